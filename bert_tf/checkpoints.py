@@ -1,0 +1,273 @@
+"""Name-based TF1 checkpoints in and out: the format of google-research/bert.
+
+A checkpoint is `model.ckpt-STEP.index` and `model.ckpt-STEP.data-00000-of-00001`, holding every
+variable under its name, the Adam slots as `NAME/adam_m` and `NAME/adam_v`, and `global_step`. The
+file `checkpoint` beside them names the newest and all that are kept.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import records
+
+SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
+
+
+def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
+    """Returns the prefix of the checkpoint that `path` names.
+
+    Args:
+        path: a prefix (`.../bert_model.ckpt`), one of the checkpoint's files, or a directory whose
+            `checkpoint` file names the newest one.
+        flag: the flag (no dashes) that gave the path, for messages.
+
+    Raises:
+        ValueError: there is no checkpoint, or a file of it is missing.
+    """
+    records.check_file_system(path, flag)
+    prefix = path
+    if tf.io.gfile.isdir(path):
+        prefix = tf.train.latest_checkpoint(path)
+        if prefix is None:
+            found = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".index"))
+            hint = f"; name one of {', '.join(found)}" if found else ""
+            raise ValueError(
+                f"--{flag}={path} is a directory, and it has no file `checkpoint` that names a"
+                f" whole checkpoint{hint}"
+            )
+    prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", prefix)
+    missing = [
+        suffix
+        for suffix in (".index", ".data-00000-of-*")
+        if not tf.io.gfile.glob(prefix + suffix)
+    ]
+    if missing:
+        raise ValueError(
+            f"--{flag}={path}: a checkpoint is named by its prefix and consists of files"
+            f" PREFIX.index and PREFIX.data-00000-of-...; not found:"
+            f" {', '.join(prefix + suffix for suffix in missing)}"
+        )
+    return prefix
+
+
+def open_checkpoint(path: str, flag: str = "init_checkpoint") -> Any:
+    """Returns a reader of the tensors by name, as `tf.train.load_checkpoint` does.
+
+    Raises:
+        ValueError: there is no checkpoint at `path` (see `find_prefix`), it cannot be read, or it
+            is an object-based one of TensorFlow 2, which has no variable names.
+    """
+    prefix = find_prefix(path, flag)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise ValueError(f"--{flag}={path}: {prefix} cannot be read: {error}") from error
+    if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
+        raise ValueError(
+            f"--{flag}={path}: {prefix} was written by tf.train.Checkpoint or Keras and does not"
+            " hold its variables by name; a checkpoint in the format of google-research/bert is"
+            " needed"
+        )
+    return reader
+
+
+def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> list[str]:
+    """Returns the names of the variables that got their values from the checkpoint.
+
+    Weights only: slots and the step in the checkpoint are left aside, as the original's
+    get_assignment_map_from_checkpoint does. Variables that the checkpoint does not have keep
+    their initial values, and variables that only the checkpoint has are left aside; both are
+    listed in warnings.
+
+    Args:
+        variables: the model's variables by name.
+        init_checkpoint: a prefix or a directory.
+
+    Raises:
+        ValueError: a variable has another shape or type in the checkpoint, or the two have no
+            variable in common; the message lists both sides.
+    """
+    reader = open_checkpoint(init_checkpoint)
+    shapes = reader.get_variable_to_shape_map()
+    common = [name for name in variables if name in shapes]
+    missing = [name for name in variables if name not in shapes]
+    unexpected = sorted(n for n in shapes if n not in variables and not SLOT_PATTERN.match(n))
+    if not common:
+        raise ValueError(
+            f"--init_checkpoint={init_checkpoint} has none of the model's variables.\n"
+            f"Missing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}"
+        )
+    _check_shapes(variables, reader, common, f"--init_checkpoint={init_checkpoint}")
+    for name in common:
+        variables[name].assign(reader.get_tensor(name))
+    logging.info("Initialised %d variables from %s", len(common), init_checkpoint)
+    if missing:
+        logging.warning(
+            "Not in --init_checkpoint=%s, so left at their initial values: %s",
+            init_checkpoint,
+            _lines(missing),
+        )
+    if unexpected:
+        logging.warning(
+            "Only in --init_checkpoint=%s, so left aside: %s", init_checkpoint, _lines(unexpected)
+        )
+    return common
+
+
+def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
+    """Sets every variable, slots and `global_step` included, from the checkpoint at `prefix`.
+
+    Raises:
+        ValueError: the checkpoint lacks a variable or has one of another shape; both sides are
+            listed, and nothing is set.
+    """
+    reader = open_checkpoint(prefix, "output_dir")
+    shapes = reader.get_variable_to_shape_map()
+    missing = [name for name in variables if name not in shapes]
+    unexpected = sorted(name for name in shapes if name not in variables)
+    if missing:
+        raise ValueError(
+            f"The checkpoint {prefix} in --output_dir must hold every variable of this run to be"
+            f" resumed.\nMissing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}\nChoose"
+            " another --output_dir, and name this checkpoint by --init_checkpoint if its weights"
+            " are to be the initial ones."
+        )
+    _check_shapes(variables, reader, list(variables), f"The checkpoint {prefix} in --output_dir")
+    if unexpected:
+        logging.warning("Only in %s, so left aside: %s", prefix, _lines(unexpected))
+    for name, variable in variables.items():
+        variable.assign(reader.get_tensor(name))
+
+
+def _check_shapes(
+    variables: Mapping[str, tf.Variable],
+    reader: Any,
+    names: Sequence[str],
+    checkpoint: str,
+) -> None:
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    different = [
+        f"{name}: {dtypes[name].name} {shapes[name]} in the checkpoint,"
+        f" {variables[name].dtype.name} {variables[name].shape.as_list()} in the model"
+        for name in names
+        if shapes[name] != variables[name].shape.as_list() or dtypes[name] != variables[name].dtype
+    ]
+    if different:
+        raise ValueError(
+            f"{checkpoint} does not fit the configuration; check --bert_config_file (vocab_size is"
+            f" the first size of bert/embeddings/word_embeddings).\nDifferent: {_lines(different)}"
+        )
+
+
+def _lines(names: Sequence[str]) -> str:
+    return "".join(f"\n  {name}" for name in names) or "nothing"
+
+
+def write(prefix: str, tensors: Mapping[str, tf.Tensor | tf.Variable | np.ndarray]) -> None:
+    """Writes a checkpoint of named tensors; its files appear under their names when complete."""
+    names = sorted(tensors)
+    with tf.device("CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
+        )
+
+
+class CheckpointDirectory:
+    """The checkpoints of one run in its output directory: the newest, save, keep the last few.
+
+    Args:
+        directory: where they are.
+        keep: how many are kept; 0 keeps all.
+    """
+
+    def __init__(self, directory: str, keep: int = 5):
+        self.directory = directory
+        self.keep = keep
+
+    def latest(self) -> str | None:
+        """Returns the prefix of the newest checkpoint whose files are there, or None."""
+        kept = self._kept()
+        for prefix in reversed(kept):
+            if tf.io.gfile.exists(prefix + ".index"):
+                if prefix != kept[-1]:
+                    logging.warning("%s is missing; going on from %s", kept[-1], prefix)
+                return prefix
+        if kept:
+            raise ValueError(
+                f"The file {os.path.join(self.directory, 'checkpoint')} names {', '.join(kept)},"
+                " and none of them is there. Delete that file to start anew."
+            )
+        return None
+
+    def _kept(self) -> list[str]:
+        """Returns the prefixes that the file `checkpoint` names, oldest first."""
+        state = tf.train.get_checkpoint_state(self.directory)
+        return list(state.all_model_checkpoint_paths) if state else []
+
+    def _name(self, prefixes: Sequence[str]) -> None:
+        """Makes `checkpoint` name these, oldest first. Relative, so that a directory can move."""
+        names = [os.path.basename(prefix) for prefix in prefixes]
+        lines = [f'model_checkpoint_path: "{names[-1]}"']
+        lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+        path = os.path.join(self.directory, "checkpoint")
+        with tf.io.gfile.GFile(path + ".unfinished", "w") as writer:
+            writer.write("\n".join(lines) + "\n")
+        tf.io.gfile.rename(path + ".unfinished", path, overwrite=True)
+
+    def save(
+        self,
+        variables: Mapping[str, tf.Variable],
+        step: int,
+        write_beside: Callable[[str], None] = lambda prefix: None,
+    ) -> str:
+        """Returns the prefix of the checkpoint that it has written.
+
+        `checkpoint` is updated when everything else is in place and before the oldest is deleted,
+        so a run that is killed at any moment leaves a whole checkpoint behind.
+
+        Args:
+            variables: every variable by name, `global_step` included.
+            step: the number in the file name.
+            write_beside: writes what the format has no name for to files that begin with the
+                prefix it is given.
+
+        Raises:
+            OSError: the checkpoint cannot be written; what was begun is removed, the earlier
+                checkpoints are as they were.
+        """
+        prefix = os.path.join(self.directory, f"model.ckpt-{step}")
+        kept = [p for p in self._kept() if p != prefix]
+        try:
+            write_beside(prefix)
+            write(prefix, variables)
+            remaining = [*kept, prefix][-self.keep :] if self.keep else [*kept, prefix]
+            self._name(remaining)
+        except (tf.errors.OpError, OSError) as error:
+            if prefix not in self._kept():
+                _delete(prefix)
+            last = f"The last whole one is {kept[-1]}" if kept else "There is none yet"
+            raise OSError(
+                f"The checkpoint of step {step} cannot be written to --output_dir="
+                f"{self.directory} ({getattr(error, 'message', error)}). {last}. The directory"
+                " must be writable and have room; then the same command goes on from there."
+            ) from error
+        for old in kept[: len(kept) + 1 - len(remaining)]:
+            _delete(old)
+        return prefix
+
+
+def _delete(prefix: str) -> None:
+    for path in tf.io.gfile.glob(prefix + ".*"):
+        try:
+            tf.io.gfile.remove(path)
+        except tf.errors.OpError as error:
+            logging.warning("%s cannot be deleted: %s", path, error.message)

@@ -1,0 +1,124 @@
+"""Groups of flags that programs share, with their validators. Called by programs and tools."""
+
+import os
+
+from absl import app, flags
+
+from bert_tf import distribution
+
+
+def refuse_stray_words(argv: list[str]) -> None:
+    """Raises a usage error if the command line has words that are no flags."""
+    if len(argv) > 1:
+        raise app.UsageError(
+            f"flags are written --name=value (a false one --noname); received: {' '.join(argv[1:])}"
+        )
+
+
+def define_model_flags() -> None:
+    """Defines --bert_config_file, --output_dir, --init_checkpoint and how the model computes."""
+    flags.DEFINE_string(
+        "bert_config_file", None, "The model's configuration: a bert_config.json.", required=True
+    )
+    flags.DEFINE_string(
+        "output_dir",
+        None,
+        "Where checkpoints and results are written. If it has a checkpoint, the run goes on from"
+        " there.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "Checkpoint with the initial weights: the prefix of its files, or a directory with a file"
+        " `checkpoint`. Not read where --output_dir has a checkpoint.",
+    )
+    flags.DEFINE_enum(
+        "dtype",
+        None,
+        ["float32", "bfloat16"],
+        "What matrix products are computed in. By default bfloat16 on TPUs, float32 elsewhere.",
+    )
+    flags.DEFINE_bool(
+        "use_one_hot_embeddings",
+        None,
+        "Whether word embeddings are looked up by a matrix product with one-hot ids instead of a"
+        " gather. By default on TPUs only.",
+    )
+    flags.DEFINE_integer(
+        "random_seed", 12345, "Seed of initial weights, dropout and the order of the input."
+    )
+
+
+def define_training_flags(train_batch_size: int) -> None:
+    """Defines the flags of the training loop; `train_batch_size` is that flag's default."""
+    flags.DEFINE_bool("do_train", False, "Whether to train.")
+    flags.DEFINE_bool("do_eval", False, "Whether to evaluate (after training, if both).")
+    _define_count("train_batch_size", train_batch_size, "Examples in a training step.")
+    _define_count("eval_batch_size", 8, "Examples in an evaluation step.")
+    flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate of Adam.", lower_bound=0.0)
+    _define_count(
+        "save_checkpoints_steps",
+        1000,
+        "A checkpoint is written every so many steps, at the start and at the end.",
+    )
+    _define_count(
+        "keep_checkpoint_max", 5, "How many of the newest checkpoints are kept; 0 for all.", 0
+    )
+    _define_count(
+        "iterations_per_loop", 1000, "Steps made on the devices without coming back to Python."
+    )
+    _define_count(
+        "gradient_accumulation_steps",
+        1,
+        "Parts in which a batch is computed one after another, to save memory. The update is that"
+        " of the whole batch.",
+    )
+    flags.DEFINE_bool(
+        "recompute_activations",
+        False,
+        "Whether the backward pass computes each encoder layer again instead of keeping its"
+        " activations: less memory, more time.",
+    )
+
+
+def _define_count(name: str, default: int, help_text: str, least: int = 1) -> None:
+    flags.DEFINE_integer(name, default, help_text, lower_bound=least)
+
+
+def define_tpu_flags() -> None:
+    """Defines --tpu and the original's flags around it."""
+    flags.DEFINE_string(
+        "tpu",
+        None,
+        "The TPU to run on: `local` for this machine's own, a name, or grpc://ADDRESS:8470. Short"
+        " for --use_tpu --tpu_name=...",
+    )
+    flags.DEFINE_bool("use_tpu", False, "Whether to run on a TPU.")
+    flags.DEFINE_string("tpu_name", None, "As --tpu, but of effect with --use_tpu only.")
+    flags.DEFINE_string("tpu_zone", None, "Zone of the TPU, if it cannot be found out.")
+    flags.DEFINE_string("gcp_project", None, "Project of the TPU, if it cannot be found out.")
+    flags.DEFINE_string("master", None, "Address of the TPU (grpc://...) if it has no name.")
+    flags.DEFINE_integer(
+        "num_tpu_cores",
+        8,
+        "With --use_tpu: how many cores the TPU has. Checked if given; by default whatever there"
+        " is.",
+        lower_bound=1,
+    )
+
+
+def get_strategy():
+    """Returns the strategy that the TPU flags ask for, and whether it is one on a TPU.
+
+    Raises:
+        ValueError: the TPU cannot be reached or has another number of cores.
+    """
+    values = flags.FLAGS
+    use_tpu = bool(values.use_tpu or values.tpu)
+    name = None
+    if use_tpu:
+        name = values.tpu or values.tpu_name or values.master or os.environ.get("TPU_NAME", "local")
+    cores = values.num_tpu_cores if values["num_tpu_cores"].present else None
+    strategy = distribution.get_strategy(name, values.tpu_zone, values.gcp_project, cores)
+    return strategy, use_tpu

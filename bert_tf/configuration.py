@@ -1,0 +1,175 @@
+"""The configuration of a BERT model: `bert_config.json`."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+Activation = Callable[[tf.Tensor], tf.Tensor]
+
+
+def gelu(x: tf.Tensor) -> tf.Tensor:
+    """Returns the Gaussian error linear unit of x in its tanh form (original: modeling.gelu)."""
+    return keras.activations.gelu(x, approximate=True)
+
+
+def get_activation(activation_string: str | Activation | None) -> Activation | None:
+    """Returns the function of an activation's name; None for "", "linear" or None.
+
+    Raises:
+        ValueError: the name is none of gelu, relu, tanh, linear.
+    """
+    if not isinstance(activation_string, str):
+        return activation_string
+    functions = {"": None, "linear": None, "relu": tf.nn.relu, "gelu": gelu, "tanh": tf.tanh}
+    name = activation_string.lower()
+    if name not in functions:
+        raise ValueError(
+            f"Unsupported activation {activation_string!r}; it must be one of gelu, relu, tanh,"
+            " linear."
+        )
+    return functions[name]
+
+
+class BertConfig:
+    """Sizes and rates of a `BertModel`; a file `bert_config.json` holds the same keys.
+
+    Args:
+        vocab_size: number of word pieces.
+        hidden_size: width of the encoder and of the pooler.
+        num_hidden_layers: number of encoder layers.
+        num_attention_heads: heads of each attention layer; divides `hidden_size`.
+        intermediate_size: width of the feed-forward layer.
+        hidden_act: "gelu", "relu", "tanh", "linear" or a function.
+        hidden_dropout_prob: dropout rate of the embeddings and of every residual branch.
+        attention_probs_dropout_prob: dropout rate of the attention probabilities.
+        max_position_embeddings: longest sequence the model can take.
+        type_vocab_size: number of segment (token type) ids.
+        initializer_range: standard deviation of the truncated normal initial weights.
+
+    Raises:
+        ValueError: a value is impossible; the message lists every one that is.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int = 768,
+        num_hidden_layers: int = 12,
+        num_attention_heads: int = 12,
+        intermediate_size: int = 3072,
+        hidden_act: str | Activation = "gelu",
+        hidden_dropout_prob: float = 0.1,
+        attention_probs_dropout_prob: float = 0.1,
+        max_position_embeddings: int = 512,
+        type_vocab_size: int = 2,
+        initializer_range: float = 0.02,
+    ):
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.hidden_act = hidden_act
+        self.intermediate_size = intermediate_size
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.max_position_embeddings = max_position_embeddings
+        self.type_vocab_size = type_vocab_size
+        self.initializer_range = initializer_range
+        self._validate()
+
+    def _validate(self) -> None:
+        problems = []
+        for key in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        ):
+            value = getattr(self, key)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                problems.append(f"{key} must be a whole number of at least 1, not {value!r}")
+        for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            value = getattr(self, key)
+            # None means no dropout in the original, too.
+            if value is not None and not (_is_number(value) and 0.0 <= value < 1.0):
+                problems.append(f"{key} must be at least 0 and below 1, not {value!r}")
+        if not (_is_number(self.initializer_range) and self.initializer_range > 0.0):
+            problems.append(f"initializer_range must be above 0, not {self.initializer_range!r}")
+        if not problems and self.hidden_size % self.num_attention_heads:
+            problems.append(
+                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads"
+                f" ({self.num_attention_heads})"
+            )
+        try:
+            get_activation(self.hidden_act)
+        except ValueError as error:
+            problems.append(f"hidden_act: {error}")
+        if problems:
+            raise ValueError("The BERT configuration is impossible: " + "; ".join(problems))
+
+    @classmethod
+    def from_dict(cls, json_object: dict[str, Any]) -> "BertConfig":
+        """Returns a configuration; unknown keys are named in a warning and kept as attributes.
+
+        Raises:
+            ValueError: `vocab_size` is missing or a value is impossible.
+        """
+        if not isinstance(json_object, dict) or "vocab_size" not in json_object:
+            raise ValueError(
+                "A BERT configuration is a dictionary that has at least the key vocab_size;"
+                f" received {json_object!r}"
+            )
+        known = cls.__init__.__annotations__
+        config = cls(**{key: value for key, value in json_object.items() if key in known})
+        unknown = {key: value for key, value in json_object.items() if key not in known}
+        if unknown:
+            logging.warning(
+                "The BERT configuration has keys that nothing reads: %s", ", ".join(sorted(unknown))
+            )
+            config.__dict__.update(unknown)
+        return config
+
+    @classmethod
+    def from_json_file(cls, json_file: str) -> "BertConfig":
+        """Returns the configuration in a `bert_config.json`, read through `tf.io.gfile`.
+
+        Raises:
+            ValueError: the file is missing, is not JSON, or holds an impossible configuration.
+        """
+        try:
+            with tf.io.gfile.GFile(json_file, "r") as reader:
+                json_object = json.loads(reader.read())
+        except tf.errors.OpError as error:
+            raise ValueError(
+                f"The BERT configuration {json_file} cannot be read ({error.message});"
+                " check --bert_config_file."
+            ) from error
+        except ValueError as error:
+            raise ValueError(
+                f"The BERT configuration {json_file} is not JSON ({error}); check"
+                " --bert_config_file."
+            ) from error
+        try:
+            return cls.from_dict(json_object)
+        except ValueError as error:
+            raise ValueError(f"{json_file}: {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the configuration as a dictionary, unknown keys included."""
+        return copy.deepcopy(self.__dict__)
+
+    def to_json_string(self) -> str:
+        """Returns the configuration as the text of a `bert_config.json`."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

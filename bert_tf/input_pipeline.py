@@ -1,0 +1,177 @@
+"""Record files -> batches for training and evaluation."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import records
+
+READERS = 4  # files read in turn, num_cpu_threads of the original's input_fn_builder
+SHUFFLE_BUFFER = 100  # records; the original's. create_pretraining_data has shuffled them already.
+
+Batch = dict[str, tf.Tensor]
+Limits = Mapping[str, tuple[int, str]]
+
+
+def _parse_checked(serialized: tf.Tensor, schema: records.Schema, limits: Limits) -> Batch:
+    """Returns the parsed batch after a look at its ids.
+
+    Args:
+        serialized: string [batch].
+        schema: what the records hold.
+        limits: for a feature of ids the number that they must be below, and what sets it.
+    """
+    features = records.parse(serialized, schema)
+    checks = []
+    for name, (limit, source) in limits.items():
+        low, high = tf.reduce_min(features[name]), tf.reduce_max(features[name])
+        rule = f"{name} must be at least 0 and below {limit} ({source}); the records hold"
+        checks.append(
+            tf.debugging.Assert((low >= 0) & (high < limit), [rule, low, "to", high], name="ids")
+        )
+    with tf.control_dependencies(checks):
+        return {name: tf.identity(value) for name, value in features.items()}
+
+
+class TrainingInput:
+    """An endless, shuffled iterator over training batches whose place can be saved.
+
+    Files are shuffled and read four at a time in turn, records pass through a buffer of 100
+    (original: input_fn_builder). The order is a function of the seed alone. A saved place holds
+    the offsets in the open files and the records in the buffers, so that a resumed run reads
+    nothing of what came before.
+
+    Args:
+        files: TFRecord files.
+        schema: what each record holds.
+        batch_size: examples in a batch; what is left at the end of an epoch joins the next.
+        limits: for features of ids, the number they must be below, and where it is set.
+        seed: of the shuffling.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        schema: records.Schema,
+        batch_size: int,
+        limits: Limits,
+        seed: int,
+    ):
+        self._identity = {
+            "files": [[path, tf.io.gfile.stat(path).length] for path in files],
+            "batch_size": batch_size,
+        }
+        self._files = list(files)
+        self._schema = schema
+        self._batch_size = batch_size
+        self._limits = limits
+        self.start(seed)
+
+    def start(self, seed: int) -> None:
+        """Goes to the beginning of the order that `seed` gives."""
+        self._seed = seed
+        cycle_length = min(READERS, len(self._files))
+        dataset = tf.data.Dataset.from_tensor_slices(self._files).repeat()
+        dataset = dataset.shuffle(len(self._files), seed=seed)
+        dataset = dataset.interleave(
+            tf.data.TFRecordDataset,
+            cycle_length=cycle_length,
+            num_parallel_calls=cycle_length,
+            deterministic=True,
+        )
+        dataset = dataset.shuffle(SHUFFLE_BUFFER, seed=seed)
+        dataset = dataset.batch(self._batch_size, drop_remainder=True)
+        dataset = dataset.map(
+            lambda serialized: _parse_checked(serialized, self._schema, self._limits),
+            num_parallel_calls=2,
+            deterministic=True,
+        )
+        self.iterator: Iterator[Batch] = iter(dataset.prefetch(2))
+
+    def save(self, prefix: str) -> None:
+        """Writes the place to `prefix`.input.* files."""
+        with tf.io.gfile.GFile(f"{prefix}.input.json", "w") as writer:
+            writer.write(json.dumps({"seed": self._seed, **self._identity}))
+        tf.train.Checkpoint(iterator=self.iterator).write(f"{prefix}.input")
+
+    def restore(self, prefix: str) -> bool:
+        """Returns whether the place saved with the checkpoint `prefix` has been restored.
+
+        It is not where there is none, or where it belongs to other files or another batch size.
+        """
+        try:
+            with tf.io.gfile.GFile(f"{prefix}.input.json", "r") as reader:
+                saved = json.loads(reader.read())
+        except (tf.errors.NotFoundError, ValueError):
+            logging.warning("%s has no place in the input beside it", prefix)
+            return False
+        seed = saved.pop("seed")
+        different = [key for key in self._identity if saved.get(key) != self._identity[key]]
+        if different:
+            logging.warning(
+                "The place in the input saved with %s belongs to other %s",
+                prefix,
+                " and ".join(different).replace("_", " "),
+            )
+            return False
+        self.start(seed)
+        tf.train.Checkpoint(iterator=self.iterator).read(f"{prefix}.input").assert_consumed()
+        return True
+
+
+def evaluation_dataset(
+    files: Sequence[str],
+    schema: records.Schema,
+    batch_size: int,
+    limits: Limits,
+    num_examples: int,
+) -> tf.data.Dataset:
+    """Returns endless batches of the records in their order, over and over.
+
+    Args:
+        files: TFRecord files.
+        schema: what each record holds.
+        batch_size: examples in a batch, every batch alike.
+        limits: as for `TrainingInput`.
+        num_examples: how many count. Beyond the schema's features a batch has `example_weight`,
+            float32 [batch]: 1 for the first `num_examples` examples, 0 for what fills the last
+            batch.
+    """
+
+    def add_weight(indices: tf.Tensor, serialized: tf.Tensor) -> Batch:
+        features = _parse_checked(serialized, schema, limits)
+        features["example_weight"] = tf.cast(indices < num_examples, tf.float32)
+        return features
+
+    dataset = tf.data.TFRecordDataset(list(files)).repeat().enumerate()
+    dataset = dataset.batch(batch_size, drop_remainder=True)
+    return dataset.map(add_weight, num_parallel_calls=2, deterministic=True).prefetch(2)
+
+
+def count_records(files: Sequence[str]) -> int:
+    """Returns the number of records in TFRecord files, reading them through."""
+    dataset = tf.data.TFRecordDataset(list(files))
+    return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
+
+
+def explain(error: tf.errors.OpError, files: Sequence[str]) -> Exception:
+    """Returns an error that says what is wrong with the input, or `error` if the input is not.
+
+    Args:
+        error: what TensorFlow raised while batches were drawn.
+        files: the files they were drawn from.
+    """
+    message = error.message
+    if isinstance(error, tf.errors.DataLossError):
+        return ValueError(f"A record file is damaged: {records.find_corrupt(files)}.")
+    if "assertion failed: [" in message:
+        failed = message.split("assertion failed: [", 1)[1].split("]", 1)[0]
+        return ValueError(f"Wrong ids in the input: {failed} (in one of {', '.join(files)}).")
+    if "Can't parse serialized Example" in message or "Could not parse example" in message:
+        return ValueError(
+            "A record does not have the lengths that the flags say:"
+            f" {message.splitlines()[0]} (in one of {', '.join(files)})."
+        )
+    return error

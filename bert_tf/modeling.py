@@ -1,0 +1,162 @@
+"""The BERT model under the original's names: BertConfig, BertModel.
+
+Every layer carries the name of its scope in google-research/bert, so `variable.path` is the name
+of the variable in a released checkpoint (`bert/encoder/layer_0/attention/self/query/kernel`).
+
+Dimension letters: B batch size, S sequence length, V vocabulary size, H hidden size, L number of
+layers, N number of attention heads.
+"""
+
+import copy
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from bert_tf.configuration import BertConfig, gelu, get_activation
+from bert_tf.layers import (
+    Embeddings,
+    Encoder,
+    NamedDense,
+    create_initializer,
+    dropout,
+    fold_in,
+    get_shape_list,
+)
+
+__all__ = [
+    "BertConfig",
+    "BertModel",
+    "BertOutput",
+    "create_initializer",
+    "dropout",
+    "fold_in",
+    "gelu",
+    "get_activation",
+    "get_shape_list",
+]
+
+
+class BertOutput(NamedTuple):
+    """What a `BertModel` returns, with the getters of the original's model object.
+
+    embedding_output: float [B, S, H], the input of the first encoder layer.
+    all_encoder_layers: a tuple of L tensors, float [B, S, H].
+    sequence_output: float [B, S, H], the last of them.
+    pooled_output: float [B, H], a tanh layer on the first token ([CLS]).
+    embedding_table: float32 [V, H], the word embeddings.
+    attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: the share of its
+        attention that each position (third axis) pays to each other one (last axis).
+    """
+
+    embedding_output: tf.Tensor
+    all_encoder_layers: tuple[tf.Tensor, ...]
+    sequence_output: tf.Tensor
+    pooled_output: tf.Tensor
+    embedding_table: tf.Tensor
+    attention_probs: tuple[tf.Tensor, ...]
+
+    def get_pooled_output(self) -> tf.Tensor:
+        """Returns `pooled_output`."""
+        return self.pooled_output
+
+    def get_sequence_output(self) -> tf.Tensor:
+        """Returns `sequence_output`."""
+        return self.sequence_output
+
+    def get_all_encoder_layers(self) -> tuple[tf.Tensor, ...]:
+        """Returns `all_encoder_layers`."""
+        return self.all_encoder_layers
+
+    def get_embedding_output(self) -> tf.Tensor:
+        """Returns `embedding_output`."""
+        return self.embedding_output
+
+    def get_embedding_table(self) -> tf.Tensor:
+        """Returns `embedding_table`."""
+        return self.embedding_table
+
+
+class BertModel(keras.Model):
+    """BERT (https://arxiv.org/abs/1810.04805), its variables created on construction.
+
+    The original builds its graph in the constructor; here the model is made once and called:
+
+        bert = modeling.BertModel(config)
+        model = bert(input_ids, input_mask, token_type_ids, training=is_training)
+        pooled_output = model.get_pooled_output()
+
+    Args:
+        config: sizes and rates.
+        use_one_hot_embeddings: multiply by one-hot ids instead of gathering word embeddings,
+            which is faster on TPUs.
+        recompute_activations: compute each encoder layer again in the backward pass instead of
+            keeping what is inside it: less memory, about a third more time.
+        dtype: "float32", or "bfloat16" for the matrix products and the activations between them.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        use_one_hot_embeddings: bool = False,
+        recompute_activations: bool = False,
+        dtype: str = "float32",
+        name: str = "bert",
+    ):
+        policy = keras.DTypePolicy("mixed_bfloat16" if dtype == "bfloat16" else dtype)
+        super().__init__(name=name, dtype=policy)
+        # A copy, as in the original: changing the caller's object later changes nothing here.
+        self.config = copy.deepcopy(config)
+        self.embeddings = Embeddings(self.config, use_one_hot_embeddings, policy)
+        self.encoder = Encoder(self.config, recompute_activations, policy)
+        self.pooler = NamedDense(self.config, config.hidden_size, tf.tanh, "pooler", policy)
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the variables; the constructor has called it."""
+        if not self.built:
+            for layer in (self.embeddings, self.encoder, self.pooler):
+                layer.build()
+            self.built = True
+
+    def call(
+        self,
+        input_ids,
+        input_mask=None,
+        token_type_ids=None,
+        training=False,
+        dropout_seed=None,
+    ) -> BertOutput:
+        """Returns every output of the model.
+
+        Args:
+            input_ids: int32 [B, S] word-piece ids.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
+            token_type_ids: int32 [B, S] segment ids; None is all zeros.
+            training: whether dropout is on.
+            dropout_seed: int32 [2], of which every dropout mask is a function; None draws one
+                from TensorFlow's global generator.
+
+        Raises:
+            ValueError: a rank is wrong or the sequence is longer than max_position_embeddings.
+        """
+        input_shape = get_shape_list(input_ids, expected_rank=2, name="input_ids")
+        if input_mask is None:
+            input_mask = tf.ones(input_shape, tf.int32)
+        if token_type_ids is None:
+            token_type_ids = tf.zeros(input_shape, tf.int32)
+        seeds = (None, None)
+        if training:
+            if dropout_seed is None:
+                dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+            seeds = (fold_in(dropout_seed, 0), fold_in(dropout_seed, 1))
+        embedding_output = self.embeddings(input_ids, token_type_ids, seed=seeds[0])
+        layers, attention_probs = self.encoder(embedding_output, input_mask, seed=seeds[1])
+        return BertOutput(
+            embedding_output=embedding_output,
+            all_encoder_layers=layers,
+            sequence_output=layers[-1],
+            pooled_output=self.pooler(layers[-1][:, 0]),
+            embedding_table=tf.convert_to_tensor(self.embeddings.word_embeddings.value),
+            attention_probs=attention_probs,
+        )

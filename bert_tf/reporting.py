@@ -1,0 +1,72 @@
+"""What a run tells of its metrics: log lines, TensorBoard, eval_results.txt."""
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+SUMMARY_STEPS = 100  # steps behind one point in TensorBoard, the Estimator's default
+
+
+class Summaries:
+    """Scalars for TensorBoard in a directory.
+
+    Args:
+        directory: where the event file goes; made when there is something to write.
+    """
+
+    def __init__(self, directory: str):
+        self._writer = tf.summary.create_file_writer(directory)
+
+    def write(self, scalars: Mapping[str, float], step: int) -> None:
+        """Adds one point to each named curve."""
+        with self._writer.as_default(step):
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value)
+
+    def flush(self) -> None:
+        """Writes out what has been added."""
+        self._writer.flush()
+
+
+def means(
+    rows: Mapping[str, np.ndarray | tuple[np.ndarray, np.ndarray]],
+    start: int = 0,
+    end: int | None = None,
+) -> dict[str, float]:
+    """Returns one number for each metric of several steps.
+
+    Args:
+        rows: for each metric the values of every step, or the weighted sums and the weights of
+            every step. Without any weight the mean is 0, as tf.metrics has it.
+        start: first step that counts.
+        end: step after the last that counts; None for all.
+    """
+    result = {}
+    for name, values in rows.items():
+        if isinstance(values, tuple):
+            total, weight = (np.sum(v[start:end], dtype=np.float64) for v in values)
+            result[name] = float(total / weight) if weight else 0.0
+        else:
+            result[name] = float(np.mean(values[start:end], dtype=np.float64))
+    return result
+
+
+def describe(scalars: Mapping[str, float]) -> str:
+    """Returns the scalars in one line."""
+    return ", ".join(f"{name} = {value:.5g}" for name, value in sorted(scalars.items()))
+
+
+def write_results(path: str, results: Mapping[str, float | int]) -> None:
+    """Writes sorted lines `key = value`, the original's eval_results.txt.
+
+    The file is written beside its name and renamed, so a reader never sees half of it.
+    """
+    temporary = f"{path}.{os.getpid()}.unfinished"
+    with tf.io.gfile.GFile(temporary, "w") as writer:
+        for key in sorted(results):
+            value = results[key]
+            value = value if isinstance(value, int) else np.float32(value)
+            writer.write(f"{key} = {value}\n")
+    tf.io.gfile.rename(temporary, path, overwrite=True)

@@ -1,0 +1,47 @@
+"""Sequences of token ids as the model takes them: truncated pairs, [CLS] and [SEP], padding."""
+
+import random
+from collections.abc import Sequence
+
+
+def truncate_pair(
+    length_a: int, length_b: int, max_num_tokens: int, rng: random.Random
+) -> tuple[int, int, int, int]:
+    """Returns (start_a, end_a, start_b, end_b): what is kept of two sequences of these lengths.
+
+    One token at a time is dropped from the longer sequence (from b if they are equally long), at
+    its front or its back with equal chance, until both together have at most `max_num_tokens`. One
+    number is drawn for each dropped token (`truncate_seq_pair` in the original's
+    create_pretraining_data.py).
+    """
+    start_a, end_a, start_b, end_b = 0, length_a, 0, length_b
+    for _ in range(length_a + length_b - max_num_tokens):
+        drop_front = rng.random() < 0.5
+        if end_a - start_a > end_b - start_b:
+            if drop_front:
+                start_a += 1
+            else:
+                end_a -= 1
+        elif drop_front:
+            start_b += 1
+        else:
+            end_b -= 1
+    return start_a, end_a, start_b, end_b
+
+
+def pack_pair(
+    ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, cls_id: int, sep_id: int
+) -> dict[str, list[int]]:
+    """Returns `input_ids`, `input_mask` and `segment_ids` of [CLS] a [SEP] b [SEP].
+
+    Each is a list of `max_seq_length` ints: `input_mask` is 1 for a token and 0 for padding,
+    `segment_ids` is 0 up to the first [SEP] and 1 from there to the second; padding is 0 in all
+    three.
+    """
+    first, second = len(ids_a) + 2, len(ids_b) + 1
+    padding = [0] * (max_seq_length - first - second)
+    return {
+        "input_ids": [cls_id, *ids_a, sep_id, *ids_b, sep_id, *padding],
+        "input_mask": [1] * (first + second) + padding,
+        "segment_ids": [0] * first + [1] * second + padding,
+    }

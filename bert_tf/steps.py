@@ -1,0 +1,122 @@
+"""One training step and one evaluation step of a replica, as pure functions of their batch.
+
+A *task* (a class in bert_tf/tasks) says what is trained: `Task` below lists what it provides.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import keras
+import tensorflow as tf
+
+from bert_tf.modeling import fold_in
+from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
+
+Features = Mapping[str, tf.Tensor]
+Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]
+Gradients = list[tf.Tensor | tf.IndexedSlices | None]
+
+
+class Task(Protocol):
+    """What the loops need to know of a task."""
+
+    def build_model(self) -> keras.Model:
+        """Returns the model, its variables created and named as in a checkpoint."""
+
+    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns the denominators of the loss's means over the whole batch of a step."""
+
+    def loss_and_metrics(
+        self,
+        model: keras.Model,
+        features: Features,
+        normalizers: dict[str, tf.Tensor],
+        training: bool,
+        dropout_seed: tf.Tensor | None,
+    ) -> tuple[tf.Tensor, Sums]:
+        """Returns the loss of a (part of a) batch, and metrics.
+
+        Dividing by the normalizers of the whole batch makes the losses of its parts add up to
+        the whole one's. A metric is a pair of float32 scalars: a weighted sum and its weight.
+        """
+
+
+def train_step(
+    task: Task,
+    model: keras.Model,
+    optimizer: AdamWeightDecayOptimizer,
+    features: Features,
+    seed: tf.Tensor,
+    accumulation_steps: int = 1,
+    reduce_gradients: Callable[[Gradients], Gradients] = lambda gradients: gradients,
+) -> dict[str, tf.Tensor | tuple[tf.Tensor, tf.Tensor]]:
+    """Updates the model once; returns loss, gradient norm, learning rate and the task's metrics.
+
+    Args:
+        task: gives the loss.
+        model: the task's model.
+        optimizer: its `global_step` counts the steps.
+        features: the replica's batch; every feature's first axis is the batch.
+        seed: int32 [2], of this run and replica; the step is folded in here.
+        accumulation_steps: the number of equal parts that the batch is computed in, one after
+            another, to save memory. The gradient is that of the whole batch: every part's loss
+            is divided by the whole batch's normalizers.
+        reduce_gradients: turns this replica's clipped gradients into those of all replicas.
+    """
+    seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
+    normalizers = task.normalizers(features)
+    variables = [variable.value for variable in model.trainable_variables]
+
+    def compute(part: Features, part_seed: tf.Tensor):
+        with tf.GradientTape() as tape:
+            loss, sums = task.loss_and_metrics(model, part, normalizers, True, part_seed)
+        return loss, sums, tape.gradient(loss, variables)
+
+    if accumulation_steps == 1:
+        loss, sums, gradients = compute(features, seed)
+    else:
+        loss, sums, gradients = _accumulate(compute, features, seed, accumulation_steps)
+    # As they come: IndexedSlices count duplicate rows apart, as in the original.
+    gradients, norm = tf.clip_by_global_norm(gradients, CLIP_NORM)
+    learning_rate = optimizer.learning_rate(optimizer.global_step)
+    gradients = reduce_gradients(gradients)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    return {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate, **sums}
+
+
+def _accumulate(compute, features, seed, accumulation_steps: int):
+    """Returns the sums of what `compute` returns for each part of the batch."""
+    parts = {
+        name: tf.reshape(x, [accumulation_steps, x.shape[0] // accumulation_steps, *x.shape[1:]])
+        for name, x in features.items()
+    }
+
+    def compute_part(i: tf.Tensor):
+        loss, sums, gradients = compute({n: x[i] for n, x in parts.items()}, fold_in(seed, i))
+        return loss, sums, [tf.convert_to_tensor(g) for g in gradients]
+
+    def body(i: tf.Tensor, total):
+        total = tf.nest.map_structure(tf.add, total, compute_part(i))
+        return i + 1, total
+
+    first = compute_part(tf.constant(0))
+    loop = tf.while_loop(
+        lambda i, total: i < accumulation_steps, body, (tf.constant(1), first)
+    )
+    return loop[1]
+
+
+def evaluation_step(
+    task: Task, model: keras.Model, features: Features
+) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+    """Returns the task's metrics on a batch, and `loss`, each a weighted sum and its weight.
+
+    Args:
+        task: gives the loss and the metrics.
+        model: the task's model.
+        features: a batch with `example_weight`, float32 [batch], 0 for examples not to count.
+    """
+    normalizers = task.normalizers(features)
+    loss, sums = task.loss_and_metrics(model, features, normalizers, False, None)
+    count = tf.reduce_sum(features["example_weight"])
+    return {"loss": (loss * count, count), **sums}

@@ -1,0 +1,1 @@
+"""Pre-training: masked language model and next sentence prediction (paper section 3.1)."""

@@ -1,0 +1,200 @@
+"""Text to pre-training records: what create_pretraining_data.py does."""
+
+import contextlib
+import os
+import random
+import tempfile
+from array import array
+from collections.abc import Iterator, Mapping
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import fast_tokenization, progress, records
+from bert_tf.tasks.pretraining import documents as documents_lib
+from bert_tf.tasks.pretraining import instances, schema, tfds_text
+
+_LOGGED_INSTANCES = 20
+_REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
+
+
+def create_pretraining_data(
+    *,
+    input_file: str | None,
+    output_file: str,
+    vocab_file: str,
+    do_lower_case: bool,
+    do_whole_word_mask: bool,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    random_seed: int,
+    dupe_factor: int,
+    masked_lm_prob: float,
+    short_seq_prob: float,
+    tfds: str | None = None,
+    tfds_data_dir: str | None = None,
+    tfds_text_feature: str = "text",
+    spill_dir: str | None = None,
+) -> int:
+    """Returns the number of records written. The arguments are the program's flags.
+
+    The same text, settings and seed give the records of the original's create_pretraining_data.py,
+    in the same files and order. What is in memory is the tokenized text (`Documents`) and 8 bytes
+    an instance; the instances themselves wait in a temporary file until they can be written in
+    their final, random order.
+
+    Raises:
+        ValueError: a setting out of range, input that is missing or no UTF-8 or without tokens, an
+            unusable vocabulary, or a place that cannot be written. No output file is written then.
+    """
+    settings = instances.Settings(
+        max_seq_length=max_seq_length,
+        max_predictions_per_seq=max_predictions_per_seq,
+        masked_lm_prob=masked_lm_prob,
+        short_seq_prob=short_seq_prob,
+        do_whole_word_mask=do_whole_word_mask,
+    )
+    _check(settings, dupe_factor)
+    if bool(input_file) == bool(tfds):
+        raise ValueError(
+            "exactly one of --input_file and --tfds says where the text is; "
+            f"got --input_file={input_file or ''} and --tfds={tfds or ''}"
+        )
+    output_files = output_file.split(",")
+    tokenizer = fast_tokenization.FastTokenizer(vocab_file, do_lower_case, _REQUIRED_TOKENS)
+    if input_file:
+        files = records.expand_files(input_file, "input_file")
+        logging.info("*** Reading from input files ***")
+        for path in files:
+            logging.info("  %s", path)
+        lines = documents_lib.read_text(files, "input_file")
+    else:
+        lines = tfds_text.read_tfds(tfds, tfds_data_dir, tfds_text_feature)
+    rng = random.Random(random_seed)
+    # The files are opened before the long work so that a missing directory shows at once.
+    with records.write_files(output_files, "output_file") as write, contextlib.ExitStack() as stack:
+        vocab_size = max(tokenizer.vocab.values()) + 1
+        documents = documents_lib.read_documents(lines, tokenizer.encode, vocab_size)
+        logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
+        if not len(documents):
+            raise ValueError(f"there are no tokens in the text of {_source(input_file, tfds)}")
+        if len(documents) == 1:
+            logging.warning(
+                "all text is one document (an empty line should stand between documents), so that "
+                "random next sentences come from that document too"
+            )
+        documents.shuffle(rng)
+        spill = stack.enter_context(_Spill(spill_dir, output_files[0]))
+        vocabulary = instances.Vocabulary(tokenizer.vocab)
+        record_schema = schema.pretraining_schema(max_seq_length, max_predictions_per_seq)
+        total = dupe_factor * len(documents)
+        with progress.Progress("making instances", "documents", total) as work:
+            for _ in range(dupe_factor):
+                for index in range(len(documents)):
+                    for instance in instances.create_instances(
+                        documents, index, settings, vocabulary, rng
+                    ):
+                        spill.append(records.serialize(instance, record_schema))
+                    work.advance()
+        instances.shuffle(spill.offsets, rng)
+        logging.info("*** Writing to output files ***")
+        for path in output_files:
+            logging.info("  %s", path)
+        with progress.Progress("writing records", "records", len(spill.offsets)) as work:
+            for position, record in enumerate(spill):
+                if position < _LOGGED_INSTANCES:
+                    _log(record, tokenizer.inv_vocab)
+                write(record)
+                work.advance()
+    logging.info("Wrote %d total instances", len(spill.offsets))
+    return len(spill.offsets)
+
+
+def _source(input_file: str | None, tfds: str | None) -> str:
+    return f"--input_file={input_file}" if input_file else f"--tfds={tfds}"
+
+
+def _check(settings: instances.Settings, dupe_factor: int) -> None:
+    # Each of two sentences needs a token beside [CLS] and two [SEP].
+    for name, value, least in (
+        ("max_seq_length", settings.max_seq_length, 5),
+        ("max_predictions_per_seq", settings.max_predictions_per_seq, 1),
+        ("dupe_factor", dupe_factor, 1),
+    ):
+        if value < least:
+            raise ValueError(f"--{name} must be at least {least}; got {value}")
+    for name, value in (
+        ("masked_lm_prob", settings.masked_lm_prob),
+        ("short_seq_prob", settings.short_seq_prob),
+    ):
+        if not 0.0 <= value <= 1.0:  # also refuses NaN
+            raise ValueError(f"--{name} is a probability, between 0 and 1; got {value}")
+
+
+class _Spill:
+    """Records in a temporary file, read back in the order of `offsets`; a context manager.
+
+    The file has no name (or, where that cannot be, is deleted when it is closed), so nothing is
+    left of it however the program ends.
+    """
+
+    def __init__(self, directory: str | None, output_file: str):
+        if not directory:
+            # Beside the output there is room for the records; but it must be a local disk.
+            remote = "://" in output_file
+            directory = tempfile.gettempdir() if remote else os.path.dirname(output_file) or "."
+        self._directory = directory
+        self.offsets = array("Q")  # may be reordered by the caller
+        self._end = 0
+        self._longest = 0
+
+    def __enter__(self) -> "_Spill":
+        try:
+            self._file = tempfile.TemporaryFile(dir=self._directory, buffering=1 << 20)
+        except OSError as error:
+            raise self._error(error) from error
+        return self
+
+    def __exit__(self, *unused) -> None:
+        with contextlib.suppress(OSError):  # a full disk, which has been reported
+            self._file.close()
+
+    def append(self, record: bytes) -> None:
+        """Adds one record."""
+        try:
+            self._file.write(len(record).to_bytes(4, "little") + record)
+        except OSError as error:
+            raise self._error(error) from error
+        self.offsets.append(self._end)
+        self._end += 4 + len(record)
+        self._longest = max(self._longest, len(record))
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yields the records in the order of `offsets`."""
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise self._error(error) from error
+        number = self._file.fileno()
+        for offset in self.offsets:
+            data = os.pread(number, 4 + self._longest, offset)
+            yield data[4 : 4 + int.from_bytes(data[:4], "little")]
+
+    def _error(self, error: OSError) -> ValueError:
+        return ValueError(
+            f"cannot keep instances in a temporary file in {self._directory}: {error.strerror}; "
+            "it takes about as much room as the output. --spill_dir chooses another directory"
+        )
+
+
+def _log(record: bytes, tokens: Mapping[int, str]) -> None:
+    """Logs one record as the original does its first twenty."""
+    features = tf.train.Example.FromString(record).features.feature
+    length = sum(features["input_mask"].int64_list.value)
+    ids = features["input_ids"].int64_list.value[:length]
+    logging.info("*** Example ***")
+    logging.info("tokens: %s", " ".join(tokens[id] for id in ids))
+    for name in sorted(features):
+        feature = features[name]
+        values = feature.int64_list.value or feature.float_list.value
+        logging.info("%s: %s", name, " ".join(map(str, values)))

@@ -1,0 +1,184 @@
+"""Documents to pre-training instances: pairs of sentences with masked tokens (paper 3.1, A.1, A.2).
+
+Every random number is drawn from `random.Random` in the order in which google-research/bert's
+create_pretraining_data.py draws it, so that the same text, flags and seed give the same instances.
+"""
+
+import dataclasses
+import random
+from collections.abc import Iterator, Mapping, MutableSequence
+
+from bert_tf import sequences
+from bert_tf.tasks.pretraining.documents import Document, Documents
+
+_RANDOM_DOCUMENT_TRIES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What instances look like; the fields are the program's flags of the same names."""
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    masked_lm_prob: float
+    short_seq_prob: float
+    do_whole_word_mask: bool
+
+
+class Vocabulary:
+    """What masking needs to know about a vocabulary."""
+
+    def __init__(self, vocab: Mapping[str, int]):
+        """Takes token -> id, in the order of the vocabulary file."""
+        self.cls_id = vocab["[CLS]"]
+        self.sep_id = vocab["[SEP]"]
+        self.mask_id = vocab["[MASK]"]
+        self.ids = list(vocab.values())  # random replacements are drawn by position in the file
+        self.continuations = frozenset(id for token, id in vocab.items() if token.startswith("##"))
+
+
+def shuffle(values: MutableSequence, rng: random.Random) -> None:
+    """Puts `values` in the order that `rng.shuffle` would, drawing the same numbers, faster.
+
+    `random.Random.shuffle` calls a Python function for each number; here its few lines are in the
+    loop. A number below n is drawn as n.bit_length() random bits until it is below n.
+    """
+    getrandbits = rng.getrandbits
+    last = len(values) - 1
+    while last > 0:
+        bits = (last + 1).bit_length()
+        stop = max((1 << bits - 1) - 2, 0)  # above it every last + 1 has as many bits
+        for i in range(last, stop, -1):
+            j = getrandbits(bits)
+            while j > i:
+                j = getrandbits(bits)
+            values[i], values[j] = values[j], values[i]
+        last = stop
+
+
+def create_instances(
+    documents: Documents, index: int, settings: Settings, vocabulary: Vocabulary, rng: random.Random
+) -> Iterator[dict[str, list]]:
+    """Yields the instances of one document, each the values of one record by feature name.
+
+    The lists are as long as the schema says (`pretraining_schema`). The algorithm is that of
+    `create_instances_from_document` in the original.
+    """
+    document = documents[index]
+    max_num_tokens = settings.max_seq_length - 3  # [CLS], [SEP], [SEP]
+    target = max_num_tokens
+    if rng.random() < settings.short_seq_prob:
+        # Short sequences sometimes, for less of a mismatch with those of fine-tuning.
+        target = rng.randint(2, max_num_tokens)
+    first = sentence = 0
+    while sentence < document.num_sentences:
+        sentence += 1
+        start, end = document.edge(first), document.edge(sentence)
+        if end - start < target and sentence < document.num_sentences:
+            continue
+        # The chunk is sentences `first` to before `sentence`.
+        split = first + 1
+        if sentence - first >= 2:
+            split = first + rng.randint(1, sentence - first - 1)
+        middle = document.edge(split)
+        is_random_next = sentence - first == 1 or rng.random() < 0.5
+        if is_random_next:
+            other, start_b, end_b = _random_next(documents, index, target - (middle - start), rng)
+            sentence = split  # the sentences that were not used begin the next chunk
+        else:
+            other, start_b, end_b = document, middle, end
+        keep_a, keep_a_end, keep_b, keep_b_end = sequences.truncate_pair(
+            middle - start, end_b - start_b, max_num_tokens, rng
+        )
+        instance = sequences.pack_pair(
+            document.ids(start + keep_a, start + keep_a_end),
+            other.ids(start_b + keep_b, start_b + keep_b_end),
+            settings.max_seq_length,
+            vocabulary.cls_id,
+            vocabulary.sep_id,
+        )
+        instance["next_sentence_labels"] = [int(is_random_next)]
+        _mask(instance, keep_a_end - keep_a, keep_b_end - keep_b, settings, vocabulary, rng)
+        yield instance
+        first = sentence
+
+
+def _random_next(
+    documents: Documents, index: int, target_length: int, rng: random.Random
+) -> tuple[Document, int, int]:
+    """Returns a document and the token range in it that stands in for the next sentences."""
+    for _ in range(_RANDOM_DOCUMENT_TRIES):
+        other_index = rng.randint(0, len(documents) - 1)
+        if other_index != index:
+            break
+    # After ten tries, or with one document alone, it is the same document after all.
+    other = documents[other_index]
+    sentence = rng.randint(0, other.num_sentences - 1)
+    start = other.edge(sentence)
+    end = other.edge(sentence + 1)
+    while end - start < target_length and sentence + 1 < other.num_sentences:
+        sentence += 1
+        end = other.edge(sentence + 1)
+    return other, start, end
+
+
+def _mask(
+    instance: dict[str, list],
+    length_a: int,
+    length_b: int,
+    settings: Settings,
+    vocabulary: Vocabulary,
+    rng: random.Random,
+) -> None:
+    """Masks tokens in `input_ids` and adds the `masked_lm_*` features.
+
+    Of the chosen tokens 80% become [MASK], 10% stay and 10% become a random token (paper A.1;
+    `create_masked_lm_predictions` in the original).
+    """
+    input_ids = instance["input_ids"]
+    positions = [*range(1, length_a + 1), *range(length_a + 2, length_a + length_b + 2)]
+    num_tokens = length_a + length_b + 3
+    num_to_predict = min(
+        settings.max_predictions_per_seq, max(1, round(num_tokens * settings.masked_lm_prob))
+    )
+    if settings.do_whole_word_mask:
+        chosen = _choose_whole_words(positions, input_ids, num_to_predict, vocabulary, rng)
+    else:
+        shuffle(positions, rng)
+        chosen = positions[:num_to_predict]
+    labels = {}
+    for position in chosen:
+        labels[position] = input_ids[position]
+        if rng.random() < 0.8:
+            input_ids[position] = vocabulary.mask_id
+        elif rng.random() >= 0.5:
+            input_ids[position] = vocabulary.ids[rng.randint(0, len(vocabulary.ids) - 1)]
+    chosen = sorted(labels)
+    padding = [0] * (settings.max_predictions_per_seq - len(chosen))
+    instance["masked_lm_positions"] = chosen + padding
+    instance["masked_lm_ids"] = [labels[position] for position in chosen] + padding
+    instance["masked_lm_weights"] = [1.0] * len(chosen) + [0.0] * len(padding)
+
+
+def _choose_whole_words(
+    positions: list[int],
+    input_ids: list[int],
+    num_to_predict: int,
+    vocabulary: Vocabulary,
+    rng: random.Random,
+) -> list[int]:
+    """Returns positions of whole words, together at most `num_to_predict`, in random order."""
+    words: list[list[int]] = []
+    for position in positions:
+        # A piece at the very start of a sequence whose word was cut off joins the word before it,
+        # even across [SEP], or stands for a word if there is none: as in the original.
+        if words and input_ids[position] in vocabulary.continuations:
+            words[-1].append(position)
+        else:
+            words.append([position])
+    shuffle(words, rng)
+    chosen: list[int] = []
+    for word in words:
+        if len(chosen) + len(word) <= num_to_predict:
+            chosen.extend(word)
+    return chosen

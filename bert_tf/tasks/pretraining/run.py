@@ -1,0 +1,135 @@
+"""Pre-training from record files to checkpoints and results: the one call of run_pretraining."""
+
+import dataclasses
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import optimization, records, training
+from bert_tf.configuration import BertConfig
+from bert_tf.tasks.pretraining.model import PretrainingTask
+from bert_tf.tasks.pretraining.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.schema import pretraining_schema
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a run does; each field is the flag of run_pretraining of that name.
+
+    phases: in order; one that is made of --max_seq_length and its companions if there is no
+        --phases.
+    evaluation_phase: the lengths of the records to evaluate on, and batch size; `num_steps` is
+        --max_eval_steps, 0 for every example once.
+    """
+
+    input_file: str
+    output_dir: str
+    phases: list[PretrainingPhase]
+    evaluation_phase: PretrainingPhase
+    init_checkpoint: str | None = None
+    do_train: bool = False
+    do_eval: bool = False
+    eval_input_file: str | None = None
+    evaluate_every_steps: int = 0
+    learning_rate: float = 5e-5
+    num_warmup_steps: int = 10000
+    restart_schedule: bool = False
+    save_checkpoints_steps: int = 1000
+    keep_checkpoint_max: int = 5
+    iterations_per_loop: int = 1000
+    gradient_accumulation_steps: int = 1
+    random_seed: int = 12345
+
+
+def run_pretraining(
+    config: BertConfig, task: PretrainingTask, strategy: tf.distribute.Strategy, settings: Settings
+) -> dict[str, float | int] | None:
+    """Returns the results of the evaluation, if there is one; checkpoints are in `output_dir`.
+
+    Raises:
+        ValueError: settings, records, checkpoint and configuration do not fit together. All that
+            can be checked is before the first step.
+        OSError: `output_dir` cannot be written to.
+        FloatingPointError: a loss or a gradient is not finite.
+    """
+    if not settings.do_train and not settings.do_eval:
+        raise ValueError("At least one of --do_train and --do_eval must be given.")
+    phases = []
+    if settings.do_train:
+        phases = [
+            training.Phase(
+                phase.num_steps,
+                phase.batch_size,
+                *_open_records(config, settings.input_file, "input_file", phase),
+            )
+            for phase in settings.phases
+        ]
+    evaluation = None
+    if settings.do_eval or settings.evaluate_every_steps:
+        flag = "eval_input_file" if settings.eval_input_file else "input_file"
+        evaluation = training.Evaluation(
+            settings.evaluation_phase.batch_size,
+            *_open_records(config, getattr(settings, flag), flag, settings.evaluation_phase),
+            settings.evaluation_phase.num_steps,
+        )
+    trainer = training.Trainer(
+        task,
+        strategy,
+        settings.output_dir,
+        _learning_rate(settings),
+        settings.init_checkpoint,
+        settings.random_seed,
+        settings.keep_checkpoint_max,
+    )
+    if settings.do_train:
+        trainer.train(
+            phases,
+            settings.save_checkpoints_steps,
+            settings.iterations_per_loop,
+            settings.gradient_accumulation_steps,
+            settings.evaluate_every_steps,
+            evaluation,
+        )
+    elif trainer.global_step == 0 and not settings.init_checkpoint:
+        logging.warning(
+            "Evaluating untrained weights: --output_dir has no checkpoint, and there is no"
+            " --init_checkpoint"
+        )
+    return trainer.evaluate(evaluation) if settings.do_eval else None
+
+
+def _open_records(config: BertConfig, pattern: str, flag: str, phase: PretrainingPhase):
+    """Returns the files, the schema and the limits of ids for records of a phase's lengths."""
+    if phase.max_seq_length > config.max_position_embeddings:
+        raise ValueError(
+            f"The sequence length ({phase.max_seq_length}) must be at most max_position_embeddings"
+            f" ({config.max_position_embeddings}) of --bert_config_file"
+        )
+    pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
+    files = records.expand_files(pattern, flag)
+    logging.info("--%s: %d files, from %s to %s", flag, len(files), files[0], files[-1])
+    schema = pretraining_schema(phase.max_seq_length, phase.max_predictions_per_seq)
+    records.check_files(files, schema, flag)
+    vocabulary = (config.vocab_size, "vocab_size of --bert_config_file")
+    limits = {
+        "input_ids": vocabulary,
+        "masked_lm_ids": vocabulary,
+        "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),
+        "masked_lm_positions": (phase.max_seq_length, "the length of a sequence"),
+        "next_sentence_labels": (2, "the number of labels"),
+    }
+    return files, schema, limits
+
+
+def _learning_rate(settings: Settings) -> optimization.Schedule:
+    """Returns one schedule over all phases (the paper, A.2), or one for each."""
+    rate, warmup = settings.learning_rate, settings.num_warmup_steps
+    if not settings.restart_schedule:
+        total = sum(phase.num_steps for phase in settings.phases)
+        return optimization.linear_schedule(rate, total, warmup)
+    return optimization.restarting_schedule(
+        [
+            (phase.num_steps, optimization.linear_schedule(rate, phase.num_steps, warmup))
+            for phase in settings.phases
+        ]
+    )

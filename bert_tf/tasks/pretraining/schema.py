@@ -1,0 +1,31 @@
+"""What a pre-training record holds."""
+
+from bert_tf import records
+
+
+def pretraining_schema(max_seq_length: int, max_predictions_per_seq: int) -> records.Schema:
+    """Returns the schema of pre-training records.
+
+    Args:
+        max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
+            `segment_ids` (1 = second sentence).
+        max_predictions_per_seq: length of `masked_lm_positions` (indices into the sequence),
+            `masked_lm_ids` (what was there) and `masked_lm_weights` (1.0 = prediction,
+            0.0 = padding).
+
+    The last feature, `next_sentence_labels`, is 1 where the second sentence is a random one. Names
+    and types are those of `write_instance_to_example_files` in the original.
+    """
+    sequence = records.int64_feature([max_seq_length], "max_seq_length")
+    predictions = records.int64_feature([max_predictions_per_seq], "max_predictions_per_seq")
+    return {
+        "input_ids": sequence,
+        "input_mask": sequence,
+        "segment_ids": sequence,
+        "masked_lm_positions": predictions,
+        "masked_lm_ids": predictions,
+        "masked_lm_weights": records.float_feature(
+            [max_predictions_per_seq], "max_predictions_per_seq"
+        ),
+        "next_sentence_labels": records.int64_feature([1]),
+    }

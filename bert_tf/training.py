@@ -1,0 +1,311 @@
+"""Train through phases, save, resume, evaluate: the course of a run. It knows no task."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import checkpoints, distribution, input_pipeline, optimization, records, reporting
+from bert_tf.loops import StepLoop
+from bert_tf.progress import Progress
+from bert_tf.steps import Task, evaluation_step, train_step
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A stretch of training on batches of one shape.
+
+    num_steps: how many steps it lasts.
+    batch_size: examples a step, over all replicas.
+    files: TFRecord files.
+    schema: what their records hold.
+    limits: see `input_pipeline.TrainingInput`.
+    """
+
+    num_steps: int
+    batch_size: int
+    files: Sequence[str]
+    schema: records.Schema
+    limits: input_pipeline.Limits
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation reads.
+
+    batch_size: examples a step, over all replicas.
+    files: TFRecord files.
+    schema: what their records hold.
+    limits: see `input_pipeline.TrainingInput`.
+    max_steps: exactly so many batches are read, the files over and over if need be; 0 for every
+        example once.
+    """
+
+    batch_size: int
+    files: Sequence[str]
+    schema: records.Schema
+    limits: input_pipeline.Limits
+    max_steps: int
+
+
+class Trainer:
+    """A model with its optimizer, and the loops over it.
+
+    Args:
+        task: what is trained.
+        strategy: where.
+        output_dir: gets checkpoints, TensorBoard's files, `eval_results.txt`.
+        learning_rate: of each step.
+        init_checkpoint: gives initial weights where `output_dir` has no checkpoint.
+        random_seed: of initial weights, dropout and the order of the input.
+        keep_checkpoint_max: how many checkpoints are kept; 0 for all.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        strategy: tf.distribute.Strategy,
+        output_dir: str,
+        learning_rate: optimization.Schedule,
+        init_checkpoint: str | None = None,
+        random_seed: int = 12345,
+        keep_checkpoint_max: int = 5,
+    ):
+        self.task = task
+        self.strategy = strategy
+        self.output_dir = output_dir
+        self._random_seed = random_seed
+        self._make_output_dir()
+        self._checkpoints = checkpoints.CheckpointDirectory(output_dir, keep_checkpoint_max)
+        keras.utils.set_random_seed(random_seed)
+        with strategy.scope():
+            self.model = task.build_model()
+            self.optimizer = optimization.create_optimizer(
+                self.model.trainable_variables, learning_rate
+            )
+        weights = {variable.path: variable.value for variable in self.model.variables}
+        self._variables = {**weights, **self.optimizer.variables}
+        self._resumed_from = self._checkpoints.latest()
+        if self._resumed_from:
+            checkpoints.restore(self._variables, self._resumed_from)
+            logging.info("Resumed from %s", self._resumed_from)
+        elif init_checkpoint:
+            checkpoints.initialize(weights, init_checkpoint)
+        self._evaluation_loop = StepLoop(
+            strategy, lambda features, _: evaluation_step(task, self.model, features)
+        )
+
+    def _make_output_dir(self) -> None:
+        """Makes the output directory and tries to write there, long before the first save."""
+        records.check_file_system(self.output_dir, "output_dir")
+        probe = os.path.join(self.output_dir, f".{os.getpid()}.probe")
+        try:
+            tf.io.gfile.makedirs(self.output_dir)
+            with tf.io.gfile.GFile(probe, "w") as writer:
+                writer.write("room?")
+            tf.io.gfile.remove(probe)
+        except tf.errors.OpError as error:
+            raise OSError(
+                f"--output_dir={self.output_dir} must be a directory that can be written to, with"
+                f" room left: {error.message}"
+            ) from error
+
+    @property
+    def global_step(self) -> int:
+        """Number of training steps behind the weights."""
+        return int(self.optimizer.global_step.numpy())
+
+    def train(
+        self,
+        phases: Sequence[Phase],
+        save_checkpoints_steps: int = 1000,
+        iterations_per_loop: int = 1000,
+        accumulation_steps: int = 1,
+        evaluate_every_steps: int = 0,
+        evaluation: Evaluation | None = None,
+    ) -> None:
+        """Trains from the present step to the end of the last phase.
+
+        Args:
+            phases: in order; a step belongs to the phase that its number falls into.
+            save_checkpoints_steps: a checkpoint is written at multiples of it, at the start of a
+                new run, and at the end.
+            iterations_per_loop: at most so many steps are made without coming back to Python.
+            accumulation_steps: see `steps.train_step`.
+            evaluate_every_steps: `evaluation` is run at multiples of it; 0 for never.
+            evaluation: see `evaluate`.
+
+        Raises:
+            ValueError: batch sizes do not fit the replicas, or the input is damaged.
+            FloatingPointError: a loss or gradient is not finite; nothing of it is saved.
+            OSError: a checkpoint cannot be written.
+        """
+        for phase in phases:
+            part = distribution.replica_batch_size(
+                self.strategy, phase.batch_size, "train_batch_size"
+            )
+            if part % accumulation_steps:
+                raise ValueError(
+                    f"--gradient_accumulation_steps ({accumulation_steps}) must divide the"
+                    f" examples of one replica in a batch ({part})"
+                )
+        total = sum(phase.num_steps for phase in phases)
+        if self.global_step >= total:
+            logging.warning(
+                "Nothing to train: %s is at step %d of %d already. Raise --num_train_steps (or"
+                " --phases) to go on, or choose another --output_dir to start anew.",
+                self._resumed_from or "the model",
+                self.global_step,
+                total,
+            )
+            return
+        loop = StepLoop(
+            self.strategy,
+            lambda features, seed: train_step(
+                self.task, self.model, self.optimizer, features, seed, accumulation_steps
+            ),
+            self._random_seed,
+        )
+        summaries = reporting.Summaries(self.output_dir)
+        intervals = [i for i in (save_checkpoints_steps, evaluate_every_steps) if i]
+        first = 0
+        for number, phase in enumerate(phases):
+            last = first + phase.num_steps
+            if self.global_step >= last:
+                first = last
+                continue
+            logging.info(
+                "Phase %d of %d: steps %d to %d, batches of %d",
+                *(number + 1, len(phases), first, last, phase.batch_size),
+            )
+            source = self._open_input(phase, first)
+            if self.global_step == 0 and not self._resumed_from:
+                self._save(source)
+            with Progress("Training", "steps", total, self.global_step) as progress:
+                compiled = False  # the first step of a phase is, and is not timed
+                while self.global_step < last:
+                    step = self.global_step
+                    ends = [last, step + (iterations_per_loop if compiled else 1)]
+                    ends += [step + i - step % i for i in intervals]
+                    self._run_loop(
+                        loop, min(ends) - step, phase, source, summaries, progress, compiled
+                    )
+                    compiled = True
+                    step = self.global_step
+                    if step % save_checkpoints_steps == 0 or step == total:
+                        self._save(source)
+                    if evaluation and evaluate_every_steps and step % evaluate_every_steps == 0:
+                        self.evaluate(evaluation)
+            first = last
+        summaries.flush()
+
+    def _open_input(self, phase: Phase, first_step: int) -> input_pipeline.TrainingInput:
+        """Returns the phase's input at the place of the present step."""
+        step = self.global_step
+        # A function of the step, so that an input that cannot be resumed is not begun alike.
+        seed = (self._random_seed * 1_000_003 + step) % 2**31
+        source = input_pipeline.TrainingInput(
+            phase.files, phase.schema, phase.batch_size, phase.limits, seed
+        )
+        if step > first_step and not (
+            self._resumed_from and source.restore(self._resumed_from)
+        ):
+            logging.warning("The input starts anew, in another order, at step %d", step)
+        return source
+
+    def _run_loop(
+        self,
+        loop: StepLoop,
+        num_steps: int,
+        phase: Phase,
+        source: input_pipeline.TrainingInput,
+        summaries: reporting.Summaries,
+        progress: Progress,
+        timed: bool,
+    ) -> None:
+        """Makes so many steps and reports them; an interrupt saves a checkpoint first."""
+        step = self.global_step
+        began = time.monotonic()
+        try:
+            rows = loop.run(source.iterator, num_steps, progress.advance)
+        except tf.errors.OpError as error:
+            raise input_pipeline.explain(error, phase.files) from error
+        except KeyboardInterrupt:
+            logging.warning("Interrupted at step %d; saving", self.global_step)
+            self._save(source)
+            raise
+        seconds = time.monotonic() - began
+        self._check_finite(rows, step)
+        speed = {}
+        if timed:
+            speed["examples_per_second"] = num_steps * phase.batch_size / seconds
+        else:
+            logging.info("Traced, compiled and made the first step in %.1f s", seconds)
+        for start in range(0, num_steps, reporting.SUMMARY_STEPS):
+            end = min(start + reporting.SUMMARY_STEPS, num_steps)
+            summaries.write({**reporting.means(rows, start, end), **speed}, step + end)
+        logging.info(
+            "step %d: %s",
+            step + num_steps,
+            reporting.describe({**reporting.means(rows), **speed}),
+        )
+
+    def _check_finite(self, rows: Mapping, first_step: int) -> None:
+        for name in ("loss", "gradient_norm"):
+            bad = np.flatnonzero(~np.isfinite(rows[name]))
+            if bad.size:
+                kept = self._checkpoints.latest()
+                raise FloatingPointError(
+                    f"{name} is {rows[name][bad[0]]} at step {first_step + bad[0]} (counted from"
+                    f" 0); training stops, and the weights of this step are not saved. The last"
+                    f" checkpoint is {kept or 'not written yet'}. Lower --learning_rate, raise"
+                    " --num_warmup_steps, or look at the input."
+                )
+
+    def _save(self, source: input_pipeline.TrainingInput) -> None:
+        began = time.monotonic()
+        prefix = self._checkpoints.save(self._variables, self.global_step, source.save)
+        logging.info("Saved %s in %.1f s", prefix, time.monotonic() - began)
+
+    def evaluate(self, evaluation: Evaluation) -> dict[str, float | int]:
+        """Returns the metrics, and writes them to `eval_results.txt` and for TensorBoard.
+
+        `loss` is the mean of the batches' losses, each with the weight of its examples.
+
+        Raises:
+            ValueError: the batch size does not fit the replicas, or the input is damaged.
+        """
+        batch_size, files = evaluation.batch_size, list(evaluation.files)
+        distribution.replica_batch_size(self.strategy, batch_size, "eval_batch_size")
+        try:
+            if evaluation.max_steps:
+                num_steps = evaluation.max_steps
+                num_examples = num_steps * batch_size
+            else:
+                num_examples = input_pipeline.count_records(files)
+                num_steps = -(-num_examples // batch_size)
+            logging.info("Evaluating on %d examples, batches of %d", num_examples, batch_size)
+            iterator = iter(
+                input_pipeline.evaluation_dataset(
+                    files, evaluation.schema, batch_size, evaluation.limits, num_examples
+                )
+            )
+            with Progress("Evaluating", "steps", num_steps) as progress:
+                rows = self._evaluation_loop.run(iterator, num_steps, progress.advance)
+        except tf.errors.OpError as error:
+            raise input_pipeline.explain(error, files) from error
+        results = reporting.means(rows)
+        summaries = reporting.Summaries(os.path.join(self.output_dir, "eval"))
+        summaries.write(results, self.global_step)
+        summaries.flush()
+        results["global_step"] = self.global_step
+        logging.info("***** Eval results *****")
+        for key in sorted(results):
+            logging.info("  %s = %s", key, results[key])
+        reporting.write_results(os.path.join(self.output_dir, "eval_results.txt"), results)
+        return results

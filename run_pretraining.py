@@ -1,0 +1,136 @@
+"""Pre-trains BERT: masked LM and next sentence prediction.
+
+The original's command:
+
+    python run_pretraining.py --input_file=/data/tf_examples.tfrecord --output_dir=/data/out \
+        --do_train=True --do_eval=True --bert_config_file=bert_config.json \
+        --train_batch_size=32 --max_seq_length=128 --max_predictions_per_seq=20 \
+        --num_train_steps=20 --num_warmup_steps=10 --learning_rate=2e-5
+
+The paper's schedule (A.2), 90% of the steps at length 128 and the rest at 512, in one run:
+
+    python run_pretraining.py --input_file='/data/{max_seq_length}/*.tfrecord' \
+        --output_dir=/data/out --do_train --bert_config_file=bert_config.json \
+        --phases=128:900000:256:20,512:100000:256:77 --learning_rate=1e-4 --num_warmup_steps=10000
+
+The same command started again goes on from the last checkpoint in --output_dir.
+"""
+
+from absl import app, flags, logging
+
+from bert_tf import command_flags
+from bert_tf.configuration import BertConfig
+from bert_tf.tasks.pretraining.model import PretrainingTask
+from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
+from bert_tf.tasks.pretraining.run import Settings, run_pretraining
+
+FLAGS = flags.FLAGS
+
+command_flags.define_model_flags()
+command_flags.define_training_flags(train_batch_size=32)
+command_flags.define_tpu_flags()
+flags.DEFINE_string(
+    "input_file",
+    None,
+    "Record files of create_pretraining_data: names or globs, separated by commas."
+    " {max_seq_length} in it stands for the length of each phase.",
+    required=True,
+)
+flags.DEFINE_string("eval_input_file", None, "Record files to evaluate on, if not --input_file.")
+flags.DEFINE_integer(
+    "max_seq_length", 128, "Length of the sequences in the records.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "max_predictions_per_seq", 20, "Masked positions of a record.", lower_bound=1
+)
+flags.DEFINE_string(
+    "phases",
+    None,
+    "The course of training as length:steps:batch:predictions,... in place of --max_seq_length,"
+    " --num_train_steps, --train_batch_size and --max_predictions_per_seq. Evaluation takes the"
+    " last phase's lengths unless it is given others.",
+)
+flags.DEFINE_integer("num_train_steps", 100000, "Steps of training, all in all.", lower_bound=1)
+flags.DEFINE_integer(
+    "num_warmup_steps", 10000, "Steps over which the learning rate rises from 0.", lower_bound=0
+)
+flags.DEFINE_bool(
+    "restart_schedule",
+    False,
+    "Whether each phase has a learning rate schedule of its own, warm-up and all, instead of one"
+    " over all phases. Steps and optimizer slots go on either way.",
+)
+flags.DEFINE_integer(
+    "max_eval_steps",
+    100,
+    "Batches of an evaluation, the files over and over if need be; 0 for every example once.",
+    lower_bound=0,
+)
+flags.DEFINE_integer(
+    "evaluate_every_steps",
+    0,
+    "Evaluate every so many steps during training, too; 0 for never.",
+    lower_bound=0,
+)
+
+
+def phases_from_flags() -> tuple[list[PretrainingPhase], PretrainingPhase]:
+    """Returns the phases of training, and the lengths, batch size and steps of evaluation.
+
+    Raises:
+        ValueError: flags contradict each other.
+    """
+    lengths = ("max_seq_length", "max_predictions_per_seq")
+    given = {name: getattr(FLAGS, name) for name in lengths if FLAGS[name].present}
+    if FLAGS.phases is None:
+        phases = [
+            PretrainingPhase(
+                FLAGS.max_seq_length,
+                FLAGS.num_train_steps,
+                FLAGS.train_batch_size,
+                FLAGS.max_predictions_per_seq,
+            )
+        ]
+    else:
+        phases = parse_phases(FLAGS.phases)
+        total = sum(phase.num_steps for phase in phases)
+        if FLAGS["num_train_steps"].present and FLAGS.num_train_steps != total:
+            raise ValueError(
+                f"--num_train_steps ({FLAGS.num_train_steps}) must equal the sum of the steps in"
+                f" --phases ({total}), or be left out"
+            )
+        if FLAGS["train_batch_size"].present:
+            raise ValueError("--train_batch_size is in --phases already; leave it out")
+    evaluation = PretrainingPhase(
+        given.get("max_seq_length", phases[-1].max_seq_length),
+        FLAGS.max_eval_steps,
+        FLAGS.eval_batch_size,
+        given.get("max_predictions_per_seq", phases[-1].max_predictions_per_seq),
+    )
+    return phases, evaluation
+
+
+def main(argv: list[str]) -> None:
+    command_flags.refuse_stray_words(argv)
+    logging.set_verbosity(logging.INFO)
+    phases, evaluation_phase = phases_from_flags()
+    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    strategy, on_tpu = command_flags.get_strategy()
+    one_hot = FLAGS.use_one_hot_embeddings
+    task = PretrainingTask(
+        config,
+        use_one_hot_embeddings=on_tpu if one_hot is None else one_hot,
+        recompute_activations=FLAGS.recompute_activations,
+        dtype=FLAGS.dtype or ("bfloat16" if on_tpu else "float32"),
+    )
+    fields = Settings.__dataclass_fields__.keys() - {"phases", "evaluation_phase"}
+    settings = Settings(
+        **{name: getattr(FLAGS, name) for name in fields},
+        phases=phases,
+        evaluation_phase=evaluation_phase,
+    )
+    run_pretraining(config, task, strategy, settings)
+
+
+if __name__ == "__main__":
+    app.run(main)

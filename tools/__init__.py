@@ -1,0 +1,1 @@
+"""Programs around the main ones, run as `python -m tools.NAME`."""

@@ -1,0 +1,120 @@
+"""Pre-trains and evaluates a tiny BERT on the text in flags/quickstart, in a few minutes on a CPU.
+
+    python -m tools.quickstart --output_dir=output/quickstart
+
+It runs the same programs that pre-train a full model and prints each command before running it, so
+that every one of them can be copied, changed and run by hand. What it writes:
+
+    vocab.txt                 the word pieces of the training text
+    train_N.tfrecord          training examples of at most N word pieces
+    heldout_N.tfrecord        the same from text that is not trained on
+    model.ckpt-STEP.*         the checkpoints; eval_results.txt: the evaluation
+
+Run again, it makes the same records, finds the last checkpoint and only evaluates.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+
+from absl import app, flags
+
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", "output/quickstart", "Folder that receives everything the quickstart writes."
+)
+
+_RECIPE = "flags/quickstart"
+# Word pieces at most; flags/quickstart/bert_config.json has a row for each.
+_VOCAB_SIZE = 2000
+# Sequence length -> masked positions, as in the phases of flags/quickstart/pretraining.flags:
+# 0.15 of the length, rounded, as in the original's README.
+_MAX_PREDICTIONS = {32: 5, 64: 10}
+# Text file -> how often each document is cut and masked anew.
+_DUPE_FACTORS = {"train": ("corpus.txt", 20), "heldout": ("heldout.txt", 5)}
+
+
+def quickstart_commands(output_dir: str) -> list[list[str]]:
+    """Returns the command lines to run in order, each a list of words, "python" the first."""
+    vocab_file = os.path.join(output_dir, "vocab.txt")
+    commands = [
+        [
+            "python",
+            "-m",
+            "tools.build_vocabulary",
+            f"--input_file={_RECIPE}/corpus.txt",
+            f"--output_file={vocab_file}",
+            f"--vocab_size={_VOCAB_SIZE}",
+        ]
+    ]
+    for part, (text, dupe_factor) in _DUPE_FACTORS.items():
+        for max_seq_length, max_predictions_per_seq in _MAX_PREDICTIONS.items():
+            commands.append(
+                [
+                    "python",
+                    "create_pretraining_data.py",
+                    f"--input_file={_RECIPE}/{text}",
+                    f"--output_file={output_dir}/{part}_{max_seq_length}.tfrecord",
+                    f"--vocab_file={vocab_file}",
+                    f"--max_seq_length={max_seq_length}",
+                    f"--max_predictions_per_seq={max_predictions_per_seq}",
+                    f"--dupe_factor={dupe_factor}",
+                ]
+            )
+    commands.append(
+        [
+            "python",
+            "run_pretraining.py",
+            f"--flagfile={_RECIPE}/pretraining.flags",
+            f"--input_file={output_dir}/train_{{max_seq_length}}.tfrecord",
+            f"--eval_input_file={output_dir}/heldout_{{max_seq_length}}.tfrecord",
+            f"--output_dir={output_dir}",
+        ]
+    )
+    return commands
+
+
+def run(command: list[str]) -> None:
+    """Prints a command, then runs it with this Python.
+
+    Raises:
+        SystemExit: the command failed; the message names it and its exit status.
+    """
+    print(f"\n$ {shlex.join(command)}", flush=True)
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+    status = subprocess.run([sys.executable, *command[1:]], env=environment).returncode
+    if status:
+        raise SystemExit(f"The last command ended with status {status}; its error is above.")
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(
+            f"Every setting is a --flag=value, but these words stand alone: {argv[1:]}."
+        )
+    if not os.path.isdir(_RECIPE):
+        raise app.UsageError(
+            f"The quickstart reads {_RECIPE}, which is not in {os.getcwd()}:"
+            " run it from the root of the checkout."
+        )
+    output_dir = _OUTPUT_DIR.value
+    start = time.monotonic()
+    os.makedirs(output_dir, exist_ok=True)
+    for command in quickstart_commands(output_dir):
+        run(command)
+    seconds = time.monotonic() - start
+    results = os.path.join(output_dir, "eval_results.txt")
+    print(f"\n{results}, after {seconds:.0f} seconds in all:")
+    with open(results, encoding="utf-8") as file:
+        print(file.read())
+    print(
+        "Next:\n"
+        f"  tensorboard --logdir={shlex.quote(output_dir)}    the loss and the learning rate\n"
+        f"  {_RECIPE}/pretraining.flags    change the phases, then run the last command again\n"
+        '  README.md, "Making records" and "Pre-training"    the same with your own text'
+    )
+
+
+if __name__ == "__main__":
+    app.run(main)
