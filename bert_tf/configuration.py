@@ -18,15 +18,15 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
 
 
 def get_activation(activation_string: str | Activation | None) -> Activation | None:
-    """Returns the function of an activation's name; None for "", "linear" or None.
+    """Returns the function of an activation's name, itself a function; None for "" or "linear".
 
     Raises:
         ValueError: the name is none of gelu, relu, tanh, linear.
     """
-    if not isinstance(activation_string, str):
+    if activation_string is None or callable(activation_string):
         return activation_string
     functions = {"": None, "linear": None, "relu": tf.nn.relu, "gelu": gelu, "tanh": tf.tanh}
-    name = activation_string.lower()
+    name = str(activation_string).lower()
     if name not in functions:
         raise ValueError(
             f"Unsupported activation {activation_string!r}; it must be one of gelu, relu, tanh,"

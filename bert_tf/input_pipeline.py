@@ -1,6 +1,7 @@
 """Record files -> batches for training and evaluation."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -166,12 +167,15 @@ def explain(error: tf.errors.OpError, files: Sequence[str]) -> Exception:
     message = error.message
     if isinstance(error, tf.errors.DataLossError):
         return ValueError(f"A record file is damaged: {records.find_corrupt(files)}.")
-    if "assertion failed: [" in message:
-        failed = message.split("assertion failed: [", 1)[1].split("]", 1)[0]
-        return ValueError(f"Wrong ids in the input: {failed} (in one of {', '.join(files)}).")
-    if "Can't parse serialized Example" in message or "Could not parse example" in message:
+    named = f" (in one of {', '.join(files)})."
+    if "assertion failed: " in message:
+        parts = re.findall(r"\[([^\]]*)\]", message.split("assertion failed: ", 1)[1])
+        return ValueError("Wrong ids in the input: " + " ".join(parts[:4]) + named)
+    if "ParseExample" in message:
+        what = re.search(r"Key: .*?(?=\n|$)", message)
         return ValueError(
-            "A record does not have the lengths that the flags say:"
-            f" {message.splitlines()[0]} (in one of {', '.join(files)})."
+            "Every record must have the lengths that the flags say; received another one: "
+            + (what.group() if what else message)
+            + named
         )
     return error

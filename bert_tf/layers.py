@@ -157,18 +157,19 @@ class SelfAttention(keras.layers.Layer):
         for name in ("query", "key", "value"):
             setattr(self, name, _dense(size, size, self.config, self.dtype_policy, name))
 
-    def call(self, hidden, mask_adder, seed=None):
+    def call(self, hidden, input_mask, seed=None):
         """Returns the context, [B*S, H], and the attention probabilities, [B, N, S, S].
 
         Args:
             hidden: float [B*S, H].
-            mask_adder: float32 [B, 1, 1, S], added to the scores.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding. An integer, because Keras
+                would round a float32 argument to bfloat16.
             seed: int32 [2] dropout seed or None.
         """
         config = self.config
         num_heads = config.num_attention_heads
         head_size = config.hidden_size // num_heads
-        seq_length = get_shape_list(mask_adder)[-1]
+        seq_length = get_shape_list(input_mask)[1]
 
         def split_heads(x):  # [B*S, H] -> [B, N, S, D]
             x = tf.reshape(x, [-1, seq_length, num_heads, head_size])
@@ -176,6 +177,9 @@ class SelfAttention(keras.layers.Layer):
 
         query, key, value = (split_heads(d(hidden)) for d in (self.query, self.key, self.value))
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, N, S, S]
+        # Broadcast over heads and attending positions; padding attends too, to no effect.
+        mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S]
+        mask_adder = mask_adder[:, tf.newaxis, tf.newaxis, :]
         scores = scores * (1.0 / math.sqrt(head_size)) + mask_adder
         probs = tf.nn.softmax(scores)
         dropped = dropout(probs, config.attention_probs_dropout_prob, seed)
@@ -215,8 +219,8 @@ class Attention(keras.layers.Layer):
         self.self_attention.build()
         self.residual_output.build()
 
-    def call(self, hidden, mask_adder, seeds=(None, None)):
-        context, probs = self.self_attention(hidden, mask_adder, seed=seeds[0])
+    def call(self, hidden, input_mask, seeds=(None, None)):
+        context, probs = self.self_attention(hidden, input_mask, seed=seeds[0])
         return self.residual_output(context, hidden, seed=seeds[1]), probs
 
 
@@ -263,10 +267,10 @@ class EncoderLayer(keras.layers.Layer):
         self.intermediate.build()
         self.residual_output.build()
 
-    def call(self, hidden, mask_adder, seed=None):
+    def call(self, hidden, input_mask, seed=None):
         """Returns the next hidden states, [B*S, H], and the attention probabilities."""
         seeds = [None] * 3 if seed is None else [fold_in(seed, i) for i in range(3)]
-        attended, probs = self.attention(hidden, mask_adder, seeds=seeds[:2])
+        attended, probs = self.attention(hidden, input_mask, seeds=seeds[:2])
         output = self.residual_output(self.intermediate(attended), attended, seed=seeds[2])
         return output, probs
 
@@ -288,20 +292,17 @@ class Encoder(keras.layers.Layer):
     def call(self, embedding_output, input_mask, seed=None):
         """Returns two tuples, one item a layer: [B, S, H] outputs, [B, N, S, S] probabilities."""
         shape = get_shape_list(embedding_output, expected_rank=3)
-        # Broadcast over heads and attending positions; padding attends too, to no effect.
-        mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S]
-        mask_adder = mask_adder[:, tf.newaxis, tf.newaxis, :]
         hidden = tf.reshape(embedding_output, [-1, shape[-1]])  # [B*S, H]
         outputs, all_probs = [], []
         for i, layer in enumerate(self.encoder_layers):
             layer_seed = None if seed is None else fold_in(seed, i)
 
-            def run_layer(hidden, mask_adder, layer=layer, layer_seed=layer_seed):
-                return layer(hidden, mask_adder, seed=layer_seed)
+            def run_layer(hidden, input_mask, layer=layer, layer_seed=layer_seed):
+                return layer(hidden, input_mask, seed=layer_seed)
 
             if self.recompute_activations:
                 run_layer = tf.recompute_grad(run_layer)
-            hidden, probs = run_layer(hidden, mask_adder)
+            hidden, probs = run_layer(hidden, input_mask)
             outputs.append(tf.reshape(hidden, shape))
             all_probs.append(probs)
         return tuple(outputs), tuple(all_probs)

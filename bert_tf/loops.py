@@ -46,6 +46,8 @@ class StepLoop:
         """
         strategy = self._strategy
 
+        # Nothing in a step is for AutoGraph to convert, and tracing is far quicker without it.
+        @tf.autograph.experimental.do_not_convert
         def step(features, seed):
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
             return replica_step(features, fold_in(seed, replica))
@@ -54,7 +56,7 @@ class StepLoop:
         # a TPU everything is compiled anyway.
         one_replica = strategy.num_replicas_in_sync == 1
         if one_replica and not isinstance(strategy, tf.distribute.TPUStrategy):
-            step = tf.function(step, jit_compile=True)
+            step = tf.function(step, jit_compile=True, autograph=False)
 
         def run(batch, seed):
             metrics = strategy.run(step, args=(distribution.split_batch(strategy, batch), seed))

@@ -7,7 +7,6 @@ trains on them.
 """
 
 import contextlib
-import importlib.util
 import math
 import os
 import re
@@ -110,6 +109,7 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
         try:
             for path in temporary:
                 writers.append(tf.io.TFRecordWriter(path))
+                writers[-1].flush()  # a bucket is not asked for permission before
         except tf.errors.OpError as error:
             raise _cannot_write(paths, flag, error) from error
         yield write
@@ -131,8 +131,8 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
 
 def _cannot_write(paths: Sequence[str], flag: str, error: tf.errors.OpError) -> ValueError:
     return ValueError(
-        f"cannot write --{flag}={','.join(paths)}: {error.message}. "
-        "The directory must exist, be writable and have room"
+        f"cannot write --{flag}={','.join(paths)}: {_text(error)}. "
+        f"The directory must exist, be writable and have room.{_advice(paths[0])}"
     )
 
 
@@ -140,22 +140,28 @@ def _cannot_write(paths: Sequence[str], flag: str, error: tf.errors.OpError) -> 
 
 
 def check_file_system(path: str, flag: str) -> None:
-    """Returns nothing if the installed TensorFlow can reach the file system that `path` is on.
+    """Returns nothing if the installed TensorFlow knows the file system that `path` is on.
 
     Raises:
-        ValueError: the scheme (`gs://`, ...) is not supported by this installation.
+        ValueError: it has nothing to serve the scheme (`gs://`, ...) with.
     """
     scheme, separator, _ = path.partition("://")
-    if not separator:
-        return
-    # TensorFlow 2.20 and 2.21 list "gs" among their schemes with or without this package.
-    if scheme == "gs" and importlib.util.find_spec("tensorflow_io_gcs_filesystem") is None:
+    if separator and scheme not in tf.io.gfile.get_registered_schemes():
         raise ValueError(
-            f"--{flag}={path} is on Google Cloud Storage, and this TensorFlow cannot reach it: "
-            "pip install tensorflow-io-gcs-filesystem, or copy the files to a local disk"
+            f"--{flag}={path}: this TensorFlow knows no file system {scheme}://.{_advice(path)}"
         )
-    if scheme not in tf.io.gfile.get_registered_schemes():
-        raise ValueError(f"--{flag}={path}: this TensorFlow knows no file system {scheme}://")
+
+
+def _advice(path: str) -> str:
+    """Returns what to do when `path` cannot be reached, or nothing if it is a local path."""
+    if path.startswith("gs://"):
+        # TensorFlow 2.20 and 2.21 read and write gs:// by themselves; other builds need a package.
+        return (
+            " Google Cloud Storage needs network access, credentials (gcloud auth "
+            "application-default login) and, where TensorFlow was built without it, "
+            "pip install tensorflow-io-gcs-filesystem; or use local files"
+        )
+    return ""
 
 
 def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
@@ -184,7 +190,9 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
             if not matches and tf.io.gfile.exists(pattern):
                 matches = [pattern]  # a file whose own name has brackets in it
         except tf.errors.OpError as error:
-            raise ValueError(f"--{flag}: cannot look for {pattern}: {error.message}") from error
+            raise ValueError(
+                f"--{flag}: cannot look for {pattern}: {_text(error)}.{_advice(pattern)}"
+            ) from error
         if not matches:
             missing = "matches no file" if any(c in pattern for c in "*?[") else "does not exist"
             raise ValueError(f"--{flag}: {pattern} {missing}")

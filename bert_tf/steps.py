@@ -93,7 +93,9 @@ def _accumulate(compute, features, seed, accumulation_steps: int):
 
     def compute_part(i: tf.Tensor):
         loss, sums, gradients = compute({n: x[i] for n, x in parts.items()}, fold_in(seed, i))
-        return loss, sums, [tf.convert_to_tensor(g) for g in gradients]
+        # A variable that the loss does not reach has None, which a loop cannot carry: [] stands
+        # for it, [gradient] for another.
+        return loss, sums, [[] if g is None else [tf.convert_to_tensor(g)] for g in gradients]
 
     def body(i: tf.Tensor, total):
         total = tf.nest.map_structure(tf.add, total, compute_part(i))
@@ -103,7 +105,8 @@ def _accumulate(compute, features, seed, accumulation_steps: int):
     loop = tf.while_loop(
         lambda i, total: i < accumulation_steps, body, (tf.constant(1), first)
     )
-    return loop[1]
+    loss, sums, gradients = loop[1]
+    return loss, sums, [g[0] if g else None for g in gradients]
 
 
 def evaluation_step(

@@ -43,8 +43,8 @@ DATA = {
     "bert_tf.tokenization",
 }
 MODELS = {"bert_tf.modeling", "bert_tf.configuration", "bert_tf.layers", "bert_tf.heads"}
-# In a task's folder, TASK_MODELS hold the model, TASK_NEITHER are the schema, where both sides meet,
-# and what joins the two for a program. Every other module is data code.
+# In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
+# meet, and what joins the two for a program. Every other module is data code.
 TASK_MODELS = {"model", "head", "loss", "metrics"}
 TASK_NEITHER = {"__init__", "schema", "phases", "run"}
 

@@ -1,20 +1,20 @@
-"""Tests of create_pretraining_data.py and of the modules behind it."""
+"""Tests of create_pretraining_data.py: its records, its errors, its memory."""
 
 import contextlib
 import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import textwrap
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import records, tokenization
-from bert_tf.tasks.pretraining import data, documents, instances, schema
+from bert_tf.tasks.pretraining import data, schema
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -82,7 +82,7 @@ def _read(path):
     return result
 
 
-# --- an independent statement of the algorithm, on lists of token strings --------------------------
+# --- an independent statement of the algorithm, on lists of token strings -------------------------
 
 
 def _oracle_documents(files, tokenizer):
@@ -229,7 +229,7 @@ def test_the_program_with_defaults(tmp_path, vocab_file):
         f"--vocab_file={vocab_file}",
     )
     assert result.returncode == 0, result.stderr
-    files = sorted(tmp_path.glob("text*.txt"))
+    files = tf.io.gfile.glob(f"{tmp_path}/text*.txt")
     expected = _oracle(files, vocab_file, DEFAULTS)
     assert [_read(path) for path in outputs] == [expected[0::2], expected[1::2]]
     records.check_files(list(map(str, outputs)), schema.pretraining_schema(128, 20), "input_file")
@@ -237,7 +237,8 @@ def test_the_program_with_defaults(tmp_path, vocab_file):
     first = expected[0]
     tokens = [VOCAB[id] for id in first["input_ids"][: sum(first["input_mask"])]]
     assert f"tokens: {' '.join(tokens)}\n" in result.stderr
-    assert f"masked_lm_weights: {' '.join(map(str, first['masked_lm_weights']))}" in result.stderr
+    weights = " ".join(str(float(weight)) for weight in first["masked_lm_weights"])
+    assert f"masked_lm_weights: {weights}\n" in result.stderr
     assert f"Wrote {len(expected)} total instances" in result.stderr
     # Nothing else is left.
     assert len(list(tmp_path.iterdir())) == 5
@@ -276,76 +277,6 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
         **case["flags"],
     )
     assert [records_digest.digest(path) for path in outputs] == case["digest"]
-
-
-# --- random numbers, reading text, the arrays -----------------------------------------------------
-
-
-@pytest.mark.parametrize("count", [*range(20), 63, 64, 65, 127, 128, 129, 1000])
-def test_shuffle_is_that_of_random(count):
-    rng, same_rng = random.Random(count), random.Random(count)
-    values, same_values = list(range(count)), list(range(count))
-    for _ in range(3):
-        instances.shuffle(values, rng)
-        same_rng.shuffle(same_values)
-    assert values == same_values
-    assert rng.getstate() == same_rng.getstate()
-
-
-def _fake_encode(texts):
-    """Numbers in words of text are the ids."""
-    ids = [[int(word) for word in text.split()] for text in texts]
-    flat = [id for row in ids for id in row]
-    return np.array(flat, np.int32), np.cumsum([0, *map(len, ids)], dtype=np.int64)
-
-
-def _as_lists(read):
-    return [
-        [read[d].ids(read[d].edge(s), read[d].edge(s + 1)) for s in range(read[d].num_sentences)]
-        for d in range(len(read))
-    ]
-
-
-@pytest.mark.parametrize("vocab_size", [30, 65536, 65537, 1 << 20])
-def test_documents_hold_ids_of_any_vocabulary(vocab_size):
-    last = vocab_size - 1
-    batches = [["", f"1 {last} 2"], ["3"], ["", "", f"{last}"], ["4 5", "", "6"]]
-    read = documents.read_documents(batches, _fake_encode, vocab_size)
-    assert _as_lists(read) == [[[1, last, 2], [3]], [[last], [4, 5]], [[6]]]
-    assert read.num_tokens == 8
-
-
-def test_lines_without_tokens_end_no_document():
-    def encode(texts):
-        return _fake_encode([text.replace("x", "") for text in texts])
-
-    read = documents.read_documents([["x", "1", "x", "2", "", "x", "", "3"]], encode, 30)
-    assert _as_lists(read) == [[[1], [2]], [[3]]]
-
-
-def test_shuffled_documents_are_in_the_order_of_a_shuffled_list():
-    batches = [[str(number), ""] for number in range(50)]
-    read = documents.read_documents(batches, _fake_encode, 60)
-    read.shuffle(random.Random(7))
-    expected = [[[number]] for number in range(50)]
-    random.Random(7).shuffle(expected)
-    assert _as_lists(read) == expected
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 1 << 20])
-def test_text_is_read_as_gfile_readline_reads_it(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(documents, "_BYTES_PER_READ", size)
-    first, second = tmp_path / "1", tmp_path / "2"
-    first.write_bytes("one\r\ntw\ro  \n\n \t\u3000\n\ufeffé\u2028x\u0085\nlast".encode())
-    second.write_bytes(b"\nnext\n\n")
-    read = documents.read_text([str(first), str(second)], "input_file")
-    expected = []
-    for path in (first, second):
-        with tf.io.gfile.GFile(str(path)) as reader:
-            while line := reader.readline():
-                expected.append(line.strip())
-    assert [line for batch in read for line in batch] == expected
-    assert expected[:2] == ["one", "two"] and expected[-3:] == ["", "next", ""]
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -395,20 +326,11 @@ def test_bad_input(tmp_path, vocab_file):
             _create(input_file=f"{tmp_path}/{name}", **output)
     with _refused(tmp_path, "latin, line 4"):
         _create(input_file=f"{tmp_path}/good,{tmp_path}/latin", **output)
-    with _refused(tmp_path, "--input_file=gs://b/x.*tensorflow-io-gcs-filesystem"):
-        _create(input_file="gs://b/x", **output)
+    with _refused(tmp_path, "--input_file=nosuch://b/x: .* knows no file system nosuch://"):
+        _create(input_file="nosuch://b/x", **output)
     for sources in (dict(input_file=None), dict(input_file="a", tfds="b")):
         with _refused(tmp_path, "exactly one of --input_file and --tfds"):
             _create(**sources, **output)
-
-
-@pytest.mark.parametrize("size", [3, 1 << 20])
-def test_line_number_of_bad_utf8_does_not_depend_on_batches(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(documents, "_BYTES_PER_READ", size)
-    path = tmp_path / "text"
-    path.write_bytes("é\r\nü\n\n".encode() * 3 + b"ok \xe2\x82\nend\n")
-    with pytest.raises(ValueError, match=f"{path}, line 10, is not UTF-8"):
-        list(documents.read_text([str(path)], "input_file"))
 
 
 def test_bad_output(tmp_path, vocab_file):
@@ -416,14 +338,14 @@ def test_bad_output(tmp_path, vocab_file):
     paths = dict(input_file=f"{tmp_path}/text", vocab_file=vocab_file)
     with _refused(tmp_path, f"cannot write --output_file={tmp_path}/no/out"):
         _create(output_file=f"{tmp_path}/no/out", **paths)
-    with _refused(tmp_path, "--output_file=gs://b/x.*tensorflow-io-gcs-filesystem"):
-        _create(output_file="gs://b/x", **paths)
+    with _refused(tmp_path, "--output_file=nosuch://b/x: .* knows no file system nosuch://"):
+        _create(output_file="nosuch://b/x", **paths)
     with _refused(tmp_path, f"temporary file in {tmp_path}/no: .*--spill_dir"):
         _create(output_file=f"{tmp_path}/out", spill_dir=f"{tmp_path}/no", **paths)
 
 
-@pytest.mark.parametrize("limit, where", [(2000, "--spill_dir"), (10000, "--output_file")])
-def test_disk_full(tmp_path, vocab_file, limit, where):
+@pytest.mark.parametrize("where", ["--spill_dir", "--output_file"])
+def test_disk_full(tmp_path, vocab_file, where):
     (tmp_path / "text").write_text(_corpus(0))
     (tmp_path / "out").write_text("before")
     # A limit on the size of files stands in for a full disk. The spill needs 4 bytes a record
@@ -440,19 +362,14 @@ def test_disk_full(tmp_path, vocab_file, limit, where):
     )
     flags = [f"--input_file={tmp_path}/text", f"--vocab_file={vocab_file}", "--max_seq_length=5"]
     flags += ["--max_predictions_per_seq=1", f"--output_file={tmp_path}/out", "--dupe_factor=1"]
+    limit = 2000
     if where == "--output_file":
-        measured = _run(*flags, f"--output_file={tmp_path}/measured")
-        assert measured.returncode == 0, measured.stderr
-        size = (tmp_path / "measured").stat().st_size
+        assert _run(*flags, f"--output_file={tmp_path}/measured").returncode == 0
+        limit = (tmp_path / "measured").stat().st_size - 1
         (tmp_path / "measured").unlink()
-        limit = size - 1
     script = str(ROOT / "create_pretraining_data.py")
-    result = subprocess.run(
-        [sys.executable, "-c", program, str(limit), script, *flags],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    command = [sys.executable, "-c", program, str(limit), script, *flags]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode != 0
     assert where in result.stderr.splitlines()[-1], result.stderr
     assert sorted(os.listdir(tmp_path)) == ["out", "text", "vocab.txt"]
@@ -508,37 +425,12 @@ def test_command_line(tmp_path, vocab_file):
 
 def _peak(program, *arguments):
     """Returns the peak memory, in bytes, of a Python program in a process of its own."""
-    program += (
-        "\nimport resource\nprint('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    # Not getrusage: its figure begins with the size of the process that started this one.
+    program += "\nprint(open('/proc/self/status').read())\n"
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
-    return 1024 * int(result.stdout.split("peak")[1])
-
-
-@pytest.mark.parametrize("vocab_size, most", [(30522, 3.0), (119547, 4.0)])
-def test_memory_of_documents_is_bounded_by_bytes_a_token(vocab_size, most):
-    program = """
-import sys
-import numpy as np
-from bert_tf.tasks.pretraining import documents
-
-vocab_size, num_batches = int(sys.argv[1]), int(sys.argv[2])
-lines = ["x"] * 4999 + [""]
-ids = np.arange(4999 * 10, dtype=np.int32) % vocab_size
-splits = np.append(np.arange(5000) * 10, 49990)
-batches = (lines for _ in range(num_batches))
-read = documents.read_documents(batches, lambda texts: (ids, splits), vocab_size)
-assert read.num_tokens == 49990 * num_batches
-"""
-    small, large = 20, 520
-    growth = _peak(program, vocab_size, large) - _peak(program, vocab_size, small)
-    assert growth / ((large - small) * 49990) < most
+    return 1024 * int(re.search(r"VmHWM:\s*(\d+) kB", result.stdout)[1])
 
 
 def test_memory_does_not_grow_with_dupe_factor(tmp_path, vocab_file):
@@ -557,6 +449,6 @@ except SystemExit as end:
     few, many = (
         _peak(program, script, *flags, f"--dupe_factor={n}", "--max_seq_length=64") for n in (2, 12)
     )
-    # A tf.Example as Python objects takes kilobytes; ten times as many records would show.
-    assert os.path.getsize(tmp_path / "out") > 10_000_000
+    # As Python objects the records would take several times what they take in the file.
+    assert os.path.getsize(tmp_path / "out") > 7_000_000
     assert many - few < 6_000_000

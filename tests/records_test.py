@@ -1,6 +1,5 @@
 """Tests of bert_tf.records."""
 
-import importlib.util
 import os
 import pathlib
 import random
@@ -137,13 +136,13 @@ def test_write_files_errors(tmp_path):
 def test_write_files_when_the_disk_is_full(tmp_path):
     # A limit on the size of files stands in for a full disk; it holds for a whole process.
     program = textwrap.dedent(
-        f"""
+        """
         import resource, signal, sys
         from bert_tf import records
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
         try:
-            with records.write_files([{str(tmp_path / "a")!r}, {str(tmp_path / "b")!r}], "out") as w:
+            with records.write_files(sys.argv[2:], "out") as w:
                 for number in range(int(sys.argv[1])):
                     w(bytes(1000))
         except ValueError as error:
@@ -153,7 +152,10 @@ def test_write_files_when_the_disk_is_full(tmp_path):
     assert hasattr(signal, "SIGXFSZ") and hasattr(resource, "RLIMIT_FSIZE")
     for count in (110, 2000):  # the first shows when the file is closed, the second before
         result = subprocess.run(
-            [sys.executable, "-c", program, str(count)], capture_output=True, text=True, cwd=ROOT
+            [sys.executable, "-c", program, str(count), f"{tmp_path}/a", f"{tmp_path}/b"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
         )
         assert "refused: cannot write --out=" in result.stdout, result.stderr
         assert "have room" in result.stdout
@@ -191,11 +193,42 @@ def test_expand_files_errors(tmp_path):
             records.expand_files(pattern, "input_file")
 
 
-def test_google_storage_needs_its_package(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="--input_file=gs://b/x .*tensorflow-io-gcs-filesystem"):
+def test_google_storage_that_cannot_be_reached():
+    """In a process of its own: a proxy that is not there stands in for a missing network."""
+    program = textwrap.dedent(
+        """
+        from bert_tf import records
+        try:
+            records.expand_files("gs://b/x", "input_file")
+        except ValueError as error:
+            print(error)
+        try:
+            with records.write_files(["gs://b/x"], "output_file"):
+                print("not reached")
+        except ValueError as error:
+            print(error)
+        """
+    )
+    environment = {**os.environ, "https_proxy": "http://127.0.0.1:9", "NO_GCE_CHECK": "true"}
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**environment, "GCS_RETRY_CONFIG_MAX_RETRIES": "0"},
+    )
+    assert "--input_file: cannot look for gs://b/x: All 0 retry attempts failed" in result.stdout
+    assert "cannot write --output_file=gs://b/x: All 0 retry attempts failed" in result.stdout
+    assert result.stdout.count("pip install tensorflow-io-gcs-filesystem") == 2
+    assert "not reached" not in result.stdout
+
+
+def test_google_storage_without_support(monkeypatch):
+    monkeypatch.setattr(tf.io.gfile, "get_registered_schemes", lambda: ["", "file", "ram"])
+    message = "=gs://b/x: this TensorFlow knows no file system gs://.*tensorflow-io-gcs-filesystem"
+    with pytest.raises(ValueError, match="--input_file" + message):
         records.expand_files("gs://b/x", "input_file")
-    with pytest.raises(ValueError, match="--output_file=gs://b/x .*tensorflow-io-gcs-filesystem"):
+    with pytest.raises(ValueError, match="--output_file" + message):
         with records.write_files(["gs://b/x"], "output_file"):
             pass
 

@@ -27,7 +27,7 @@ _OUTPUT_DIR = flags.DEFINE_string(
 
 _RECIPE = "flags/quickstart"
 # Word pieces at most; flags/quickstart/bert_config.json has a row for each.
-_VOCAB_SIZE = 2000
+_VOCAB_SIZE = 1000
 # Sequence length -> masked positions, as in the phases of flags/quickstart/pretraining.flags:
 # 0.15 of the length, rounded, as in the original's README.
 _MAX_PREDICTIONS = {32: 5, 64: 10}

@@ -136,7 +136,8 @@ class PretrainingTask:
         ):
             example_loss, _ = cross_entropy(logits, label_ids)
             weighted_loss = tf.reduce_sum(weights * example_loss)
-            total += weighted_loss / normalizers[name]
+            # A replica may have nothing but padding at the end of an evaluation: loss 0, not 0/0.
+            total += tf.math.divide_no_nan(weighted_loss, normalizers[name])
             predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
             right = tf.cast(predictions == tf.reshape(label_ids, [-1]), tf.float32)
             weight = tf.reduce_sum(weights)

@@ -17,7 +17,7 @@ _SENTENCE_END = re.compile(
     (?:
         [!?…]+ | \.\.+ |
         # A full stop, but not behind an initial (J. K. Rowling, the U.S. Army) or a title.
-        (?<! \b[^\W\d_] ) (?<! \b(?:Mr|Ms|Dr|St|vs|No) ) (?<! \b(?:Mrs|Gen|Col) ) (?<! \bProf ) \.
+        (?<! \b[^\W\d_] ) (?<! \b(?:Mr|Ms|Dr|St|vs) ) (?<! \b(?:Mrs|Gen|Col) ) (?<! \bProf ) \.
     )
     ["'”’»)\]]* \s+
     | [。！？]+ [”’」』）]*
@@ -40,9 +40,10 @@ def split_sentences(text: str) -> list[str]:
         start = 0
         for match in _SENTENCE_END.finditer(line):
             following = line[match.end() : match.end() + 1]
-            if not following.islower():
-                sentences.append(line[start : match.end()].strip())
-                start = match.end()
+            if match.group()[-1].isspace() and following.islower():
+                continue
+            sentences.append(line[start : match.end()].strip())
+            start = match.end()
         sentences.append(line[start:].strip())
     return [sentence for sentence in sentences if sentence]
 
@@ -109,7 +110,7 @@ def _load(
     except Exception as error:  # an unknown split is a KeyError or a ValueError
         raise ValueError(
             f"--tfds={specification}: cannot read split {split!r}; {name} has "
-            f"{', '.join(builder.info.splits)}: {error}"
+            f"{', '.join(sorted(builder.info.splits))}: {error}"
         ) from error
     spec = dataset.element_spec
     if not isinstance(spec, dict) or text_feature not in spec:

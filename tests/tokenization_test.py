@@ -1,0 +1,204 @@
+"""The reference tokenizer: the original's rules one by one, and its output on real text."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from absl import logging
+
+from bert_tf import tokenization
+
+PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
+
+
+def write_vocab(path: Path, text: str | bytes) -> str:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    return str(path)
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    messages = []
+    monkeypatch.setattr(logging, "warning", lambda text, *args: messages.append(text % args))
+    return messages
+
+
+def test_full_tokenizer(tmp_path):
+    vocab_file = write_vocab(tmp_path / "vocab.txt", "\n".join(PIECES))
+    tokenizer = tokenization.FullTokenizer(vocab_file)
+    tokens = tokenizer.tokenize("UNwant\u00e9d,running xyz")
+    assert tokens == ["un", "##want", "##ed", ",", "runn", "##ing", "[UNK]"]
+    ids = tokenizer.convert_tokens_to_ids(tokens)
+    assert ids == [7, 4, 5, 10, 8, 9, 0]
+    assert tokenizer.convert_ids_to_tokens(ids) == tokens
+    assert tokenizer.tokenize(b"UNwanted") == ["un", "##want", "##ed"]
+    cased = tokenization.FullTokenizer(vocab_file, do_lower_case=False)
+    assert cased.tokenize("unwanted Unwanted") == ["un", "##want", "##ed", "[UNK]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lowered", "cased"),
+    [
+        (" \tHeLLo!how  \n Are yoU?  ", "hello ! how are you ?", "HeLLo ! how Are yoU ?"),
+        ("H\u00e9llo", "hello", "H\u00e9llo"),
+        ("e\u0301 \u0301", "e", "e\u0301 \u0301"),
+        ("ah\u535a\u63a8zz", "ah \u535a \u63a8 zz", "ah \u535a \u63a8 zz"),
+        # Compatibility ideographs part words before accents are stripped, which unifies them.
+        ("a\uf900b", "a \u8c48 b", "a \uf900 b"),
+        ("\u3042\u30a2\uac00", "\u3042\u30a2\u1100\u1161", "\u3042\u30a2\uac00"),
+        # The sigma at a word's end is another; an ideograph ends a word, a full stop does not.
+        ("\u03a3\u03a3 \u03a3\u03a3.\u03a3", "\u03c3\u03c2 \u03c3\u03c3 . \u03c2", None),
+        ("\u03a3\u03a3\u4e00\u03a3", "\u03c3\u03c2 \u4e00 \u03c3", None),
+        ("\u0130I\u0131", "ii\u0131", "\u0130I\u0131"),
+        ("\u1e9e\ufb01\u212a", "\u00df\ufb01k", "\u1e9e\ufb01\u212a"),
+        # Controls and format characters vanish, even those that Python splits at.
+        ("a\0b\ufffdc\x85d\x1ce\x0bf\u200bg\u00adh\ufeffi", "abcdefghi", "abcdefghi"),
+        # White space of the categories Zs, Zl and Zp.
+        ("a\u3000b\u00a0c\u2028d\u2029e\u1680f", "a b c d e f", "a b c d e f"),
+        ("a$b^c`d+e\u00a3\u2014\u060cf", "a $ b ^ c ` d + e\u00a3 \u2014 \u060c f", None),
+        ("\u037e\u1fef", "; `", "\u037e \u1fef"),
+        ("", "", ""),
+    ],
+)
+def test_basic_tokenizer(text, lowered, cased):
+    assert tokenization.BasicTokenizer().tokenize(text) == lowered.split()
+    if cased is not None:
+        assert tokenization.BasicTokenizer(do_lower_case=False).tokenize(text) == cased.split()
+
+
+def test_wordpiece_tokenizer():
+    tokenizer = tokenization.WordpieceTokenizer(dict.fromkeys(PIECES, 0))
+    assert tokenizer.tokenize("") == []
+    assert tokenizer.tokenize("unwanted running") == "un ##want ##ed runn ##ing".split()
+    # The whole word is unknown if its end is, and if the longest start leads nowhere.
+    assert tokenizer.tokenize("unwantedX wanting wa") == ["[UNK]", "want", "##ing", "wa"]
+    assert tokenizer.tokenize("waed wawant") == ["wa", "##ed", "wa", "##want"]
+    # Quirk: a bare word may begin with "##"; from BasicTokenizer none does.
+    assert tokenizer.tokenize("##want") == ["##want"]
+
+
+def test_longest_word_is_counted_in_characters():
+    tokenizer = tokenization.WordpieceTokenizer({"\u00e9": 0, "##\u00e9": 1})
+    assert tokenizer.tokenize("\u00e9" * 200) == ["\u00e9"] + ["##\u00e9"] * 199
+    assert tokenizer.tokenize("\u00e9" * 201) == ["[UNK]"]
+    short = tokenization.WordpieceTokenizer({"a": 0, "##a": 1}, "?", max_input_chars_per_word=3)
+    assert short.tokenize("aaa aaaa") == ["a", "##a", "##a", "?"]
+
+
+def test_character_classes():
+    assert all(map(tokenization._is_whitespace, " \t\r\n\u00a0"))
+    assert not any(map(tokenization._is_whitespace, "A-\u2028"))
+    assert all(map(tokenization._is_control, "\u0005\u200d\x85"))
+    assert not any(map(tokenization._is_control, "A \t\r\n\ue000\u0378"))
+    assert all(map(tokenization._is_punctuation, "-$`.@[_{~\u2026"))
+    assert not any(map(tokenization._is_punctuation, "Aa09 \u00a3\u02c6"))
+
+
+def test_convert_to_unicode():
+    for convert in (tokenization.convert_to_unicode, tokenization.printable_text):
+        assert convert("\u00e9") == convert(b"\xc3\xa9") == convert(b"\xc3\xa9\xff") == "\u00e9"
+        with pytest.raises(ValueError, match="Text must be str or bytes, not int: 3"):
+            convert(3)
+
+
+def test_unknown_items_are_named():
+    with pytest.raises(KeyError, match="Token 'x' is not in the vocabulary of 1 entries; .*--voc"):
+        tokenization.convert_tokens_to_ids({"a": 0}, ["a", "x"])
+    with pytest.raises(KeyError, match="Id 7 is not in the vocabulary"):
+        tokenization.convert_ids_to_tokens({0: "a"}, iter([0, 7]))
+
+
+def test_vocabulary_lines(tmp_path, warnings):
+    text = "[UNK]\r\na\u2028b\n\u2028c \n\nd\rd\na\u2028b\n \n\x85e\x0c"
+    vocab = tokenization.load_vocab(write_vocab(tmp_path / "vocab.txt", text))
+    assert list(vocab.items()) == [
+        ("[UNK]", 0),
+        ("a\u2028b", 5),
+        ("c", 2),
+        ("", 6),
+        ("dd", 4),
+        ("e", 7),
+    ]
+    assert len(warnings) == 1
+    assert warnings[0].endswith(
+        "vocab.txt: 3 of 8 lines are empty or repeated further down, so that text never gets their"
+        " ids: line 2: 'a\\u2028b' again on line 6; line 4: empty; line 7: empty"
+    )
+
+
+def test_long_warning_is_cut(tmp_path, warnings):
+    tokenization.load_vocab(write_vocab(tmp_path / "vocab.txt", "a\n" * 13))
+    assert "12 of 13 lines" in warnings[0]
+    assert warnings[0].count("again on line 13") == 10 and warnings[0].endswith("; ...")
+
+
+def test_last_line_may_lack_its_end(tmp_path, warnings):
+    for text in ("a\nb", "a\nb\n", "a\nb\n\r"):
+        vocab = tokenization.load_vocab(write_vocab(tmp_path / "vocab.txt", text))
+        assert vocab == {"a": 0, "b": 1}
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        (b"", "the file is empty; it needs one token a line"),
+        (b"[UNK]\na\n\xffb\n", "line 3 is not UTF-8 (invalid start byte)"),
+        (
+            b"[CLS]\nhello\n",
+            "lacks [UNK], [MASK]; it must have each of [UNK], [CLS], [MASK] on a line of its own."
+            " It has 2 tokens, the first '[CLS]', 'hello'",
+        ),
+    ],
+)
+def test_unusable_vocabulary(tmp_path, content, message):
+    path = tmp_path / "vocab.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError) as error:
+        tokenization.FullTokenizer(str(path), required_tokens=("[CLS]", "[MASK]"))
+    assert f"--vocab_file={path}" in str(error.value) and message in str(error.value)
+
+
+def test_vocabulary_is_a_directory(tmp_path):
+    with pytest.raises(ValueError, match="--vocab_file=.*cannot be read"):
+        tokenization.load_vocab(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("do_lower_case", "checkpoint", "kind"),
+    [
+        (False, "gs://x/uncased_L-12_H-768_A-12/bert_model.ckpt", "lowercased"),
+        (False, "chinese_L-12_H-768_A-12/bert_model.ckpt", "lowercased"),
+        (True, "/a/cased_L-24_H-1024_A-16/bert_model.ckpt", "cased"),
+        (True, "/a/multi_cased_L-12_H-768_A-12/bert_model.ckpt", "cased"),
+    ],
+)
+def test_casing_must_match_released_checkpoint(do_lower_case, checkpoint, kind):
+    with pytest.raises(ValueError) as error:
+        tokenization.validate_case_matches_checkpoint(do_lower_case, checkpoint)
+    assert f"was trained on {kind} text, but --do_lower_case={do_lower_case}" in str(error.value)
+    tokenization.validate_case_matches_checkpoint(not do_lower_case, checkpoint)
+
+
+@pytest.mark.parametrize(
+    "checkpoint", [None, "", "bert_model.ckpt", "/mine/bert_model.ckpt", "/cased_L-1/model.ckpt-7"]
+)
+def test_casing_of_other_checkpoints_is_not_judged(checkpoint):
+    tokenization.validate_case_matches_checkpoint(True, checkpoint)
+    tokenization.validate_case_matches_checkpoint(False, checkpoint)
+
+
+@pytest.mark.skipif("BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set")
+@pytest.mark.parametrize("casing", ["uncased", "cased"])
+def test_ids_are_the_originals(casing):
+    golden = Path(os.environ["BERT_TF_GOLDEN"])
+    vocab_file = str(golden.parent / "released" / "vocab_uncased.txt")
+    tokenizer = tokenization.FullTokenizer(vocab_file, do_lower_case=casing == "uncased")
+    text = golden / "text"
+    with open(text / "lines.jsonl", encoding="utf-8") as lines, open(text / f"{casing}.jsonl") as f:
+        for line, ids in zip(lines, f, strict=True):
+            tokens = tokenizer.tokenize(json.loads(line))
+            assert tokenizer.convert_tokens_to_ids(tokens) == json.loads(ids), line
