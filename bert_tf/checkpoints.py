@@ -33,20 +33,17 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
     records.check_file_system(path, flag)
     prefix = path
     if tf.io.gfile.isdir(path):
-        prefix = tf.train.latest_checkpoint(path)
-        if prefix is None:
+        kept = _named_in(path)
+        if not kept:
             found = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".index"))
             hint = f"; name one of {', '.join(found)}" if found else ""
             raise ValueError(
                 f"--{flag}={path} is a directory, and it has no file `checkpoint` that names a"
-                f" whole checkpoint{hint}"
+                f" checkpoint{hint}"
             )
+        prefix = kept[-1]
     prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", prefix)
-    missing = [
-        suffix
-        for suffix in (".index", ".data-00000-of-*")
-        if not tf.io.gfile.glob(prefix + suffix)
-    ]
+    missing = [s for s in (".index", ".data-00000-of-*") if not _files(prefix, s)]
     if missing:
         raise ValueError(
             f"--{flag}={path}: a checkpoint is named by its prefix and consists of files"
@@ -54,6 +51,33 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
             f" {', '.join(prefix + suffix for suffix in missing)}"
         )
     return prefix
+
+
+def _files(prefix: str, pattern: str) -> list[str]:
+    """Returns the files PREFIX + `pattern`; a bracket or star in the prefix is just that."""
+    return tf.io.gfile.glob(re.sub(r"[\[*?]", r"[\g<0>]", prefix) + pattern)
+
+
+def _named_in(directory: str) -> list[str]:
+    """Returns the prefixes that the file `checkpoint` of a directory names, the newest last.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    try:
+        state = tf.train.get_checkpoint_state(directory)
+    except ValueError:  # it names nothing
+        state = None
+    if state:
+        newest = state.model_checkpoint_path
+        return [p for p in state.all_model_checkpoint_paths if p != newest] + [newest]
+    path = os.path.join(directory, "checkpoint")
+    if tf.io.gfile.exists(path):
+        raise ValueError(
+            f"The file {path} must name the newest checkpoint in a line like"
+            ' model_checkpoint_path: "model.ckpt-1000", and it does not. Mend or delete it.'
+        )
+    return []
 
 
 def open_checkpoint(path: str, flag: str = "init_checkpoint") -> Any:
@@ -91,7 +115,7 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
 
     Raises:
         ValueError: a variable has another shape or type in the checkpoint, or the two have no
-            variable in common; the message lists both sides.
+            variable in common; the message lists both sides. Or the data file is damaged.
     """
     reader = open_checkpoint(init_checkpoint)
     shapes = reader.get_variable_to_shape_map()
@@ -104,8 +128,7 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
             f"Missing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}"
         )
     _check_shapes(variables, reader, common, f"--init_checkpoint={init_checkpoint}")
-    for name in common:
-        variables[name].assign(reader.get_tensor(name))
+    _assign(variables, reader, common, f"--init_checkpoint={init_checkpoint}")
     logging.info("Initialised %d variables from %s", len(common), init_checkpoint)
     if missing:
         logging.warning(
@@ -125,7 +148,7 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
 
     Raises:
         ValueError: the checkpoint lacks a variable or has one of another shape; both sides are
-            listed, and nothing is set.
+            listed, and nothing is set. Or the data file is damaged.
     """
     reader = open_checkpoint(prefix, "output_dir")
     shapes = reader.get_variable_to_shape_map()
@@ -141,8 +164,7 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
     _check_shapes(variables, reader, list(variables), f"The checkpoint {prefix} in --output_dir")
     if unexpected:
         logging.warning("Only in %s, so left aside: %s", prefix, _lines(unexpected))
-    for name, variable in variables.items():
-        variable.assign(reader.get_tensor(name))
+    _assign(variables, reader, list(variables), f"The checkpoint {prefix} in --output_dir")
 
 
 def _check_shapes(
@@ -163,6 +185,24 @@ def _check_shapes(
             f"{checkpoint} does not fit the configuration; check --bert_config_file (vocab_size is"
             f" the first size of bert/embeddings/word_embeddings).\nDifferent: {_lines(different)}"
         )
+
+
+def _assign(
+    variables: Mapping[str, tf.Variable],
+    reader: Any,
+    names: Sequence[str],
+    checkpoint: str,
+) -> None:
+    """Sets the variables of these names, one at a time to spare memory."""
+    for name in names:
+        try:
+            value = reader.get_tensor(name)
+        except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
+            raise ValueError(
+                f"{checkpoint} is damaged, perhaps copied or downloaded in part: {name} cannot be"
+                f" read ({error})"
+            ) from error
+        variables[name].assign(value)
 
 
 def _lines(names: Sequence[str]) -> str:
@@ -194,8 +234,12 @@ class CheckpointDirectory:
         self.keep = keep
 
     def latest(self) -> str | None:
-        """Returns the prefix of the newest checkpoint whose files are there, or None."""
-        kept = self._kept()
+        """Returns the prefix of the newest checkpoint whose files are there, or None.
+
+        Raises:
+            ValueError: the file `checkpoint` is damaged or names none that is there.
+        """
+        kept = _named_in(self.directory)
         for prefix in reversed(kept):
             if tf.io.gfile.exists(prefix + ".index"):
                 if prefix != kept[-1]:
@@ -207,11 +251,6 @@ class CheckpointDirectory:
                 " and none of them is there. Delete that file to start anew."
             )
         return None
-
-    def _kept(self) -> list[str]:
-        """Returns the prefixes that the file `checkpoint` names, oldest first."""
-        state = tf.train.get_checkpoint_state(self.directory)
-        return list(state.all_model_checkpoint_paths) if state else []
 
     def _name(self, prefixes: Sequence[str]) -> None:
         """Makes `checkpoint` name these, oldest first. Relative, so that a directory can move."""
@@ -245,15 +284,16 @@ class CheckpointDirectory:
                 checkpoints are as they were.
         """
         prefix = os.path.join(self.directory, f"model.ckpt-{step}")
-        kept = [p for p in self._kept() if p != prefix]
+        kept = [p for p in _named_in(self.directory) if p != prefix]
         try:
             write_beside(prefix)
             write(prefix, variables)
             remaining = [*kept, prefix][-self.keep :] if self.keep else [*kept, prefix]
             self._name(remaining)
         except (tf.errors.OpError, OSError) as error:
-            if prefix not in self._kept():
-                _delete(prefix)
+            if prefix not in _named_in(self.directory):
+                _delete(_files(prefix, ".*"))
+            _delete(_files(self.directory, "/checkpoint.unfinished"))
             last = f"The last whole one is {kept[-1]}" if kept else "There is none yet"
             raise OSError(
                 f"The checkpoint of step {step} cannot be written to --output_dir="
@@ -261,12 +301,13 @@ class CheckpointDirectory:
                 " must be writable and have room; then the same command goes on from there."
             ) from error
         for old in kept[: len(kept) + 1 - len(remaining)]:
-            _delete(old)
+            _delete(_files(old, ".*"))
         return prefix
 
 
-def _delete(prefix: str) -> None:
-    for path in tf.io.gfile.glob(prefix + ".*"):
+def _delete(paths: Sequence[str]) -> None:
+    """Deletes files; what cannot be deleted is named in a warning."""
+    for path in paths:
         try:
             tf.io.gfile.remove(path)
         except tf.errors.OpError as error:

@@ -123,12 +123,20 @@ class Embeddings(keras.layers.Layer):
     def call(self, input_ids, token_type_ids, seed=None):
         batch_size, seq_length = get_shape_list(input_ids)
         config = self.config
-        if isinstance(seq_length, int) and seq_length > config.max_position_embeddings:
-            raise ValueError(
-                f"The sequence length ({seq_length}) must be at most max_position_embeddings"
-                f" ({config.max_position_embeddings}) of the configuration; lower"
-                " --max_seq_length or change --bert_config_file."
+        longest = config.max_position_embeddings
+        rule = (
+            f"must be at most max_position_embeddings ({longest}) of the configuration; lower"
+            " --max_seq_length or change --bert_config_file."
+        )
+        checks = []
+        if not isinstance(seq_length, int):
+            checks.append(
+                tf.debugging.assert_less_equal(
+                    seq_length, longest, message=f"The sequence length {rule}"
+                )
             )
+        elif seq_length > longest:
+            raise ValueError(f"The sequence length ({seq_length}) {rule}")
         shape = [batch_size, seq_length, config.hidden_size]
         if self.use_one_hot_embeddings:
             words = self._one_hot_lookup(input_ids, self.word_embeddings.value)
@@ -138,7 +146,8 @@ class Embeddings(keras.layers.Layer):
         # One-hot even where words are gathered: the table is tiny (original: the same).
         types = self._one_hot_lookup(token_type_ids, self.token_type_embeddings.value)
         types = tf.reshape(types, shape)  # [B, S, H]
-        positions = self.position_embeddings.value[:seq_length]  # [S, H]
+        with tf.control_dependencies(checks):
+            positions = self.position_embeddings.value[:seq_length]  # [S, H]
         float32 = tf.float32
         embeddings = tf.cast(words, float32) + tf.cast(types, float32) + positions
         embeddings = tf.cast(self.layer_norm(embeddings), self.compute_dtype)

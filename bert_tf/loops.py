@@ -31,15 +31,17 @@ class StepLoop:
     def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep, seed: int = 0):
         self._strategy = strategy
         self._structure: Any = None
-        self._step = self._distribute(replica_step)
         self._seed = tf.constant([seed % 2**31, 0], tf.int32)
+        self.step = self._distribute(replica_step)
         with tf.device("CPU:0"):
             self._stop = tf.Variable(False, trainable=False)
             self._steps_done = tf.Variable(0, trainable=False)
         self._loop = tf.function(self._run_steps)
 
-    def _distribute(self, replica_step: ReplicaStep) -> Callable[..., tf.Tensor]:
-        """Returns a step over all replicas that gives its metrics as one float32 vector.
+    def _distribute(
+        self, replica_step: ReplicaStep
+    ) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
+        """Returns a step over all replicas: a batch -> its metrics as one float32 vector.
 
         What each replica returns is averaged over them, which leaves the quotient of a sum and
         its weight as it is.
@@ -58,8 +60,9 @@ class StepLoop:
         if one_replica and not isinstance(strategy, tf.distribute.TPUStrategy):
             step = tf.function(step, jit_compile=True, autograph=False)
 
-        def run(batch, seed):
-            metrics = strategy.run(step, args=(distribution.split_batch(strategy, batch), seed))
+        def run(batch):
+            parts = distribution.split_batch(strategy, batch)
+            metrics = strategy.run(step, args=(parts, self._seed))
             self._structure = tf.nest.map_structure(lambda _: None, metrics)
             row = tf.nest.flatten(metrics)
             if not one_replica:
@@ -73,7 +76,7 @@ class StepLoop:
         done = tf.constant(0)
         finite = tf.constant(True)
         while done < num_steps and finite and not self._stop:
-            row = self._step(next(iterator), self._seed)
+            row = self.step(next(iterator))
             rows = rows.write(done, row)
             finite = tf.reduce_all(tf.math.is_finite(row))
             done += 1

@@ -102,9 +102,7 @@ def _accumulate(compute, features, seed, accumulation_steps: int):
         return i + 1, total
 
     first = compute_part(tf.constant(0))
-    loop = tf.while_loop(
-        lambda i, total: i < accumulation_steps, body, (tf.constant(1), first)
-    )
+    loop = tf.while_loop(lambda i, total: i < accumulation_steps, body, (tf.constant(1), first))
     loss, sums, gradients = loop[1]
     return loss, sums, [g[0] if g else None for g in gradients]
 

@@ -67,6 +67,17 @@ def test_basic_tokenizer(text, lowered, cased):
         assert tokenization.BasicTokenizer(do_lower_case=False).tokenize(text) == cased.split()
 
 
+def test_blocks_of_ideographs():
+    blocks = "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF"
+    for block in f"{blocks} 2F800-2FA1F".split():
+        first, last = (int(end, 16) for end in block.split("-"))
+        for point, apart in ((first - 1, False), (first, True), (last, True), (last + 1, False)):
+            # Two of the blocks follow another without a gap.
+            apart = apart or point in (0x2B73F, 0x2B740, 0x2B81F, 0x2B820)
+            words = tokenization.BasicTokenizer(do_lower_case=False).tokenize(f"a{chr(point)}a")
+            assert len(words) == (3 if apart else 1), hex(point)
+
+
 def test_wordpiece_tokenizer():
     tokenizer = tokenization.WordpieceTokenizer(dict.fromkeys(PIECES, 0))
     assert tokenizer.tokenize("") == []
