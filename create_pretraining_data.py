@@ -7,8 +7,9 @@ The input is plain UTF-8 text, one sentence a line, with an empty line between d
 same flags and seed the records are those of google-research/bert's program of this name.
 """
 
-from absl import app, flags, logging
+from absl import flags
 
+from bert_tf import command_flags
 from bert_tf.tasks.pretraining import data
 
 FLAGS = flags.FLAGS
@@ -60,11 +61,8 @@ flags.DEFINE_string(
 )
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Reads the flags and makes the records."""
-    if len(argv) > 1:
-        raise app.UsageError(f"flags have the form --name=value; cannot use {' '.join(argv[1:])!r}")
-    logging.set_verbosity(logging.INFO)
     data.create_pretraining_data(
         input_file=FLAGS.input_file,
         output_file=FLAGS.output_file,
@@ -86,4 +84,4 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     flags.mark_flags_as_required(["output_file", "vocab_file"])
-    app.run(main)
+    command_flags.run_program(main)

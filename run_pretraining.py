@@ -16,7 +16,7 @@ The paper's schedule (A.2), 90% of the steps at length 128 and the rest at 512, 
 The same command started again goes on from the last checkpoint in --output_dir.
 """
 
-from absl import app, flags, logging
+from absl import flags
 
 from bert_tf import command_flags
 from bert_tf.configuration import BertConfig
@@ -110,9 +110,8 @@ def phases_from_flags() -> tuple[list[PretrainingPhase], PretrainingPhase]:
     return phases, evaluation
 
 
-def main(argv: list[str]) -> None:
-    command_flags.refuse_stray_words(argv)
-    logging.set_verbosity(logging.INFO)
+def main() -> None:
+    """Reads the flags and pre-trains."""
     phases, evaluation_phase = phases_from_flags()
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     strategy, on_tpu = command_flags.get_strategy()
@@ -133,4 +132,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_flags.run_program(main)

@@ -306,9 +306,12 @@ class CheckpointDirectory:
 
 
 def _delete(paths: Sequence[str]) -> None:
-    """Deletes files; what cannot be deleted is named in a warning."""
+    """Deletes files and folders; what cannot be deleted is named in a warning."""
     for path in paths:
         try:
-            tf.io.gfile.remove(path)
+            if tf.io.gfile.isdir(path):  # what tf.train.Checkpoint leaves of an unfinished write
+                tf.io.gfile.rmtree(path)
+            else:
+                tf.io.gfile.remove(path)
         except tf.errors.OpError as error:
             logging.warning("%s cannot be deleted: %s", path, error.message)

@@ -1,18 +1,42 @@
 """Groups of flags that programs share, with their validators. Called by programs and tools."""
 
 import os
+import sys
+from collections.abc import Callable
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from bert_tf import distribution
 
+# What the functions below define counts as the calling program's own in its --help.
+flags.disclaim_key_flags()
 
-def refuse_stray_words(argv: list[str]) -> None:
-    """Raises a usage error if the command line has words that are no flags."""
-    if len(argv) > 1:
-        raise app.UsageError(
-            f"flags are written --name=value (a false one --noname); received: {' '.join(argv[1:])}"
-        )
+
+def run_program(main: Callable[[], None]) -> None:
+    """Parses the command line, refuses stray words, and runs `main`.
+
+    An error that the user can mend ends the program with its message and status 1; with
+    --verbosity=1 its traceback is shown, too. An interrupt ends it with status 130.
+    """
+
+    def guarded(argv: list[str]) -> None:
+        if len(argv) > 1:
+            raise app.UsageError(
+                "flags are written --name=value (--noname for a false one); received the stray"
+                f" words {' '.join(argv[1:])!r}"
+            )
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.INFO)
+        try:
+            main()
+        except (ValueError, OSError, FloatingPointError) as error:
+            if logging.level_debug():
+                raise
+            sys.exit(f"{os.path.basename(sys.argv[0])}: {error}")
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+    app.run(guarded)
 
 
 def define_model_flags() -> None:

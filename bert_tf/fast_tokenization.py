@@ -168,8 +168,8 @@ def _ascii_encoder(
     except (ImportError, tf.errors.NotFoundError) as error:  # the latter: built for another version
         logging.log_first_n(
             logging.WARNING,
-            "Tokenizing without tensorflow-text, which gives the same ids several times slower"
-            " (%s). Where it can be installed: pip install tensorflow-text==%s.*",
+            "Tokenizing without tensorflow-text (%s): the ids are the same, but it takes up to"
+            " twice as long. Where it can be installed: pip install tensorflow-text==%s.*",
             1,
             error,
             ".".join(tf.__version__.split(".")[:2]),

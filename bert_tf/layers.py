@@ -68,9 +68,10 @@ def get_shape_list(
 
 
 class LayerNorm(keras.layers.LayerNormalization):
-    """Normalises the last axis with statistics, scale and result in float32.
+    """Normalises the last axis, with statistics and scale in float32 whatever the input's type.
 
-    Also under a bfloat16 policy: that is why the callers cast the result.
+    The result is a float32 tensor under a bfloat16 policy too (of a bfloat16 input with no more
+    than its precision); that is why the callers cast it.
     """
 
     def __init__(self):

@@ -132,7 +132,7 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
 def _cannot_write(paths: Sequence[str], flag: str, error: tf.errors.OpError) -> ValueError:
     return ValueError(
         f"cannot write --{flag}={','.join(paths)}: {_text(error)}. "
-        f"The directory must exist, be writable and have room.{_advice(paths[0])}"
+        f"The directory must exist, be writable and have room.{advice(paths[0])}"
     )
 
 
@@ -148,11 +148,11 @@ def check_file_system(path: str, flag: str) -> None:
     scheme, separator, _ = path.partition("://")
     if separator and scheme not in tf.io.gfile.get_registered_schemes():
         raise ValueError(
-            f"--{flag}={path}: this TensorFlow knows no file system {scheme}://.{_advice(path)}"
+            f"--{flag}={path}: this TensorFlow knows no file system {scheme}://.{advice(path)}"
         )
 
 
-def _advice(path: str) -> str:
+def advice(path: str) -> str:
     """Returns what to do when `path` cannot be reached, or nothing if it is a local path."""
     if path.startswith("gs://"):
         # TensorFlow 2.20 and 2.21 read and write gs:// by themselves; other builds need a package.
@@ -169,8 +169,8 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
 
     Args:
         patterns: file names or globs, separated by commas if it is one string. Files matched by one
-            glob come in the order of `tf.io.gfile.glob`, and a file that two patterns match comes
-            twice, as with the original.
+            glob come sorted, so that a seed means the same on every machine (the original takes
+            the directory's order); a file that two patterns match comes twice.
         flag: the flag (no dashes) they come from, for messages.
 
     Raises:
@@ -186,12 +186,12 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
     for pattern in patterns:
         check_file_system(pattern, flag)
         try:
-            matches = tf.io.gfile.glob(pattern)
+            matches = sorted(tf.io.gfile.glob(pattern))
             if not matches and tf.io.gfile.exists(pattern):
                 matches = [pattern]  # a file whose own name has brackets in it
         except tf.errors.OpError as error:
             raise ValueError(
-                f"--{flag}: cannot look for {pattern}: {_text(error)}.{_advice(pattern)}"
+                f"--{flag}: cannot look for {pattern}: {_text(error)}.{advice(pattern)}"
             ) from error
         if not matches:
             missing = "matches no file" if any(c in pattern for c in "*?[") else "does not exist"

@@ -112,7 +112,7 @@ class Trainer:
         except tf.errors.OpError as error:
             raise OSError(
                 f"--output_dir={self.output_dir} must be a directory that can be written to, with"
-                f" room left: {error.message}"
+                f" room left: {error.message}.{records.advice(self.output_dir)}"
             ) from error
 
     @property

@@ -21,7 +21,7 @@ import time
 
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
 from bert_tf import command_flags, optimization
 from bert_tf.configuration import BertConfig
@@ -194,8 +194,8 @@ def measure_create_pretraining_data() -> None:
             )
 
 
-def main(argv: list[str]) -> None:
-    command_flags.refuse_stray_words(argv)
+def main() -> None:
+    """Measures what --measure says."""
     if FLAGS.measure == "training_step":
         measure_training_step()
     else:
@@ -203,4 +203,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_flags.run_program(main)

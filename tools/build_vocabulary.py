@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
-from absl import app, flags, logging
+from absl import flags, logging
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
 from bert_tf import command_flags, records, tokenization
@@ -221,9 +221,8 @@ def _define_flags() -> None:
     flags.mark_flags_as_required(["input_file", "output_file"])
 
 
-def main(argv: list[str]) -> None:
-    command_flags.refuse_stray_words(argv)
-    logging.set_verbosity(logging.INFO)
+def main() -> None:
+    """Reads the flags and learns the vocabulary."""
     settings = flags.FLAGS
     build_vocabulary(
         settings.input_file,
@@ -236,4 +235,4 @@ def main(argv: list[str]) -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    app.run(main)
+    command_flags.run_program(main)

@@ -19,7 +19,9 @@ import subprocess
 import sys
 import time
 
-from absl import app, flags
+from absl import flags
+
+from bert_tf import command_flags
 
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", "output/quickstart", "Folder that receives everything the quickstart writes."
@@ -88,13 +90,10 @@ def run(command: list[str]) -> None:
         raise SystemExit(f"The last command ended with status {status}; its error is above.")
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(
-            f"Every setting is a --flag=value, but these words stand alone: {argv[1:]}."
-        )
+def main() -> None:
+    """Runs every command of the quickstart."""
     if not os.path.isdir(_RECIPE):
-        raise app.UsageError(
+        raise ValueError(
             f"The quickstart reads {_RECIPE}, which is not in {os.getcwd()}:"
             " run it from the root of the checkout."
         )
@@ -117,4 +116,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_flags.run_program(main)

@@ -1,0 +1,532 @@
+"""Tests of bert_tf.checkpoints."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import checkpoints, optimization
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.pretraining.model import PretrainingModel
+
+
+def _variables(start=0.0):
+    """Returns variables by name as a small model and its optimizer have them."""
+
+    def variable(shape, dtype, offset):
+        values = np.arange(np.prod(shape, dtype=int)).reshape(shape) + start + offset
+        return tf.Variable(values.astype(dtype))
+
+    return {
+        "bert/embeddings/word_embeddings": variable((5, 3), np.float32, 0.5),
+        "bert/embeddings/word_embeddings/adam_m": variable((5, 3), np.float32, 0.25),
+        "bert/embeddings/word_embeddings/adam_v": variable((5, 3), np.float32, 0.125),
+        "output_bias": variable((2,), np.float32, 0.75),
+        "output_bias/adam_m": variable((2,), np.float32, 7.0),
+        "output_bias/adam_v": variable((2,), np.float32, 8.0),
+        "global_step": variable((), np.int64, 12),
+    }
+
+
+def _weights(variables):
+    return {n: v for n, v in variables.items() if not checkpoints.SLOT_PATTERN.match(n)}
+
+
+def _values(variables):
+    return {name: variable.numpy() for name, variable in variables.items()}
+
+
+def _assert_equal(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+
+
+def _write(path, variables=None):
+    checkpoints.write(str(path), variables or _variables())
+    return str(path)
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    """A list that gets the text of each absl warning."""
+    texts = []
+    monkeypatch.setattr(logging, "warning", lambda text, *args: texts.append(text % args))
+    return texts
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read_by_name(tmp_path):
+    prefix = _write(tmp_path / "model.ckpt-12")
+    assert sorted(os.listdir(tmp_path)) == [
+        "model.ckpt-12.data-00000-of-00001",
+        "model.ckpt-12.index",
+    ]
+    reader = tf.train.load_checkpoint(prefix)
+    variables = _variables()
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    assert shapes == {name: v.shape.as_list() for name, v in variables.items()}
+    assert dtypes == {name: v.dtype for name, v in variables.items()}
+    assert dtypes["global_step"] == tf.int64
+    _assert_equal({name: reader.get_tensor(name) for name in shapes}, _values(variables))
+
+
+def test_arrays_and_tensors_are_written_too(tmp_path):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    prefix = _write(tmp_path / "x", {"a": array, "b": tf.constant(array), "c": np.int64(3)})
+    reader = tf.train.load_checkpoint(prefix)
+    np.testing.assert_array_equal(reader.get_tensor("a"), array)
+    np.testing.assert_array_equal(reader.get_tensor("b"), array)
+    assert reader.get_tensor("c") == 3
+
+
+def test_a_whole_model_and_its_optimizer_go_there_and_back(tmp_path):
+    config = BertConfig(53, hidden_size=24, num_hidden_layers=1, num_attention_heads=3)
+
+    def build():
+        model = PretrainingModel(config)
+        optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.1)
+        return {**{v.path: v.value for v in model.variables}, **optimizer.variables}
+
+    first = build()
+    rng = np.random.default_rng(0)
+    for name, variable in first.items():
+        value = rng.normal(size=variable.shape) if variable.shape.rank else 77
+        variable.assign(tf.cast(value, variable.dtype))
+    prefix = _write(tmp_path / "model.ckpt-77", first)
+    second = build()
+    checkpoints.restore(second, prefix)
+    _assert_equal(_values(second), _values(first))
+
+
+def test_a_tf1_program_loads_it(tmp_path):
+    variables = _variables()
+    prefix = _write(tmp_path / "model.ckpt-12", variables)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        loaded = {
+            name: tf.compat.v1.get_variable(name, v.shape, v.dtype) for name, v in variables.items()
+        }
+        tf.compat.v1.train.Saver().restore(session, prefix)
+        _assert_equal(session.run(loaded), _values(variables))
+
+
+def _save_as_tf1(prefix, variables, partitions=None, **saver_arguments):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name, value in _values(variables).items():
+            split = partitions if value.ndim == 2 else None
+            tf.compat.v1.get_variable(
+                name,
+                value.shape,
+                value.dtype,
+                tf.compat.v1.constant_initializer(value),
+                partitioner=split and tf.compat.v1.fixed_size_partitioner(split),
+            )
+        session.run(tf.compat.v1.global_variables_initializer())
+        return tf.compat.v1.train.Saver(**saver_arguments).save(session, str(prefix))
+
+
+@pytest.mark.parametrize("partitions", [None, 3])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_checkpoint_of_a_tf1_program_is_read(tmp_path, partitions, sharded):
+    prefix = _save_as_tf1(tmp_path / "model.ckpt-12", _variables(), partitions, sharded=sharded)
+    assert os.path.exists(prefix + ".meta")
+    for path in (prefix, str(tmp_path), prefix + ".meta"):
+        variables = _variables(100.0)
+        checkpoints.restore(variables, path)
+        _assert_equal(_values(variables), _values(_variables()))
+
+
+# --- naming a checkpoint --------------------------------------------------------------------------
+
+
+def test_every_way_to_name_a_checkpoint(tmp_path):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    directory.save(_variables(), 5)
+    prefix = directory.save(_variables(), 12)
+    for path in (
+        prefix,
+        prefix + ".index",
+        prefix + ".data-00000-of-00001",
+        str(tmp_path),
+        str(tmp_path) + "/",
+    ):
+        assert os.path.normpath(checkpoints.find_prefix(path)) == prefix
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path):
+    path = str(tmp_path / "no" / "bert_model.ckpt")
+    with pytest.raises(ValueError) as info:
+        checkpoints.find_prefix(path)
+    assert str(info.value) == (
+        f"--init_checkpoint={path}: a checkpoint is named by its prefix and consists of files"
+        f" PREFIX.index and PREFIX.data-00000-of-...; not found: {path}.index,"
+        f" {path}.data-00000-of-*"
+    )
+
+
+@pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
+def test_a_checkpoint_with_a_file_missing(tmp_path, suffix):
+    prefix = _write(tmp_path / "bert_model.ckpt")
+    os.remove(prefix + suffix)
+    with pytest.raises(ValueError) as info:
+        checkpoints.initialize(_weights(_variables()), prefix)
+    missing = suffix.replace("00001", "*")
+    assert str(info.value).endswith(f"not found: {prefix}{missing}")
+
+
+def test_the_other_flag_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"^--checkpoint=.*/x: a checkpoint is named by"):
+        checkpoints.open_checkpoint(str(tmp_path / "x"), "checkpoint")
+
+
+def test_a_directory_without_the_file_checkpoint(tmp_path):
+    with pytest.raises(ValueError) as info:
+        checkpoints.find_prefix(str(tmp_path))
+    message = (
+        f"--init_checkpoint={tmp_path} is a directory, and it has no file `checkpoint` that names a"
+        " checkpoint"
+    )
+    assert str(info.value) == message
+    _write(tmp_path / "bert_model.ckpt")
+    _write(tmp_path / "other.ckpt")
+    with pytest.raises(ValueError) as info:
+        checkpoints.find_prefix(str(tmp_path))
+    assert str(info.value) == message + "; name one of bert_model.ckpt.index, other.ckpt.index"
+
+
+def test_an_unknown_file_system():
+    with pytest.raises(ValueError, match="--init_checkpoint=nosuch://x: .* no file system nosuch"):
+        checkpoints.find_prefix("nosuch://x")
+
+
+def test_garbage_is_refused(tmp_path):
+    prefix = str(tmp_path / "bert_model.ckpt")
+    for suffix in (".index", ".data-00000-of-00001"):
+        (tmp_path / f"bert_model.ckpt{suffix}").write_bytes(b"garbage" * 99)
+    with pytest.raises(ValueError, match=f"--init_checkpoint={prefix}: {prefix} cannot be read: "):
+        checkpoints.open_checkpoint(prefix)
+
+
+def test_a_damaged_data_file_is_refused(tmp_path):
+    prefix = _write(tmp_path / "bert_model.ckpt", {"a": np.arange(3000.0)})
+    data = tmp_path / "bert_model.ckpt.data-00000-of-00001"
+    content = data.read_bytes()
+    for damaged in (content[:1000], content[:1000] + b"x" + content[1001:]):
+        data.write_bytes(damaged)
+        variables = {"a": tf.Variable(np.zeros(3000))}
+        with pytest.raises(ValueError) as info:
+            checkpoints.initialize(variables, prefix)
+        assert f"--init_checkpoint={prefix} is damaged" in str(info.value)
+        assert "a cannot be read (" in str(info.value)
+        with pytest.raises(ValueError, match=f"The checkpoint {prefix} in --output_dir is damaged"):
+            checkpoints.restore(variables, prefix)
+        assert not variables["a"].numpy().any()
+
+
+def test_an_object_based_checkpoint_is_refused(tmp_path):
+    prefix = tf.train.Checkpoint(weight=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
+    with pytest.raises(ValueError) as info:
+        checkpoints.open_checkpoint(prefix)
+    assert (
+        f"{prefix} was written by tf.train.Checkpoint or Keras and does not hold its variables by"
+        " name; a checkpoint in the format of google-research/bert is needed"
+    ) in str(info.value)
+
+
+# --- initialize and restore -----------------------------------------------------------------------
+
+
+def test_initialize_takes_weights_only(tmp_path, warnings):
+    prefix = _write(tmp_path / "bert_model.ckpt")
+    variables = _variables(100.0)
+    before = _values(variables)
+    names = checkpoints.initialize(_weights(variables), prefix)
+    assert names == ["bert/embeddings/word_embeddings", "output_bias"]
+    saved = _values(_variables())
+    for name, value in _values(variables).items():
+        np.testing.assert_array_equal(value, (saved if name in names else before)[name])
+    assert not warnings  # slots and the step are not "unexpected"
+
+
+def test_initialize_lists_what_differs(tmp_path, warnings):
+    saved = _variables()
+    saved["cls/squad/output_weights"] = tf.Variable([1.0])
+    prefix = _write(tmp_path / "bert_model.ckpt", saved)
+    variables = _weights(_variables(100.0))
+    variables["output_weights"] = tf.Variable([3.0])
+    variables["classifier/bias"] = tf.Variable([4.0])
+    checkpoints.initialize(variables, prefix)
+    assert warnings == [
+        f"Not in --init_checkpoint={prefix}, so left at their initial values:"
+        " \n  output_weights\n  classifier/bias",
+        f"Only in --init_checkpoint={prefix}, so left aside: \n  cls/squad/output_weights",
+    ]
+    assert variables["output_weights"].numpy() == [3.0]
+    np.testing.assert_array_equal(variables["output_bias"], saved["output_bias"])
+
+
+def test_initialize_refuses_a_checkpoint_with_nothing_in_common(tmp_path):
+    prefix = _write(tmp_path / "x", {"a": np.float32([1]), "b/adam_m": np.float32([2])})
+    with pytest.raises(ValueError) as info:
+        checkpoints.initialize({"c": tf.Variable([0.0]), "d": tf.Variable([0.0])}, prefix)
+    assert str(info.value) == (
+        f"--init_checkpoint={prefix} has none of the model's variables.\n"
+        "Missing: \n  c\n  d\nUnexpected: \n  a"
+    )
+
+
+def _different():
+    variables = _variables(100.0)
+    variables["bert/embeddings/word_embeddings"] = tf.Variable(np.zeros((3, 5), np.float32))
+    variables["output_bias"] = tf.Variable(np.zeros(2, np.float64))
+    return variables
+
+
+DIFFERENT = (
+    " does not fit the configuration; check --bert_config_file (vocab_size is the first size of"
+    " bert/embeddings/word_embeddings).\nDifferent: "
+    "\n  bert/embeddings/word_embeddings: float32 [5, 3] in the checkpoint, float32 [3, 5] in the"
+    " model\n  output_bias: float32 [2] in the checkpoint, float64 [2] in the model"
+)
+
+
+def test_initialize_refuses_other_shapes_and_types(tmp_path):
+    prefix = _write(tmp_path / "bert_model.ckpt")
+    variables = _different()
+    before = _values(variables)
+    with pytest.raises(ValueError) as info:
+        checkpoints.initialize(_weights(variables), prefix)
+    assert str(info.value) == f"--init_checkpoint={prefix}" + DIFFERENT
+    _assert_equal(_values(variables), before)
+
+
+def test_restore_refuses_other_shapes_and_types(tmp_path):
+    prefix = _write(tmp_path / "model.ckpt-3")
+    variables = _different()
+    before = _values(variables)
+    with pytest.raises(ValueError) as info:
+        checkpoints.restore(variables, prefix)
+    assert str(info.value) == f"The checkpoint {prefix} in --output_dir" + DIFFERENT
+    _assert_equal(_values(variables), before)
+
+
+def test_restore_needs_every_variable(tmp_path):
+    saved = _variables()
+    del saved["output_bias/adam_m"], saved["global_step"]
+    saved["extra"] = tf.Variable([1.0])
+    prefix = _write(tmp_path / "model.ckpt-3", saved)
+    variables = _variables(100.0)
+    before = _values(variables)
+    with pytest.raises(ValueError) as info:
+        checkpoints.restore(variables, prefix)
+    assert str(info.value).startswith(
+        f"The checkpoint {prefix} in --output_dir must hold every variable of this run to be"
+        " resumed.\nMissing: \n  output_bias/adam_m\n  global_step\nUnexpected: \n  extra\n"
+    )
+    _assert_equal(_values(variables), before)
+
+
+def test_restore_names_what_it_leaves_aside(tmp_path, warnings):
+    prefix = _write(tmp_path / "model.ckpt-3", {**_variables(), "extra": np.float32([1])})
+    variables = _variables(100.0)
+    checkpoints.restore(variables, prefix)
+    _assert_equal(_values(variables), _values(_variables()))
+    assert warnings == [f"Only in {prefix}, so left aside: \n  extra"]
+
+
+# --- the directory of a run -----------------------------------------------------------------------
+
+
+def _beside(prefix):
+    with open(prefix + ".input", "w") as writer:
+        writer.write("the position in the input")
+
+
+def _steps(path):
+    """Returns the steps whose files are there, after a look that none has a part missing."""
+    steps = {}
+    for name in os.listdir(path):
+        if name.startswith("model.ckpt-"):
+            step, suffix = name.removeprefix("model.ckpt-").split(".", 1)
+            steps.setdefault(int(step), set()).add(suffix)
+    for suffixes in steps.values():
+        assert suffixes == {"index", "data-00000-of-00001", "input"}
+    return sorted(steps)
+
+
+def test_the_newest_few_are_kept(tmp_path):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    assert directory.latest() is None
+    steps = [0, 1, 5, 10, 50, 100, 105]
+    for count, step in enumerate(steps, 1):
+        prefix = directory.save(_variables(step), step, _beside)
+        assert prefix == str(tmp_path / f"model.ckpt-{step}") == directory.latest()
+        assert _steps(tmp_path) == steps[max(0, count - 5) : count]
+        state = tf.train.get_checkpoint_state(str(tmp_path))
+        assert [int(p.rsplit("-", 1)[1]) for p in state.all_model_checkpoint_paths] == _steps(
+            tmp_path
+        )
+        assert tf.train.latest_checkpoint(str(tmp_path)) == prefix
+    assert sorted(os.listdir(tmp_path))[0] == "checkpoint" and len(os.listdir(tmp_path)) == 16
+    variables = _variables(3.0)
+    checkpoints.restore(variables, directory.latest())
+    _assert_equal(_values(variables), _values(_variables(105)))
+
+
+def test_keep_0_keeps_all_and_a_lower_number_deletes_more(tmp_path):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=0)
+    for step in range(8):
+        directory.save(_variables(), step, _beside)
+    assert _steps(tmp_path) == list(range(8))
+    checkpoints.CheckpointDirectory(str(tmp_path), keep=2).save(_variables(), 8, _beside)
+    assert _steps(tmp_path) == [7, 8]
+
+
+def test_the_same_step_again_replaces_its_checkpoint(tmp_path):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=2)
+    for step in (1, 2):
+        directory.save(_variables(), step, _beside)
+    directory.save(_variables(9.0), 1, _beside)
+    assert _steps(tmp_path) == [1, 2]
+    assert directory.latest().endswith("model.ckpt-1")
+    reader = tf.train.load_checkpoint(directory.latest())
+    np.testing.assert_array_equal(reader.get_tensor("output_bias"), [9.75, 10.75])
+
+
+def test_a_directory_may_move_and_have_any_name(tmp_path):
+    first, second = tmp_path / "lr=[1e-4]*", tmp_path / "moved [a?]"
+    first.mkdir()
+    directory = checkpoints.CheckpointDirectory(str(first), keep=2)
+    for step in (1, 2, 3):
+        directory.save(_variables(), step, _beside)
+    assert (first / "checkpoint").read_text() == (
+        'model_checkpoint_path: "model.ckpt-3"\n'
+        'all_model_checkpoint_paths: "model.ckpt-2"\n'
+        'all_model_checkpoint_paths: "model.ckpt-3"\n'
+    )
+    shutil.move(first, second)
+    directory = checkpoints.CheckpointDirectory(str(second), keep=2)
+    assert directory.latest() == checkpoints.find_prefix(str(second)) == f"{second}/model.ckpt-3"
+    checkpoints.restore(_variables(), directory.latest())
+    directory.save(_variables(), 4, _beside)
+    assert _steps(second) == [3, 4]
+
+
+def test_files_of_other_names_are_left_alone(tmp_path):
+    for name in ("model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"):
+        (tmp_path / name).write_text("mine")
+    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=1)
+    directory.save(_variables(), 1)
+    directory.save(_variables(), 2)
+    assert {"model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"} < set(
+        os.listdir(tmp_path)
+    )
+    assert not (tmp_path / "model.ckpt-1.index").exists()
+
+
+def test_a_missing_newest_falls_back_on_the_one_before(tmp_path, warnings):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    for step in (1, 2):
+        directory.save(_variables(), step)
+    os.remove(tmp_path / "model.ckpt-2.index")
+    prefix = str(tmp_path / "model.ckpt-")
+    assert directory.latest() == prefix + "1"
+    assert warnings == [f"{prefix}2 is missing; going on from {prefix}1"]
+    os.remove(tmp_path / "model.ckpt-1.index")
+    with pytest.raises(ValueError) as info:
+        directory.latest()
+    assert str(info.value) == (
+        f"The file {tmp_path}/checkpoint names {prefix}1, {prefix}2, and none of them is there."
+        " Delete that file to start anew."
+    )
+
+
+def test_a_file_checkpoint_of_one_line_is_enough(tmp_path):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    for step in (1, 2):
+        directory.save(_variables(), step)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
+    assert directory.latest() == str(tmp_path / "model.ckpt-1")
+    assert checkpoints.find_prefix(str(tmp_path)) == directory.latest()
+
+
+@pytest.mark.parametrize("content", ["", "model.ckpt-1", 'model_checkpoint_path: ""\n'])
+def test_a_damaged_file_checkpoint_does_not_start_a_run_anew(tmp_path, content):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    directory.save(_variables(), 1)
+    (tmp_path / "checkpoint").write_text(content)
+    for call in (directory.latest, lambda: checkpoints.find_prefix(str(tmp_path))):
+        with pytest.raises(ValueError) as info:
+            call()
+        assert str(info.value) == (
+            f"The file {tmp_path}/checkpoint must name the newest checkpoint in a line like"
+            ' model_checkpoint_path: "model.ckpt-1000", and it does not. Mend or delete it.'
+        )
+
+
+def _fail(*args, **kwargs):
+    raise tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
+
+
+def _fail_beside(prefix):
+    _beside(prefix)
+    _fail()
+
+
+def _fail_after_half(prefix, tensors):
+    for suffix in (".index", ".data-00000-of-00001.tempstate123"):
+        with open(prefix + suffix, "w") as writer:
+            writer.write("half")
+    _fail()
+
+
+@pytest.mark.parametrize("where", ["write_beside", "write", "checkpoint"])
+@pytest.mark.parametrize("step", [3, 1])
+def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, step):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=2)
+    for earlier in () if step == 1 else (1, 2):
+        directory.save(_variables(), earlier, _beside)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    beside = _beside
+    if where == "write_beside":
+        beside = _fail_beside
+    elif where == "write":
+        monkeypatch.setattr(checkpoints, "write", _fail_after_half)
+    else:
+        monkeypatch.setattr(tf.io.gfile, "rename", _fail)
+    with pytest.raises(OSError) as info:
+        directory.save(_variables(), step, beside)
+    last = "There is none yet" if step == 1 else f"The last whole one is {tmp_path}/model.ckpt-2"
+    assert str(info.value) == (
+        f"The checkpoint of step {step} cannot be written to --output_dir={tmp_path} (no space left"
+        f" on the device). {last}. The directory must be writable and have room; then the same"
+        " command goes on from there."
+    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    monkeypatch.undo()
+    directory.save(_variables(), step, _beside)
+    assert _steps(tmp_path) == ([1] if step == 1 else [2, 3])
+
+
+def test_an_error_of_the_operating_system_is_explained_too(tmp_path):
+    def beside(prefix):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match=r"step 4 cannot be written .*No space left on device"):
+        checkpoints.CheckpointDirectory(str(tmp_path)).save(_variables(), 4, beside)
+    assert not os.listdir(tmp_path)
+
+
+def test_a_file_that_cannot_be_deleted_is_named(tmp_path, monkeypatch, warnings):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=1)
+    directory.save(_variables(), 1)
+    monkeypatch.setattr(tf.io.gfile, "remove", _fail)
+    directory.save(_variables(), 2)
+    assert len(warnings) == 2
+    assert f"{tmp_path}/model.ckpt-1.index cannot be deleted: no space left" in " ".join(warnings)
+    assert directory.latest().endswith("model.ckpt-2")

@@ -1,0 +1,491 @@
+"""Tests of bert_tf.modeling and bert_tf.layers. Golden figures: pretraining_model_test.py."""
+
+import collections
+
+import keras
+import numpy as np
+import numpy_bert
+import pytest
+import tensorflow as tf
+
+from bert_tf import layers, modeling
+
+B, S, H, N, V, T = 2, 7, 24, 3, 53, 4
+CONFIG = {
+    "vocab_size": V,
+    "hidden_size": H,
+    "num_hidden_layers": 2,
+    "num_attention_heads": N,
+    "intermediate_size": 20,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "max_position_embeddings": 11,
+    "type_vocab_size": T,
+}
+
+
+def _config(**changes):
+    return modeling.BertConfig.from_dict({**CONFIG, **changes})
+
+
+def _model(seed=0, arguments=None, **changes):
+    """Returns a model and the numpy model of the same random weights."""
+    model = modeling.BertModel(_config(**changes), **(arguments or {}))
+    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, seed)
+    for variable in model.variables:
+        variable.assign(weights[variable.path])
+    return model, numpy_bert.NumpyBert({**CONFIG, **changes}, weights)
+
+
+def _inputs(seed=0, batch_size=B, seq_length=S):
+    """Returns ids, mask and segment ids; the first row has no padding, the last has some."""
+    rng = np.random.default_rng(seed)
+    shape = (batch_size, seq_length)
+    lengths = np.linspace(seq_length, seq_length - 3, batch_size).astype(int)
+    return (
+        rng.integers(0, V, shape, dtype=np.int32),
+        (np.arange(seq_length) < lengths[:, None]).astype(np.int32),
+        rng.integers(0, T, shape, dtype=np.int32),
+    )
+
+
+def _assert_near(actual, expected, bound, name=""):
+    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+    assert actual.shape == expected.shape, name
+    assert np.abs(actual - expected).max() <= bound * np.abs(expected).max(), name
+
+
+# --- the forward pass against numpy ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", ["gelu", "relu", "tanh"])
+def test_every_output_against_numpy(act):
+    model, reference = _model(1, hidden_act=act)
+    output = model(*_inputs(1))
+    expected = reference.forward(*_inputs(1))
+    assert len(output.all_encoder_layers) == len(output.attention_probs) == 2
+    for name, value in expected.items():
+        _assert_near(tf.stack(getattr(output, name)), value, 1e-5, name)
+
+
+def test_a_hidden_act_may_be_a_function_or_linear():
+    def outputs(act):
+        model = modeling.BertModel(_config(hidden_act=act))
+        weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, 2)
+        for variable in model.variables:
+            variable.assign(weights[variable.path])
+        return model(*_inputs(2)).sequence_output
+
+    np.testing.assert_array_equal(outputs(tf.nn.relu), outputs("ReLU"))
+    np.testing.assert_array_equal(outputs(tf.identity), outputs("linear"))
+    np.testing.assert_array_equal(outputs(None), outputs("linear"))
+    assert np.abs(outputs("linear") - outputs("relu")).max() > 0.1
+
+
+def test_gelu_is_the_tanh_form():
+    x = np.linspace(-6, 6, 1001)
+    actual = modeling.gelu(tf.constant(x, tf.float32)).numpy()
+    np.testing.assert_allclose(actual, numpy_bert.gelu(x), atol=1e-6)
+    exact = 0.5 * x * (1 + tf.math.erf(x / np.sqrt(2)).numpy())
+    assert np.abs(actual - exact).max() > 3e-4
+
+
+@pytest.mark.parametrize("deviation", [1.0, 1e-4, 1e-6, 1e-7])
+def test_layer_norm_epsilon_is_1e_12(deviation):
+    rng = np.random.default_rng(3)
+    # Multiples of a power of two around 0, so that float32 holds them and their mean well.
+    x = (rng.normal(size=(B, S, H)) * deviation).astype(np.float32)
+    gamma, beta = rng.normal(size=(2, H)).astype(np.float32)
+    norm = layers.LayerNorm()
+    norm.build((None, None, H))
+    norm.gamma.assign(gamma)
+    norm.beta.assign(beta)
+    expected = numpy_bert.layer_norm(x.astype(np.float64), gamma, beta)
+    _assert_near(norm(x), expected, 1e-5)
+    if deviation < 1e-5:
+        without = numpy_bert.layer_norm(x.astype(np.float64), gamma, beta, epsilon=0.0)
+        assert np.abs(expected - without).max() > 0.1
+
+
+def _attention(hidden, input_mask, query_scale):
+    """Returns context and probabilities of a layer of random weights, and numpy's."""
+    attention = layers.SelfAttention(_config(), "float32")
+    attention.build()
+    rng = np.random.default_rng(4)
+    weights = {}
+    for name, scale in (("query", query_scale), ("key", 1.0), ("value", 0.3)):
+        dense = getattr(attention, name)
+        dense.kernel.assign(rng.normal(size=(H, H)) * scale)
+        dense.bias.assign(rng.normal(size=H) * scale)
+        weights[f"x/{name}/kernel"], weights[f"x/{name}/bias"] = (
+            w.numpy() for w in (dense.kernel, dense.bias)
+        )
+    context, probs = attention(hidden.reshape(-1, H), input_mask)
+    reference = numpy_bert.NumpyBert(CONFIG, weights)
+    return context, probs, *reference.attention(hidden.astype(np.float64), input_mask, "x")
+
+
+def test_a_masked_score_of_10000_less_can_still_win():
+    """-10000 is added, so scores that far apart tell it from -inf and from -1e9."""
+    rng = np.random.default_rng(5)
+    hidden = rng.normal(size=(B, S, H)).astype(np.float32)
+    _, input_mask, _ = _inputs(5)
+    context, probs, expected_context, expected = _attention(hidden, input_mask, 500.0)
+    to_masked = expected[1][:, :, input_mask[1] == 0].sum(-1)  # [N, S]
+    assert (to_masked > 0.9).any() and (to_masked < 0.1).any()
+    np.testing.assert_allclose(probs, expected, atol=0.02)  # scores have an error of 1e-3
+    _assert_near(tf.reshape(context, [B, S, H]), expected_context, 0.02)
+
+
+def test_a_row_that_is_all_padding_attends_as_if_it_had_no_mask():
+    rng = np.random.default_rng(6)
+    hidden = rng.normal(size=(B, S, H)).astype(np.float32)
+    input_mask = np.ones((B, S), np.int32)
+    input_mask[1] = 0
+    _, probs, _, expected = _attention(hidden, input_mask, 0.3)
+    np.testing.assert_allclose(probs, expected, atol=2e-3)
+    _, unmasked, _, _ = _attention(hidden, np.ones((B, S), np.int32), 0.3)
+    np.testing.assert_allclose(probs, unmasked, atol=2e-3)
+    assert np.abs(probs - 1 / S).max() > 0.5  # -1e9 would have drowned the scores
+
+
+def test_padding_changes_nothing_for_tokens():
+    model, _ = _model(7)
+    ids, input_mask, segment_ids = _inputs(7)
+    other_ids = np.where(input_mask == 1, ids, (ids + 9) % V)
+    assert (other_ids != ids).any()
+    first = model(ids, input_mask, segment_ids).sequence_output.numpy()
+    other = model(other_ids, input_mask, segment_ids).sequence_output.numpy()
+    np.testing.assert_array_equal(other[input_mask == 1], first[input_mask == 1])
+    shorter = model(*(x[:, :6] for x in (ids, input_mask, segment_ids))).sequence_output.numpy()
+    np.testing.assert_allclose(shorter[1, :4], first[1, :4], rtol=1e-4, atol=1e-5)
+
+
+# --- the interface --------------------------------------------------------------------------------
+
+
+def test_mask_and_segment_ids_are_optional():
+    model, _ = _model(8)
+    ids, _, _ = _inputs(8)
+    expected = model(ids, np.ones((B, S), np.int32), np.zeros((B, S), np.int32))
+    np.testing.assert_array_equal(model(ids).sequence_output, expected.sequence_output)
+    by_name = model(input_ids=ids, token_type_ids=np.zeros((B, S), np.int32))
+    np.testing.assert_array_equal(by_name.pooled_output, expected.pooled_output)
+
+
+def test_outputs_have_names_and_the_originals_getters():
+    model, _ = _model(9)
+    output = model(*_inputs(9))
+    assert output.get_embedding_output() is output.embedding_output
+    assert output.get_all_encoder_layers() is output.all_encoder_layers
+    assert output.get_sequence_output() is output.sequence_output is output.all_encoder_layers[-1]
+    assert output.get_pooled_output() is output.pooled_output
+    assert output.get_embedding_table() is output.embedding_table
+    assert output.embedding_output.shape == output.sequence_output.shape == (B, S, H)
+    assert output.pooled_output.shape == (B, H)
+    np.testing.assert_array_equal(output.embedding_table, model.embeddings.word_embeddings.numpy())
+    for probs in output.attention_probs:
+        assert probs.shape == (B, N, S, S)
+        np.testing.assert_allclose(tf.reduce_sum(probs, axis=-1), 1.0, rtol=1e-5)
+        assert not probs.numpy()[1, :, :, S - 3 :].any()
+
+
+def test_one_hot_embeddings_equal_gathered_ones():
+    ids, input_mask, segment_ids = _inputs(10)
+    ids[0, :3] = 5  # a row of the table that is used more than once
+    results = []
+    for one_hot in (False, True):
+        model, _ = _model(10, {"use_one_hot_embeddings": one_hot})
+        variables = [v.value for v in model.trainable_variables]
+        with tf.GradientTape() as tape:
+            output = model(ids, input_mask, segment_ids)
+            loss = tf.reduce_sum(output.pooled_output**3)
+        gradients = tape.gradient(loss, variables)
+        table_gradient = gradients[[v.path for v in model.variables].index(WORDS)]
+        assert isinstance(table_gradient, tf.Tensor if one_hot else tf.IndexedSlices)
+        results.append([output.sequence_output, *map(tf.convert_to_tensor, gradients)])
+    for gathered, multiplied in zip(*results, strict=True):
+        np.testing.assert_allclose(multiplied, gathered, rtol=1e-4, atol=1e-4)
+
+
+WORDS = "bert/embeddings/word_embeddings"
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_recomputing_activations_changes_nothing(training):
+    """Of outputs and gradients; with dropout both passes must draw the same masks."""
+    results = []
+    for recompute in (False, True):
+        model, _ = _model(
+            11,
+            {"recompute_activations": recompute},
+            hidden_dropout_prob=0.2,
+            attention_probs_dropout_prob=0.2,
+        )
+        variables = [v.value for v in model.trainable_variables]
+        with tf.GradientTape() as tape:
+            output = model(*_inputs(11), training=training, dropout_seed=tf.constant([1, 2]))
+            loss = tf.reduce_sum(output.sequence_output**3)
+        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+        results.append([loss, *map(tf.convert_to_tensor, gradients)])
+    for kept, recomputed in zip(*results, strict=True):
+        np.testing.assert_allclose(recomputed, kept, rtol=1e-4, atol=1e-3)
+
+
+def test_later_changes_of_the_callers_config_have_no_effect():
+    config = _config()
+    model = modeling.BertModel(config)
+    config.hidden_size = 99
+    assert model.config.hidden_size == H
+    assert model(_inputs()[0]).pooled_output.shape == (B, H)
+
+
+def test_batch_and_length_may_be_dynamic():
+    model, reference = _model(12)
+    compute = tf.function(
+        lambda *x: model(*x).sequence_output,
+        input_signature=[tf.TensorSpec([None, None], "int32")] * 3,
+    )
+    for batch_size, seq_length in ((B, S), (5, 9), (1, 4)):
+        inputs = _inputs(12, batch_size, seq_length)
+        _assert_near(compute(*inputs), reference.forward(*inputs)["sequence_output"], 1e-5)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"sequence length must be at most max_position_embeddings \(11\)",
+    ):
+        compute(*_inputs(12, B, 13))
+
+
+def test_too_long_a_sequence_is_refused():
+    model, _ = _model()
+    model(_inputs(0, B, 11)[0])
+    with pytest.raises(ValueError) as info:
+        model(_inputs(0, B, 12)[0])
+    assert (
+        "The sequence length (12) must be at most max_position_embeddings (11) of the"
+        " configuration; lower --max_seq_length or change --bert_config_file."
+    ) in str(info.value)
+
+
+def test_ids_of_a_wrong_rank_are_refused():
+    model, _ = _model()
+    with pytest.raises(ValueError, match=r"input_ids must have rank 2, not 1 \(shape \(7,\)\)"):
+        model(np.zeros(S, np.int32))
+
+
+def test_get_shape_list():
+    assert modeling.get_shape_list(tf.zeros([3, 5]), expected_rank=[2, 3]) == [3, 5]
+    with pytest.raises(ValueError, match="hidden must have rank 2 or 4, not 3"):
+        modeling.get_shape_list(tf.zeros([1, 2, 3]), [2, 4], name="hidden")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 5])])
+    def second_half(x):
+        batch_size, width = modeling.get_shape_list(x)
+        assert isinstance(batch_size, tf.Tensor) and width == 5
+        return batch_size
+
+    assert second_half(tf.zeros([3, 5])).numpy() == 3
+
+
+# --- bfloat16 -------------------------------------------------------------------------------------
+
+
+def test_bfloat16_is_near_float32():
+    model, reference = _model(13, {"dtype": "bfloat16"})
+    assert {v.dtype for v in model.variables} == {"float32"}
+    output = model(*_inputs(13))
+    expected = reference.forward(*_inputs(13))
+    assert output.sequence_output.dtype == output.pooled_output.dtype == tf.bfloat16
+    assert output.embedding_table.dtype == output.attention_probs[0].dtype == tf.float32
+    for name in ("embedding_output", "sequence_output", "pooled_output"):
+        _assert_near(tf.cast(getattr(output, name), "float32"), expected[name], 0.08, name)
+    for actual, probs in zip(output.attention_probs, expected["attention_probs"], strict=True):
+        np.testing.assert_allclose(actual, probs, atol=0.1)
+        np.testing.assert_allclose(tf.reduce_sum(actual, axis=-1), 1.0, rtol=1e-5)
+
+
+def test_layer_norm_has_float32_statistics_of_bfloat16_inputs():
+    model, _ = _model(20, {"dtype": "bfloat16"})
+    norm = model.encoder.encoder_layers[1].residual_output.layer_norm
+    rng = np.random.default_rng(20)
+    x = tf.cast(rng.normal(3.0, 0.2, size=(B * S, H)), tf.bfloat16)
+    expected = numpy_bert.layer_norm(
+        tf.cast(x, tf.float64).numpy(), norm.gamma.numpy(), norm.beta.numpy()
+    )
+    assert norm(x).dtype == tf.float32
+    # One rounding to the 8 bits of bfloat16; its sum of 24 numbers would be far worse.
+    np.testing.assert_allclose(norm(x), expected, rtol=2**-8, atol=1e-4)
+
+
+def test_the_mask_is_not_rounded_to_bfloat16():
+    """-10000 would become -9984, and a score 9992 higher would tell."""
+    for dtype in ("float32", keras.DTypePolicy("mixed_bfloat16")):
+        attention = layers.SelfAttention(_config(num_attention_heads=1, hidden_size=1), dtype)
+        attention.build()
+        attention.key.kernel.assign([[1.0]])
+        attention.value.kernel.assign([[1.0]])
+        attention.query.bias.assign([78.0])  # 78 * 128 = 9984: exact in bfloat16
+        hidden = tf.constant([[0.0], [128.0]], attention.compute_dtype)
+        _, probs = attention(hidden, tf.constant([[1, 0]]))
+        np.testing.assert_allclose(probs[0, 0, 0, 1], 1 / (1 + np.exp(16.0)), rtol=1e-2)
+
+
+# --- dropout --------------------------------------------------------------------------------------
+
+
+def test_dropout_has_its_rate_and_scale():
+    x = np.full((200, 300), 3.0, np.float32)
+    for rate in (0.1, 0.5, 0.9):
+        y = modeling.dropout(tf.constant(x), rate, tf.constant([5, 6])).numpy()
+        assert abs((y == 0).mean() - rate) < 0.006
+        np.testing.assert_allclose(y[y != 0], 3.0 / (1 - rate), rtol=1e-6)
+
+
+def test_dropout_is_off_without_a_seed_or_a_rate():
+    x = tf.ones([3, 4])
+    assert modeling.dropout(x, 0.5, None) is x
+    assert modeling.dropout(x, 0.0, tf.constant([1, 2])) is x
+    assert modeling.dropout(x, None, tf.constant([1, 2])) is x
+
+
+def test_a_dropout_mask_is_a_function_of_its_seed_under_xla_too():
+    x = tf.ones([40, 50])
+    first = modeling.dropout(x, 0.3, tf.constant([1, 2])).numpy()
+    np.testing.assert_array_equal(modeling.dropout(x, 0.3, tf.constant([1, 2])), first)
+    for jit_compile in (False, True):
+        compiled = tf.function(modeling.dropout, jit_compile=jit_compile)
+        np.testing.assert_array_equal(compiled(x, 0.3, tf.constant([1, 2])) != 0, first != 0)
+    for seed in ([1, 3], [2, 2], [2, 1]):
+        other = modeling.dropout(x, 0.3, tf.constant(seed)).numpy()
+        # Independent masks agree where both keep or both drop.
+        assert abs(((other != 0) == (first != 0)).mean() - (0.7**2 + 0.3**2)) < 0.05
+
+
+def test_dropout_gradient_has_the_mask_of_the_output():
+    x = tf.ones([20, 30])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = modeling.dropout(x, 0.25, tf.constant([1, 2]))
+    np.testing.assert_array_equal(tape.gradient(y, x), y)
+
+
+def _record_masks(monkeypatch):
+    """Returns a list that gets (rate, shape, mask) of each dropout call that drops."""
+    calls = []
+    original = layers.dropout
+
+    def dropout(x, rate, seed):
+        if seed is not None:
+            mask = original(tf.ones([16, 16]), rate or 0.5, seed).numpy()
+            calls.append((rate, tuple(x.shape), mask))
+        return original(x, rate, seed)
+
+    monkeypatch.setattr(layers, "dropout", dropout)
+    return calls
+
+
+def test_every_site_of_dropout_has_its_rate_and_its_own_mask(monkeypatch):
+    calls = _record_masks(monkeypatch)
+    model, _ = _model(14, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    model(*_inputs(14), training=False)
+    assert not calls
+    for seed in ([1, 2], [1, 3]):
+        model(*_inputs(14), training=True, dropout_seed=tf.constant(seed))
+    assert collections.Counter((rate, shape) for rate, shape, _ in calls) == {
+        (0.3, (B, S, H)): 1 * 2,  # embeddings
+        (0.3, (B * S, H)): 4 * 2,  # two in each layer
+        (0.2, (B, N, S, S)): 2 * 2,
+    }
+    masks = [(mask != 0).tobytes() for _, _, mask in calls]
+    assert len(set(masks)) == len(masks)
+
+
+def test_the_models_dropout_follows_from_its_seed_under_xla_too():
+    model, _ = _model(15, num_hidden_layers=1, hidden_dropout_prob=0.3)
+    inputs = _inputs(15)
+
+    def run(seed):
+        return model(*inputs, training=True, dropout_seed=seed).sequence_output
+
+    first = run(tf.constant([1, 2])).numpy()
+    np.testing.assert_array_equal(run(tf.constant([1, 2])), first)
+    compiled = tf.function(run, jit_compile=True)(tf.constant([1, 2]))
+    np.testing.assert_allclose(compiled, first, rtol=1e-4, atol=1e-4)
+    assert np.abs(run(tf.constant([1, 3])) - first).max() > 0.1
+    assert np.abs(model(*inputs).sequence_output - first).max() > 0.1
+
+
+def test_without_a_dropout_seed_each_call_draws_one():
+    model, _ = _model(16, hidden_dropout_prob=0.3)
+    tf.random.set_seed(3)
+    first, second = (model(*_inputs(), training=True).pooled_output for _ in range(2))
+    assert np.abs(first - second).max() > 0.01
+    tf.random.set_seed(3)
+    np.testing.assert_array_equal(model(*_inputs(), training=True).pooled_output, first)
+
+
+# --- a Keras user ---------------------------------------------------------------------------------
+
+
+def _fit(model, inputs, labels):
+    model.compile(
+        keras.optimizers.Adam(0.01),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    history = model.fit(inputs, labels, epochs=6, batch_size=4, verbose=0).history
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    return history
+
+
+def test_a_classifier_in_the_functional_style():
+    bert = modeling.BertModel(_config(hidden_dropout_prob=0.1))
+    inputs = {
+        name: keras.Input((None,), dtype="int32", name=name)
+        for name in ("input_ids", "input_mask", "token_type_ids")
+    }
+    output = bert(inputs["input_ids"], inputs["input_mask"], inputs["token_type_ids"])
+    assert output.sequence_output.shape == (None, None, H)
+    logits = keras.layers.Dense(3)(output.get_pooled_output())
+    model = keras.Model(inputs, logits)
+    before = bert.pooler.dense.kernel.numpy()
+    ids, input_mask, segment_ids = _inputs(17, 12)
+    ids[:, 0] = np.arange(12) % 3
+    x = {"input_ids": ids, "input_mask": input_mask, "token_type_ids": segment_ids}
+    _fit(model, x, ids[:, 0])
+    assert np.abs(bert.pooler.dense.kernel.numpy() - before).max() > 0
+    assert len(model.trainable_variables) == len(bert.variables) + 2
+    assert model.predict(x, verbose=0).shape == (12, 3)
+
+
+def test_a_classifier_as_a_subclass():
+    class Classifier(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.bert = modeling.BertModel(_config())
+            self.logits = keras.layers.Dense(3)
+
+        def call(self, input_ids, training=False):
+            return self.logits(self.bert(input_ids, training=training).pooled_output)
+
+    ids, _, _ = _inputs(18, 12)
+    ids[:, 0] = np.arange(12) % 3
+    _fit(Classifier(), ids, ids[:, 0])
+
+
+def test_training_switches_dropout_on_in_a_keras_model():
+    bert = modeling.BertModel(_config(hidden_dropout_prob=0.5))
+    input_ids = keras.Input((S,), dtype="int32")
+    model = keras.Model(input_ids, bert(input_ids).sequence_output)
+    ids, _, _ = _inputs(19)
+    expected = bert(ids).sequence_output
+    np.testing.assert_allclose(model(ids), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(model.predict(ids, verbose=0), expected, rtol=1e-5, atol=1e-5)
+    assert np.abs(model(ids, training=True) - expected).max() > 0.1
+
+
+def test_the_name_of_the_model_stands_before_its_variables():
+    assert {v.path.split("/")[0] for v in modeling.BertModel(_config()).variables} == {"bert"}
+    named = modeling.BertModel(_config(), name="teacher")
+    assert {v.path.split("/")[0] for v in named.variables} == {"teacher"}

@@ -1,0 +1,259 @@
+"""Tests of bert_tf.optimization. Golden figures: pretraining_model_test.py."""
+
+import keras
+import numpy as np
+import numpy_bert
+import pytest
+import tensorflow as tf
+
+from bert_tf import optimization, steps
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.pretraining.model import PretrainingModel
+
+
+def _rates(schedule, at):
+    return [float(schedule(tf.constant(step, tf.int64))) for step in at]
+
+
+@pytest.mark.parametrize("num_warmup_steps", [0, 1, 10, 30, 100, 200])
+def test_linear_schedule_against_numpy(num_warmup_steps):
+    schedule = optimization.linear_schedule(5e-5, 100, num_warmup_steps)
+    at = range(0, 130)
+    expected = [numpy_bert.learning_rate(step, 5e-5, 100, num_warmup_steps) for step in at]
+    np.testing.assert_allclose(_rates(schedule, at), expected, rtol=1e-6, atol=1e-11)
+
+
+def test_linear_schedule_at_its_corners():
+    schedule = optimization.linear_schedule(1.0, 100, 10)
+    at = [0, 1, 9, 10, 11, 99, 100, 101, 10**9]
+    # The decay is a line from step 0, so it is at 0.9 when the warm-up ends.
+    expected = [0.0, 0.1, 0.9, 0.9, 0.89, 0.01, 0.0, 0.0, 0.0]
+    np.testing.assert_allclose(_rates(schedule, at), expected, rtol=1e-5, atol=1e-7)
+    rates = _rates(optimization.linear_schedule(1.0, 100, 0), [0, 1, 100])
+    np.testing.assert_allclose(rates, [1.0, 0.99, 0.0], rtol=1e-6)
+    assert schedule(tf.constant(3, tf.int64)).dtype == tf.float32
+
+
+def test_restarting_schedule():
+    first = optimization.linear_schedule(1.0, 20, 5)
+    second = optimization.linear_schedule(0.5, 10, 0)
+    third = optimization.linear_schedule(0.25, 4, 2)
+    schedule = optimization.restarting_schedule([(20, first), (10, second), (4, third)])
+    expected = [*_rates(first, range(20)), *_rates(second, range(10)), *_rates(third, range(9))]
+    assert _rates(schedule, range(39)) == expected
+    assert expected[20] == 0.5 and expected[30] == 0.0 and expected[-1] == 0.0
+    compiled = tf.function(schedule, jit_compile=True)
+    np.testing.assert_allclose(
+        _rates(compiled, [19, 20, 32]), np.array(expected)[[19, 20, 32]], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_adam_update_against_numpy(seed):
+    """Several steps of random gradients over ten orders of magnitude, in float64."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(1, 6, size=rng.integers(1, 4)))
+    param, m, v = (rng.normal(size=shape) * s for s in (1.0, 0.1, 0.0))
+    decay = rng.choice([0.0, 0.01, 0.3])
+    ours = theirs = (param, m, v)
+    for _ in range(7):
+        grad = rng.normal(size=shape) * 10.0 ** rng.uniform(-8, 2, size=shape)
+        rate = 10.0 ** rng.uniform(-6, -1)
+        ours = optimization.adam_weight_decay_update(
+            *(tf.constant(x, tf.float64) for x in ours), tf.constant(grad), rate, decay
+        )
+        theirs = numpy_bert.adam_weight_decay(*theirs, grad, rate, decay)
+        for ours_one, theirs_one in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(ours_one, theirs_one, rtol=1e-10, atol=1e-18)
+
+
+def test_adam_has_no_bias_correction_and_epsilon_outside_the_root():
+    zero = tf.zeros([])
+    param, m, v = optimization.adam_weight_decay_update(
+        tf.ones([]), zero, zero, tf.constant(1e-4), tf.constant(0.5), 0.0
+    )
+    np.testing.assert_allclose(m, 1e-5, rtol=1e-5)
+    np.testing.assert_allclose(v, 1e-11, rtol=1e-4)
+    update = 1e-5 / (np.sqrt(1e-11) + 1e-6)
+    np.testing.assert_allclose(param, 1.0 - 0.5 * update, rtol=1e-6)
+
+
+def test_weight_decay_acts_outside_the_moments():
+    zero = tf.zeros([])
+    param, m, v = optimization.adam_weight_decay_update(
+        tf.constant(2.0), zero, zero, zero, tf.constant(0.5), 0.1
+    )
+    assert (m.numpy(), v.numpy()) == (0.0, 0.0)
+    np.testing.assert_allclose(param, 2.0 - 0.5 * 0.1 * 2.0, rtol=1e-6)
+
+
+def _variables(**values):
+    return [keras.Variable(np.float32(value), name=name) for name, value in values.items()]
+
+
+def test_which_variables_are_decayed():
+    model = PretrainingModel(
+        BertConfig(53, hidden_size=24, num_hidden_layers=1, num_attention_heads=3)
+    )
+    optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.5)
+    before = {v.path: v.numpy() for v in model.variables}
+    for variable in model.variables:
+        before[variable.path] += 1.0  # biases are 0 and would not tell
+        variable.assign(before[variable.path])
+    optimizer.apply_gradients([(tf.zeros(v.shape), v) for v in model.trainable_variables])
+    decayed = set()
+    for variable in model.variables:
+        ratio = variable.numpy() / before[variable.path]
+        assert np.ptp(ratio) < 1e-6
+        if ratio.max() < 1.0:
+            np.testing.assert_allclose(ratio, 1 - 0.5 * 0.01, rtol=1e-6)
+            decayed.add(variable.path)
+    layer = "bert/encoder/layer_0"
+    assert decayed == {
+        "bert/embeddings/word_embeddings",
+        "bert/embeddings/token_type_embeddings",
+        "bert/embeddings/position_embeddings",
+        f"{layer}/attention/self/query/kernel",
+        f"{layer}/attention/self/key/kernel",
+        f"{layer}/attention/self/value/kernel",
+        f"{layer}/attention/output/dense/kernel",
+        f"{layer}/intermediate/dense/kernel",
+        f"{layer}/output/dense/kernel",
+        "bert/pooler/dense/kernel",
+        "cls/predictions/transform/dense/kernel",
+        "cls/seq_relationship/output_weights",
+    }
+
+
+def test_exclusions_are_regular_expressions_searched_anywhere():
+    variables = _variables(
+        output_bias=1.0, my_layer_norm=1.0, LayerNorm_2=1.0, layernorm=1.0, w=1.0
+    )
+    optimizer = optimization.create_optimizer(variables, lambda step: 1.0)
+    optimizer.apply_gradients([(tf.zeros([]), v) for v in variables])
+    values = {v.name: float(v.numpy()) for v in variables}
+    assert {name for name, value in values.items() if value < 1.0} == {"layernorm", "w"}
+    variables = _variables(ab=1.0, ba=1.0)
+    optimizer = optimization.AdamWeightDecayOptimizer(
+        variables, lambda step: 1.0, weight_decay_rate=0.25, exclude_from_weight_decay=["^a.$"]
+    )
+    optimizer.apply_gradients([(tf.zeros([]), v) for v in variables])
+    assert [float(v.numpy()) for v in variables] == [1.0, 0.75]
+
+
+def test_the_optimizer_against_numpy():
+    rng = np.random.default_rng(1)
+    variables = [
+        keras.Variable(rng.normal(size=(3, 4)).astype(np.float32), name="kernel"),
+        keras.Variable(rng.normal(size=(5,)).astype(np.float32), name="bias"),
+        keras.Variable(rng.normal(size=(2,)).astype(np.float32), name="idle"),
+    ]
+    schedule = optimization.linear_schedule(0.1, 6, 2)
+    optimizer = optimization.create_optimizer(variables, schedule)
+    state = {v.name: (v.numpy().astype(np.float64), 0.0, 0.0) for v in variables}
+    for step in range(5):
+        gradients = {n: rng.normal(size=state[n][0].shape) for n in ("kernel", "bias")}
+        optimizer.apply_gradients(
+            [
+                (tf.constant(gradients["kernel"], tf.float32), variables[0]),
+                (tf.constant(gradients["bias"], tf.float32), variables[1]),
+                (None, variables[2]),
+            ]
+        )
+        rate = numpy_bert.learning_rate(step, 0.1, 6, 2)
+        for name, decay in (("kernel", 0.01), ("bias", 0.0)):
+            state[name] = numpy_bert.adam_weight_decay(*state[name], gradients[name], rate, decay)
+        assert optimizer.global_step.numpy() == step + 1
+    named = optimizer.variables
+    assert set(named) == {"global_step"} | {
+        f"{v.name}/{slot}" for v in variables for slot in ("adam_m", "adam_v")
+    }
+    for variable in variables:
+        param, m, v = state[variable.name]
+        np.testing.assert_allclose(variable.numpy(), param, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(named[f"{variable.name}/adam_m"], m + 0 * param, rtol=1e-5)
+        np.testing.assert_allclose(named[f"{variable.name}/adam_v"], v + 0 * param, rtol=1e-5)
+    assert named["global_step"].dtype == tf.int64
+    assert not any(v.trainable for v in named.values())
+
+
+def test_sparse_gradients_update_moments_of_every_row():
+    """As dense ones would: rows without a gradient are decayed and their moments fade."""
+    table = np.arange(12.0).reshape(4, 3) + 1
+    results = []
+    for sparse in (False, True):
+        (variable,) = [keras.Variable(table.astype(np.float32), name="table")]
+        optimizer = optimization.create_optimizer([variable], lambda step: 0.1)
+        slices = tf.IndexedSlices(
+            tf.constant([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]]), tf.constant([2, 0, 2]), [4, 3]
+        )
+        for _ in range(2):
+            gradient = slices if sparse else tf.convert_to_tensor(slices)
+            optimizer.apply_gradients([(gradient, variable)])
+        results.append([variable.numpy(), *(v.numpy() for v in optimizer.variables.values())])
+    for dense, sparse in zip(*results, strict=True):
+        np.testing.assert_array_equal(sparse, dense)
+    np.testing.assert_allclose(results[0][0][1], table[1] * (1 - 0.001) ** 2, rtol=1e-6)
+
+
+class _LookupTask:
+    """A loss whose gradient is an IndexedSlices: the sum of some rows times their weights."""
+
+    def normalizers(self, features):
+        return {}
+
+    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+        rows = tf.gather(model.table.value, features["ids"])
+        return tf.reduce_sum(rows * features["weights"][:, tf.newaxis]), {}
+
+
+class _LookupModel(keras.Model):
+    def __init__(self):
+        super().__init__(name="")
+        self.table = self.add_weight(shape=(4, 3), initializer="zeros", name="table")
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_gradient_norm_counts_duplicate_rows_apart(jit_compile):
+    model = _LookupModel()
+    optimizer = optimization.AdamWeightDecayOptimizer([model.table], lambda step: tf.constant(0.0))
+    weights = np.array([3.0, 4.0, 1.0], np.float32)
+    features = {"ids": tf.constant([2, 2, 0]), "weights": tf.constant(weights)}
+
+    @tf.function(jit_compile=jit_compile, autograph=False)
+    def step():
+        return steps.train_step(_LookupTask(), model, optimizer, features, tf.constant([0, 0]))
+
+    norm = np.sqrt(3 * (weights**2).sum())  # summed first it would be sqrt(3 * (7**2 + 1))
+    np.testing.assert_allclose(step()["gradient_norm"], norm, rtol=1e-6)
+    rows = np.array([1.0, 0.0, 7.0, 0.0]) / norm  # clipped apart, then summed
+    expected = np.repeat(rows[:, None], 3, axis=1) * 0.1
+    np.testing.assert_allclose(optimizer.variables["table/adam_m"], expected, rtol=1e-6)
+
+
+def test_gradients_of_a_small_norm_are_not_clipped():
+    model = _LookupModel()
+    optimizer = optimization.AdamWeightDecayOptimizer([model.table], lambda step: tf.constant(0.0))
+    features = {"ids": tf.constant([1, 3]), "weights": tf.constant([0.25, -0.5])}
+    metrics = steps.train_step(_LookupTask(), model, optimizer, features, tf.constant([0, 0]))
+    np.testing.assert_allclose(metrics["gradient_norm"], np.sqrt(3 * 0.3125), rtol=1e-6)
+    rows = optimizer.variables["table/adam_m"].numpy()[:, 0]
+    np.testing.assert_allclose(rows, [0.0, 0.025, 0.0, -0.05], rtol=1e-6)
+
+
+def test_reduced_gradients_are_those_applied():
+    """The seam for several replicas lies behind clipping and before the update."""
+    model = _LookupModel()
+    optimizer = optimization.AdamWeightDecayOptimizer([model.table], lambda step: tf.constant(0.0))
+    features = {"ids": tf.constant([1]), "weights": tf.constant([100.0])}
+    seen = []
+
+    def reduce_gradients(gradients):
+        seen.extend(gradients)
+        return [3.0 * tf.convert_to_tensor(g) for g in gradients]
+
+    seed = tf.constant([0, 0])
+    steps.train_step(_LookupTask(), model, optimizer, features, seed, 1, reduce_gradients)
+    np.testing.assert_allclose(tf.linalg.norm(seen[0].values), 1.0, rtol=1e-6)
+    moments = optimizer.variables["table/adam_m"].numpy()
+    np.testing.assert_allclose(np.linalg.norm(moments), 0.3, rtol=1e-6)
