@@ -40,9 +40,7 @@ flags.DEFINE_string("eval_input_file", None, "Record files to evaluate on, if no
 flags.DEFINE_integer(
     "max_seq_length", 128, "Length of the sequences in the records.", lower_bound=1
 )
-flags.DEFINE_integer(
-    "max_predictions_per_seq", 20, "Masked positions of a record.", lower_bound=1
-)
+flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions of a record.", lower_bound=1)
 flags.DEFINE_string(
     "phases",
     None,

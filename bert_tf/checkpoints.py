@@ -30,7 +30,7 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
     Raises:
         ValueError: there is no checkpoint, or a file of it is missing.
     """
-    records.check_file_system(path, flag)
+    _check_path(path, flag)
     prefix = path
     if tf.io.gfile.isdir(path):
         kept = _named_in(path)
@@ -43,19 +43,24 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
             )
         prefix = kept[-1]
     prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", prefix)
-    missing = [s for s in (".index", ".data-00000-of-*") if not _files(prefix, s)]
+    suffixes = (".index", ".data-00000-of-*")
+    missing = [s for s in suffixes if not tf.io.gfile.glob(prefix + s)]
     if missing:
         raise ValueError(
             f"--{flag}={path}: a checkpoint is named by its prefix and consists of files"
             f" PREFIX.index and PREFIX.data-00000-of-...; not found:"
-            f" {', '.join(prefix + suffix for suffix in missing)}"
+            f" {', '.join(prefix + s for s in missing)}"
         )
     return prefix
 
 
-def _files(prefix: str, pattern: str) -> list[str]:
-    """Returns the files PREFIX + `pattern`; a bracket or star in the prefix is just that."""
-    return tf.io.gfile.glob(re.sub(r"[\[*?]", r"[\g<0>]", prefix) + pattern)
+def _check_path(path: str, flag: str) -> None:
+    records.check_file_system(path, flag)
+    if re.search(r"[\[*?]", path):
+        raise ValueError(
+            f"--{flag}={path}: the path of a checkpoint must not have [, * or ?, which TensorFlow"
+            " takes for a pattern; rename the directory"
+        )
 
 
 def _named_in(directory: str) -> list[str]:
@@ -227,9 +232,13 @@ class CheckpointDirectory:
     Args:
         directory: where they are.
         keep: how many are kept; 0 keeps all.
+
+    Raises:
+        ValueError: a checkpoint there could not be read again.
     """
 
     def __init__(self, directory: str, keep: int = 5):
+        _check_path(directory, "output_dir")
         self.directory = directory
         self.keep = keep
 
@@ -284,16 +293,19 @@ class CheckpointDirectory:
                 checkpoints are as they were.
         """
         prefix = os.path.join(self.directory, f"model.ckpt-{step}")
-        kept = [p for p in _named_in(self.directory) if p != prefix]
+        named = _named_in(self.directory)
+        kept = [p for p in named if p != prefix]
         try:
+            if prefix not in named:
+                _delete(prefix + ".*")  # what a save that was killed has left
             write_beside(prefix)
             write(prefix, variables)
             remaining = [*kept, prefix][-self.keep :] if self.keep else [*kept, prefix]
             self._name(remaining)
         except (tf.errors.OpError, OSError) as error:
             if prefix not in _named_in(self.directory):
-                _delete(_files(prefix, ".*"))
-            _delete(_files(self.directory, "/checkpoint.unfinished"))
+                _delete(prefix + ".*")
+            _delete(os.path.join(self.directory, "checkpoint.unfinished"))
             last = f"The last whole one is {kept[-1]}" if kept else "There is none yet"
             raise OSError(
                 f"The checkpoint of step {step} cannot be written to --output_dir="
@@ -301,13 +313,13 @@ class CheckpointDirectory:
                 " must be writable and have room; then the same command goes on from there."
             ) from error
         for old in kept[: len(kept) + 1 - len(remaining)]:
-            _delete(_files(old, ".*"))
+            _delete(old + ".*")
         return prefix
 
 
-def _delete(paths: Sequence[str]) -> None:
-    """Deletes files and folders; what cannot be deleted is named in a warning."""
-    for path in paths:
+def _delete(pattern: str) -> None:
+    """Deletes files and folders of a pattern; what cannot be is named in a warning."""
+    for path in tf.io.gfile.glob(pattern):
         try:
             if tf.io.gfile.isdir(path):  # what tf.train.Checkpoint leaves of an unfinished write
                 tf.io.gfile.rmtree(path)

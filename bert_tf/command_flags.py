@@ -27,6 +27,8 @@ def run_program(main: Callable[[], None]) -> None:
             )
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.INFO)
+            # One line a checkpoint, on how long nothing took.
+            logging.get_absl_logger().addFilter(lambda record: record.module != "functional_saver")
         try:
             main()
         except (ValueError, OSError, FloatingPointError) as error:

@@ -48,7 +48,7 @@ class BertConfig:
         hidden_dropout_prob: dropout rate of the embeddings and of every residual branch.
         attention_probs_dropout_prob: dropout rate of the attention probabilities.
         max_position_embeddings: longest sequence the model can take.
-        type_vocab_size: number of segment (token type) ids.
+        type_vocab_size: number of segment (token type) ids; every released model has 2.
         initializer_range: standard deviation of the truncated normal initial weights.
 
     Raises:
@@ -66,7 +66,7 @@ class BertConfig:
         hidden_dropout_prob: float = 0.1,
         attention_probs_dropout_prob: float = 0.1,
         max_position_embeddings: int = 512,
-        type_vocab_size: int = 2,
+        type_vocab_size: int = 16,
         initializer_range: float = 0.02,
     ):
         self.vocab_size = vocab_size

@@ -38,9 +38,7 @@ class StepLoop:
             self._steps_done = tf.Variable(0, trainable=False)
         self._loop = tf.function(self._run_steps)
 
-    def _distribute(
-        self, replica_step: ReplicaStep
-    ) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
+    def _distribute(self, replica_step: ReplicaStep) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
         """Returns a step over all replicas: a batch -> its metrics as one float32 vector.
 
         What each replica returns is averaged over them, which leaves the quotient of a sum and

@@ -103,7 +103,10 @@ class BertModel(keras.Model):
         dtype: str = "float32",
         name: str = "bert",
     ):
-        policy = keras.DTypePolicy("mixed_bfloat16" if dtype == "bfloat16" else dtype)
+        policies = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+        if dtype not in policies:
+            raise ValueError(f"dtype must be float32 or bfloat16, not {dtype!r}")
+        policy = keras.DTypePolicy(policies[dtype])
         super().__init__(name=name, dtype=policy)
         # A copy, as in the original: changing the caller's object later changes nothing here.
         self.config = copy.deepcopy(config)

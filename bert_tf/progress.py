@@ -28,7 +28,9 @@ class Progress:
         if sys.stderr.isatty():
             from tqdm import tqdm  # only here: without a terminal it is not needed
 
-            bar = tqdm(desc=what, total=total, initial=done, unit=f" {unit}", unit_scale=True, leave=False)
+            bar = tqdm(
+                desc=what, total=total, initial=done, unit=f" {unit}", unit_scale=True, leave=False
+            )
             self._advance_bar, self._close_bar = bar.update, bar.close
 
     def __enter__(self) -> "Progress":

@@ -48,7 +48,7 @@ def train_step(
     features: Features,
     seed: tf.Tensor,
     accumulation_steps: int = 1,
-    reduce_gradients: Callable[[Gradients], Gradients] = lambda gradients: gradients,
+    reduce_gradients: Callable[[Gradients], Gradients] | None = None,
 ) -> dict[str, tf.Tensor | tuple[tf.Tensor, tf.Tensor]]:
     """Updates the model once; returns loss, gradient norm, learning rate and the task's metrics.
 
@@ -61,7 +61,8 @@ def train_step(
         accumulation_steps: the number of equal parts that the batch is computed in, one after
             another, to save memory. The gradient is that of the whole batch: every part's loss
             is divided by the whole batch's normalizers.
-        reduce_gradients: turns this replica's clipped gradients into those of all replicas.
+        reduce_gradients: turns this replica's clipped gradients into those of all replicas;
+            None for `sum_over_replicas`.
     """
     seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
     normalizers = task.normalizers(features)
@@ -79,7 +80,7 @@ def train_step(
     # As they come: IndexedSlices count duplicate rows apart, as in the original.
     gradients, norm = tf.clip_by_global_norm(gradients, CLIP_NORM)
     learning_rate = optimizer.learning_rate(optimizer.global_step)
-    gradients = reduce_gradients(gradients)
+    gradients = (reduce_gradients or sum_over_replicas)(gradients)
     optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
     return {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate, **sums}
 
@@ -105,6 +106,20 @@ def _accumulate(compute, features, seed, accumulation_steps: int):
     loop = tf.while_loop(lambda i, total: i < accumulation_steps, body, (tf.constant(1), first))
     loss, sums, gradients = loop[1]
     return loss, sums, [g[0] if g else None for g in gradients]
+
+
+def sum_over_replicas(gradients: Gradients) -> Gradients:
+    """Returns the sums of the replicas' gradients, dense; to be called in a replica.
+
+    Each replica has clipped its own gradient. The original, too, sums and does not average: it
+    passes by CrossShardOptimizer.compute_gradients, where the division would be.
+    """
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return gradients
+    dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
+    reduced = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, dense))
+    return [None if g is None else next(reduced) for g in gradients]
 
 
 def evaluation_step(

@@ -212,9 +212,7 @@ class Trainer:
         source = input_pipeline.TrainingInput(
             phase.files, phase.schema, phase.batch_size, phase.limits, seed
         )
-        if step > first_step and not (
-            self._resumed_from and source.restore(self._resumed_from)
-        ):
+        if step > first_step and not (self._resumed_from and source.restore(self._resumed_from)):
             logging.warning("The input starts anew, in another order, at step %d", step)
         return source
 

@@ -11,7 +11,7 @@ from absl import logging
 from bert_tf.configuration import BertConfig, gelu, get_activation
 
 ROOT = pathlib.Path(__file__).parents[1]
-BERT_BASE = {
+DEFAULTS = {
     "vocab_size": 97,
     "hidden_size": 768,
     "num_hidden_layers": 12,
@@ -21,7 +21,7 @@ BERT_BASE = {
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
     "max_position_embeddings": 512,
-    "type_vocab_size": 2,
+    "type_vocab_size": 16,
     "initializer_range": 0.02,
 }
 
@@ -34,10 +34,9 @@ def warnings(monkeypatch):
     return texts
 
 
-def test_the_defaults_are_those_of_bert_base():
-    # The original's type_vocab_size is 16 by default; every released configuration states 2.
-    assert BertConfig(97).to_dict() == BERT_BASE
-    assert BertConfig.from_dict({"vocab_size": 97}).to_dict() == BERT_BASE
+def test_the_defaults_are_the_originals():
+    assert BertConfig(97).to_dict() == DEFAULTS
+    assert BertConfig.from_dict({"vocab_size": 97}).to_dict() == DEFAULTS
 
 
 def test_every_key_is_read(warnings):
@@ -54,7 +53,7 @@ def test_every_key_is_read(warnings):
         "type_vocab_size": 4,
         "initializer_range": 0.5,
     }
-    assert values.keys() == BERT_BASE.keys()
+    assert values.keys() == DEFAULTS.keys()
     config = BertConfig.from_dict(values)
     assert {key: getattr(config, key) for key in values} == values
     assert BertConfig(**values).to_dict() == config.to_dict() == values
@@ -105,7 +104,7 @@ def test_unknown_keys_are_named_and_kept(warnings):
 @pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, "8", None, True])
 def test_impossible_sizes_are_refused(key, value):
     with pytest.raises(ValueError) as info:
-        BertConfig(**{**BERT_BASE, key: value})
+        BertConfig(**{**DEFAULTS, key: value})
     assert str(info.value) == (
         "The BERT configuration is impossible: "
         f"{key} must be a whole number of at least 1, not {value!r}"
@@ -116,7 +115,7 @@ def test_impossible_sizes_are_refused(key, value):
 @pytest.mark.parametrize("value", [-0.1, 1.0, 10, "0.1", True, float("nan")])
 def test_impossible_rates_are_refused(key, value):
     with pytest.raises(ValueError) as info:
-        BertConfig(**{**BERT_BASE, key: value})
+        BertConfig(**{**DEFAULTS, key: value})
     assert f"impossible: {key} must be at least 0 and below 1, not {value!r}" in str(info.value)
 
 

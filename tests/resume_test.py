@@ -48,7 +48,9 @@ def undisturbed(words, tmp_path_factory):
 def named_step(output_dir) -> int:
     """Returns the step of the newest checkpoint that the file `checkpoint` names; -1 for none."""
     try:
-        return int(re.search(r"model\.ckpt-(\d+)", (output_dir / "checkpoint").read_text()).group(1))
+        return int(
+            re.search(r"model\.ckpt-(\d+)", (output_dir / "checkpoint").read_text()).group(1)
+        )
     except FileNotFoundError:
         return -1
 
@@ -84,14 +86,17 @@ def run_and_kill(words, output_dir, saves: int, delay: float, within_save: bool)
 
 def check_kills(words, undisturbed, output_dir, seed: int, kills: int) -> None:
     rng = random.Random(seed)
-    killed_in_save = killed_in_second_phase = 0
-    for number in range(kills):
-        within_save = number % 3 == 1
-        status = run_and_kill(words, output_dir, rng.randint(1, 2), rng.uniform(0, 0.1), within_save)
-        if status is not None:  # it came to its end before the kill: begin anew
+    killed = killed_in_save = killed_in_second_phase = 0
+    while killed < kills:
+        within_save = killed % 3 == 1
+        status = run_and_kill(
+            words, output_dir, rng.randint(1, 2), rng.uniform(0, 0.1), within_save
+        )
+        if status is not None:  # it came to its end before it could be killed: begin anew
             assert status == 0
             shutil.rmtree(output_dir)
             continue
+        killed += 1
         killed_in_save += within_save
         killed_in_second_phase += named_step(output_dir) >= 56
     subprocess.run([*words, f"--output_dir={output_dir}"], check=True, capture_output=True)
@@ -99,10 +104,9 @@ def check_kills(words, undisturbed, output_dir, seed: int, kills: int) -> None:
     assert end.keys() == undisturbed.keys()
     for name, value in undisturbed.items():
         np.testing.assert_array_equal(end[name], value, err_msg=name)
-    leftovers = [p for p in os.listdir(output_dir) if "temp" in p or "unfinished" in p]
+    assert not [p for p in os.listdir(output_dir) if "temp" in p or "unfinished" in p]
     assert killed_in_save, "no kill fell within a save"
     assert kills < 10 or killed_in_second_phase >= 3, "too few kills in the second phase"
-    return leftovers
 
 
 def test_three_kills(words, undisturbed, tmp_path):

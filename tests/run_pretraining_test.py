@@ -215,9 +215,7 @@ def test_a_configuration_that_does_not_fit_the_checkpoint(trained, inputs, tmp_p
     output_dir, _ = trained
     config = write_config(tmp_path / "other.json", vocab_size=41)
     more = [*TRAIN, f"--bert_config_file={config}"]
-    log = run(
-        *flags(inputs, tmp_path / "out", *more), f"--init_checkpoint={output_dir}", status=1
-    )
+    log = run(*flags(inputs, tmp_path / "out", *more), f"--init_checkpoint={output_dir}", status=1)
     assert "does not fit the configuration" in log
     assert (
         "bert/embeddings/word_embeddings: float32 [37, 8] in the checkpoint, float32 [41, 8] in the"

@@ -210,7 +210,9 @@ def test_evaluation_covers_every_example_once_or_just_so_many_batches(files, tmp
     np.testing.assert_allclose(every["square"], error.mean(), rtol=1e-5)
     np.testing.assert_allclose(every["loss"], error.mean(), rtol=1e-5)
     some = run.evaluate(training.Evaluation(16, files[:2], SCHEMA, {}, 7))  # 112 examples
-    np.testing.assert_allclose(some["square"], np.concatenate([error, error[:25]]).mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        some["square"], np.concatenate([error, error[:25]]).mean(), rtol=1e-5
+    )
     with open(tmp_path / "out/eval_results.txt") as reader:
         lines = reader.read().splitlines()
     assert [line.split(" = ")[0] for line in lines] == ["global_step", "loss", "square"]

@@ -4,9 +4,9 @@
     python -m tools.benchmark --measure=create_pretraining_data --input_file=corpus.txt \
         --vocab_file=vocab.txt
 
-training_step: seconds a step of pre-training in the loop that run_pretraining.py runs, and the
-share of each step that is spent outside the compiled function. By default BERT-Base, batch 8,
-length 128.
+training_step: seconds a step of pre-training in the loop that run_pretraining.py runs, the share
+of each step that is spent outside the compiled function, and peak memory. By default BERT-Base,
+batch 8, length 128.
 
 create_pretraining_data: instances a second beyond start-up, and peak memory, for --dupe_factor 1
 and for the one given; the program is run on one core.
@@ -14,6 +14,7 @@ and for the one given; the program is run on one core.
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -129,6 +130,8 @@ def measure_training_step() -> None:
     print(f"seconds a step: median {np.median(steps):.3f}, {steps.min():.3f} to {steps.max():.3f}")
     print(f"examples/s: {FLAGS.train_batch_size / np.median(steps):.2f}")
     print(f"outside the compiled function: {outside.max():.2%} of a step at the most")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory: {peak:.0f} MB")
 
 
 def run_program(arguments: list[str]) -> tuple[float, float, str]:

@@ -81,24 +81,16 @@ class PretrainingTask:
 
     Args:
         config: sizes and rates.
-        use_one_hot_embeddings: see `BertModel`.
-        recompute_activations: see `BertModel`.
-        dtype: see `BertModel`.
+        **options: further arguments of `PretrainingModel`.
     """
 
-    def __init__(
-        self,
-        config: BertConfig,
-        use_one_hot_embeddings: bool = False,
-        recompute_activations: bool = False,
-        dtype: str = "float32",
-    ):
+    def __init__(self, config: BertConfig, **options):
         self.config = config
-        self._model_arguments = (use_one_hot_embeddings, recompute_activations, dtype)
+        self._options = options
 
     def build_model(self) -> PretrainingModel:
         """Returns a new model with initial weights."""
-        return PretrainingModel(self.config, *self._model_arguments)
+        return PretrainingModel(self.config, **self._options)
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns the denominators of both means of a batch."""

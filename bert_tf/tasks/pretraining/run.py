@@ -107,7 +107,9 @@ def _open_records(config: BertConfig, pattern: str, flag: str, phase: Pretrainin
         )
     pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
     files = records.expand_files(pattern, flag)
-    logging.info("--%s: %d files, from %s to %s", flag, len(files), files[0], files[-1])
+    logging.info("*** Input files of length %d ***", phase.max_seq_length)
+    for path in files:
+        logging.info("  %s", path)
     schema = pretraining_schema(phase.max_seq_length, phase.max_predictions_per_seq)
     records.check_files(files, schema, flag)
     vocabulary = (config.vocab_size, "vocab_size of --bert_config_file")
