@@ -9,6 +9,19 @@ from absl import logging
 _SECONDS_BETWEEN_LINES = 30.0
 
 
+class _AboveBar:
+    """Stands in for stderr while there is a bar: what is written appears above it."""
+
+    def __init__(self, write: Callable[..., object]):
+        self._write = write
+
+    def write(self, text: str) -> None:
+        self._write(text, file=sys.stderr, end="")
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
 class Progress:
     """Counts work done and shows how far it is; a context manager.
 
@@ -23,27 +36,30 @@ class Progress:
         self._total = total
         self._done = self._begun_with = done
         self._start = self._last_line = time.monotonic()
-        self._advance_bar: Callable[[int], object] | None = None
-        self._close_bar: Callable[[], None] = lambda: None
+        self._bar = None
         if sys.stderr.isatty():
             from tqdm import tqdm  # only here: without a terminal it is not needed
 
-            bar = tqdm(
+            self._bar = tqdm(
                 desc=what, total=total, initial=done, unit=f" {unit}", unit_scale=True, leave=False
             )
-            self._advance_bar, self._close_bar = bar.update, bar.close
+            self._log_handler = logging.get_absl_handler().python_handler
+            self._log_stream = self._log_handler.stream
+            self._log_handler.stream = _AboveBar(tqdm.write)
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *unused) -> None:
-        self._close_bar()
+        if self._bar is not None:
+            self._bar.close()
+            self._log_handler.stream = self._log_stream
 
     def advance(self, count: int = 1) -> None:
         """Counts `count` units as done."""
         self._done += count
-        if self._advance_bar is not None:
-            self._advance_bar(count)
+        if self._bar is not None:
+            self._bar.update(count)
             return
         now = time.monotonic()
         if now - self._last_line >= _SECONDS_BETWEEN_LINES:

@@ -1,11 +1,19 @@
 """Tests of bert_tf.progress."""
 
+import fcntl
+import os
+import struct
+import subprocess
 import sys
+import termios
 import time
+from pathlib import Path
 
 from absl import logging
 
 from bert_tf import progress
+
+ROOT = Path(__file__).parents[1]
 
 
 def _logged(monkeypatch):
@@ -36,3 +44,27 @@ def test_bar_on_a_terminal(monkeypatch, capsys):
             work.advance()
     assert "making instances" in capsys.readouterr().err
     assert lines == []
+
+
+def test_log_lines_appear_above_the_bar_of_a_terminal():
+    code = """if True:
+        from absl import logging
+        from bert_tf.progress import Progress
+        logging.set_verbosity(logging.INFO)
+        logging.use_absl_handler()
+        with Progress("counting", "sheep", 50, 10) as work:
+            work.advance(20)
+            logging.info("a line of the log")
+        logging.info("the end")
+    """
+    leader, follower = os.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    subprocess.run([sys.executable, "-c", code], stderr=follower, cwd=ROOT, check=True)
+    os.close(follower)
+    text = os.read(leader, 1 << 16).decode()
+    os.close(leader)
+    assert "counting:  60%" in text and "30.0/50.0" in text
+    for line in ("a line of the log", "the end"):
+        # Between the bar before it and the line stands a carriage return that blanks the bar.
+        before = text[: text.index(line)].rsplit("\r", 1)[1]
+        assert "|" not in before and before.startswith("I"), repr(text)
