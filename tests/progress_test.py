@@ -48,14 +48,16 @@ def test_bar_on_a_terminal(monkeypatch, capsys):
 
 def test_log_lines_appear_above_the_bar_of_a_terminal():
     code = """if True:
-        from absl import logging
+        from absl import app, logging
         from bert_tf.progress import Progress
-        logging.set_verbosity(logging.INFO)
-        logging.use_absl_handler()
-        with Progress("counting", "sheep", 50, 10) as work:
-            work.advance(20)
-            logging.info("a line of the log")
-        logging.info("the end")
+
+        def main(argv):
+            logging.set_verbosity(logging.INFO)
+            with Progress("counting", "sheep", 50, 10) as work:
+                logging.info("a line of the log")
+            logging.info("the end")
+
+        app.run(main)
     """
     leader, follower = os.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -63,7 +65,7 @@ def test_log_lines_appear_above_the_bar_of_a_terminal():
     os.close(follower)
     text = os.read(leader, 1 << 16).decode()
     os.close(leader)
-    assert "counting:  60%" in text and "30.0/50.0" in text
+    assert "counting:  20%" in text and "10.0/50.0" in text
     for line in ("a line of the log", "the end"):
         # Between the bar before it and the line stands a carriage return that blanks the bar.
         before = text[: text.index(line)].rsplit("\r", 1)[1]
