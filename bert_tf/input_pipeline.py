@@ -36,13 +36,24 @@ def _parse_checked(serialized: tf.Tensor, schema: records.Schema, limits: Limits
         return {name: tf.identity(value) for name, value in features.items()}
 
 
+def _without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset with its parallelism as it is written.
+
+    There is nothing to tune, and the thread that does it can hold up the end of an iterator for
+    a minute: that of a phase, say.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 class TrainingInput:
     """An endless, shuffled iterator over training batches whose place can be saved.
 
     Files are shuffled and read four at a time in turn, records pass through a buffer of 100
-    (original: input_fn_builder). The order is a function of the seed alone. A saved place holds
-    the offsets in the open files and the records in the buffers, so that a resumed run reads
-    nothing of what came before.
+    (original: input_fn_builder). The order is a function of the seed and of TensorFlow's global
+    one. A saved place holds the offsets in the open files and the records in the buffers, so that
+    a resumed run reads nothing of what came before.
 
     Args:
         files: TFRecord files.
@@ -89,7 +100,7 @@ class TrainingInput:
             num_parallel_calls=2,
             deterministic=True,
         )
-        self.iterator: Iterator[Batch] = iter(dataset.prefetch(2))
+        self.iterator: Iterator[Batch] = iter(_without_autotune(dataset.prefetch(2)))
 
     def save(self, prefix: str) -> None:
         """Writes the place to `prefix`.input.* files."""
@@ -148,7 +159,8 @@ def evaluation_dataset(
 
     dataset = tf.data.TFRecordDataset(list(files)).repeat().enumerate()
     dataset = dataset.batch(batch_size, drop_remainder=True)
-    return dataset.map(add_weight, num_parallel_calls=2, deterministic=True).prefetch(2)
+    dataset = dataset.map(add_weight, num_parallel_calls=2, deterministic=True)
+    return _without_autotune(dataset.prefetch(2))
 
 
 def count_records(files: Sequence[str]) -> int:

@@ -19,6 +19,14 @@ POLL_SECONDS = 0.5
 ReplicaStep = Callable[[dict[str, tf.Tensor], tf.Tensor], Any]
 
 
+class LoopInterrupted(KeyboardInterrupt):
+    """An interrupt that ended a loop after the step in hand; `rows` is what `run` would return."""
+
+    def __init__(self, rows: Any):
+        super().__init__()
+        self.rows = rows
+
+
 class StepLoop:
     """Makes steps one after another on batches of one shape; traced once.
 
@@ -92,11 +100,12 @@ class StepLoop:
             advance: is told now and then how many more steps have been made.
 
         Raises:
-            KeyboardInterrupt: after the step in hand.
+            LoopInterrupted: there was an interrupt; the step in hand has been made.
         """
         self._stop.assign(False)
         self._steps_done.assign(0)
         told = 0
+        interrupted = False
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(self._loop, iterator, tf.constant(num_steps))
             try:
@@ -109,8 +118,10 @@ class StepLoop:
                     advance(done - told)
                     told = done
             except KeyboardInterrupt:
+                interrupted = True
                 self._stop.assign(True)
-                future.exception()
-                raise
-        rows: np.ndarray = future.result().numpy()
-        return tf.nest.pack_sequence_as(self._structure, list(rows.T))
+        columns: np.ndarray = future.result().numpy().T
+        rows = tf.nest.pack_sequence_as(self._structure, list(columns))
+        if interrupted:
+            raise LoopInterrupted(rows)
+        return rows

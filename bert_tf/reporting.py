@@ -17,17 +17,21 @@ class Summaries:
     """
 
     def __init__(self, directory: str):
-        self._writer = tf.summary.create_file_writer(directory)
+        self._directory = directory
+        self._writer: tf.summary.SummaryWriter | None = None
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Adds one point to each named curve."""
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self._directory)
         with self._writer.as_default(step):
             for name, value in scalars.items():
                 tf.summary.scalar(name, value)
 
     def flush(self) -> None:
         """Writes out what has been added."""
-        self._writer.flush()
+        if self._writer is not None:
+            self._writer.flush()
 
 
 def means(

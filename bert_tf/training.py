@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import checkpoints, distribution, input_pipeline, optimization, records, reporting
-from bert_tf.loops import StepLoop
+from bert_tf.loops import LoopInterrupted, StepLoop
 from bert_tf.progress import Progress
 from bert_tf.steps import Task, evaluation_step, train_step
 
@@ -96,6 +96,7 @@ class Trainer:
             logging.info("Resumed from %s", self._resumed_from)
         elif init_checkpoint:
             checkpoints.initialize(weights, init_checkpoint)
+        self._evaluation_summaries = reporting.Summaries(os.path.join(output_dir, "eval"))
         self._evaluation_loop = StepLoop(
             strategy, lambda features, _: evaluation_step(task, self.model, features)
         )
@@ -233,7 +234,8 @@ class Trainer:
             rows = loop.run(source.iterator, num_steps, progress.advance)
         except tf.errors.OpError as error:
             raise input_pipeline.explain(error, phase.files) from error
-        except KeyboardInterrupt:
+        except LoopInterrupted as interrupt:
+            self._check_finite(interrupt.rows, step)
             logging.warning("Interrupted at step %d; saving", self.global_step)
             self._save(source)
             raise
@@ -298,9 +300,8 @@ class Trainer:
         except tf.errors.OpError as error:
             raise input_pipeline.explain(error, files) from error
         results = reporting.means(rows)
-        summaries = reporting.Summaries(os.path.join(self.output_dir, "eval"))
-        summaries.write(results, self.global_step)
-        summaries.flush()
+        self._evaluation_summaries.write(results, self.global_step)
+        self._evaluation_summaries.flush()
         results["global_step"] = self.global_step
         logging.info("***** Eval results *****")
         for key in sorted(results):

@@ -161,7 +161,7 @@ def test_unusable_output(tmp_path):
     ("flags", "message"),
     [
         (["--input_file=no/such*.txt", "--output_file=v"], "no/such*.txt matches no file"),
-        (["--input_file=x", "--output_file=v", "--do_lower_case", "False"], "received: False"),
+        (["--input_file=x", "--output_file=v", "--do_lower_case", "False"], "stray words 'False'"),
         (["--output_file=v"], "--input_file"),
     ],
 )

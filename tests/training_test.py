@@ -4,6 +4,7 @@ import glob
 import os
 import signal
 import threading
+import time
 
 import keras
 import numpy as np
@@ -183,15 +184,21 @@ def test_gradients_that_are_not_finite_stop_the_run(files, tmp_path):
 
 def test_an_interrupt_saves_after_the_step_in_hand(files, tmp_path):
     run = trainer(tmp_path / "out", total=10**6)
-    timer = threading.Timer(6.0, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def interrupt():
+        while run.global_step < 20:
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
     with pytest.raises(KeyboardInterrupt):
         run.train(
             phases(files, (10**6, 16)), save_checkpoints_steps=10**6, iterations_per_loop=10**6
         )
-    timer.join()
+    watcher.join()
     step = run.global_step
-    assert 0 < step < 10**6
+    assert 20 <= step < 10**6
     assert os.path.exists(tmp_path / f"out/model.ckpt-{step}.index")
     assert trainer(tmp_path / "out").global_step == step
 
