@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Text to TFRecord files for pre-training: masked language model and next sentence prediction.
 
     python create_pretraining_data.py --input_file=corpus.txt --output_file=/tmp/corpus.tfrecord \

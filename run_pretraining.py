@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Pre-trains BERT: masked LM and next sentence prediction.
 
 The original's command:
@@ -46,7 +47,7 @@ flags.DEFINE_string(
     None,
     "The course of training as length:steps:batch:predictions,... in place of --max_seq_length,"
     " --num_train_steps, --train_batch_size and --max_predictions_per_seq. Evaluation takes the"
-    " last phase's lengths unless it is given others.",
+    " last phase's lengths, or those of the phase with --max_seq_length if that is given.",
 )
 flags.DEFINE_integer("num_train_steps", 100000, "Steps of training, all in all.", lower_bound=1)
 flags.DEFINE_integer(
@@ -78,8 +79,6 @@ def phases_from_flags() -> tuple[list[PretrainingPhase], PretrainingPhase]:
     Raises:
         ValueError: flags contradict each other.
     """
-    lengths = ("max_seq_length", "max_predictions_per_seq")
-    given = {name: getattr(FLAGS, name) for name in lengths if FLAGS[name].present}
     if FLAGS.phases is None:
         phases = [
             PretrainingPhase(
@@ -99,13 +98,15 @@ def phases_from_flags() -> tuple[list[PretrainingPhase], PretrainingPhase]:
             )
         if FLAGS["train_batch_size"].present:
             raise ValueError("--train_batch_size is in --phases already; leave it out")
-    evaluation = PretrainingPhase(
-        given.get("max_seq_length", phases[-1].max_seq_length),
-        FLAGS.max_eval_steps,
-        FLAGS.eval_batch_size,
-        given.get("max_predictions_per_seq", phases[-1].max_predictions_per_seq),
+    length = FLAGS.max_seq_length if FLAGS["max_seq_length"].present else phases[-1].max_seq_length
+    of_phases = {phase.max_seq_length: phase.max_predictions_per_seq for phase in phases}
+    if FLAGS["max_predictions_per_seq"].present or length not in of_phases:
+        predictions = FLAGS.max_predictions_per_seq
+    else:
+        predictions = of_phases[length]
+    return phases, PretrainingPhase(
+        length, FLAGS.max_eval_steps, FLAGS.eval_batch_size, predictions
     )
-    return phases, evaluation
 
 
 def main() -> None:

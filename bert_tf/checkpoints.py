@@ -293,7 +293,11 @@ class CheckpointDirectory:
                 checkpoints are as they were.
         """
         prefix = os.path.join(self.directory, f"model.ckpt-{step}")
-        named = _named_in(self.directory)
+        # A `checkpoint` file that was copied here may name those of another directory.
+        here = os.path.normpath(self.directory)
+        named = [
+            p for p in _named_in(self.directory) if os.path.normpath(os.path.dirname(p)) == here
+        ]
         kept = [p for p in named if p != prefix]
         try:
             if prefix not in named:

@@ -1,6 +1,8 @@
 """Groups of flags that programs share, with their validators. Called by programs and tools."""
 
+import math
 import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -16,7 +18,8 @@ def run_program(main: Callable[[], None]) -> None:
     """Parses the command line, refuses stray words, and runs `main`.
 
     An error that the user can mend ends the program with its message and status 1; with
-    --verbosity=1 its traceback is shown, too. An interrupt ends it with status 130.
+    --verbosity=1 its traceback is shown, too. An interrupt (Ctrl-C, SIGTERM) ends it with status
+    130.
     """
 
     def guarded(argv: list[str]) -> None:
@@ -29,6 +32,8 @@ def run_program(main: Callable[[], None]) -> None:
             logging.set_verbosity(logging.INFO)
             # One line a checkpoint, on how long nothing took.
             logging.get_absl_logger().addFilter(lambda record: record.module != "functional_saver")
+        # A polite end is an interrupt, too: what is begun is saved or removed.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             main()
         except (ValueError, OSError, FloatingPointError) as error:
@@ -72,7 +77,11 @@ def define_model_flags() -> None:
         " gather. By default on TPUs only.",
     )
     flags.DEFINE_integer(
-        "random_seed", 12345, "Seed of initial weights, dropout and the order of the input."
+        "random_seed",
+        12345,
+        "Seed of initial weights, dropout and the order of the input.",
+        lower_bound=0,
+        upper_bound=2**31 - 1,
     )
 
 
@@ -82,7 +91,12 @@ def define_training_flags(train_batch_size: int) -> None:
     flags.DEFINE_bool("do_eval", False, "Whether to evaluate (after training, if both).")
     _define_count("train_batch_size", train_batch_size, "Examples in a training step.")
     _define_count("eval_batch_size", 8, "Examples in an evaluation step.")
-    flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate of Adam.", lower_bound=0.0)
+    flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate of Adam.")
+    flags.register_validator(
+        "learning_rate",
+        lambda rate: math.isfinite(rate) and rate >= 0.0,
+        "it must be a finite number of at least 0",
+    )
     _define_count(
         "save_checkpoints_steps",
         1000,

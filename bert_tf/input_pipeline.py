@@ -111,7 +111,8 @@ class TrainingInput:
     def restore(self, prefix: str) -> bool:
         """Returns whether the place saved with the checkpoint `prefix` has been restored.
 
-        It is not where there is none, or where it belongs to other files or another batch size.
+        It is not where there is none, where it is damaged, or where it belongs to other files or
+        another batch size.
         """
         try:
             with tf.io.gfile.GFile(f"{prefix}.input.json", "r") as reader:
@@ -128,8 +129,18 @@ class TrainingInput:
                 " and ".join(different).replace("_", " "),
             )
             return False
+        fresh_seed = self._seed
         self.start(seed)
-        tf.train.Checkpoint(iterator=self.iterator).read(f"{prefix}.input").assert_consumed()
+        try:
+            tf.train.Checkpoint(iterator=self.iterator).read(f"{prefix}.input").assert_consumed()
+        except (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError) as error:
+            logging.warning(
+                "The place in the input saved with %s cannot be read: %s",
+                prefix,
+                getattr(error, "message", error),
+            )
+            self.start(fresh_seed)
+            return False
         return True
 
 
@@ -179,7 +190,8 @@ def explain(error: tf.errors.OpError, files: Sequence[str]) -> Exception:
     message = error.message
     if isinstance(error, tf.errors.DataLossError):
         return ValueError(f"A record file is damaged: {records.find_corrupt(files)}.")
-    named = f" (in one of {', '.join(files)})."
+    some = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
+    named = f" (in one of {some})."
     if "assertion failed: " in message:
         parts = re.findall(r"\[([^\]]*)\]", message.split("assertion failed: ", 1)[1])
         return ValueError("Wrong ids in the input: " + " ".join(parts[:4]) + named)

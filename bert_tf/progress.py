@@ -41,7 +41,12 @@ class Progress:
             from tqdm import tqdm  # only here: without a terminal it is not needed
 
             self._bar = tqdm(
-                desc=what, total=total, initial=done, unit=f" {unit}", unit_scale=True, leave=False
+                desc=what,
+                total=total,
+                initial=done,
+                unit=f" {unit}",
+                unit_scale=unit == "bytes",
+                leave=False,
             )
             self._log_handler = logging.get_absl_handler().python_handler
             self._log_stream = self._log_handler.stream

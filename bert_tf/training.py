@@ -90,13 +90,16 @@ class Trainer:
             )
         weights = {variable.path: variable.value for variable in self.model.variables}
         self._variables = {**weights, **self.optimizer.variables}
+        self._saved_step: int | None = None
         self._resumed_from = self._checkpoints.latest()
         if self._resumed_from:
             checkpoints.restore(self._variables, self._resumed_from)
+            self._saved_step = self.global_step
             logging.info("Resumed from %s", self._resumed_from)
         elif init_checkpoint:
             checkpoints.initialize(weights, init_checkpoint)
         self._evaluation_summaries = reporting.Summaries(os.path.join(output_dir, "eval"))
+        self._evaluated: tuple[tuple[int, Evaluation], dict] | None = None
         self._evaluation_loop = StepLoop(
             strategy, lambda features, _: evaluation_step(task, self.model, features)
         )
@@ -201,7 +204,11 @@ class Trainer:
                     if step % save_checkpoints_steps == 0 or step == total:
                         self._save(source)
                     if evaluation and evaluate_every_steps and step % evaluate_every_steps == 0:
-                        self.evaluate(evaluation)
+                        try:
+                            self.evaluate(evaluation)
+                        except KeyboardInterrupt:
+                            self._save(source)
+                            raise
             first = last
         summaries.flush()
 
@@ -259,17 +266,27 @@ class Trainer:
         for name in ("loss", "gradient_norm"):
             bad = np.flatnonzero(~np.isfinite(rows[name]))
             if bad.size:
-                kept = self._checkpoints.latest()
-                raise FloatingPointError(
-                    f"{name} is {rows[name][bad[0]]} at step {first_step + bad[0]} (counted from"
-                    f" 0); training stops, and the weights of this step are not saved. The last"
-                    f" checkpoint is {kept or 'not written yet'}. Lower --learning_rate, raise"
-                    " --num_warmup_steps, or look at the input."
-                )
+                self._stop_at(f"{name} is {rows[name][bad[0]]}", first_step + bad[0])
+
+    def _stop_at(self, what: str, step: int) -> None:
+        kept = self._checkpoints.latest()
+        raise FloatingPointError(
+            f"{what} at step {step} (counted from 0); training stops, and the weights of this step"
+            f" are not saved. The last checkpoint is {kept or 'not written yet'}. Lower"
+            " --learning_rate, raise --num_warmup_steps, or look at the input."
+        )
 
     def _save(self, source: input_pipeline.TrainingInput) -> None:
         began = time.monotonic()
-        prefix = self._checkpoints.save(self._variables, self.global_step, source.save)
+        step = self.global_step
+        if step == self._saved_step:
+            return
+        for name, variable in self._variables.items():
+            # The last update may have been the one that went wrong.
+            if variable.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(variable)):
+                self._stop_at(f"{name} is not finite", step - 1)
+        prefix = self._checkpoints.save(self._variables, step, source.save)
+        self._saved_step = step
         logging.info("Saved %s in %.1f s", prefix, time.monotonic() - began)
 
     def evaluate(self, evaluation: Evaluation) -> dict[str, float | int]:
@@ -280,6 +297,8 @@ class Trainer:
         Raises:
             ValueError: the batch size does not fit the replicas, or the input is damaged.
         """
+        if self._evaluated and self._evaluated[0] == (self.global_step, evaluation):
+            return self._evaluated[1]  # at the end of training, by --evaluate_every_steps
         batch_size, files = evaluation.batch_size, list(evaluation.files)
         distribution.replica_batch_size(self.strategy, batch_size, "eval_batch_size")
         try:
@@ -307,4 +326,5 @@ class Trainer:
         for key in sorted(results):
             logging.info("  %s = %s", key, results[key])
         reporting.write_results(os.path.join(self.output_dir, "eval_results.txt"), results)
+        self._evaluated = ((self.global_step, evaluation), results)
         return results

@@ -52,7 +52,7 @@ def test_batches_have_static_shapes_and_tpu_types(files):
     np.testing.assert_array_equal(batch["w"][:, 0] * 2, batch["ids"][:, 0])
 
 
-def test_an_epoch_holds_every_record_once_and_the_order_follows_the_seed(files):
+def test_the_order_follows_the_seed_and_every_record_comes_up(files):
     total = 603
     first = sum(draw(training_input(files, 1).iterator, total), [])
     again = sum(draw(training_input(files, 1).iterator, total), [])
@@ -97,8 +97,26 @@ def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
     assert not training_input(files[:-1]).restore(str(tmp_path / "ckpt"))
     assert not training_input(files, batch_size=4).restore(str(tmp_path / "ckpt"))
     assert not training_input(files).restore(str(tmp_path / "nothing"))
+    assert "ckpt belongs to other files" in caplog.text
+    assert "ckpt belongs to other batch size" in caplog.text
+    assert "nothing has no place in the input beside it" in caplog.text
     write(files[0], range(171))
     assert not training_input(files).restore(str(tmp_path / "ckpt"))
+
+
+@pytest.mark.parametrize("damage", ["remove", "truncate"])
+def test_a_damaged_place_is_begun_anew(files, tmp_path, caplog, damage):
+    source = training_input(files)
+    draw(source.iterator, 7)
+    source.save(str(tmp_path / "ckpt"))
+    if damage == "remove":
+        os.remove(tmp_path / "ckpt.input.index")
+    else:
+        os.truncate(tmp_path / "ckpt.input.data-00000-of-00001", 50)
+    resumed = training_input(files, seed=8)
+    assert not resumed.restore(str(tmp_path / "ckpt"))
+    assert "ckpt cannot be read" in caplog.text
+    assert draw(resumed.iterator, 5) == draw(training_input(files, seed=8).iterator, 5)
 
 
 def test_evaluation_goes_through_the_records_in_order_over_and_over(files):

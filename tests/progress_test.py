@@ -65,7 +65,7 @@ def test_log_lines_appear_above_the_bar_of_a_terminal():
     os.close(follower)
     text = os.read(leader, 1 << 16).decode()
     os.close(leader)
-    assert "counting:  20%" in text and "10.0/50.0" in text
+    assert "counting:  20%" in text and "10/50" in text
     for line in ("a line of the log", "the end"):
         # Between the bar before it and the line stands a carriage return that blanks the bar.
         before = text[: text.index(line)].rsplit("\r", 1)[1]

@@ -29,6 +29,7 @@ def blocks(language: str) -> list[str]:
 def commands() -> list[str]:
     """Returns the shell commands, each on one line, in order."""
     text = "".join(blocks("bash")).replace("\\\n", " ")
+    text = text.replace(" && ", "\n")
     return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip()]
 
 

@@ -74,7 +74,7 @@ def test_eval_results_are_in_the_original_s_form(trained):
     assert results["global_step"] == "20"
     losses = float(results["masked_lm_loss"]) + float(results["next_sentence_loss"])
     assert abs(float(results["loss"]) - losses) < 0.3  # means over batches and over tokens differ
-    assert log.count("Evaluating on 27 examples, batches of 5") == 3  # steps 10, 20 and the end
+    assert log.count("Evaluating on 27 examples, batches of 5") == 2  # steps 10 and 20, the end
 
 
 def test_curves_for_tensorboard(trained):
@@ -135,6 +135,17 @@ def test_the_original_s_way_of_evaluating_alone(trained, inputs, tmp_path):
     assert "global_step = 0" in (tmp_path / "eval_results.txt").read_text()
 
 
+def test_evaluation_on_the_records_of_an_earlier_phase(trained, inputs, tmp_path):
+    """A length that a phase has brings that phase's predictions along."""
+    output_dir, _ = trained
+    run(
+        *flags(inputs, tmp_path, "--do_eval", "--phases=12:14:8:2,20:6:4:3", "--max_seq_length=12"),
+        f"--init_checkpoint={output_dir}",
+        "--max_eval_steps=1",
+    )
+    assert (tmp_path / "eval_results.txt").exists()
+
+
 def test_memory_savers_change_nothing_but_rounding(inputs, tmp_path):
     """Dropout off: parts of a batch have masks of their own."""
     config = write_config(
@@ -187,6 +198,10 @@ WRONG = {
     "phases": (["--phases=128:100"], "list of length:steps:batch:predictions"),
     "sum": (["--phases=12:6:8:2", "--num_train_steps=7"], "must equal the sum of the steps"),
     "batch": (["--phases=12:6:8:2", "--train_batch_size=7"], "--train_batch_size is in --phases"),
+    "rate": (["--learning_rate=nan"], "a finite number of at least 0"),
+    "seed": (["--random_seed=-1"], "random_seed"),
+    "no use": (["--eval_input_file={inputs}/dev_12.tfrecord"], "--eval_input_file is of use with"),
+    "no training": (["--nodo_train", "--do_eval", "--evaluate_every_steps=2"], "--do_train only"),
     "parts": (["--gradient_accumulation_steps=3"], "(3) must divide the examples"),
     "checkpoint": (["--init_checkpoint={inputs}/none.ckpt"], "PREFIX.index"),
     "bucket": (["--output_dir=gs://nobody/out"], "Google Cloud Storage needs"),

@@ -182,6 +182,25 @@ def test_gradients_that_are_not_finite_stop_the_run(files, tmp_path):
         run.train(phases(files, (5, 16)))
 
 
+def test_weights_that_are_not_finite_are_not_saved(files, tmp_path):
+    """The last update of a run is one that no later loss can tell of."""
+    run = trainer(tmp_path / "out")
+    run.optimizer.learning_rate = lambda step: tf.where(step < 1, 0.05, 3.4e38)
+    with pytest.raises(FloatingPointError, match=r"line/.* is not finite at step \d+ \(counted"):
+        run.train(phases(files, (2, 16)), save_checkpoints_steps=1)
+    assert run._checkpoints.latest() == str(tmp_path / "out/model.ckpt-1")
+    values = tf.train.load_checkpoint(str(tmp_path / "out/model.ckpt-1"))
+    assert np.isfinite(values.get_tensor("line/kernel")).all()
+
+
+def test_a_checkpoint_that_is_there_is_not_written_again(files, tmp_path):
+    trainer(tmp_path / "out").train(phases(files, (5, 16)))
+    before = os.stat(tmp_path / "out/model.ckpt-5.index").st_mtime_ns
+    again = trainer(tmp_path / "out")
+    again._save(None)  # as an interrupt before the first step does
+    assert os.stat(tmp_path / "out/model.ckpt-5.index").st_mtime_ns == before
+
+
 def test_an_interrupt_saves_after_the_step_in_hand(files, tmp_path):
     run = trainer(tmp_path / "out", total=10**6)
 

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 from absl import flags, logging
-from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
 from bert_tf import command_flags, records, tokenization
 from bert_tf.tasks.pretraining import documents
@@ -80,8 +79,16 @@ def learn_vocabulary(
             others teach nothing, and are unknown afterwards.
 
     Raises:
-        ValueError: there are no words, or more characters than `vocab_size` has room for.
+        ValueError: there are no words, more characters than `vocab_size` has room for, or no
+            tensorflow-text.
     """
+    try:
+        from tensorflow_text.tools.wordpiece_vocab.wordpiece_tokenizer_learner_lib import learn
+    except ImportError as error:
+        raise ValueError(
+            f"a vocabulary is learned by tensorflow-text, which is not installed here ({error});"
+            " run this where the package has the extra `cpu`, and copy the vocabulary"
+        ) from error
     if not word_counts:
         raise ValueError("--input_file: the text has no words; name files that hold some")
     counts = collections.Counter(word_counts)
@@ -98,7 +105,7 @@ def learn_vocabulary(
     best: list[str] = []
     while low <= high:
         threshold = math.isqrt(low * high)
-        vocab = learner.learn(
+        vocab = learn(
             counts,
             vocab_size,
             list(SPECIAL_TOKENS),

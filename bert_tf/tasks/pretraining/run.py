@@ -54,6 +54,12 @@ def run_pretraining(
     """
     if not settings.do_train and not settings.do_eval:
         raise ValueError("At least one of --do_train and --do_eval must be given.")
+    if settings.evaluate_every_steps and not settings.do_train:
+        raise ValueError("--evaluate_every_steps is of use with --do_train only; leave it out.")
+    if settings.eval_input_file and not (settings.do_eval or settings.evaluate_every_steps):
+        raise ValueError(
+            "--eval_input_file is of use with --do_eval or --evaluate_every_steps only."
+        )
     phases = []
     if settings.do_train:
         phases = [
@@ -107,7 +113,7 @@ def _open_records(config: BertConfig, pattern: str, flag: str, phase: Pretrainin
         )
     pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
     files = records.expand_files(pattern, flag)
-    logging.info("*** Input files of length %d ***", phase.max_seq_length)
+    logging.info("*** --%s, records of length %d ***", flag, phase.max_seq_length)
     for path in files:
         logging.info("  %s", path)
     schema = pretraining_schema(phase.max_seq_length, phase.max_predictions_per_seq)
