@@ -201,7 +201,15 @@ def test_a_checkpoint_that_is_there_is_not_written_again(files, tmp_path):
     assert os.stat(tmp_path / "out/model.ckpt-5.index").st_mtime_ns == before
 
 
-def test_an_interrupt_saves_after_the_step_in_hand(files, tmp_path):
+@pytest.fixture
+def heard():
+    """SIGINT is heard, also where tests run in the background, which ignores it from birth."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_saves_after_the_step_in_hand(files, tmp_path, heard):
     run = trainer(tmp_path / "out", total=10**6)
 
     def interrupt():
