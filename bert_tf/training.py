@@ -178,38 +178,41 @@ class Trainer:
         summaries = reporting.Summaries(self.output_dir)
         intervals = [i for i in (save_checkpoints_steps, evaluate_every_steps) if i]
         first = 0
-        for number, phase in enumerate(phases):
-            last = first + phase.num_steps
-            if self.global_step >= last:
-                first = last
-                continue
-            logging.info(
-                "Phase %d of %d: steps %d to %d, batches of %d",
-                *(number + 1, len(phases), first, last, phase.batch_size),
-            )
-            source = self._open_input(phase, first)
-            if self.global_step == 0 and not self._resumed_from:
-                self._save(source)
-            with Progress("Training", "steps", total, self.global_step) as progress:
-                compiled = False  # the first step of a phase is, and is not timed
-                while self.global_step < last:
-                    step = self.global_step
-                    ends = [last, step + (iterations_per_loop if compiled else 1)]
-                    ends += [step + i - step % i for i in intervals]
-                    self._run_loop(
-                        loop, min(ends) - step, phase, source, summaries, progress, compiled
-                    )
-                    compiled = True
-                    step = self.global_step
-                    if step % save_checkpoints_steps == 0 or step == total:
-                        self._save(source)
-                    if evaluation and evaluate_every_steps and step % evaluate_every_steps == 0:
-                        try:
-                            self.evaluate(evaluation)
-                        except KeyboardInterrupt:
+        source = None
+        try:
+            for number, phase in enumerate(phases):
+                last = first + phase.num_steps
+                if self.global_step >= last:
+                    first = last
+                    continue
+                logging.info(
+                    "Phase %d of %d: steps %d to %d, batches of %d",
+                    *(number + 1, len(phases), first, last, phase.batch_size),
+                )
+                source = self._open_input(phase, first)
+                if self.global_step == 0 and not self._resumed_from:
+                    self._save(source)
+                with Progress("Training", "steps", total, self.global_step) as progress:
+                    compiled = False  # the first step of a phase is, and is not timed
+                    while self.global_step < last:
+                        step = self.global_step
+                        ends = [last, step + (iterations_per_loop if compiled else 1)]
+                        ends += [step + i - step % i for i in intervals]
+                        self._run_loop(
+                            loop, min(ends) - step, phase, source, summaries, progress, compiled
+                        )
+                        compiled = True
+                        step = self.global_step
+                        if step % save_checkpoints_steps == 0 or step == total:
                             self._save(source)
-                            raise
-            first = last
+                        if evaluation and evaluate_every_steps and step % evaluate_every_steps == 0:
+                            self.evaluate(evaluation)
+                first = last
+        except KeyboardInterrupt:
+            if source is not None:
+                logging.warning("Interrupted at step %d; saving", self.global_step)
+                self._save(source)
+            raise
         summaries.flush()
 
     def _open_input(self, phase: Phase, first_step: int) -> input_pipeline.TrainingInput:
@@ -234,7 +237,7 @@ class Trainer:
         progress: Progress,
         timed: bool,
     ) -> None:
-        """Makes so many steps and reports them; an interrupt saves a checkpoint first."""
+        """Makes so many steps and reports them."""
         step = self.global_step
         began = time.monotonic()
         try:
@@ -243,8 +246,6 @@ class Trainer:
             raise input_pipeline.explain(error, phase.files) from error
         except LoopInterrupted as interrupt:
             self._check_finite(interrupt.rows, step)
-            logging.warning("Interrupted at step %d; saving", self.global_step)
-            self._save(source)
             raise
         seconds = time.monotonic() - began
         self._check_finite(rows, step)

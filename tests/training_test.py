@@ -230,6 +230,20 @@ def test_an_interrupt_saves_after_the_step_in_hand(files, tmp_path, heard):
     assert trainer(tmp_path / "out").global_step == step
 
 
+def test_an_interrupt_between_loops_saves_too(files, tmp_path, monkeypatch):
+    run = trainer(tmp_path / "out")
+
+    def describe(scalars):
+        if run.global_step > 20:
+            raise KeyboardInterrupt
+        return ""
+
+    monkeypatch.setattr(training.reporting, "describe", describe)
+    with pytest.raises(KeyboardInterrupt):
+        run.train(phases(files, (40, 16)), save_checkpoints_steps=100, iterations_per_loop=5)
+    assert run._checkpoints.latest() == str(tmp_path / "out/model.ckpt-21")
+
+
 def test_evaluation_covers_every_example_once_or_just_so_many_batches(files, tmp_path):
     run = trainer(tmp_path / "out")
     kernel, bias = run.model.line.kernel.numpy(), run.model.line.bias.numpy()

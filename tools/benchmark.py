@@ -192,10 +192,12 @@ def measure_create_pretraining_data() -> None:
                 [*common, f"--input_file={FLAGS.input_file}", f"--dupe_factor={dupe_factor}"]
             )
             instances = int(re.search(r"Wrote (\d+) total instances", text).group(1))
+            took = seconds - start_up
+            # Start-up varies by some tenths of a second, so one second says nothing.
+            speed = f"{instances / took:.0f} instances/s" if took > 1.0 else "too short to time"
             print(
-                f"dupe_factor {dupe_factor}: {instances} instances in {seconds - start_up:.2f} s"
-                f" beyond start-up, {instances / (seconds - start_up):.0f} instances/s, peak"
-                f" {memory:.0f} MB"
+                f"dupe_factor {dupe_factor}: {instances} instances, {took:.2f} s beyond start-up,"
+                f" {speed}, peak {memory:.0f} MB"
             )
 
 
