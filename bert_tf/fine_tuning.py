@@ -26,10 +26,12 @@ from bert_tf.fast_tokenization import FastTokenizer
 from bert_tf.freezing import parse_frozen_layers
 from bert_tf.heartbeat import Heartbeat
 from bert_tf.length_buckets import Buckets, parse_lengths
-from bert_tf.prediction import WINDOW
+from bert_tf.prediction import WINDOW, check_prediction
 from bert_tf.steps import Task
 from bert_tf.whole_file_input import WholeFileInput
 from bert_tf.whole_files import write_whole
+
+LABELS_FILE = "labels.txt"  # what the tasks with classes of their own keep in `output_dir`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,36 @@ class Settings:
     keep_best: bool = False
     early_stopping_patience: int = 0
     export_dir: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationSettings:
+    """What programs that evaluate and predict are told beyond; each field is a flag's name."""
+
+    do_eval: bool = False
+    do_predict: bool = False
+    eval_batch_size: int = 8
+    predict_batch_size: int = 8
+
+
+def needed_sets(
+    strategy: tf.distribute.Strategy, settings: Settings, evaluation: EvaluationSettings
+) -> list[str]:
+    """Returns which of the sets of examples, "train", "eval" and "predict", a run reads.
+
+    Raises:
+        ValueError: there is none, or its batch size does not fit the replicas.
+    """
+    if not (settings.do_train or evaluation.do_eval or evaluation.do_predict):
+        raise ValueError("At least one of --do_train, --do_eval and --do_predict must be given.")
+    names = ["train"] if settings.do_train else []
+    if evaluation.do_eval or settings.evaluate_every_steps:
+        check_prediction(strategy, evaluation.eval_batch_size, "eval_batch_size")
+        names.append("eval")
+    if evaluation.do_predict:
+        check_prediction(strategy, evaluation.predict_batch_size, "predict_batch_size")
+        names.append("predict")
+    return names
 
 
 def make_tokenizer(
@@ -268,12 +300,14 @@ class FineTuner:
             logging.info("The weights are now those of the best checkpoint, %s", best)
 
     def _export(self, trainer: training.Trainer, export_dir: str) -> None:
-        """Writes weights, configuration and vocabulary as in an archive of a released model."""
+        """Writes what the archives of released models hold, and the names of the classes."""
         weights = {v.path: v.value for v in trainer.model.variables}
         checkpoints.write(os.path.join(export_dir, "bert_model.ckpt"), weights)
         write_whole(os.path.join(export_dir, "bert_config.json"), self._config.to_json_string())
-        vocab_file = os.path.join(export_dir, "vocab.txt")
-        tf.io.gfile.copy(self._settings.vocab_file, vocab_file, overwrite=True)
+        labels_file = os.path.join(self._settings.output_dir, LABELS_FILE)
+        for path, name in ((self._settings.vocab_file, "vocab.txt"), (labels_file, LABELS_FILE)):
+            if tf.io.gfile.exists(path):
+                tf.io.gfile.copy(path, os.path.join(export_dir, name), overwrite=True)
         logging.info("Exported the weights to %s", export_dir)
 
     def _trained(self) -> training.Trainer:
@@ -288,11 +322,14 @@ class FineTuner:
                 )
         return self._trainer
 
-    def predict(self, file: str, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+    def predict(
+        self, file: str, num_records: int, batch_size: int
+    ) -> Iterator[dict[str, np.ndarray]]:
         """Yields the task's predictions for each record of a file, in its order.
 
         Args:
             file: a TFRecord file.
+            num_records: how many it has, for the progress bar.
             batch_size: records computed at a time, over all replicas.
 
         Raises:
@@ -301,10 +338,7 @@ class FineTuner:
         windows = input_pipeline.record_windows([file], self._schema, WINDOW * batch_size, {})
         one_length = len(self._buckets.lengths) == 1
         return self._trained().predictor.predict(
-            windows,
-            batch_size,
-            None if one_length else self._buckets,
-            input_pipeline.count_records([file]),
+            windows, batch_size, None if one_length else self._buckets, num_records
         )
 
     def write_results(self, results: Mapping[str, float]) -> dict[str, float | int]:

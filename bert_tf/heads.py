@@ -27,6 +27,24 @@ def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tenso
     return tf.gather(tf.reshape(sequence_tensor, [-1, width]), flat_positions)
 
 
+def linear(hidden: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
+    """Returns float32 logits, [..., outputs]: a product in the dtype of `hidden`, and the bias.
+
+    Args:
+        hidden: float [..., size].
+        weights: float32 [outputs, size].
+        bias: float32 [outputs], if there is one.
+    """
+    # In two dimensions: a product that broadcasts has a gradient of shapes unknown to a TPU.
+    *outer, size = get_shape_list(hidden)
+    weights = tf.cast(weights, hidden.dtype)
+    logits = tf.matmul(tf.reshape(hidden, [-1, size]), weights, transpose_b=True)
+    logits = tf.cast(logits, tf.float32)
+    if bias is not None:
+        logits += bias
+    return tf.reshape(logits, [*outer, logits.shape[-1]])
+
+
 class Transform(keras.layers.Layer):
     """Dense layer, activation and LayerNorm before the vocabulary product."""
 
@@ -104,9 +122,7 @@ class NextSentence(keras.layers.Layer):
 
     def call(self, pooled_output):
         """Returns float32 logits, [B, 2], of float [B, H]."""
-        weights = tf.cast(self.output_weights.value, self.compute_dtype)
-        logits = tf.cast(tf.matmul(pooled_output, weights, transpose_b=True), tf.float32)
-        return logits + self.output_bias.value
+        return linear(pooled_output, self.output_weights.value, self.output_bias.value)
 
 
 class PretrainingHeads(keras.layers.Layer):
@@ -162,14 +178,8 @@ class OutputLayer(keras.layers.Layer):
         """
         if training:
             hidden = dropout(hidden, OUTPUT_DROPOUT_PROB, fold_in(dropout_seed, 2))
-        # In two dimensions: a product that broadcasts has a gradient of shapes unknown to a TPU.
-        *outer, size = get_shape_list(hidden)
-        weights = tf.cast(self.output_weights.value, hidden.dtype)
-        logits = tf.matmul(tf.reshape(hidden, [-1, size]), weights, transpose_b=True)
-        logits = tf.cast(logits, tf.float32)
-        if self.output_bias is not None:
-            logits += self.output_bias.value
-        return tf.reshape(logits, [*outer, logits.shape[-1]])
+        bias = None if self.output_bias is None else self.output_bias.value
+        return linear(hidden, self.output_weights.value, bias)
 
 
 def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:

@@ -268,6 +268,12 @@ def test_rows_are_those_of_the_csv_module(tmp_path, seed):
 def test_empty_lines_are_no_examples(tmp_path):
     write(tmp_path, {"train.tsv": rows("Quality|i|j|a|b", "", "1|0|0|x|y") + "\n\n"})
     assert read("mrpc", "train", tmp_path) == [("train-2", "x", "y", "1")]
+    # In a test file only at its end: predictions are numbered.
+    write(tmp_path, {"test.tsv": rows("index|i|j|a|b", "0|0|0|x|y") + "\n\n"})
+    assert read("mrpc", "test", tmp_path) == [("test-1", "x", "y", "0")]
+    write(tmp_path, {"test.tsv": rows("index|i|j|a|b", "0|0|0|x|y", "", "1|0|0|x|y")})
+    with pytest.raises(ValueError, match="/test.tsv, line 3: the line is empty, and examples fol"):
+        read("mrpc", "test", tmp_path)
 
 
 GOOD = rows("Quality|i|j|a|b", "1|0|0|x|y", "0|0|0|x|y")

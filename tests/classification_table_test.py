@@ -37,6 +37,12 @@ def test_a_csv_file_by_its_columns_names(tmp_path):
     assert processor.has("dev", str(tmp_path)) and processor.submission_file is None
 
 
+def test_a_column_may_be_a_whole_book(tmp_path):
+    write(tmp_path, {"train.csv": f'text,label\n"{"many words, " * 20000}",1\nfew,0\n'})
+    columns = TableColumns(text_a_column="text", label_column="label")
+    assert [len(text) for _, text, _, _ in read("train", tmp_path, columns)] == [240_000, 3]
+
+
 def test_a_table_without_header_by_number(tmp_path):
     write(tmp_path, {"train.tsv": 'b|x"y\na|z\nc|z\n'.replace("|", "\t")})
     columns = TableColumns(text_a_column="1", label_column="0", has_header=False)

@@ -46,7 +46,7 @@ def classify(
         get_processor("table", str(reviews), columns=columns),
         strategy or tf.distribute.get_strategy(),
         dataclasses.replace(settings, **changes),
-        ClassifierSettings(str(reviews), **(evaluation or {})),
+        ClassifierSettings(data_dir=str(reviews), **(evaluation or {})),
         {},
     )
 

@@ -85,6 +85,7 @@ def test_the_export_is_a_folder_like_a_released_model_s(trained, reviews, tmp_pa
     for name, value in exported.items():
         np.testing.assert_array_equal(value, best[name])
     assert (export / "vocab.txt").read_text() == (reviews / "vocab.txt").read_text()
+    assert (export / "labels.txt").read_text() == (trained[0] / "labels.txt").read_text()
     # Without training it gives the same results, at another length of the batches.
     run(
         *flags(reviews, tmp_path, "--do_eval", "--length_buckets=none"),

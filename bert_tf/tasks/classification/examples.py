@@ -133,8 +133,9 @@ class TsvProcessor(DataProcessor):
         rows = self.numbered_rows(path, columns)
         guid_name = self.guid_names.get(which, which)
         # Predictions are numbered as the test file is: nothing may be left out.
-        skip_short_rows = self.skip_short_rows and which != "test"
-        return rows_to_examples(rows, path, columns, self, guid_name, skip_short_rows)
+        is_test = which == "test"
+        skip_short_rows = self.skip_short_rows and not is_test
+        return rows_to_examples(rows, path, columns, self, guid_name, skip_short_rows, is_test)
 
     def numbered_rows(self, path: str, columns: Columns) -> Iterator[tuple[int, list[str]]]:
         """Yields (number of the line counted from 0, columns) of each line but a header.
@@ -183,6 +184,7 @@ def rows_to_examples(
     processor: DataProcessor,
     guid_name: str,
     skip_short_rows: bool = False,
+    refuse_empty_rows: bool = False,
 ) -> list[InputExample]:
     """Returns the example of each row, but for empty ones.
 
@@ -193,9 +195,10 @@ def rows_to_examples(
         processor: whose labels they must have.
         guid_name: what guids begin with.
         skip_short_rows: leaves rows out that lack a column, with a warning, instead of raising.
+        refuse_empty_rows: raises if an empty row is before an example.
 
     Raises:
-        ValueError: a row lacks a column or has no valid label, or there is no example.
+        ValueError: a row is empty, lacks a column or has no valid label, or there is no example.
     """
     last = max(columns.text_a, columns.text_b or 0, columns.label or 0, columns.guid or 0)
     # A label counted from the end must not be one of the columns before it.
@@ -204,9 +207,16 @@ def rows_to_examples(
     stand_in = stand_in_label(processor)
     examples = []
     short = []
+    empty = None
     for i, row in rows:
         if not row:
+            empty = i
             continue
+        if refuse_empty_rows and empty is not None:
+            raise ValueError(
+                f"{path}, line {empty + 1}: the line is empty, and examples follow, whose "
+                "predictions are numbered by their lines; delete it, or put its example there"
+            )
         if len(row) < needed:
             if not skip_short_rows:
                 raise ValueError(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,6 @@ from absl import logging
 
 from bert_tf import fine_tuning, reporting
 from bert_tf.configuration import BertConfig
-from bert_tf.prediction import check_prediction
 from bert_tf.tasks.classification import scores, submission
 from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.features import write_records
@@ -18,18 +17,14 @@ from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.whole_files import write_whole
 
-LABELS_FILE = "labels.txt"
+_SETS = {"train": "train", "eval": "dev", "predict": "test"}  # as the processors call them
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(fine_tuning.EvaluationSettings):
     """What run_classifier is told beyond `fine_tuning.Settings`; the fields are its flags."""
 
     data_dir: str
-    do_eval: bool = False
-    do_predict: bool = False
-    eval_batch_size: int = 8
-    predict_batch_size: int = 8
 
 
 def run_classifier(
@@ -61,8 +56,6 @@ def run_classifier(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
-    if not (tuning.do_train or settings.do_eval or settings.do_predict):
-        raise ValueError("At least one of --do_train, --do_eval and --do_predict must be given.")
     tokenizer = fine_tuning.make_tokenizer(config, tuning, ("[CLS]", "[SEP]"))
     label_list = processor.get_labels()
     schema = classification_schema(tuning.max_seq_length, regression=label_list is None)
@@ -71,19 +64,12 @@ def run_classifier(
     # Everything is read before anything is computed: what is wrong shows at once.
     sets = {"": processor, **{f"_{name}": other for name, other in processor.also.items()}}
     examples = {}
-    if tuning.do_train:
-        examples["train"] = processor.get_train_examples(settings.data_dir)
-    evaluates = settings.do_eval or bool(tuning.evaluate_every_steps)
-    for which, wanted, batch_size in (
-        ("eval", evaluates, settings.eval_batch_size),
-        ("predict", settings.do_predict, settings.predict_batch_size),
-    ):
-        if wanted:
-            check_prediction(strategy, batch_size, f"{which}_batch_size")
-        for suffix, source in sets.items() if wanted else ():
-            in_folder = "dev" if which == "eval" else "test"
-            if not suffix or source.has(in_folder, settings.data_dir):
-                examples[which + suffix] = source.read(in_folder, settings.data_dir)
+    for name in fine_tuning.needed_sets(strategy, tuning, settings):
+        which = _SETS[name]
+        for suffix, source in sets.items():
+            if not suffix or (name != "train" and source.has(which, settings.data_dir)):
+                read = getattr(source, f"get_{which}_examples")
+                examples[name + suffix] = read(settings.data_dir)
 
     metric = processor.best_metric
     with fine_tuning.FineTuner(config, task, strategy, tuning, schema, metric) as tuner:
@@ -95,17 +81,22 @@ def run_classifier(
         for name, found in examples.items():
             write_records(found, label_list, tuning.max_seq_length, tokenizer, file_of(name))
 
+        def predict(name: str, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+            return tuner.predict(file_of(name), len(examples[name]), batch_size)
+
         def evaluate() -> dict[str, float]:
             results = {}
             for suffix in sets:
                 if f"eval{suffix}" in examples:
-                    outputs = tuner.predict(file_of(f"eval{suffix}"), settings.eval_batch_size)
+                    outputs = predict(f"eval{suffix}", settings.eval_batch_size)
                     part = _evaluate(processor, list(outputs), settings.eval_batch_size)
                     results |= {f"{key}{suffix}": value for key, value in part.items()}
             return results
 
         if tuning.do_train:
-            write_whole(os.path.join(tuning.output_dir, LABELS_FILE), _lines(label_list))
+            write_whole(
+                os.path.join(tuning.output_dir, fine_tuning.LABELS_FILE), _lines(label_list)
+            )
             tuner.train(file_of("train"), len(examples["train"]), evaluate)
         results = None
         if settings.do_eval:
@@ -114,7 +105,7 @@ def run_classifier(
         for suffix, source in sets.items() if settings.do_predict else ():
             if f"predict{suffix}" in examples:
                 logging.info("***** Running prediction*****")
-                rows = tuner.predict(file_of(f"predict{suffix}"), settings.predict_batch_size)
+                rows = predict(f"predict{suffix}", settings.predict_batch_size)
                 outputs = np.stack([row["outputs"] for row in rows])
                 _write_test_results(tuning.output_dir, f"test_results{suffix}.tsv", outputs)
                 submission.write_submission(tuning.output_dir, source, outputs)
@@ -127,7 +118,7 @@ def _lines(label_list: Sequence[str] | None) -> str:
 
 def _check_labels(output_dir: str, label_list: Sequence[str] | None) -> None:
     """Raises if the model in `output_dir` was trained with other classes, or in another order."""
-    path = os.path.join(output_dir, LABELS_FILE)
+    path = os.path.join(output_dir, fine_tuning.LABELS_FILE)
     if not tf.io.gfile.exists(path):
         return
     with tf.io.gfile.GFile(path, "r") as reader:

@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import io
 import os
+import sys
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
@@ -131,6 +132,7 @@ class TableProcessor(DataProcessor):
         delimiter = self.table.delimiter or _ENDINGS[os.path.splitext(path)[1]]
         if delimiter == "\t":
             return [(i, row) for i, row in enumerate(read_rows(path)) if row]
+        csv.field_size_limit(sys.maxsize)  # whole documents may be longer than its usual 131,072
         reader = csv.reader(io.StringIO(read_text(path)), delimiter=delimiter, strict=True)
         rows = []
         first_line = 0

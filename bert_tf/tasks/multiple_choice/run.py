@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -10,22 +10,19 @@ from absl import logging
 
 from bert_tf import fine_tuning, reporting
 from bert_tf.configuration import BertConfig
-from bert_tf.prediction import check_prediction
 from bert_tf.tasks.multiple_choice import data, swag
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.whole_files import write_whole
 
+_FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(fine_tuning.EvaluationSettings):
     """What run_multiple_choice is told beyond `fine_tuning.Settings`; the fields are its flags."""
 
     data_dir: str
-    do_eval: bool = False
-    do_predict: bool = False
-    eval_batch_size: int = 8
-    predict_batch_size: int = 8
 
 
 def run_multiple_choice(
@@ -53,23 +50,15 @@ def run_multiple_choice(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
-    if not (tuning.do_train or settings.do_eval or settings.do_predict):
-        raise ValueError("At least one of --do_train, --do_eval and --do_predict must be given.")
     tokenizer = fine_tuning.make_tokenizer(config, tuning, data.REQUIRED_TOKENS)
 
     # Everything is read before anything is computed: what is wrong shows at once.
-    sets: dict[str, list[swag.Question]] = {}
-    for name, wanted, file in (
-        ("train", tuning.do_train, "train.csv"),
-        ("eval", settings.do_eval or bool(tuning.evaluate_every_steps), "val.csv"),
-        ("predict", settings.do_predict, "test.csv"),
-    ):
-        if wanted:
-            path = os.path.join(settings.data_dir, file)
-            if name != "train":
-                batch_size = getattr(settings, f"{name}_batch_size")
-                check_prediction(strategy, batch_size, f"{name}_batch_size")
-            sets[name] = swag.read_questions(path, labelled=name != "predict")
+    sets = {
+        name: swag.read_questions(
+            os.path.join(settings.data_dir, _FILES[name]), labelled=name != "predict"
+        )
+        for name in fine_tuning.needed_sets(strategy, tuning, settings)
+    }
     schema = multiple_choice_schema(tuning.max_seq_length)
     task = MultipleChoiceTask(config, **model_options)
 
@@ -82,8 +71,11 @@ def run_multiple_choice(
             path = output(f"{name}.tf_record")
             data.write_records(questions, tokenizer, tuning.max_seq_length, path)
 
+        def predict(name: str, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+            return tuner.predict(output(f"{name}.tf_record"), len(sets[name]), batch_size)
+
         def evaluate() -> dict[str, float]:
-            rows = tuner.predict(output("eval.tf_record"), settings.eval_batch_size)
+            rows = predict("eval", settings.eval_batch_size)
             return _scores(sets["eval"], rows, settings.eval_batch_size)
 
         if tuning.do_train:
@@ -94,7 +86,7 @@ def run_multiple_choice(
             results = tuner.write_results(evaluate())
         if settings.do_predict:
             logging.info("***** Running prediction*****")
-            rows = tuner.predict(output("predict.tf_record"), settings.predict_batch_size)
+            rows = predict("predict", settings.predict_batch_size)
             _write_probabilities(output("test_results.tsv"), rows)
     return results
 

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.configuration import BertConfig
-from bert_tf.heads import model_logits
+from bert_tf.heads import linear, model_logits
 from bert_tf.modeling import BertModel, create_initializer
 
 
@@ -28,9 +28,8 @@ class SpanHead(keras.layers.Layer):
 
     def call(self, sequence_output):
         """Returns float32 start and end logits, each [B, S], of float [B, S, H]."""
-        weights = tf.cast(self.output_weights.value, self.compute_dtype)
-        logits = tf.cast(tf.matmul(sequence_output, weights, transpose_b=True), tf.float32)
-        return tf.unstack(logits + self.output_bias.value, axis=-1)
+        logits = linear(sequence_output, self.output_weights.value, self.output_bias.value)
+        return tf.unstack(logits, axis=-1)
 
 
 class SquadHeads(keras.layers.Layer):
@@ -108,7 +107,7 @@ class SquadTask:
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns the number of examples that the mean loss divides by."""
-        return {"examples": tf.reduce_sum(_example_weight(features))}
+        return {"examples": tf.constant(float(features["input_ids"].shape[0]))}
 
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
         """Returns the mean of the start's and the end's cross-entropy, and their accuracies.
@@ -117,17 +116,15 @@ class SquadTask:
         compute_loss; a window without the answer has its start and end at [CLS].
         """
         logits = model_logits(model, features, training=training, dropout_seed=dropout_seed)
-        weight = _example_weight(features)
         total = tf.zeros([], tf.float32)
         sums = {}
         for name, position_logits in zip(("start", "end"), logits, strict=True):
             positions = features[f"{name}_positions"]
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(positions, position_logits)
-            # A replica may have nothing but padding at the end of an evaluation: 0, not 0/0.
-            total += tf.math.divide_no_nan(tf.reduce_sum(weight * losses), normalizers["examples"])
+            total += tf.reduce_sum(losses) / normalizers["examples"]
             right = tf.argmax(position_logits, axis=-1, output_type=tf.int32) == positions
-            right = tf.reduce_sum(weight * tf.cast(right, tf.float32))
-            sums[f"{name}_accuracy"] = (right, tf.reduce_sum(weight))
+            right = tf.reduce_sum(tf.cast(right, tf.float32))
+            sums[f"{name}_accuracy"] = (right, tf.constant(float(losses.shape[0])))
         return total / 2.0, sums
 
     def predictions(self, model, features) -> dict[str, tf.Tensor]:
@@ -138,9 +135,3 @@ class SquadTask:
             "start_logits": start_logits,
             "end_logits": end_logits,
         }
-
-
-def _example_weight(features) -> tf.Tensor:
-    """Returns the weights of the examples, float32 [B]."""
-    weight = features.get("example_weight")
-    return tf.ones(features["unique_ids"].shape, tf.float32) if weight is None else weight

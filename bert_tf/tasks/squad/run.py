@@ -168,7 +168,9 @@ class _Questions:
         """Returns the answers that the present weights give."""
         results = ()
         if self.windows:
-            results = tuner.predict(self._path, self._settings.predict_batch_size)
+            results = tuner.predict(
+                self._path, len(self.windows), self._settings.predict_batch_size
+            )
         return answers.predict_answers(
             self.data, self._contexts, self.windows, results, self._settings.answers, self._tokens
         )

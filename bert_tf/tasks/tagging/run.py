@@ -11,7 +11,6 @@ from absl import logging
 
 from bert_tf import fine_tuning, reporting
 from bert_tf.configuration import BertConfig
-from bert_tf.prediction import check_prediction
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import entity_metrics
@@ -19,12 +18,11 @@ from bert_tf.tasks.tagging.model import TaggingTask
 from bert_tf.tasks.tagging.schema import tagging_schema
 from bert_tf.whole_files import write_whole
 
-LABELS_FILE = "labels.txt"
 _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "test.txt"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(fine_tuning.EvaluationSettings):
     """What run_tagging is told beyond `fine_tuning.Settings`; the fields are its flags."""
 
     data_dir: str | None = None
@@ -33,10 +31,6 @@ class Settings:
     predict_file: str | None = None
     labels: Sequence[str] = ()
     document_context: bool = True
-    do_eval: bool = False
-    do_predict: bool = False
-    eval_batch_size: int = 8
-    predict_batch_size: int = 8
     feature_based: bool = False
     feature_layers: str = "concat_last_four"
     lstm_size: int = 768
@@ -68,23 +62,13 @@ def run_tagging(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
-    if not (tuning.do_train or settings.do_eval or settings.do_predict):
-        raise ValueError("At least one of --do_train, --do_eval and --do_predict must be given.")
     tokenizer = fine_tuning.make_tokenizer(config, tuning, data.REQUIRED_TOKENS)
 
     # Everything is read before anything is computed: what is wrong shows at once.
     sets: dict[str, list[Sentence]] = {}
-    for name, wanted in (
-        ("train", tuning.do_train),
-        ("eval", settings.do_eval or bool(tuning.evaluate_every_steps)),
-        ("predict", settings.do_predict),
-    ):
-        if wanted:
-            path, flag = _path(settings, f"{name}_file")
-            if name != "train":
-                batch_size = getattr(settings, f"{name}_batch_size")
-                check_prediction(strategy, batch_size, f"{name}_batch_size")
-            sets[name] = conll.read_sentences(path, flag, tags_required=name != "predict")
+    for name in fine_tuning.needed_sets(strategy, tuning, settings):
+        path, flag = _path(settings, f"{name}_file")
+        sets[name] = conll.read_sentences(path, flag, tags_required=name != "predict")
     labels = _labels(tuning, settings, sets.get("train"))
     for name, sentences in sets.items():
         _check_tags(sentences, labels, *_path(settings, f"{name}_file"))
@@ -110,14 +94,14 @@ def run_tagging(
         }
 
         def tag(name: str, batch_size: int) -> tuple[list[list[str]], float]:
-            rows = tuner.predict(output(f"{name}.tf_record"), batch_size)
+            rows = tuner.predict(output(f"{name}.tf_record"), num_examples[name], batch_size)
             return _tags_and_loss(rows, sets[name], labels)
 
         def evaluate() -> dict[str, float]:
             return _scores(sets["eval"], *tag("eval", settings.eval_batch_size))
 
         if tuning.do_train:
-            write_whole(output(LABELS_FILE), "".join(f"{label}\n" for label in labels))
+            write_whole(output(fine_tuning.LABELS_FILE), "".join(f"{label}\n" for label in labels))
             tuner.train(output("train.tf_record"), num_examples["train"], evaluate)
         results = None
         if settings.do_eval:
@@ -155,7 +139,7 @@ def _labels(
     They are those that the model in `output_dir` has been trained with, else --labels, else the
     tags of the training file in the order of the alphabet.
     """
-    file = os.path.join(tuning.output_dir, LABELS_FILE)
+    file = os.path.join(tuning.output_dir, fine_tuning.LABELS_FILE)
     if tf.io.gfile.exists(file):
         with tf.io.gfile.GFile(file, "r") as reader:
             labels = reader.read().split("\n")[:-1]

@@ -1,0 +1,115 @@
+"""The flags of google-research/bert's programs are there, with its defaults."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+TEXT = {"vocab_file": None, "do_lower_case": True}
+MODEL = {"bert_config_file": None, "init_checkpoint": None}
+TPU = {"use_tpu": False, "master": None}
+TPU_BY_NAME = {**TPU, "tpu_name": None, "tpu_zone": None, "gcp_project": None}
+TRAINING = {
+    "output_dir": None,
+    "do_train": False,
+    "train_batch_size": 32,
+    "learning_rate": 5e-5,
+    "save_checkpoints_steps": 1000,
+    "iterations_per_loop": 1000,
+}
+EPOCHS = {"num_train_epochs": 3.0, "warmup_proportion": 0.1}
+# Not among the defaults: num_tpu_cores, whose 8 there is however many cores there are here, and
+# use_one_hot_embeddings, whose default is what suits the device.
+DEFAULTS = {
+    "create_pretraining_data": {
+        **TEXT,
+        "input_file": None,
+        "output_file": None,
+        "do_whole_word_mask": False,
+        "max_seq_length": 128,
+        "max_predictions_per_seq": 20,
+        "random_seed": 12345,
+        "dupe_factor": 10,
+        "masked_lm_prob": 0.15,
+        "short_seq_prob": 0.1,
+    },
+    "run_pretraining": {
+        **MODEL,
+        **TRAINING,
+        **TPU_BY_NAME,
+        "input_file": None,
+        "max_seq_length": 128,
+        "max_predictions_per_seq": 20,
+        "do_eval": False,
+        "eval_batch_size": 8,
+        "num_train_steps": 100000,
+        "num_warmup_steps": 10000,
+        "max_eval_steps": 100,
+    },
+    "run_classifier": {
+        **TEXT,
+        **MODEL,
+        **TRAINING,
+        **EPOCHS,
+        **TPU_BY_NAME,
+        "data_dir": None,
+        "task_name": None,
+        "max_seq_length": 128,
+        "do_eval": False,
+        "do_predict": False,
+        "eval_batch_size": 8,
+        "predict_batch_size": 8,
+    },
+    "run_squad": {
+        **TEXT,
+        **MODEL,
+        **TRAINING,
+        **EPOCHS,
+        **TPU_BY_NAME,
+        "train_file": None,
+        "predict_file": None,
+        "max_seq_length": 384,
+        "doc_stride": 128,
+        "max_query_length": 64,
+        "do_predict": False,
+        "predict_batch_size": 8,
+        "n_best_size": 20,
+        "max_answer_length": 30,
+        "verbose_logging": False,
+        "version_2_with_negative": False,
+        "null_score_diff_threshold": 0.0,
+    },
+    "extract_features": {
+        **TEXT,
+        **MODEL,
+        **TPU,
+        "input_file": None,
+        "output_file": None,
+        "layers": "-1,-2,-3,-4",
+        "max_seq_length": 128,
+        "batch_size": 32,
+    },
+}
+READ_FLAGS = """
+import json, sys
+from absl import flags
+__import__(sys.argv[1])
+print(json.dumps({name: flags.FLAGS[name].default for name in flags.FLAGS}))
+"""
+
+
+@pytest.mark.parametrize("program", DEFAULTS)
+def test_every_flag_of_the_original(program):
+    done = subprocess.run(
+        [sys.executable, "-c", READ_FLAGS, program], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    expected = DEFAULTS[program]
+    assert {name: found.get(name, "missing") for name in expected} == expected
+    assert "num_tpu_cores" in found or program == "create_pretraining_data"
+    assert "use_one_hot_embeddings" in found or program != "extract_features"
