@@ -6,6 +6,7 @@ kernels; .ci/run makes an environment for them.
 
 import json
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tpu_strategy
@@ -26,8 +27,14 @@ from bert_tf.length_buckets import Buckets
 from bert_tf.loops import StepLoop
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
+from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.squad.model import SquadTask
+from bert_tf.tasks.squad.schema import squad_schema
+from bert_tf.tasks.tagging.model import TaggingTask
+from bert_tf.tasks.tagging.schema import tagging_schema
 from bert_tf.whole_file_input import WholeFileInput
 
 CORES = 4
@@ -38,6 +45,28 @@ VARIANTS = {
     "gathered_float32": ({"use_one_hot_embeddings": False, "dtype": "float32"}, {}),
     "recomputed": ({"recompute_activations": True}, {"accumulation_steps": 2}),
     "global_mean_clip": ({}, {"gradient_reduction": "global_mean_clip"}),
+}
+
+# The task, what its records hold, and how many variables are trained: of the embeddings (5), of
+# two encoder layers (32), of the pooler (2) and of the head.
+FINE_TUNING = {
+    "classification": (
+        lambda config, **options: ClassificationTask(config, 3, **options),
+        classification_schema(20, regression=False),
+        5 + 32 + 2 + 2,
+    ),
+    "squad": (SquadTask, squad_schema(20, is_training=True), 5 + 32 + 2),
+    "tagging": (
+        lambda config, **options: TaggingTask(config, 3, **options),
+        tagging_schema(20),
+        5 + 32 + 2,
+    ),
+    "tagging_by_features": (
+        lambda config, **options: TaggingTask(config, 3, "sum_all", lstm_size=6, **options),
+        tagging_schema(20),
+        12 + 2,
+    ),
+    "multiple_choice": (MultipleChoiceTask, multiple_choice_schema(20), 5 + 32 + 2 + 1),
 }
 
 
@@ -110,28 +139,30 @@ def trace_loops(folder, mistaken=False):
         note(name, StepLoop(strategy, step), sources)
         found[name]["variables"] = len(model.trainable_variables)
     if not mistaken:
-        trace_fine_tuning(folder, strategy, note)
-        found["fine_tuning"]["variables"] = len(model.trainable_variables) - 5  # other heads
+        for name in FINE_TUNING:
+            trace_fine_tuning(f"{folder}/{name}", strategy, note, name)
+            found[name]["variables"] = FINE_TUNING[name][2]
     print("FOUND", json.dumps(found))
 
 
-def trace_fine_tuning(folder, strategy, note):
+def trace_fine_tuning(folder, strategy, note, name):
     """Training whose batches are cut to two lengths, and prediction at one of them."""
-    schema = classification_schema(20, regression=False)
+    make_task, schema, _ = FINE_TUNING[name]
+    checkpoints.make_output_dir(folder)
     path = f"{folder}/train.tf_record"
     with tf.io.TFRecordWriter(path) as writer:
         for i in range(64):
             mask = [1] * (12 if i < 40 else 20)
             mask += [0] * (20 - len(mask))
-            values = {name: mask for name in ("input_ids", "input_mask", "segment_ids")}
-            values |= {"label_ids": [i % 3], "is_real_example": [1]}
+            values = {
+                key: mask * (int(np.prod(feature.shape)) // 20) or [1]
+                for key, feature in schema.items()
+            }
             writer.write(records.serialize(values, schema))
-    task = ClassificationTask(
-        BertConfig.from_dict(CONFIG), 3, use_one_hot_embeddings=True, dtype="bfloat16"
-    )
-    checkpoints.make_output_dir(f"{folder}/tuned")
+    config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 2})
+    task = make_task(config, use_one_hot_embeddings=True, dtype="bfloat16")
     schedule = optimization.linear_schedule(1e-2, 10, 0)
-    trainer = training.Trainer(task, strategy, f"{folder}/tuned", schedule)
+    trainer = training.Trainer(task, strategy, folder, schedule)
     source = WholeFileInput(
         [path],
         schema,
@@ -147,11 +178,11 @@ def trace_fine_tuning(folder, strategy, note):
     def step(features, seed):
         return steps.train_step(task, trainer.model, trainer.optimizer, features, seed)
 
-    note("fine_tuning", StepLoop(strategy, step, buckets=source.buckets), [source.iterator])
+    note(name, StepLoop(strategy, step, buckets=source.buckets), [source.iterator])
     predictor = trainer.predictor
     (batch,) = input_pipeline.record_windows([path], schema, 64, {})
     features = {name: value.numpy() for name, value in batch.items()}
-    note("tuned_prediction", predictor._loop, predictor._iterators(features, 8, 8))
+    note(f"{name}_prediction", predictor._loop, predictor._iterators(features, 8, 8))
 
 
 def traced(folder, mistaken=False):
@@ -169,8 +200,7 @@ def test_every_loop_is_on_the_tpu(found):
         "evaluation",
         "prediction",
         *VARIANTS,
-        "fine_tuning",
-        "tuned_prediction",
+        *(name + suffix for name in FINE_TUNING for suffix in ("", "_prediction")),
     ]
     for name, loop in found.items():
         assert "MatMul" in loop["ops"] or "Einsum" in loop["ops"], name
@@ -185,8 +215,8 @@ def test_each_gradient_is_summed_once_and_the_metrics_once(found):
     """Also with accumulation: the sum is outside of the loop over the parts."""
     for name in VARIANTS:
         assert found[name]["sums"] == found[name]["variables"] + 1, name
-    # Two lengths, each a computation of its own.
-    assert found["fine_tuning"]["sums"] == 2 * (found["fine_tuning"]["variables"] + 1)
+    for name in FINE_TUNING:  # two lengths, each a computation of its own
+        assert found[name]["sums"] == 2 * (found[name]["variables"] + 1), name
     assert found["evaluation"]["sums"] == 4  # the weights of two means, examples, metrics
     assert found["prediction"]["sums"] == 0
 
