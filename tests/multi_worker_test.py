@@ -11,9 +11,10 @@ import time
 import numpy as np
 import pytest
 import replicas_test
-from pretraining_runs import ROOT, command, variables, write_config, write_records
+from pretraining_runs import ROOT, command, run, variables, write_config, write_records
+from small_classification import flags, write_reviews
 
-from bert_tf import checkpoints, distribution, training
+from bert_tf import checkpoints, distribution, reporting, training
 from bert_tf.configuration import BertConfig
 from bert_tf.tasks.pretraining.model import PretrainingTask
 
@@ -142,3 +143,39 @@ def test_the_restart_of_both(tmp_path):
     expected = variables(f"{undisturbed}/model.ckpt-1200")
     for name, value in variables(output_dir / "model.ckpt-1200").items():
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+@pytest.mark.slow
+def test_fine_tuning_is_that_of_two_devices_of_one_machine(tmp_path):
+    """Two runs at once write the records, draw their parts of each batch, and resume."""
+    reviews = write_reviews(tmp_path)
+    several, one = tmp_path / "several", tmp_path / "one"
+    logs = f"{tmp_path}/log"
+    more = ["--do_train", "--length_buckets=16,28,40", "--save_checkpoints_steps=10"]
+    words = command(*flags(reviews, several, *more), program="run_classifier.py")
+    words += ["--distribution_strategy=multi_worker_mirrored"]
+
+    wait_for_both(start_both(words, logs), logs)
+    (several / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-20"\n')
+    for path in several.glob("*33*"):
+        path.unlink()  # as if both had been killed after step 20
+    wait_for_both(start_both(words, logs), logs)
+    with open(f"{logs}1") as log:
+        assert f"Resumed from {several}/model.ckpt-20" in log.read()
+
+    run(
+        *flags(reviews, one, *more),
+        "--distribution_strategy=mirrored",
+        "--num_cpu_devices=2",
+        program="run_classifier.py",
+    )
+    expected = variables(one / "model.ckpt-33")
+    found = variables(several / "model.ckpt-33")
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if "key/bias" not in name:  # its gradient is 0 but for rounding
+            atol = 1e-4 * np.abs(value).max()
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
+    # What both have left is evaluated by one.
+    run(*flags(reviews, several, "--do_eval"), program="run_classifier.py")
+    assert reporting.read_results(f"{several}/eval_results.txt")["global_step"] == 33
