@@ -255,17 +255,10 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
             writer.write("room?")
         tf.io.gfile.remove(probe)
     except tf.errors.OpError as error:
-        lasting = (
-            tf.errors.AlreadyExistsError,
-            tf.errors.FailedPreconditionError,
-            tf.errors.InvalidArgumentError,
-            tf.errors.NotFoundError,
-            tf.errors.PermissionDeniedError,
-            tf.errors.UnauthenticatedError,
-        )
-        raise (ValueError if isinstance(error, lasting) else OSError)(
+        raise records.write_error(
+            error,
             f"--{flag}={output_dir} must be a directory that can be written to, with room"
-            f" left: {error.message}.{records.advice(output_dir)}"
+            f" left: {error.message}.{records.advice(output_dir)}",
         ) from error
 
 

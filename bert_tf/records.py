@@ -94,7 +94,8 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
         flag: the flag (no dashes) that named them, for messages.
 
     Raises:
-        ValueError: no path, the same path twice, a path that is a directory or cannot be written.
+        ValueError: no path, the same path twice, a path that is a directory or must not be written.
+        OSError: writing failed in another way, perhaps for the moment.
     """
     if not paths or not all(paths):
         raise ValueError(f"--{flag} names no file: {','.join(paths)!r}")
@@ -146,12 +147,33 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
                 tf.io.gfile.remove(path)
 
 
-def _cannot_write(paths: Sequence[str], flag: str, error: tf.errors.OpError) -> ValueError:
-    return ValueError(
+def _cannot_write(
+    paths: Sequence[str], flag: str, error: tf.errors.OpError
+) -> ValueError | OSError:
+    return write_error(
+        error,
         f"cannot write --{flag}={','.join(paths[:3])}{',...' if len(paths) > 3 else ''}:"
         f" {_text(error)}. "
-        f"The directory must exist, be writable and have room.{advice(paths[0])}"
+        f"The directory must exist, be writable and have room.{advice(paths[0])}",
     )
+
+
+def write_error(error: tf.errors.OpError, message: str) -> ValueError | OSError:
+    """Returns what to raise where writing failed: an OSError if it may work at another time.
+
+    Args:
+        error: of the file system.
+        message: what to tell.
+    """
+    lasting = (
+        tf.errors.AlreadyExistsError,
+        tf.errors.FailedPreconditionError,
+        tf.errors.InvalidArgumentError,
+        tf.errors.NotFoundError,
+        tf.errors.PermissionDeniedError,
+        tf.errors.UnauthenticatedError,
+    )
+    return (ValueError if isinstance(error, lasting) else OSError)(message)
 
 
 # --- finding, checking, parsing -------------------------------------------------------------------

@@ -149,8 +149,11 @@ def test_unusable_text_leaves_nothing_behind(tmp_path, text, size, message):
 def test_unusable_output(tmp_path):
     (tmp_path / "file").write_text("words")
     (tmp_path / "folder").mkdir()
-    for name in ("file/vocab.txt", "folder"):
-        with pytest.raises(ValueError, match=f"--output_file=.*/{name}: cannot be written: "):
+    for name, problem in (
+        ("file/vocab.txt", "cannot be written: "),
+        ("folder", "must name a file"),
+    ):
+        with pytest.raises(ValueError, match=f"--output_file=.*/{name} {problem}"):
             build_vocabulary.build_vocabulary(
                 str(tmp_path / "file"), str(tmp_path / name), 99, True, 1000
             )

@@ -19,6 +19,7 @@ from absl import flags, logging
 
 from bert_tf import command_flags, records, tokenization
 from bert_tf.tasks.pretraining import documents
+from bert_tf.whole_files import UnfinishedFile
 
 # In the order of the released English vocabularies, without their [unused] lines. [PAD] is 0
 # because padding is written as 0.
@@ -163,35 +164,23 @@ def build_vocabulary(
     """Learns a vocabulary from text files and writes it; see the flags of the same names.
 
     Raises:
-        ValueError: nothing matches, the text cannot be read or has no words, or the file cannot be
-            written. Nothing is left behind then.
+        ValueError: nothing matches, the text cannot be read or has no words, or the file must not
+            be written. Nothing is left behind then.
+        OSError: writing failed in another way, perhaps for the moment.
     """
     files = records.expand_files(input_file, "input_file")
-    temporary_file = f"{output_file}.{os.getpid()}.tmp"
     try:
-        try:
-            # Before the work, so that it is not done in vain.
-            _write(temporary_file, "")
-            word_counts = count_words(documents.read_text(files, "input_file"), do_lower_case)
-            vocab = learn_vocabulary(word_counts, vocab_size, max_unique_chars)
-            _write(temporary_file, "".join(f"{token}\n" for token in vocab))
-            tf.io.gfile.rename(temporary_file, output_file, overwrite=True)
-        finally:
-            if tf.io.gfile.exists(temporary_file):
-                tf.io.gfile.remove(temporary_file)
+        tf.io.gfile.makedirs(os.path.dirname(output_file) or ".")
     except tf.errors.OpError as error:
-        raise ValueError(
-            f"--output_file={output_file}: cannot be written: {error.message}"
-        ) from error
+        message = f"--output_file={output_file} cannot be written: {error.message}"
+        raise records.write_error(error, message) from error
+    # Opened before the work, so that it is not done in vain.
+    with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
+        word_counts = count_words(documents.read_text(files, "input_file"), do_lower_case)
+        vocab = learn_vocabulary(word_counts, vocab_size, max_unique_chars)
+        file.write("".join(f"{token}\n" for token in vocab).encode())
+        file.finish()
     _report(word_counts, vocab, output_file)
-
-
-def _write(path: str, text: str) -> None:
-    folder = os.path.dirname(path)
-    if folder:
-        tf.io.gfile.makedirs(folder)
-    with tf.io.gfile.GFile(path, "w") as writer:
-        writer.write(text)
 
 
 def _report(word_counts: Mapping[str, int], vocab: Sequence[str], output_file: str) -> None:

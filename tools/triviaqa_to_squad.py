@@ -1,6 +1,6 @@
 r"""Writes TriviaQA in SQuAD's format, to fine-tune on it before SQuAD (the paper, 4.2).
 
-    python -m tools.triviaqa_to_squad --triviaqa_file=qa/wikipedia-train.json \\
+    python -m tools.triviaqa_to_squad --triviaqa_file=qa/wikipedia-train.json \
         --evidence_dir=evidence --output_file=triviaqa-train.json
     python run_squad.py --do_train --train_file=triviaqa-train.json ...
 
@@ -21,6 +21,7 @@ from absl import flags, logging
 from bert_tf import command_flags, records
 from bert_tf.progress import Progress
 from bert_tf.tasks.squad.examples import load_json
+from bert_tf.whole_files import UnfinishedFile
 
 # The folders below --evidence_dir and what lists a question's documents in them.
 FOLDERS = {"wikipedia": "EntityPages", "web": "SearchResults"}
@@ -112,7 +113,7 @@ def paragraphs(
             try:
                 with tf.io.gfile.GFile(os.path.join(evidence_dir, name), "rb") as reader:
                     text = reader.read().decode("utf-8", "replace")
-            except tf.errors.OpError:
+            except tf.errors.NotFoundError:
                 missing.append(name)
                 continue
             context = first_tokens(text, max_tokens)
@@ -152,34 +153,25 @@ def triviaqa_to_squad(
 
     Raises:
         ValueError: an input is missing or not TriviaQA's, no document holds an answer, or the
-            output cannot be written. There is no output then.
+            output must not be written. There is no output then.
+        OSError: writing failed in another way, perhaps for the moment.
     """
     documents = read_triviaqa(triviaqa_file, folders)
-    temporary = f"{output_file}.{os.getpid()}.unfinished"
     count = 0
     records.check_file_system(output_file, "output_file")
-    try:
-        try:
-            with tf.io.gfile.GFile(temporary, "w") as writer:
-                writer.write('{"version": "1.1", "data": [')
-                for name, paragraph in paragraphs(documents, evidence_dir, max_tokens):
-                    article = {"title": name, "paragraphs": [paragraph]}
-                    writer.write((",\n" if count else "\n") + json.dumps(article))
-                    count += len(paragraph["qas"])
-                writer.write("\n]}\n")
-            if not count:
-                raise ValueError(
-                    f"none of the {len(documents)} documents of --triviaqa_file={triviaqa_file} has"
-                    f" an answer in its first {max_tokens} tokens; nothing is written"
-                )
-            tf.io.gfile.rename(temporary, output_file, overwrite=True)
-        finally:
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.remove(temporary)
-    except tf.errors.OpError as error:
-        raise ValueError(
-            f"--output_file={output_file}: cannot be written: {error.message}"
-        ) from error
+    with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
+        file.write(b'{"version": "1.1", "data": [')
+        for name, paragraph in paragraphs(documents, evidence_dir, max_tokens):
+            article = {"title": name, "paragraphs": [paragraph]}
+            file.write(((",\n" if count else "\n") + json.dumps(article)).encode())
+            count += len(paragraph["qas"])
+        if not count:
+            raise ValueError(
+                f"none of the {len(documents)} documents of --triviaqa_file={triviaqa_file} has"
+                f" an answer in its first {max_tokens} tokens; nothing is written"
+            )
+        file.write(b"\n]}\n")
+        file.finish()
     logging.info("%s: %d questions from %d documents", output_file, count, len(documents))
     return count
 

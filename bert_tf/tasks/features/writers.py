@@ -6,7 +6,6 @@ appears under its name when all is in it, and memory does not grow with the numb
 
 import contextlib
 import json
-import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -14,41 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import records
+from bert_tf.whole_files import UnfinishedFile
 
 # Called with the line's number, its tokens, and its outputs as in `schema.SHAPES`.
 Write = Callable[[int, Sequence[str], Mapping[str, np.ndarray]], None]
 
 
-@contextlib.contextmanager
-def _unfinished(path: str, count: int = 1) -> Iterator[list[tf.io.gfile.GFile]]:
-    """Yields files to write; the first takes the name `path` at the end, the others are deleted.
-
-    Raises:
-        ValueError: `path` is a directory or cannot be written.
-    """
-    if tf.io.gfile.isdir(path):
-        raise ValueError(f"--output_file must name a file, but {path} is a directory")
-    temporary = [f"{path}.{os.getpid()}.{i}.unfinished" for i in range(count)]
-    writers = [tf.io.gfile.GFile(name, "wb") for name in temporary]
-    try:
-        try:
-            for writer in writers:
-                writer.write(b"")
-                writer.flush()
-            yield writers
-            for writer in writers:
-                writer.close()
-            tf.io.gfile.rename(temporary[0], path, overwrite=True)
-        except tf.errors.OpError as error:
-            raise ValueError(
-                f"--output_file={path} cannot be written: {error.message}{records.advice(path)}"
-            ) from error
-    finally:
-        for writer, name in zip(writers, temporary, strict=True):
-            with contextlib.suppress(tf.errors.OpError):
-                writer.close()
-            with contextlib.suppress(tf.errors.OpError):
-                tf.io.gfile.remove(name)
+def _output_file(path: str) -> UnfinishedFile:
+    return UnfinishedFile(path, f"--output_file={path}")
 
 
 def _rounded(values: np.ndarray) -> list:
@@ -63,7 +35,7 @@ def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
     def by_layer(values: Sequence) -> list[dict]:
         return [{"index": i, "values": v} for i, v in zip(layers, values, strict=True)]
 
-    with _unfinished(path) as (writer,):
+    with _output_file(path) as file:
 
         def write(
             linex_index: int, tokens: Sequence[str], outputs: Mapping[str, np.ndarray]
@@ -82,9 +54,10 @@ def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
                 # [t, t, L, N] -> for each layer [N, t, t], as the model has it.
                 probs = outputs["attention_probs"].transpose(2, 3, 0, 1)
                 line["attention_probs"] = by_layer(_rounded(probs))
-            writer.write((json.dumps(line) + "\n").encode())
+            file.write((json.dumps(line) + "\n").encode())
 
         yield write
+        file.finish()
 
 
 def _flat(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -119,18 +92,6 @@ def write_tfrecord(path: str, layers: Sequence[int]) -> Iterator[Write]:
         yield write
 
 
-class _Sequential:
-    """A file that cannot be gone back in, so that `zipfile` does not try."""
-
-    def __init__(self, file: tf.io.gfile.GFile):
-        self._file = file
-        self.flush = file.flush
-
-    def write(self, data: bytes) -> int:
-        self._file.write(data)
-        return len(data)
-
-
 @contextlib.contextmanager
 def write_npz(
     path: str, layers: Sequence[int], outputs: Sequence[str], longest_token: int
@@ -153,8 +114,10 @@ def write_npz(
     tails: dict[str, tuple[int, ...]] = {"tokens": ()}
     rows = dict.fromkeys(arrays, 0)
     token_splits = [0]
-    with _unfinished(path, 1 + len(arrays)) as (archive, *files):
-        writers = dict(zip(arrays, files, strict=True))
+    with contextlib.ExitStack() as stack:
+        archive = stack.enter_context(_output_file(path))
+        # Each array by itself first: an archive has them one behind the other.
+        files = {name: stack.enter_context(_output_file(path)) for name in arrays}
 
         def write(
             linex_index: int, tokens: Sequence[str], outputs: Mapping[str, np.ndarray]
@@ -165,16 +128,16 @@ def write_npz(
                 value = value.astype(dtypes.setdefault(name, np.dtype("<f4")))
                 tails[name] = value.shape[1:]
                 rows[name] += len(value)
-                writers[name].write(value.tobytes())
+                files[name].write(value.tobytes())
             token_splits.append(token_splits[-1] + len(tokens))
 
         yield write
-        with zipfile.ZipFile(_Sequential(archive), "w") as zipped:
+        with zipfile.ZipFile(archive, "w") as zipped:
             for name, value in (("layers", layers), ("token_splits", token_splits)):
                 with zipped.open(f"{name}.npy", "w") as entry:
                     np.lib.format.write_array(entry, np.asarray(value, np.int64))
             for name in arrays:
-                writers[name].close()
+                files[name].close()
                 header = {
                     "descr": np.lib.format.dtype_to_descr(dtypes[name]),
                     "fortran_order": False,
@@ -182,6 +145,7 @@ def write_npz(
                 }
                 with zipped.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array_header_1_0(entry, header)
-                    with tf.io.gfile.GFile(writers[name].name, "rb") as reader:
+                    with tf.io.gfile.GFile(files[name].name, "rb") as reader:
                         while data := reader.read(1 << 20):
                             entry.write(data)
+        archive.finish()
