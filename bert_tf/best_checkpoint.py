@@ -42,8 +42,17 @@ class BestCheckpoint:
             results: of an evaluation.
             step: of the evaluation.
             values: all that a checkpoint holds, by name.
+
+        Raises:
+            ValueError: the best so far was chosen by another metric.
         """
         best = reporting.read_results(self._results)
+        if best and self._metric not in best:
+            raise ValueError(
+                f"{self._results}: the best checkpoint must have been chosen by {self._metric}, and"
+                f" there are only {', '.join(best)}; take another --output_dir, or delete"
+                f" {self._folder}"
+            )
         score = np.float32(results[self._metric])
         if not best or score > np.float32(best[self._metric]):
             tf.io.gfile.makedirs(self._folder)

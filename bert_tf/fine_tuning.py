@@ -25,13 +25,12 @@ from bert_tf.configuration import BertConfig
 from bert_tf.fast_tokenization import FastTokenizer
 from bert_tf.freezing import parse_frozen_layers
 from bert_tf.heartbeat import Heartbeat
+from bert_tf.label_file import LABELS_FILE
 from bert_tf.length_buckets import Buckets, parse_lengths
 from bert_tf.prediction import WINDOW, check_prediction
 from bert_tf.steps import Task
 from bert_tf.whole_file_input import WholeFileInput
 from bert_tf.whole_files import write_whole
-
-LABELS_FILE = "labels.txt"  # what the tasks with classes of their own keep in `output_dir`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +156,7 @@ class FineTuner:
         best_metric: str,
     ):
         lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
-        _check(config, settings, strategy, len(lengths) == 1)
+        _check(config, settings, len(lengths) == 1)
         self._config = config
         self._task = task
         self._strategy = strategy
@@ -188,13 +187,13 @@ class FineTuner:
             if distribution.is_chief(self._strategy):
                 folder = os.path.join(self._settings.output_dir, "eval")
                 self._summaries = reporting.Summaries(folder)
+                stack.callback(self._summaries.flush)
                 if self._settings.do_train:
                     self._heartbeat = stack.enter_context(Heartbeat(self._settings.output_dir))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception) -> bool | None:
-        self._summaries.flush()
         return self._stack.__exit__(*exception)
 
     def _make_trainer(self, learning_rate: optimization.Schedule | None) -> training.Trainer:
@@ -221,7 +220,7 @@ class FineTuner:
         self,
         file: str,
         num_examples: int,
-        evaluate: Callable[[], dict[str, float]] | None = None,
+        evaluate: Callable[[], dict[str, float]],
     ) -> None:
         """Trains on the records of a file, or goes on where an earlier run was stopped.
 
@@ -282,12 +281,12 @@ class FineTuner:
             settings.iterations_per_loop,
             settings.gradient_accumulation_steps,
             settings.gradient_reduction,
-            settings.evaluate_every_steps if evaluate else 0,
+            settings.evaluate_every_steps,
             evaluate_and_keep,
         )
         # The last weights may be the best ones, at whatever step; and an earlier run that came so
         # far may have been stopped before it had seen them.
-        if self._best and evaluate and evaluated != trainer.global_step:
+        if self._best and evaluated != trainer.global_step:
             evaluate_and_keep()
         self._take_best(trainer)
         if settings.export_dir and distribution.is_chief(self._strategy):
@@ -335,6 +334,8 @@ class FineTuner:
         Raises:
             ValueError: the file is damaged, or batch size and replicas do not fit.
         """
+        logging.info("  Num examples = %d", num_records)
+        logging.info("  Batch size = %d", batch_size)
         windows = input_pipeline.record_windows([file], self._schema, WINDOW * batch_size, {})
         one_length = len(self._buckets.lengths) == 1
         return self._trained().predictor.predict(
@@ -344,21 +345,20 @@ class FineTuner:
     def write_results(self, results: Mapping[str, float]) -> dict[str, float | int]:
         """Returns the results of the final evaluation with `global_step`.
 
-        They go to the log and, in the original's form, to `eval_results.txt`.
+        They go to the log, to TensorBoard and, in the original's form, to `eval_results.txt`.
 
         Raises:
             OSError: the file cannot be written.
         """
         results = {**results, "global_step": self.global_step}
         reporting.log_results(results)
+        self._summaries.write(results, self.global_step)
         path = os.path.join(self._settings.output_dir, "eval_results.txt")
         reporting.write_results(path, results)
         return results
 
 
-def _check(
-    config: BertConfig, settings: Settings, strategy: tf.distribute.Strategy, one_length: bool
-) -> None:
+def _check(config: BertConfig, settings: Settings, one_length: bool) -> None:
     if settings.max_seq_length > config.max_position_embeddings:
         raise ValueError(
             f"--max_seq_length ({settings.max_seq_length}) must be at most max_position_embeddings"
@@ -371,10 +371,6 @@ def _check(
             "--keep_best and --early_stopping_patience go by the evaluations during training; say"
             " how often by --evaluate_every_steps"
         )
-    if settings.evaluate_every_steps and distribution.several_processes(strategy):
-        raise ValueError(
-            "--evaluate_every_steps runs on one machine, not on several workers; leave it out"
-        )
     if settings.group_by_length and one_length:
         raise ValueError(
             "--group_by_length is of use where batches are padded to several lengths; give"
@@ -385,9 +381,13 @@ def _check(
     if settings.export_dir and not settings.do_train:
         raise ValueError("--export_dir is written after training; add --do_train or leave it out")
     sources = [path for path in (settings.init_checkpoint, settings.vocab_file) if path]
-    folders = {os.path.normpath(x) for path in sources for x in (path, os.path.dirname(path))}
-    if settings.export_dir and os.path.normpath(settings.export_dir) in folders:
+    folders = {settings.output_dir, *sources, *map(os.path.dirname, sources)}
+    if settings.export_dir and _real(settings.export_dir) in map(_real, folders):
         raise ValueError(
-            f"--export_dir={settings.export_dir} must not be the folder of --init_checkpoint or"
-            " --vocab_file, whose files it would replace"
+            f"--export_dir={settings.export_dir} must not be --output_dir or the folder of"
+            " --init_checkpoint or --vocab_file, whose files it would replace"
         )
+
+
+def _real(folder: str) -> str:
+    return os.path.realpath(folder or ".")

@@ -70,10 +70,11 @@ class Buckets:
                 longest that is needed stays.
         """
         counts = np.bincount(np.searchsorted(self.lengths, longest), minlength=len(self.lengths))
+        longest_needed = longest.max()
         kept, waiting = [], 0
         for length, count in zip(self.lengths, counts, strict=True):
             waiting += count
-            if count and (waiting >= least or length >= max(longest)):
+            if count and (waiting >= least or length >= longest_needed):
                 kept.append(length)
                 waiting = 0
         return Buckets(tuple(kept), self.names)

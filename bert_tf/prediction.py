@@ -29,8 +29,9 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
     """
     if distribution.several_processes(strategy):
         raise ValueError(
-            "Evaluation and prediction run on one machine, not on several workers; use one for them"
-            " when the training is over"
+            "Evaluation and prediction run on one machine, not on several workers; leave out"
+            " --do_eval, --do_predict and --evaluate_every_steps, and use one machine when the"
+            " training is over"
         )
     distribution.replica_batch_size(strategy, batch_size, flag)
 

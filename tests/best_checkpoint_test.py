@@ -45,3 +45,10 @@ def test_patience_ends_and_survives_a_new_start(make):
 def test_an_evaluation_that_is_repeated_changes_nothing(make):
     assert see(make(1), 10, 1 / 3)
     assert see(make(1), 10, 1 / 3)
+
+
+def test_a_best_one_by_another_metric(make, tmp_path):
+    see(make(), 10, 0.5)
+    other = BestCheckpoint(str(tmp_path), "best_f1", 0, every_steps=10)
+    with pytest.raises(ValueError, match="chosen by best_f1, and there are only f1, "):
+        other.see({"best_f1": 0.7}, 20, {})

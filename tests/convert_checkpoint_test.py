@@ -229,6 +229,28 @@ def test_there_and_back_every_bit_is_the_same(tmp_path, shapes, prefix, architec
     assert told == ("pooler.dense.bias" not in shapes)
 
 
+@pytest.mark.parametrize(
+    ("labels", "architecture"),
+    [
+        (["O", "B-LOC", "I-LOC"], "BertForTokenClassification"),
+        (["O", "B", "AB"], "BertForSequenceClassification"),  # blood groups
+    ],
+)
+def test_the_names_of_the_classes_go_along(tmp_path, labels, architecture):
+    shapes = ENCODER | POOLER | {k: v for k, v in HEADS.items() if k.startswith("classifier")}
+    source = write_folder(tmp_path / "hf", make_tensors(shapes, "bert."))
+    checkpoint, copy, back = (str(tmp_path / name) for name in ("tf", "copy", "back"))
+    convert_checkpoint.convert(source, checkpoint, "checkpoint")
+    (tmp_path / "tf" / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+    convert_checkpoint.convert(f"{checkpoint}/bert_model.ckpt", copy, "checkpoint")
+    convert_checkpoint.convert(f"{copy}/bert_model.ckpt", back, "safetensors")
+    with open(f"{back}/config.json") as reader:
+        config = json.load(reader)
+    assert config["architectures"] == [architecture]
+    assert config["id2label"] == {str(i): label for i, label in enumerate(labels)}
+    assert config["label2id"] == {label: i for i, label in enumerate(labels)}
+
+
 def test_heads_keep_their_values_under_the_original_names(tmp_path):
     tensors = make_tensors(ENCODER | POOLER | HEADS, "bert.")
     # Copies that are stored beside what they are tied to, and constants.

@@ -200,6 +200,24 @@ def test_json_holds_what_numpy_computes(files, tmp_path, length_buckets, monkeyp
     assert os.listdir(tmp_path) == ["out.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("outputs", "lengths", "expected"),
+    [
+        (["token_vectors"], (16,), 8),  # 16 x 2 layers x 8 x 4 bytes = 1 KiB a line
+        (["token_vectors"], (4, 16), 32),  # its 3 tokens are padded to 4
+        (["mean_vector"], (16,), 100),  # 64 bytes, and never more than 100 batches
+        (["attention_probs"], (16,), 2),  # 16 x 16 x 2 layers x 2 heads x 4 bytes, and the mean
+    ],
+)
+def test_what_is_held_at_a_time_counts_with_its_padding(outputs, lengths, expected, monkeypatch):
+    monkeypatch.setattr(run, "_MEMORY", 8 << 10)
+    config = BertConfig(9, hidden_size=8, num_attention_heads=2)
+    examples = (data.Example(i, ["[CLS]", "a", "[SEP]"], {}) for i in range(250))
+    windows = list(run._windows(examples, config, [0, 1], outputs, 1, lengths))
+    assert {len(window) for window in windows[:-1]} == {expected}
+    assert sum(map(len, windows)) == 250
+
+
 def test_npz(files, tmp_path):
     path = extract(
         files, tmp_path / "out.npz", outputs=",".join(schema.OUTPUTS), output_format="npz"
@@ -349,6 +367,9 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
         write(0, ["[CLS]"], {"pooled_vector": np.zeros(3, np.float32)})
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == ["out"] and path.read_text() == "old"
+    # An error of the computation is not one of the file.
+    with pytest.raises(tf.errors.ResourceExhaustedError), open_writer(str(path)):
+        raise tf.errors.ResourceExhaustedError(None, None, "no memory")
     with pytest.raises(ValueError, match="must name a?\\s?files?, but .* is a directory"):
         with open_writer(str(tmp_path)):
             pass

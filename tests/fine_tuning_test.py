@@ -1,6 +1,7 @@
 """Tests of bert_tf.fine_tuning, with the classification task; whole runs: run_classifier_test."""
 
 import dataclasses
+import os
 import re
 import shutil
 from pathlib import Path
@@ -88,10 +89,13 @@ def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
     schema = classification_schema(24, False)
     config = BertConfig.from_json_file(f"{reviews}/bert_config.json")
     task = ClassificationTask(config, 2)
+    harm = "must not be --output_dir or the folder of --init_checkpoint or --vocab_file"
     for changes, message in (
         ({"export_dir": "anywhere"}, "--export_dir is written after training"),
         ({"evaluate_every_steps": 3}, "--evaluate_every_steps is of use with --do_train only"),
-        ({"export_dir": f"{reviews}/", "do_train": True}, "must not be the folder of --init_check"),
+        ({"export_dir": f"{reviews}/", "do_train": True}, harm),
+        ({"export_dir": os.path.relpath(reviews), "do_train": True}, harm),
+        ({"export_dir": settings.output_dir, "do_train": True}, harm),
         (
             {"export_dir": f"{reviews}/vocab.txt/x", "do_train": True},
             "--export_dir=.* must be a directory that can be written to",
@@ -118,9 +122,13 @@ def test_the_number_of_steps_is_the_original_s(reviews, settings, tmp_path):
 
 
 def test_a_trained_model_keeps_its_classes(reviews, settings, tmp_path):
+    other = {"labels": ["good", "bad"]}
+    with pytest.raises(ValueError, match="init_checkpoint"):
+        classify(reviews, settings, do_train=True, columns=other, init_checkpoint=f"{tmp_path}/no")
+    # That run had no model yet, so its classes bind nobody.
+    assert (tmp_path / "out" / "labels.txt").read_text() == "good\nbad\n"
     classify(reviews, settings, do_train=True, num_train_epochs=0.4)
     assert (tmp_path / "out" / "labels.txt").read_text() == "bad\ngood\n"
-    other = {"labels": ["good", "bad"]}
     with pytest.raises(ValueError, match="was trained with, in their order: bad,good .* good,bad"):
         classify(reviews, settings, evaluation={"do_eval": True}, columns=other)
 

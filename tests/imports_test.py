@@ -34,6 +34,7 @@ LEVELS = {
     "bert_tf.tokenization": CORE,
     "bert_tf.whole_files": CORE,
     "bert_tf.best_checkpoint": ENGINE,
+    "bert_tf.label_file": ENGINE,
     "bert_tf.checkpoints": ENGINE,
     "bert_tf.command_flags": ENGINE,
     "bert_tf.fine_tuning": ENGINE,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from pretraining_runs import command, run, variables
 from small_classification import flags, write_reviews
 
@@ -55,6 +56,7 @@ def test_it_learns(trained):
     }
     assert "Num examples = 90" in log and "Num steps = 90" in log
     assert log.count("***** Eval results *****") == 7  # steps 15 to 90, and the end
+    assert log.count("  Num examples = 41") == 7 and log.count("  Num examples = 7\n") == 1
 
 
 def test_predictions_are_in_the_order_of_the_test_file(trained, reviews):
@@ -98,6 +100,9 @@ def test_the_export_is_a_folder_like_a_released_model_s(trained, reviews, tmp_pa
     for name in expected.keys() - {"global_step"}:
         np.testing.assert_allclose(results[name], expected[name], rtol=1e-4, err_msg=name)
     assert results["global_step"] == 0
+    (events,) = (tmp_path / "eval").iterdir()  # for TensorBoard
+    events = tf.compat.v1.train.summary_iterator(str(events))
+    assert {value.tag for event in events for value in event.summary.value} == results.keys()
 
 
 def test_what_the_checkpoint_lacks_is_said_and_what_is_frozen_stays(trained, reviews, tmp_path):

@@ -167,6 +167,19 @@ def test_less_is_better_and_only_the_best_keeps_its_checkpoints(tmp_path, stand_
     assert read_table(tmp_path / "out")[0]["eval_loss"] == "-49.001"
 
 
+def test_a_second_start_may_ask_otherwise(tmp_path, stand_in):
+    command, started = stand_in
+    folder = tmp_path / "out"
+    tool.search(command, str(folder), ["learning_rate=0.02,0.05"])
+    options = {"metric": "eval_loss", "keep_checkpoints": "best"}
+    best = tool.search(command, str(folder), ["learning_rate=0.02,0.05"], **options)
+    assert len(started()) == 2 and best.name == "learning_rate-0.02"
+    record = json.loads((folder / "best_trial.json").read_text())
+    assert (record["metric"], record["flags"]) == ("eval_loss", {"learning_rate": "0.02"})
+    assert [row["learning_rate"] for row in read_table(folder)] == ["0.02", "0.05"]
+    assert checkpoints_in(folder) == {best.name}
+
+
 def test_of_equally_good_trials_the_first_stays_the_best(tmp_path, stand_in):
     command, _ = stand_in
     options = {"metric": "global_step", "keep_checkpoints": "best"}

@@ -82,10 +82,14 @@ def test_impossible(tmp_path):
     assert first.is_impossible and first.answers == ()
     assert (first.start_position, first.end_position) == (-1, -1)
     assert [(e.is_impossible, e.start_position) for e in others] == [(False, 3), (False, 3)]
-    with pytest.raises(ValueError, match=r"qas\[0\] \(id none\) has no answer \(is_impossible\)"):
+    with pytest.raises(
+        ValueError, match=r"qas\[0\] \(id none\) has 0: .* give --version_2_with_neg"
+    ):
         read(path)
-    with pytest.raises(ValueError, match="give --version_2_with_negative, or leave such"):
-        read(path)
+    # What has an answer is trained on, as in the original, which does not look at is_impossible.
+    qas[0] = question("none", "q", [("John", start)], is_impossible=True)
+    first = read(write_squad(tmp_path / "x.json", (CONTEXT, qas))).examples[0]
+    assert not first.is_impossible and first.start_position == 3
 
 
 def test_prediction(tmp_path, warnings):

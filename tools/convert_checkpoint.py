@@ -10,6 +10,10 @@ files, or an --output_dir, whose newest it is. --output_format says what is writ
     checkpoint    bert_model.ckpt.index and .data-..., bert_config.json, vocab.txt
     safetensors   model.safetensors, config.json, vocab.txt
 
+A labels.txt beside a checkpoint, as run_classifier and run_tagging write it, names the classes, and
+tells a tagger from a classifier, whose variables have the same names. The head of
+run_multiple_choice has no bias, which the other format wants: it is refused.
+
 Every weight keeps its bits; only its name changes, and a kernel is transposed. With a checkpoint as
 input and as output, the optimizer's slots and the step are left out, two thirds of a fine-tuned
 checkpoint; its other variables may have any names. The configuration and vocab.txt are looked for
@@ -23,7 +27,7 @@ written with `gelu_new`. And the epsilon of LayerNorm is always 1e-12 here.
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +38,8 @@ from absl import flags, logging
 
 from bert_tf import checkpoints, command_flags, records
 from bert_tf.configuration import BertConfig
+from bert_tf.label_file import LABELS_FILE
+from bert_tf.tasks.tagging.conll import is_tag
 from bert_tf.whole_files import write_whole
 from tools import bert_weights
 
@@ -162,7 +168,10 @@ def read_checkpoint(path: str) -> dict[str, np.ndarray]:
 
 
 def to_safetensors(
-    variables: Mapping[str, np.ndarray], bert_config: Mapping[str, Any], path: str
+    variables: Mapping[str, np.ndarray],
+    bert_config: Mapping[str, Any],
+    path: str,
+    labels: Sequence[str] = (),
 ) -> tuple[bytes, dict[str, Any]]:
     """Returns a `model.safetensors` and its `config.json`.
 
@@ -170,6 +179,7 @@ def to_safetensors(
         variables: the variables of a checkpoint by name, without slots.
         bert_config: its `bert_config.json`.
         path: the checkpoint, for messages.
+        labels: the names of the classes, if they are known. Those of a tagger are tags.
 
     Raises:
         ValueError: the variables are not those of a BERT model with heads that both formats have.
@@ -185,9 +195,10 @@ def to_safetensors(
             value = variables[weight.name]
             name = (prefix if part in ("encoder", "pooler") else "") + weight.other_name
             tensors[name] = np.ascontiguousarray(value.T if weight.transposed else value)
+    is_tagger = "O" in labels and all(map(is_tag, labels))
     architectures = {
         "SQuAD head": "BertForQuestionAnswering",
-        "classifier": "BertForSequenceClassification",
+        "classifier": f"BertFor{'Token' if is_tagger else 'Sequence'}Classification",
         "next-sentence head": "BertForPreTraining",
         "masked-LM head": "BertForMaskedLM",
         "encoder": "BertModel",
@@ -203,9 +214,9 @@ def to_safetensors(
     if config.get("hidden_act", "gelu") == "gelu":
         config["hidden_act"] = "gelu_new"
     if "classifier" in present:
-        labels = range(len(variables["output_bias"]))
-        config["id2label"] = {str(i): f"LABEL_{i}" for i in labels}
-        config["label2id"] = {f"LABEL_{i}": i for i in labels}
+        labels = labels or [f"LABEL_{i}" for i in range(len(variables["output_bias"]))]
+        config["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        config["label2id"] = {label: i for i, label in enumerate(labels)}
     return safetensors.numpy.save(tensors, metadata={"format": "pt"}), config
 
 
@@ -252,12 +263,18 @@ def convert(
     if vocab is None:
         logging.warning("No vocab.txt beside --input, and no --vocab_file: none is written")
 
+    labels_file = os.path.join(folder, LABELS_FILE)
+    labels = _read(labels_file) if tf.io.gfile.exists(labels_file) else b""
+
     checkpoints.make_output_dir(output_dir)
     if output_format == "safetensors":
-        tensors, config = to_safetensors(variables, config, source)
+        names = labels.decode().split("\n")[:-1]
+        tensors, config = to_safetensors(variables, config, source, names)
         write_whole(os.path.join(output_dir, SAFETENSORS_NAME), tensors)
     else:
         checkpoints.write(os.path.join(output_dir, CHECKPOINT_NAME), variables)
+        if labels:
+            write_whole(os.path.join(output_dir, LABELS_FILE), labels)
     config_name = "config.json" if output_format == "safetensors" else "bert_config.json"
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     write_whole(os.path.join(output_dir, config_name), text.encode())

@@ -115,6 +115,8 @@ class Search:
             best = self.best()
             beside = f"; the best so far: {best.results[self._metric]:.5g}" if best else ""
             print(f"Trial {number} of {len(todo)}: {known}: {said}{beside}", flush=True)
+        # Also where all are known: the metric, or what is kept, may be another.
+        self._write_tables()
 
     def _run_trial(self, trial: Trial) -> Trial:
         folder = self.folder(trial)

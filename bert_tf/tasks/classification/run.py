@@ -10,6 +10,7 @@ from absl import logging
 
 from bert_tf import fine_tuning, reporting
 from bert_tf.configuration import BertConfig
+from bert_tf.label_file import LABELS_FILE, read_labels, write_labels
 from bert_tf.tasks.classification import scores, submission
 from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.features import write_records
@@ -73,37 +74,40 @@ def run_classifier(
 
     metric = processor.best_metric
     with fine_tuning.FineTuner(config, task, strategy, tuning, schema, metric) as tuner:
-        _check_labels(tuning.output_dir, label_list)
+        _check_labels(tuning.output_dir, label_list or ())
 
         def file_of(name: str) -> str:
             return os.path.join(tuning.output_dir, f"{name}.tf_record")
 
-        for name, found in examples.items():
-            write_records(found, label_list, tuning.max_seq_length, tokenizer, file_of(name))
+        num_examples = {}
+        for name in list(examples):
+            num_examples[name] = len(examples[name])
+            # They are in the records then, and need not stay in memory.
+            write_records(
+                *(examples.pop(name), label_list, tuning.max_seq_length, tokenizer, file_of(name))
+            )
 
         def predict(name: str, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
-            return tuner.predict(file_of(name), len(examples[name]), batch_size)
+            return tuner.predict(file_of(name), num_examples[name], batch_size)
 
         def evaluate() -> dict[str, float]:
             results = {}
             for suffix in sets:
-                if f"eval{suffix}" in examples:
+                if f"eval{suffix}" in num_examples:
                     outputs = predict(f"eval{suffix}", settings.eval_batch_size)
                     part = _evaluate(processor, list(outputs), settings.eval_batch_size)
                     results |= {f"{key}{suffix}": value for key, value in part.items()}
             return results
 
         if tuning.do_train:
-            write_whole(
-                os.path.join(tuning.output_dir, fine_tuning.LABELS_FILE), _lines(label_list)
-            )
-            tuner.train(file_of("train"), len(examples["train"]), evaluate)
+            write_labels(tuning.output_dir, label_list or ())
+            tuner.train(file_of("train"), num_examples["train"], evaluate)
         results = None
         if settings.do_eval:
             logging.info("***** Running evaluation *****")
             results = tuner.write_results(evaluate())
         for suffix, source in sets.items() if settings.do_predict else ():
-            if f"predict{suffix}" in examples:
+            if f"predict{suffix}" in num_examples:
                 logging.info("***** Running prediction*****")
                 rows = predict(f"predict{suffix}", settings.predict_batch_size)
                 outputs = np.stack([row["outputs"] for row in rows])
@@ -112,22 +116,15 @@ def run_classifier(
         return results
 
 
-def _lines(label_list: Sequence[str] | None) -> str:
-    return "".join(f"{label}\n" for label in label_list or ())
-
-
-def _check_labels(output_dir: str, label_list: Sequence[str] | None) -> None:
+def _check_labels(output_dir: str, labels: Sequence[str]) -> None:
     """Raises if the model in `output_dir` was trained with other classes, or in another order."""
-    path = os.path.join(output_dir, fine_tuning.LABELS_FILE)
-    if not tf.io.gfile.exists(path):
-        return
-    with tf.io.gfile.GFile(path, "r") as reader:
-        learned = reader.read()
-    if learned != _lines(label_list):
+    learned = read_labels(output_dir)
+    if learned not in (None, list(labels)):
         raise ValueError(
             "The classes must be those that the model in --output_dir was trained with, in their"
-            f" order: {','.join(learned.splitlines()) or 'none'} ({path}); they are"
-            f" {','.join(label_list or ()) or 'none'}. A table's can be named by --labels; else"
+            f" order: {','.join(learned) or 'none'}"
+            f" ({os.path.join(output_dir, LABELS_FILE)}); they are"
+            f" {','.join(labels) or 'none'}. A table's can be named by --labels; else"
             " choose another --output_dir"
         )
 

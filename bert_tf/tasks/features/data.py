@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf import sequences
 from bert_tf.fast_tokenization import FastTokenizer
 
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 _LINES_PER_CALL = 1000  # what a call of the tokenizer is given
+_LOGGED_EXAMPLES = 5  # the original's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,4 +99,11 @@ def read_examples(
             )
             num_tokens = sum(features["input_mask"])
             tokens = [tokenizer.inv_vocab[i] for i in features["input_ids"][:num_tokens]]
+            if index < _LOGGED_EXAMPLES:
+                logging.info("*** Example ***")
+                logging.info("unique_id: %s", index)
+                logging.info("tokens: %s", " ".join(tokens))
+                logging.info("input_ids: %s", " ".join(map(str, features["input_ids"])))
+                logging.info("input_mask: %s", " ".join(map(str, features["input_mask"])))
+                logging.info("input_type_ids: %s", " ".join(map(str, features["segment_ids"])))
             yield Example(index, tokens, features)

@@ -1,9 +1,10 @@
 """From a file of texts to a file of vectors: the one call of extract_features."""
 
+import bisect
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
@@ -78,7 +79,7 @@ def extract_features(
     examples = data.read_examples(settings.input_file, tokenizer, settings.max_seq_length)
 
     def windows() -> Iterator[dict[str, np.ndarray]]:
-        for window in _windows(examples, config, layers, outputs, settings.batch_size):
+        for window in _windows(examples, config, layers, outputs, settings.batch_size, lengths):
             waiting.extend(window)
             yield {
                 name: np.array([example.features[name] for example in window], np.int32)
@@ -118,13 +119,17 @@ def _windows(
     layers: list[int],
     outputs: list[str],
     batch_size: int,
+    lengths: Sequence[int],
 ) -> Iterator[list[data.Example]]:
-    """Yields whole batches of examples together, so many that their results fit into memory."""
+    """Yields whole batches of examples together, so many that their results fit into memory.
+
+    Each result is as long as what its example is padded to, one of `lengths` or more.
+    """
     window: list[data.Example] = []
     num_bytes = 0
     for example in examples:
         window.append(example)
-        length = len(example.tokens)
+        length = lengths[bisect.bisect_left(lengths, len(example.tokens))]
         numbers = len(layers) * config.hidden_size * (length if "token_vectors" in outputs else 1)
         if "attention_probs" in outputs:
             numbers += length**2 * len(layers) * config.num_attention_heads

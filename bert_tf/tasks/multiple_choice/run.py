@@ -67,19 +67,21 @@ def run_multiple_choice(
         def output(name: str) -> str:
             return os.path.join(tuning.output_dir, name)
 
+        num_questions = {name: len(questions) for name, questions in sets.items()}
         for name, questions in sets.items():
             path = output(f"{name}.tf_record")
             data.write_records(questions, tokenizer, tuning.max_seq_length, path)
+        sets = {"eval": sets.get("eval", [])}  # the others are in the records now
 
         def predict(name: str, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
-            return tuner.predict(output(f"{name}.tf_record"), len(sets[name]), batch_size)
+            return tuner.predict(output(f"{name}.tf_record"), num_questions[name], batch_size)
 
         def evaluate() -> dict[str, float]:
             rows = predict("eval", settings.eval_batch_size)
             return _scores(sets["eval"], rows, settings.eval_batch_size)
 
         if tuning.do_train:
-            tuner.train(output("train.tf_record"), len(sets["train"]), evaluate)
+            tuner.train(output("train.tf_record"), num_questions["train"], evaluate)
         results = None
         if settings.do_eval:
             logging.info("***** Running evaluation *****")

@@ -117,13 +117,8 @@ def _training_example(
     where: str,
 ) -> list[SquadExample]:
     """Returns a question to train on; none, with a warning, if its answer is not where it says."""
-    if question.get("is_impossible"):
-        if version_2_with_negative:
-            return [SquadExample(*common, (), is_impossible=True)]
-        raise ValueError(
-            f"{where} has no answer (is_impossible), which SQuAD 2.0 allows and 1.1 does not; give"
-            " --version_2_with_negative, or leave such questions out"
-        )
+    if version_2_with_negative and question.get("is_impossible"):
+        return [SquadExample(*common, (), is_impossible=True)]
     text, start = _the_answer(question, where)
     span = words.find(text, start, where)
     return [SquadExample(*common, (text,), *span)] if span else []

@@ -101,7 +101,6 @@ def run_squad(
         logging.info("***** Running predictions *****")
         logging.info("  Num orig examples = %d", len(questions.data.examples))
         logging.info("  Num split examples = %d", len(questions.windows))
-        logging.info("  Batch size = %d", settings.predict_batch_size)
         predictions = questions.answer(tuner)
         logging.info("Writing predictions to: %s", tuning.output_dir)
         answers.write_predictions(predictions, tuning.output_dir, with_negative)

@@ -11,12 +11,12 @@ from absl import logging
 
 from bert_tf import fine_tuning, reporting
 from bert_tf.configuration import BertConfig
+from bert_tf.label_file import LABELS_FILE, read_labels, write_labels
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import entity_metrics
 from bert_tf.tasks.tagging.model import TaggingTask
 from bert_tf.tasks.tagging.schema import tagging_schema
-from bert_tf.whole_files import write_whole
 
 _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "test.txt"}
 
@@ -92,6 +92,7 @@ def run_tagging(
             )
             for name, sentences in sets.items()
         }
+        sets.pop("train", None)  # they are in the records now
 
         def tag(name: str, batch_size: int) -> tuple[list[list[str]], float]:
             rows = tuner.predict(output(f"{name}.tf_record"), num_examples[name], batch_size)
@@ -101,7 +102,7 @@ def run_tagging(
             return _scores(sets["eval"], *tag("eval", settings.eval_batch_size))
 
         if tuning.do_train:
-            write_whole(output(fine_tuning.LABELS_FILE), "".join(f"{label}\n" for label in labels))
+            write_labels(tuning.output_dir, labels)
             tuner.train(output("train.tf_record"), num_examples["train"], evaluate)
         results = None
         if settings.do_eval:
@@ -139,17 +140,16 @@ def _labels(
     They are those that the model in `output_dir` has been trained with, else --labels, else the
     tags of the training file in the order of the alphabet.
     """
-    file = os.path.join(tuning.output_dir, fine_tuning.LABELS_FILE)
-    if tf.io.gfile.exists(file):
-        with tf.io.gfile.GFile(file, "r") as reader:
-            labels = reader.read().split("\n")[:-1]
-        if settings.labels and list(settings.labels) != labels:
+    file = os.path.join(tuning.output_dir, LABELS_FILE)
+    learned = read_labels(tuning.output_dir)
+    if learned is not None:
+        if settings.labels and list(settings.labels) != learned:
             raise ValueError(
                 f"--labels={','.join(settings.labels)} must be those that the model in --output_dir"
-                f" was trained with, {','.join(labels)} ({file}); leave it out, or choose another"
+                f" was trained with, {','.join(learned)} ({file}); leave it out, or choose another"
                 " --output_dir"
             )
-        return labels
+        return learned
     if settings.labels:
         labels = list(settings.labels)
         if len(set(labels)) < len(labels) or not all(map(conll.is_tag, labels)):
