@@ -82,9 +82,7 @@ def test_impossible(tmp_path):
     assert first.is_impossible and first.answers == ()
     assert (first.start_position, first.end_position) == (-1, -1)
     assert [(e.is_impossible, e.start_position) for e in others] == [(False, 3), (False, 3)]
-    with pytest.raises(
-        ValueError, match=r"qas\[0\] \(id none\) has 0: .* give --version_2_with_neg"
-    ):
+    with pytest.raises(ValueError, match=r"qas\[0\] \(id none\) has 0: .* give --version_2_w"):
         read(path)
     # What has an answer is trained on, as in the original, which does not look at is_impossible.
     qas[0] = question("none", "q", [("John", start)], is_impossible=True)
