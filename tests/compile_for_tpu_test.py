@@ -64,6 +64,7 @@ def test_the_products_of_the_step_are_those_on_paper(accumulation_steps, one_hot
     assert compile_for_tpu.program_flops(program, accumulation_steps) == expected
 
 
+@pytest.mark.slow
 def test_recomputed_layers_count_as_operations_but_not_as_the_models():
     on_paper = [
         training_flops(make_run(sizes={"num_hidden_layers": n}).config, PHASE) for n in (1, 2)

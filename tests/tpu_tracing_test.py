@@ -37,6 +37,7 @@ from bert_tf.tasks.tagging.model import TaggingTask
 from bert_tf.tasks.tagging.schema import tagging_schema
 from bert_tf.whole_file_input import WholeFileInput
 
+pytestmark = pytest.mark.slow
 CORES = 4
 SCHEMA = pretraining_schema(12, 2)
 # What the pre-training loop is traced with: further arguments of the task, and of a step.
