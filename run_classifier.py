@@ -72,19 +72,21 @@ def main() -> None:
     if not FLAGS.data_dir and not FLAGS.tfds:
         raise ValueError("The examples must come from --data_dir or --tfds; neither is given")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    tuning = command_flags.settings_from_flags(fine_tuning.Settings)
     processor = get_processor(
         FLAGS.task_name,
         FLAGS.data_dir or "",
         FLAGS.xnli_language,
         command_flags.settings_from_flags(TableColumns),
         command_flags.settings_from_flags(TfdsSource) if FLAGS.tfds else None,
+        fine_tuning.learned_labels(tuning),
     )
     strategy, on_tpu = command_flags.get_strategy(["output_dir", "init_checkpoint"])
     run_classifier(
         config,
         processor,
         strategy,
-        command_flags.settings_from_flags(fine_tuning.Settings),
+        tuning,
         command_flags.settings_from_flags(Settings),
         command_flags.model_options(on_tpu),
     )

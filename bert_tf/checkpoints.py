@@ -29,7 +29,7 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
 
     Args:
         path: a prefix (`.../bert_model.ckpt`), one of the checkpoint's files, or a directory whose
-            `checkpoint` file names the newest one.
+            `checkpoint` file names the newest one, or which holds but one.
         flag: the flag (no dashes) that gave the path, for messages.
 
     Raises:
@@ -42,11 +42,13 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
         kept = _named_in(path)
         if not kept:
             found = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".index"))
-            hint = f"; name one of {', '.join(found)}" if found else ""
-            raise ValueError(
-                f"--{flag}={path} is a directory, and it has no file `checkpoint` that names a"
-                f" checkpoint{hint}"
-            )
+            if len(found) != 1:
+                names = ", ".join(name.removesuffix(".index") for name in found)
+                raise ValueError(
+                    f"--{flag}={path} is a directory, and it has no file `checkpoint` that names a"
+                    f" checkpoint{f'; name one of {names}' if found else ''}"
+                )
+            kept = [os.path.join(path, found[0])]
         prefix = kept[-1]
     prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", prefix)
     suffixes = (".index", ".data-00000-of-*")
@@ -198,7 +200,8 @@ def _check_shapes(
     if different:
         raise ValueError(
             f"{checkpoint} does not fit the configuration; check --bert_config_file (vocab_size is"
-            f" the first size of bert/embeddings/word_embeddings).\nDifferent: {_lines(different)}"
+            " the first size of bert/embeddings/word_embeddings), and the classes, whose number is"
+            f" that of output_weights.\nDifferent: {_lines(different)}"
         )
 
 

@@ -25,7 +25,7 @@ from bert_tf.configuration import BertConfig
 from bert_tf.fast_tokenization import FastTokenizer
 from bert_tf.freezing import parse_frozen_layers
 from bert_tf.heartbeat import Heartbeat
-from bert_tf.label_file import LABELS_FILE
+from bert_tf.label_file import LABELS_FILE, read_labels
 from bert_tf.length_buckets import Buckets, parse_lengths
 from bert_tf.prediction import WINDOW, check_prediction
 from bert_tf.steps import Task
@@ -90,6 +90,12 @@ def needed_sets(
         check_prediction(strategy, evaluation.predict_batch_size, "predict_batch_size")
         names.append("predict")
     return names
+
+
+def learned_labels(settings: Settings) -> list[str] | None:
+    """Returns the classes of the model that a run begins with: see `label_file.read_labels`."""
+    init_checkpoint = None if settings.do_train else settings.init_checkpoint
+    return read_labels(settings.output_dir, init_checkpoint)
 
 
 def make_tokenizer(
@@ -177,6 +183,9 @@ class FineTuner:
         self._heartbeat: Heartbeat | None = None
         self._summaries = reporting.Summaries(None)
         checkpoints.make_output_dir(settings.output_dir)
+        trained = checkpoints.CheckpointDirectory(settings.output_dir).latest()
+        if settings.init_checkpoint and not trained:
+            checkpoints.find_prefix(settings.init_checkpoint)  # before any record is made
         if settings.export_dir:
             checkpoints.make_output_dir(settings.export_dir, "export_dir")
 

@@ -10,17 +10,25 @@ from bert_tf import checkpoints, whole_files
 LABELS_FILE = "labels.txt"
 
 
-def read_labels(output_dir: str) -> list[str] | None:
-    """Returns the classes of the model in `output_dir`; there are none of regression.
+def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
+    """Returns the classes of the model that a run begins with; there are none of regression.
 
-    None if no model is there: a run that ended before it had one may have left the file.
+    None if they are not known: neither directory has a trained model with such a file. A run that
+    ended before it had a model may have left the file alone.
+
+    Args:
+        output_dir: of the run; what is there comes first.
+        init_checkpoint: see `checkpoints.find_prefix`. None where training follows, which may give
+            the checkpoint's head other classes.
 
     Raises:
-        ValueError: the file cannot be read.
+        ValueError: a file cannot be read, or there is no such checkpoint.
     """
-    path = os.path.join(output_dir, LABELS_FILE)
-    trained = checkpoints.CheckpointDirectory(output_dir).latest()
-    if not trained or not tf.io.gfile.exists(path):
+    prefix = checkpoints.CheckpointDirectory(output_dir).latest()
+    if not prefix and init_checkpoint:
+        prefix = checkpoints.find_prefix(init_checkpoint)
+    path = os.path.join(os.path.dirname(prefix or ""), LABELS_FILE)
+    if not prefix or not tf.io.gfile.exists(path):
         return None
     text = whole_files.read_text(path, path, "--do_train has written it with a class on each line")
     return text.split("\n")[:-1]

@@ -190,10 +190,11 @@ def test_a_directory_without_the_file_checkpoint(tmp_path):
     )
     assert str(info.value) == message
     _write(tmp_path / "bert_model.ckpt")
+    assert checkpoints.find_prefix(str(tmp_path)) == f"{tmp_path}/bert_model.ckpt"
     _write(tmp_path / "other.ckpt")
     with pytest.raises(ValueError) as info:
         checkpoints.find_prefix(str(tmp_path))
-    assert str(info.value) == message + "; name one of bert_model.ckpt.index, other.ckpt.index"
+    assert str(info.value) == message + "; name one of bert_model.ckpt, other.ckpt"
 
 
 def test_an_unknown_file_system():
@@ -286,7 +287,8 @@ def _different():
 
 DIFFERENT = (
     " does not fit the configuration; check --bert_config_file (vocab_size is the first size of"
-    " bert/embeddings/word_embeddings).\nDifferent: "
+    " bert/embeddings/word_embeddings), and the classes, whose number is that of output_weights."
+    "\nDifferent: "
     "\n  bert/embeddings/word_embeddings: float32 [5, 3] in the checkpoint, float32 [3, 5] in the"
     " model\n  output_bias: float32 [2] in the checkpoint, float64 [2] in the model"
 )

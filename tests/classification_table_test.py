@@ -109,6 +109,11 @@ def test_a_table_of_numbers(tmp_path):
             "/train.csv, line 6: unexpected end of data; a quote inside a quoted column is written "
             "twice, and a quoted column must end",
         ),
+        (
+            CSV + "3,x,y, and z,9\n",
+            {},
+            "/train.csv, line 6: there are 5 columns, and the header names 4; put quotes around",
+        ),
         (CSV + "3,x\n", {}, "/train.csv, line 6: a column is missing: there are 2, and at least 4"),
         (CSV, {"delimiter": "||"}, r"--delimiter must be one character; got '\|\|'"),
         (CSV, {"labels": ["1", "1"]}, "--labels names a class twice: 1,1"),

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,6 +104,24 @@ def test_the_export_is_a_folder_like_a_released_model_s(trained, reviews, tmp_pa
     (events,) = (tmp_path / "eval").iterdir()  # for TensorBoard
     events = tf.compat.v1.train.summary_iterator(str(events))
     assert {value.tag for event in events for value in event.summary.value} == results.keys()
+
+
+def test_an_export_knows_its_classes(trained, reviews, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    shutil.copy(reviews / "test.csv", data)
+    words = [
+        *flags(reviews, tmp_path / "out", "--do_predict", f"--init_checkpoint={trained[0]}/export"),
+        f"--data_dir={data}",
+    ]
+    log = run(*words, program=PROGRAM)
+    assert f"Writing predictions to: {tmp_path}/out/test_results.tsv" in log
+    found, expected = (
+        np.loadtxt(path / "test_results.tsv") for path in (tmp_path / "out", trained[0])
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    log = run(*words, "--labels=good,bad", program=PROGRAM, status=1)
+    assert "was trained with, in their order: bad,good (labels.txt beside it); they are good" in log
 
 
 def test_what_the_checkpoint_lacks_is_said_and_what_is_frozen_stays(trained, reviews, tmp_path):

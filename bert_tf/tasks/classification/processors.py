@@ -1,6 +1,7 @@
 """The classification tasks by name."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from bert_tf.tasks.classification import glue, other, table, tfds_input
 from bert_tf.tasks.classification.examples import DataProcessor
@@ -30,8 +31,9 @@ def get_processor(
     xnli_language: str = "zh",
     columns: table.TableColumns | None = None,
     source: tfds_input.TfdsSource | None = None,
+    learned_labels: Sequence[str] | None = None,
 ) -> DataProcessor:
-    """Returns the processor of a task. The arguments are the program's flags.
+    """Returns the processor of a task. The other arguments are the program's flags.
 
     Args:
         task_name: its name, in whatever case and with or without hyphens.
@@ -39,6 +41,8 @@ def get_processor(
         xnli_language: the language, for the task `xnli`.
         columns: what the task `table` needs to know, or where a dataset has what.
         source: a dataset to read instead of files.
+        learned_labels: the classes of the model, if it has learned some; those of the task `table`
+            where its columns name none.
 
     Raises:
         ValueError: there is no such task, or it cannot be set up so.
@@ -58,6 +62,8 @@ def get_processor(
                     f"--task_name={task_name} has files of a form of its own"
                 )
     if found == [table.TableProcessor]:
+        if learned_labels and not columns.regression and columns.labels is None:
+            columns = dataclasses.replace(columns, labels=learned_labels)
         if source and not columns.regression and columns.labels is None:
             columns = dataclasses.replace(columns, labels=tfds_input.class_names(source, columns))
         processor = table.TableProcessor(columns, data_dir)

@@ -10,7 +10,7 @@ from absl import logging
 
 from bert_tf import fine_tuning, reporting
 from bert_tf.configuration import BertConfig
-from bert_tf.label_file import LABELS_FILE, read_labels, write_labels
+from bert_tf.label_file import LABELS_FILE, write_labels
 from bert_tf.tasks.classification import scores, submission
 from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.features import write_records
@@ -74,7 +74,7 @@ def run_classifier(
 
     metric = processor.best_metric
     with fine_tuning.FineTuner(config, task, strategy, tuning, schema, metric) as tuner:
-        _check_labels(tuning.output_dir, label_list or ())
+        _check_labels(tuning, label_list or ())
 
         def file_of(name: str) -> str:
             return os.path.join(tuning.output_dir, f"{name}.tf_record")
@@ -116,16 +116,15 @@ def run_classifier(
         return results
 
 
-def _check_labels(output_dir: str, labels: Sequence[str]) -> None:
-    """Raises if the model in `output_dir` was trained with other classes, or in another order."""
-    learned = read_labels(output_dir)
+def _check_labels(tuning: fine_tuning.Settings, labels: Sequence[str]) -> None:
+    """Raises if the model was trained with other classes, or with these in another order."""
+    learned = fine_tuning.learned_labels(tuning)
     if learned not in (None, list(labels)):
         raise ValueError(
-            "The classes must be those that the model in --output_dir was trained with, in their"
-            f" order: {','.join(learned) or 'none'}"
-            f" ({os.path.join(output_dir, LABELS_FILE)}); they are"
-            f" {','.join(labels) or 'none'}. A table's can be named by --labels; else"
-            " choose another --output_dir"
+            "The classes must be those that the model in --output_dir or --init_checkpoint was"
+            f" trained with, in their order: {','.join(learned) or 'none'} ({LABELS_FILE} beside"
+            f" it); they are {','.join(labels) or 'none'}. A table's can be named by --labels; else"
+            " choose another model, or train into another --output_dir"
         )
 
 
@@ -145,5 +144,7 @@ def _evaluate(
 
 def _write_test_results(output_dir: str, name: str, outputs: np.ndarray) -> None:
     """Writes the original's test_results.tsv: an example a line, a column for each class."""
+    path = os.path.join(output_dir, name)
+    logging.info("Writing predictions to: %s", path)
     lines = ["\t".join(map(str, row)) for row in outputs.reshape(len(outputs), -1)]
-    write_whole(os.path.join(output_dir, name), "".join(f"{line}\n" for line in lines))
+    write_whole(path, "".join(f"{line}\n" for line in lines))

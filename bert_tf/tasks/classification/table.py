@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.tasks.classification.examples import (
     Columns,
@@ -113,7 +114,9 @@ class TableProcessor(DataProcessor):
                 f"{path}: --label_column={self.table.label_column} must hold at least two classes; "
                 f"it holds {shown(found) or 'none'}. --labels tells them where the file does not"
             )
-        return sort_labels(found)
+        classes = sort_labels(found)
+        logging.info("Classes: %s", ", ".join(f"{name} ({found[name]})" for name in classes))
+        return classes
 
     def _find(self, which: str, data_dir: str) -> str | None:
         paths = [os.path.join(data_dir, which + ending) for ending in _ENDINGS]
@@ -146,6 +149,12 @@ class TableProcessor(DataProcessor):
                 f"{path}, line {first_line + 1}: {error}; a quote inside a quoted column is written"
                 " twice, and a quoted column must end"
             ) from error
+        for i, row in rows:
+            if self.table.has_header and len(row) > len(rows[0][1]):
+                raise ValueError(
+                    f"{path}, line {i + 1}: there are {len(row)} columns, and the header names"
+                    f" {len(rows[0][1])}; put quotes around a text with {delimiter!r} in it"
+                )
         return rows
 
     def _columns(

@@ -115,5 +115,6 @@ def _scores(
 
 def _write_probabilities(path: str, rows: Iterable[dict[str, np.ndarray]]) -> None:
     """Writes a line for each question: its choices' probabilities with tabs between them."""
+    logging.info("Writing predictions to: %s", path)
     lines = ["\t".join(map(str, np.exp(row["log_probs"]))) for row in rows]
     write_whole(path, "".join(f"{line}\n" for line in lines))

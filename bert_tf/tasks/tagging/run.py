@@ -11,7 +11,7 @@ from absl import logging
 
 from bert_tf import fine_tuning, reporting
 from bert_tf.configuration import BertConfig
-from bert_tf.label_file import LABELS_FILE, read_labels, write_labels
+from bert_tf.label_file import LABELS_FILE, write_labels
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import entity_metrics
@@ -111,6 +111,7 @@ def run_tagging(
         if settings.do_predict:
             logging.info("***** Running prediction*****")
             tags, loss = tag("predict", settings.predict_batch_size)
+            logging.info("Writing predictions to: %s", output("predictions.txt"))
             conll.write_predictions(output("predictions.txt"), sets["predict"], tags)
             if sets["predict"][0].tags is not None:
                 scores = _scores(sets["predict"], tags, loss)
@@ -141,13 +142,13 @@ def _labels(
     tags of the training file in the order of the alphabet.
     """
     file = os.path.join(tuning.output_dir, LABELS_FILE)
-    learned = read_labels(tuning.output_dir)
+    learned = fine_tuning.learned_labels(tuning)
     if learned is not None:
         if settings.labels and list(settings.labels) != learned:
             raise ValueError(
                 f"--labels={','.join(settings.labels)} must be those that the model in --output_dir"
-                f" was trained with, {','.join(learned)} ({file}); leave it out, or choose another"
-                " --output_dir"
+                f" or --init_checkpoint was trained with, {','.join(learned)} ({LABELS_FILE} beside"
+                " it); leave it out, or choose another model"
             )
         return learned
     if settings.labels:
