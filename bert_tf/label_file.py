@@ -27,8 +27,17 @@ def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | Non
     prefix = checkpoints.CheckpointDirectory(output_dir).latest()
     if not prefix and init_checkpoint:
         prefix = checkpoints.find_prefix(init_checkpoint)
-    path = os.path.join(os.path.dirname(prefix or ""), LABELS_FILE)
-    if not prefix or not tf.io.gfile.exists(path):
+    return labels_in(os.path.dirname(prefix)) if prefix else None
+
+
+def labels_in(folder: str) -> list[str] | None:
+    """Returns the classes that the file in a folder names; None if there is no file.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    path = os.path.join(folder, LABELS_FILE)
+    if not tf.io.gfile.exists(path):
         return None
     text = whole_files.read_text(path, path, "--do_train has written it with a class on each line")
     return text.split("\n")[:-1]

@@ -180,3 +180,12 @@ def test_output_that_cannot_be_written(source):
         triviaqa_to_squad.triviaqa_to_squad(
             str(source / "qa.json"), str(source / "evidence"), str(source / "gone" / "x.json")
         )
+
+
+def test_a_document_that_cannot_be_read_is_not_left_out(source):
+    document = source / "evidence" / next(iter(DOCUMENTS))
+    document.unlink()
+    document.mkdir()
+    with pytest.raises(OSError, match=f"--evidence_dir=.*: .*{document.name} cannot be read: "):
+        convert(source)
+    assert not list(source.glob("out.json*"))

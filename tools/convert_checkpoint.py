@@ -38,7 +38,7 @@ from absl import flags, logging
 
 from bert_tf import checkpoints, command_flags, records
 from bert_tf.configuration import BertConfig
-from bert_tf.label_file import LABELS_FILE
+from bert_tf.label_file import labels_in, write_labels
 from bert_tf.tasks.tagging.conll import is_tag
 from bert_tf.whole_files import write_whole
 from tools import bert_weights
@@ -263,18 +263,16 @@ def convert(
     if vocab is None:
         logging.warning("No vocab.txt beside --input, and no --vocab_file: none is written")
 
-    labels_file = os.path.join(folder, LABELS_FILE)
-    labels = _read(labels_file) if tf.io.gfile.exists(labels_file) else b""
+    labels = labels_in(folder)
 
     checkpoints.make_output_dir(output_dir)
     if output_format == "safetensors":
-        names = labels.decode().split("\n")[:-1]
-        tensors, config = to_safetensors(variables, config, source, names)
+        tensors, config = to_safetensors(variables, config, source, labels or ())
         write_whole(os.path.join(output_dir, SAFETENSORS_NAME), tensors)
     else:
         checkpoints.write(os.path.join(output_dir, CHECKPOINT_NAME), variables)
         if labels:
-            write_whole(os.path.join(output_dir, LABELS_FILE), labels)
+            write_labels(output_dir, labels)
     config_name = "config.json" if output_format == "safetensors" else "bert_config.json"
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     write_whole(os.path.join(output_dir, config_name), text.encode())

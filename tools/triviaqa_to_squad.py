@@ -116,6 +116,10 @@ def paragraphs(
             except tf.errors.NotFoundError:
                 missing.append(name)
                 continue
+            except tf.errors.OpError as error:
+                raise OSError(
+                    f"--evidence_dir={evidence_dir}: {name} cannot be read: {error.message}"
+                ) from error
             context = first_tokens(text, max_tokens)
             qas = []
             for question in questions:
@@ -154,7 +158,7 @@ def triviaqa_to_squad(
     Raises:
         ValueError: an input is missing or not TriviaQA's, no document holds an answer, or the
             output must not be written. There is no output then.
-        OSError: writing failed in another way, perhaps for the moment.
+        OSError: a document that is there cannot be read, or writing failed in another way.
     """
     documents = read_triviaqa(triviaqa_file, folders)
     count = 0

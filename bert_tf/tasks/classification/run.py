@@ -84,7 +84,11 @@ def run_classifier(
             num_examples[name] = len(examples[name])
             # They are in the records then, and need not stay in memory.
             write_records(
-                *(examples.pop(name), label_list, tuning.max_seq_length, tokenizer, file_of(name))
+                examples.pop(name),
+                label_list,
+                tuning.max_seq_length,
+                tokenizer,
+                file_of(name),
             )
 
         def predict(name: str, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
