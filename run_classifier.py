@@ -19,7 +19,7 @@ The same command started again goes on from the last checkpoint in --output_dir.
 
 from absl import flags
 
-from bert_tf import command_flags, fine_tuning
+from bert_tf import command_flags, fine_tuning_settings
 from bert_tf.configuration import BertConfig
 from bert_tf.tasks.classification.other import XNLI_LANGUAGES
 from bert_tf.tasks.classification.processors import get_processor, processors
@@ -72,24 +72,18 @@ def main() -> None:
     if not FLAGS.data_dir and not FLAGS.tfds:
         raise ValueError("The examples must come from --data_dir or --tfds; neither is given")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
-    tuning = command_flags.settings_from_flags(fine_tuning.Settings)
+    settings = command_flags.settings_from_flags(Settings)
     processor = get_processor(
         FLAGS.task_name,
         FLAGS.data_dir or "",
         FLAGS.xnli_language,
         command_flags.settings_from_flags(TableColumns),
         command_flags.settings_from_flags(TfdsSource) if FLAGS.tfds else None,
-        fine_tuning.learned_labels(tuning),
+        fine_tuning_settings.learned_labels(settings),
     )
     strategy, on_tpu = command_flags.get_strategy(["output_dir", "init_checkpoint"])
-    run_classifier(
-        config,
-        processor,
-        strategy,
-        tuning,
-        command_flags.settings_from_flags(Settings),
-        command_flags.model_options(on_tpu),
-    )
+    options = command_flags.model_options(on_tpu)
+    run_classifier(config, processor, strategy, settings, options)
 
 
 if __name__ == "__main__":

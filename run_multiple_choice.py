@@ -9,7 +9,7 @@ r"""Chooses among several endings of a text: SWAG (paper, section 4.4).
 
 from absl import flags
 
-from bert_tf import command_flags, fine_tuning
+from bert_tf import command_flags
 from bert_tf.configuration import BertConfig
 from bert_tf.tasks.multiple_choice.run import Settings, run_multiple_choice
 
@@ -33,13 +33,8 @@ def main() -> None:
     """Reads the flags and fine-tunes, evaluates and predicts."""
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     strategy, on_tpu = command_flags.get_strategy(["output_dir", "init_checkpoint"])
-    run_multiple_choice(
-        config,
-        strategy,
-        command_flags.settings_from_flags(fine_tuning.Settings),
-        command_flags.settings_from_flags(Settings),
-        command_flags.model_options(on_tpu),
-    )
+    settings = command_flags.settings_from_flags(Settings)
+    run_multiple_choice(config, strategy, settings, command_flags.model_options(on_tpu))
 
 
 if __name__ == "__main__":

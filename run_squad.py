@@ -15,11 +15,10 @@ follow, and for 2.0 the best --null_score_diff_threshold.
 
 from absl import flags
 
-from bert_tf import command_flags, fine_tuning
+from bert_tf import command_flags
 from bert_tf.configuration import BertConfig
 from bert_tf.tasks.squad.answers import AnswerSettings
 from bert_tf.tasks.squad.features import WindowSettings
-from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.run import Settings, run_squad
 
 FLAGS = flags.FLAGS
@@ -69,7 +68,6 @@ flags.DEFINE_float(
 
 def main() -> None:
     """Reads the flags, fine-tunes and predicts."""
-    tuning = command_flags.settings_from_flags(fine_tuning.Settings)
     settings = command_flags.settings_from_flags(
         Settings,
         windows=command_flags.settings_from_flags(WindowSettings),
@@ -77,8 +75,7 @@ def main() -> None:
     )
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     strategy, on_tpu = command_flags.get_strategy(["output_dir", "init_checkpoint"])
-    task = SquadTask(config, **command_flags.model_options(on_tpu))
-    run_squad(config, task, strategy, tuning, settings)
+    run_squad(config, strategy, settings, command_flags.model_options(on_tpu))
 
 
 if __name__ == "__main__":

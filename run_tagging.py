@@ -12,7 +12,7 @@ With --feature_based BERT stays as it is, and a BiLSTM learns from its layers (t
 
 from absl import flags
 
-from bert_tf import command_flags, fine_tuning
+from bert_tf import command_flags
 from bert_tf.configuration import BertConfig
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS
 from bert_tf.tasks.tagging.run import Settings, run_tagging
@@ -75,13 +75,8 @@ def main() -> None:
     """Reads the flags and tags."""
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     strategy, on_tpu = command_flags.get_strategy(["output_dir", "init_checkpoint"])
-    run_tagging(
-        config,
-        strategy,
-        command_flags.settings_from_flags(fine_tuning.Settings),
-        command_flags.settings_from_flags(Settings),
-        command_flags.model_options(on_tpu),
-    )
+    settings = command_flags.settings_from_flags(Settings)
+    run_tagging(config, strategy, settings, command_flags.model_options(on_tpu))
 
 
 if __name__ == "__main__":

@@ -21,19 +21,21 @@ class BestCheckpoint:
         metric: the result that counts; higher is better.
         patience: so many evaluations without a better one end the training; 0 for never.
         every_steps: an evaluation is made every so many steps.
+
+    `folder` is the path of `best`.
     """
 
     def __init__(self, output_dir: str, metric: str, patience: int, every_steps: int):
-        self._folder = os.path.join(output_dir, "best")
-        self._results = os.path.join(self._folder, "eval_results.txt")
+        self.folder = os.path.join(output_dir, "best")
+        self._results = os.path.join(self.folder, "eval_results.txt")
         self._metric = metric
         self._steps = patience * every_steps
 
     def prefix(self) -> str | None:
         """Returns the prefix of the best checkpoint; None if there is none yet."""
-        return checkpoints.CheckpointDirectory(self._folder, 1).latest()
+        return checkpoints.CheckpointDirectory(self.folder, 1).latest()
 
-    def see(
+    def update(
         self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]
     ) -> bool:
         """Returns whether training is to go on; the checkpoint is kept if it is the best so far.
@@ -51,16 +53,14 @@ class BestCheckpoint:
             raise ValueError(
                 f"{self._results}: the best checkpoint must have been chosen by {self._metric}, and"
                 f" there are only {', '.join(best)}; take another --output_dir, or delete"
-                f" {self._folder}"
+                f" {self.folder}"
             )
         score = np.float32(results[self._metric])
         if not best or score > np.float32(best[self._metric]):
-            tf.io.gfile.makedirs(self._folder)
-            checkpoints.CheckpointDirectory(self._folder, 1).save(values, step)
+            tf.io.gfile.makedirs(self.folder)
+            checkpoints.CheckpointDirectory(self.folder, 1).save(values, step)
             reporting.write_results(self._results, {**results, "global_step": step})
-            logging.info(
-                "%s = %s is the best so far; kept in %s", self._metric, score, self._folder
-            )
+            logging.info("%s = %s is the best so far; kept in %s", self._metric, score, self.folder)
             return True
         since = step - int(best["global_step"])
         if not self._steps or since < self._steps:

@@ -17,100 +17,19 @@ from bert_tf import (
     optimization,
     records,
     reporting,
-    tokenization,
     training,
 )
 from bert_tf.best_checkpoint import BestCheckpoint
 from bert_tf.configuration import BertConfig
-from bert_tf.fast_tokenization import FastTokenizer
+from bert_tf.fine_tuning_settings import Settings, check_settings
 from bert_tf.freezing import parse_frozen_layers
 from bert_tf.heartbeat import Heartbeat
-from bert_tf.label_file import LABELS_FILE, read_labels
+from bert_tf.label_file import write_labels
 from bert_tf.length_buckets import Buckets, parse_lengths
-from bert_tf.prediction import WINDOW, check_prediction
+from bert_tf.prediction import WINDOW_BATCHES
 from bert_tf.steps import Task
 from bert_tf.whole_file_input import WholeFileInput
 from bert_tf.whole_files import write_whole
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What every fine-tuning program is told; each field is the flag of that name."""
-
-    output_dir: str
-    vocab_file: str
-    max_seq_length: int
-    do_lower_case: bool = True
-    init_checkpoint: str | None = None
-    do_train: bool = False
-    train_batch_size: int = 32
-    learning_rate: float = 5e-5
-    num_train_epochs: float = 3.0
-    warmup_proportion: float = 0.1
-    save_checkpoints_steps: int = 1000
-    keep_checkpoint_max: int = 5
-    iterations_per_loop: int = 1000
-    gradient_accumulation_steps: int = 1
-    gradient_reduction: str = "local_clip_sum"
-    random_seed: int = 12345
-    length_buckets: str = "auto"
-    group_by_length: bool = False
-    freeze_layers: str = ""
-    evaluate_every_steps: int = 0
-    keep_best: bool = False
-    early_stopping_patience: int = 0
-    export_dir: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationSettings:
-    """What programs that evaluate and predict are told beyond; each field is a flag's name."""
-
-    do_eval: bool = False
-    do_predict: bool = False
-    eval_batch_size: int = 8
-    predict_batch_size: int = 8
-
-
-def needed_sets(
-    strategy: tf.distribute.Strategy, settings: Settings, evaluation: EvaluationSettings
-) -> list[str]:
-    """Returns which of the sets of examples, "train", "eval" and "predict", a run reads.
-
-    Raises:
-        ValueError: there is none, or its batch size does not fit the replicas.
-    """
-    if not (settings.do_train or evaluation.do_eval or evaluation.do_predict):
-        raise ValueError("At least one of --do_train, --do_eval and --do_predict must be given.")
-    names = ["train"] if settings.do_train else []
-    if evaluation.do_eval or settings.evaluate_every_steps:
-        check_prediction(strategy, evaluation.eval_batch_size, "eval_batch_size")
-        names.append("eval")
-    if evaluation.do_predict:
-        check_prediction(strategy, evaluation.predict_batch_size, "predict_batch_size")
-        names.append("predict")
-    return names
-
-
-def learned_labels(settings: Settings) -> list[str] | None:
-    """Returns the classes of the model that a run begins with: see `label_file.read_labels`."""
-    init_checkpoint = None if settings.do_train else settings.init_checkpoint
-    return read_labels(settings.output_dir, init_checkpoint)
-
-
-def make_tokenizer(
-    config: BertConfig, settings: Settings, required_tokens: Sequence[str]
-) -> FastTokenizer:
-    """Returns the tokenizer of the vocabulary that belongs to the checkpoint.
-
-    Raises:
-        ValueError: the vocabulary lacks one of `required_tokens`, has more tokens than the model
-            has embeddings, or the checkpoint is a released model of the other casing.
-    """
-    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, settings.init_checkpoint)
-    tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, required_tokens)
-    tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
-    return tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +64,8 @@ class FineTuner:
         schema: what the records hold.
         best_metric: the result of an evaluation by which the best checkpoint is chosen; higher is
             better.
+        labels: the classes in the order of the logits, for `labels.txt` beside the checkpoints;
+            () of regression. None if the task always has the same ones.
 
     Raises:
         ValueError: the settings contradict each other or do not fit the configuration; another
@@ -160,14 +81,16 @@ class FineTuner:
         settings: Settings,
         schema: records.Schema,
         best_metric: str,
+        labels: Sequence[str] | None = None,
     ):
         lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
-        _check(config, settings, len(lengths) == 1)
+        check_settings(config, settings, len(lengths) == 1)
         self._config = config
         self._task = task
         self._strategy = strategy
         self._settings = settings
         self._schema = schema
+        self._labels = labels
         self._frozen = parse_frozen_layers(settings.freeze_layers, config.num_hidden_layers)
         self._buckets = Buckets.of_schema(lengths, schema)
         self._best = None
@@ -175,8 +98,8 @@ class FineTuner:
             self._best = BestCheckpoint(
                 settings.output_dir,
                 best_metric,
-                settings.early_stopping_patience,
-                settings.evaluate_every_steps,
+                patience=settings.early_stopping_patience,
+                every_steps=settings.evaluate_every_steps,
             )
         self._trainer: training.Trainer | None = None
         self._stack = contextlib.ExitStack()
@@ -212,11 +135,11 @@ class FineTuner:
             self._strategy,
             settings.output_dir,
             learning_rate,
-            settings.init_checkpoint,
-            settings.random_seed,
-            settings.keep_checkpoint_max,
-            self._heartbeat,
-            self._frozen,
+            init_checkpoint=settings.init_checkpoint,
+            random_seed=settings.random_seed,
+            keep_checkpoint_max=settings.keep_checkpoint_max,
+            heartbeat=self._heartbeat,
+            frozen=self._frozen,
         )
         return self._trainer
 
@@ -225,16 +148,14 @@ class FineTuner:
         """Number of training steps behind the weights."""
         return self._trained().global_step
 
-    def train(
-        self,
-        file: str,
-        num_examples: int,
-        evaluate: Callable[[], dict[str, float]],
-    ) -> None:
-        """Trains on the records of a file, or goes on where an earlier run was stopped.
+    def record_file(self, name: str) -> str:
+        """Returns the path of the records "train", "eval" or "predict" (or others) of the run."""
+        return os.path.join(self._settings.output_dir, f"{name}.tf_record")
+
+    def train(self, num_examples: int, evaluate: Callable[[], dict[str, float]]) -> None:
+        """Trains on the records "train", or goes on where an earlier run was stopped.
 
         Args:
-            file: a TFRecord file.
             num_examples: what an epoch counts; for SQuAD questions, of which a record is a part.
             evaluate: returns the results of an evaluation with the present weights; called every
                 --evaluate_every_steps, if that is given, and at the end where the best are kept.
@@ -262,6 +183,10 @@ class FineTuner:
         schedule = optimization.linear_schedule(
             settings.learning_rate, num_train_steps, num_warmup_steps
         )
+        self._write_labels(settings.output_dir)
+        if self._best:
+            tf.io.gfile.makedirs(self._best.folder)
+            self._write_labels(self._best.folder)
         trainer = self._make_trainer(schedule)
         evaluated = None
 
@@ -273,25 +198,25 @@ class FineTuner:
             self._summaries.write(results, trainer.global_step)
             if self._best is None:
                 return True
-            return self._best.see(results, trainer.global_step, trainer.values())
+            return self._best.update(results, trainer.global_step, trainer.values())
 
         phase = _Phase(
-            num_train_steps,
-            settings.train_batch_size,
-            [file],
-            self._schema,
-            {},
-            self._buckets,
-            settings.group_by_length,
+            num_steps=num_train_steps,
+            batch_size=settings.train_batch_size,
+            files=[self.record_file("train")],
+            schema=self._schema,
+            limits={},
+            buckets=self._buckets,
+            group_by_length=settings.group_by_length,
         )
         trainer.train(
             [phase],
-            settings.save_checkpoints_steps,
-            settings.iterations_per_loop,
-            settings.gradient_accumulation_steps,
-            settings.gradient_reduction,
-            settings.evaluate_every_steps,
-            evaluate_and_keep,
+            save_checkpoints_steps=settings.save_checkpoints_steps,
+            iterations_per_loop=settings.iterations_per_loop,
+            accumulation_steps=settings.gradient_accumulation_steps,
+            gradient_reduction=settings.gradient_reduction,
+            evaluate_every_steps=settings.evaluate_every_steps,
+            evaluate=evaluate_and_keep,
         )
         # The last weights may be the best ones, at whatever step; and an earlier run that came so
         # far may have been stopped before it had seen them.
@@ -307,15 +232,18 @@ class FineTuner:
             trainer.restore(best)
             logging.info("The weights are now those of the best checkpoint, %s", best)
 
+    def _write_labels(self, folder: str) -> None:
+        if self._labels is not None:
+            write_labels(folder, self._labels)
+
     def _export(self, trainer: training.Trainer, export_dir: str) -> None:
         """Writes what the archives of released models hold, and the names of the classes."""
         weights = {v.path: v.value for v in trainer.model.variables}
         checkpoints.write(os.path.join(export_dir, "bert_model.ckpt"), weights)
         write_whole(os.path.join(export_dir, "bert_config.json"), self._config.to_json_string())
-        labels_file = os.path.join(self._settings.output_dir, LABELS_FILE)
-        for path, name in ((self._settings.vocab_file, "vocab.txt"), (labels_file, LABELS_FILE)):
-            if tf.io.gfile.exists(path):
-                tf.io.gfile.copy(path, os.path.join(export_dir, name), overwrite=True)
+        vocab_file = os.path.join(export_dir, "vocab.txt")
+        tf.io.gfile.copy(self._settings.vocab_file, vocab_file, overwrite=True)
+        self._write_labels(export_dir)
         logging.info("Exported the weights to %s", export_dir)
 
     def _trained(self) -> training.Trainer:
@@ -331,12 +259,12 @@ class FineTuner:
         return self._trainer
 
     def predict(
-        self, file: str, num_records: int, batch_size: int
+        self, name: str, num_records: int, batch_size: int
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the task's predictions for each record of a file, in its order.
+        """Yields the task's predictions for each of the records of a name, in their order.
 
         Args:
-            file: a TFRecord file.
+            name: see `record_file`.
             num_records: how many it has, for the progress bar.
             batch_size: records computed at a time, over all replicas.
 
@@ -345,11 +273,41 @@ class FineTuner:
         """
         logging.info("  Num examples = %d", num_records)
         logging.info("  Batch size = %d", batch_size)
-        windows = input_pipeline.record_windows([file], self._schema, WINDOW * batch_size, {})
+        windows = input_pipeline.record_windows(
+            [self.record_file(name)], self._schema, WINDOW_BATCHES * batch_size
+        )
         one_length = len(self._buckets.lengths) == 1
         return self._trained().predictor.predict(
             windows, batch_size, None if one_length else self._buckets, num_records
         )
+
+    def run(
+        self,
+        num_examples: int | None,
+        evaluate: Callable[[], dict[str, float]],
+        predict: Callable[[], None],
+    ) -> dict[str, float | int] | None:
+        """Trains, evaluates and predicts, as --do_train, --do_eval and --do_predict say.
+
+        Args:
+            num_examples: see `train`; None if it does not train.
+            evaluate: see `train`.
+            predict: writes predictions with the weights of the end.
+
+        Returns:
+            The results of the evaluation at the end, if there is one.
+        """
+        settings = self._settings
+        if settings.do_train:
+            self.train(num_examples, evaluate)
+        results = None
+        if settings.do_eval:
+            logging.info("***** Running evaluation *****")
+            results = self.write_results(evaluate())
+        if settings.do_predict:
+            logging.info("***** Running prediction*****")
+            predict()
+        return results
 
     def write_results(self, results: Mapping[str, float]) -> dict[str, float | int]:
         """Returns the results of the final evaluation with `global_step`.
@@ -365,38 +323,3 @@ class FineTuner:
         path = os.path.join(self._settings.output_dir, "eval_results.txt")
         reporting.write_results(path, results)
         return results
-
-
-def _check(config: BertConfig, settings: Settings, one_length: bool) -> None:
-    if settings.max_seq_length > config.max_position_embeddings:
-        raise ValueError(
-            f"--max_seq_length ({settings.max_seq_length}) must be at most max_position_embeddings"
-            f" ({config.max_position_embeddings}) of --bert_config_file"
-        )
-    if (settings.keep_best or settings.early_stopping_patience) and (
-        settings.do_train and not settings.evaluate_every_steps
-    ):
-        raise ValueError(
-            "--keep_best and --early_stopping_patience go by the evaluations during training; say"
-            " how often by --evaluate_every_steps"
-        )
-    if settings.group_by_length and one_length:
-        raise ValueError(
-            "--group_by_length is of use where batches are padded to several lengths; give"
-            " --length_buckets, or leave it out"
-        )
-    if settings.evaluate_every_steps and not settings.do_train:
-        raise ValueError("--evaluate_every_steps is of use with --do_train only; leave it out")
-    if settings.export_dir and not settings.do_train:
-        raise ValueError("--export_dir is written after training; add --do_train or leave it out")
-    sources = [path for path in (settings.init_checkpoint, settings.vocab_file) if path]
-    folders = {settings.output_dir, *sources, *map(os.path.dirname, sources)}
-    if settings.export_dir and _real(settings.export_dir) in map(_real, folders):
-        raise ValueError(
-            f"--export_dir={settings.export_dir} must not be --output_dir or the folder of"
-            " --init_checkpoint or --vocab_file, whose files it would replace"
-        )
-
-
-def _real(folder: str) -> str:
-    return os.path.realpath(folder or ".")

@@ -222,16 +222,14 @@ def evaluation_dataset(
     return _without_autotune(dataset.prefetch(2))
 
 
-def record_windows(
-    files: Sequence[str], schema: records.Schema, size: int, limits: Limits
-) -> Iterator[Batch]:
+def record_windows(files: Sequence[str], schema: records.Schema, size: int) -> Iterator[Batch]:
     """Yields the parsed records in their order, `size` at a time; the last may be fewer.
 
     Raises:
-        ValueError: the records are damaged, or do not fit the schema or the limits.
+        ValueError: the records are damaged, or do not fit the schema.
     """
     dataset = tf.data.TFRecordDataset(list(files)).batch(size)
-    dataset = dataset.map(lambda serialized: parse_checked(serialized, schema, limits))
+    dataset = dataset.map(lambda serialized: records.parse(serialized, schema))
     try:
         yield from dataset
     except tf.errors.OpError as error:

@@ -13,16 +13,17 @@ import tensorflow as tf
 
 from bert_tf import records
 
-NUMBER = 8  # of lengths that `auto` chooses: more of them save little and are compiled, too
-MULTIPLE = 16  # they are multiples of it, for the sake of vector units
+MAX_AUTO_LENGTHS = 8  # that `auto` chooses: more of them save little and are compiled, too
+LENGTH_MULTIPLE = 16  # they are multiples of it, for the sake of vector units
+_LEAST_SHARE = 16  # a length that fewer than one in so many batches need is not compiled
 
 
 def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
     """Returns the lengths that --length_buckets asks for, rising; the last is `max_seq_length`.
 
     Args:
-        text: "auto" for up to `NUMBER` evenly spaced ones, "none" for `max_seq_length` alone, or
-            lengths separated by commas.
+        text: "auto" for up to `MAX_AUTO_LENGTHS` evenly spaced ones, "none" for `max_seq_length`
+            alone, or lengths separated by commas.
         max_seq_length: of the records.
 
     Raises:
@@ -31,7 +32,7 @@ def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
     if text == "none":
         return (max_seq_length,)
     if text == "auto":
-        step = -(-max_seq_length // (NUMBER * MULTIPLE)) * MULTIPLE
+        step = -(-max_seq_length // (MAX_AUTO_LENGTHS * LENGTH_MULTIPLE)) * LENGTH_MULTIPLE
         return (*range(step, max_seq_length, step), max_seq_length)
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
         raise ValueError(
@@ -50,25 +51,26 @@ class Buckets:
     """The lengths, and what is cut to them.
 
     lengths: rising; the last is at least that of the longest example.
-    names: the features whose last axis is the sequence.
+    sequence_features: those whose last axis is the sequence.
     """
 
     lengths: tuple[int, ...]
-    names: tuple[str, ...]
+    sequence_features: tuple[str, ...]
 
     @classmethod
     def of_schema(cls, lengths: tuple[int, ...], schema: records.Schema) -> "Buckets":
         """Returns the buckets for records of a schema that marks what has the sequence's axis."""
         return cls(lengths, tuple(records.sequence_features(schema)))
 
-    def frequent(self, longest: np.ndarray, least: int) -> "Buckets":
-        """Returns the buckets that are worth their compilation.
+    def frequent(self, longest: np.ndarray, least: int = 1) -> "Buckets":
+        """Returns the buckets that are worth their compilation: one batch in sixteen needs them.
 
         Args:
             longest: the length of the longest example of each batch.
-            least: a bucket that fewer batches need is left out, and the next one takes them. The
-                longest that is needed stays.
+            least: a bucket that fewer batches than this need is left out as well. The next one
+                takes them; the longest that is needed stays.
         """
+        least = max(least, len(longest) // _LEAST_SHARE)
         counts = np.bincount(np.searchsorted(self.lengths, longest), minlength=len(self.lengths))
         longest_needed = longest.max()
         kept, waiting = [], 0
@@ -77,7 +79,7 @@ class Buckets:
             if count and (waiting >= least or length >= longest_needed):
                 kept.append(length)
                 waiting = 0
-        return Buckets(tuple(kept), self.names)
+        return Buckets(tuple(kept), self.sequence_features)
 
     def index(self, length: tf.Tensor) -> tf.Tensor:
         """Returns the number of the first bucket, int32, that an int32 `length` fits in."""
@@ -87,7 +89,7 @@ class Buckets:
         """Returns the features of a batch, cut to the length of a bucket."""
         length = self.lengths[index]
         return {
-            name: value[..., :length] if name in self.names else value
+            name: value[..., :length] if name in self.sequence_features else value
             for name, value in features.items()
         }
 

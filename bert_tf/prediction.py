@@ -12,8 +12,8 @@ from bert_tf.loops import StepLoop
 from bert_tf.progress import Progress
 from bert_tf.steps import Task
 
-WINDOW = 100  # batches held in memory and sorted by length together
-LEAST = 4  # batches of a length, or as many as are a sixteenth: for fewer it is not compiled
+WINDOW_BATCHES = 100  # held in memory and sorted by length together
+MIN_BATCHES = 4  # a length that fewer batches of a window need is not compiled
 
 
 def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> None:
@@ -46,7 +46,6 @@ class Predictor:
     """
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy):
-        self._strategy = strategy
         self._shards = distribution.input_shards(strategy)
         self._loop = StepLoop(
             strategy, lambda features, seed: task.predictions(model, features), per_example=True
@@ -64,17 +63,13 @@ class Predictor:
         Args:
             windows: the features of so many examples at a time, each [examples, ...]; a window and
                 what is predicted for it are held in memory. 100 batches are a good size.
-            batch_size: examples computed at a time, over all replicas.
+            batch_size: examples computed at a time, over all replicas, such as
+                `check_prediction` allows.
             buckets: the examples of a window are sorted by length, and a batch is cut to the
                 bucket of its longest one. A prediction with the sequence's axis has the bucket's
                 length. None leaves order and lengths as they are.
             num_examples: how many there will be, for the progress bar, if that is known.
-
-        Raises:
-            ValueError: the batch size does not fit the replicas, or several processes run
-                together.
         """
-        check_prediction(self._strategy, batch_size, "predict_batch_size")
         with Progress("Predicting", "examples", num_examples) as progress:
             for window in windows:
                 features = {name: np.asarray(value) for name, value in window.items()}
@@ -94,7 +89,7 @@ class Predictor:
             # The longest first: what does not fit into memory shows at once.
             order = np.argsort(-lengths, kind="stable")
             longest = lengths[order[::batch_size]]
-            buckets = buckets.frequent(longest, max(LEAST, len(longest) // 16))
+            buckets = buckets.frequent(longest, MIN_BATCHES)
             batch_buckets = np.searchsorted(buckets.lengths, longest)
         # The last batch is filled up with the last example.
         padded = np.append(order, np.full(-count % batch_size, order[-1]))

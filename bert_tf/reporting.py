@@ -112,3 +112,18 @@ def read_results(path: str) -> dict[str, float]:
     with tf.io.gfile.GFile(path, "r") as reader:
         pairs = [line.split(" = ") for line in reader.read().splitlines()]
     return {key: float(value) for key, value in pairs}
+
+
+def write_probabilities(path: str, outputs: np.ndarray) -> None:
+    """Writes the original's test_results.tsv: an example a line, its numbers with tabs between.
+
+    Args:
+        path: the file.
+        outputs: float [examples, classes], or [examples].
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    logging.info("Writing predictions to: %s", path)
+    lines = ["\t".join(map(str, row)) for row in outputs.reshape(len(outputs), -1)]
+    write_whole(path, "".join(f"{line}\n" for line in lines))

@@ -3,6 +3,8 @@
 import random
 from collections.abc import Sequence
 
+REQUIRED_TOKENS = ("[CLS]", "[SEP]")  # that the vocabulary must have
+
 
 def truncate_pair(
     length_a: int, length_b: int, max_num_tokens: int, rng: random.Random
@@ -61,3 +63,12 @@ def pack_pair(
         "input_mask": [1] * length + padding,
         "segment_ids": [0] * len(part_a) + [1] * len(part_b) + padding,
     }
+
+
+def truncate_and_pack(
+    ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, cls_id: int, sep_id: int
+) -> dict[str, list[int]]:
+    """Returns what `pack_pair` makes of two sequences, cut by `truncate_longer` where too long."""
+    room = max_seq_length - (3 if len(ids_b) else 2)
+    length_a, length_b = truncate_longer(len(ids_a), len(ids_b), room)
+    return pack_pair(ids_a[:length_a], ids_b[:length_b], max_seq_length, cls_id, sep_id)

@@ -10,8 +10,8 @@ from bert_tf.distribution import ONE_HOST, InputShard
 from bert_tf.input_pipeline import Limits, TrainingInput, parse_checked
 from bert_tf.length_buckets import Buckets, example_lengths
 
-READ = 1024  # records parsed at a time to find their lengths
-GROUP = 50  # batches whose examples are sorted by length together
+RECORDS_PER_READ = 1024  # to find their lengths
+GROUP_BATCHES = 50  # whose examples are sorted by length together
 
 
 class WholeFileInput(TrainingInput):
@@ -54,7 +54,7 @@ class WholeFileInput(TrainingInput):
         self._group_by_length = group_by_length
         with tf.device(shard.device):
             mask = {"input_mask": schema["input_mask"]}
-            read = tf.data.TFRecordDataset(list(files)).batch(READ)
+            read = tf.data.TFRecordDataset(list(files)).batch(RECORDS_PER_READ)
             read = read.map(
                 lambda x: (x, example_lengths(records.parse(x, mask)["input_mask"])),
                 num_parallel_calls=2,
@@ -83,7 +83,7 @@ class WholeFileInput(TrainingInput):
         return dataset.map(read, num_parallel_calls=2, deterministic=True)
 
     def _frequent_buckets(self, seed: int) -> Buckets:
-        """Returns the buckets that at least one batch in sixteen needs, and the longest needed."""
+        """Returns the buckets that are frequent among the batches of a run."""
         num_examples = self._num_batches * self._batch_size
         num_epochs = -(-num_examples // self._examples.shape[0])
         epochs = [self._order(tf.constant(i, tf.int64), seed) for i in range(num_epochs)]
@@ -91,7 +91,7 @@ class WholeFileInput(TrainingInput):
         longest = tf.reduce_max(tf.reshape(lengths, [-1, self._batch_size]), axis=1)
         # Whatever a saved place has drawn ahead fits into the last.
         longest = np.append(longest, tf.reduce_max(self._lengths))
-        return self._all_buckets.frequent(longest, self._num_batches // 16)
+        return self._all_buckets.frequent(longest)
 
     def _order(self, epoch: tf.Tensor, seed: int) -> tf.Tensor:
         """Returns the records' numbers, int64 [records], in the order of an epoch."""
@@ -104,7 +104,7 @@ class WholeFileInput(TrainingInput):
         order = shuffle(tf.range(count, dtype=tf.int64))
         if not self._group_by_length:
             return order
-        group = tf.range(count, dtype=tf.int32) // (GROUP * batch_size)
+        group = tf.range(count, dtype=tf.int32) // (GROUP_BATCHES * batch_size)
         longest = tf.reduce_max(self._lengths) + 1
         order = tf.gather(
             order, tf.argsort(group * longest - tf.gather(self._lengths, order), stable=True)

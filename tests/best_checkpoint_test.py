@@ -12,7 +12,7 @@ from bert_tf.best_checkpoint import BestCheckpoint
 
 def see(best, step, score):
     values = {"w": np.array([float(step)], np.float32), "global_step": np.int64(step)}
-    return best.see({"f1": score, "loss": -score}, step, values)
+    return best.update({"f1": score, "loss": -score}, step, values)
 
 
 @pytest.fixture
@@ -51,4 +51,4 @@ def test_a_best_one_by_another_metric(make, tmp_path):
     see(make(), 10, 0.5)
     other = BestCheckpoint(str(tmp_path), "best_f1", 0, every_steps=10)
     with pytest.raises(ValueError, match="chosen by best_f1, and there are only f1, "):
-        other.see({"best_f1": 0.7}, 20, {})
+        other.update({"best_f1": 0.7}, 20, {})

@@ -14,11 +14,10 @@ from small_classification import SIZES, write_reviews
 
 from bert_tf import distribution, heads, reporting
 from bert_tf.configuration import BertConfig
-from bert_tf.fine_tuning import FineTuner, Settings
+from bert_tf.fine_tuning import FineTuner
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.run import Settings as ClassifierSettings
-from bert_tf.tasks.classification.run import run_classifier
+from bert_tf.tasks.classification.run import Settings, run_classifier
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.classification.table import TableColumns
 
@@ -32,12 +31,15 @@ def reviews(tmp_path_factory):
 
 @pytest.fixture
 def settings(reviews, tmp_path):
-    return Settings(str(tmp_path / "out"), f"{reviews}/vocab.txt", max_seq_length=24)
+    return Settings(
+        data_dir=str(reviews),
+        output_dir=str(tmp_path / "out"),
+        vocab_file=f"{reviews}/vocab.txt",
+        max_seq_length=24,
+    )
 
 
-def classify(
-    reviews, settings, strategy=None, config_file="bert_config.json", evaluation=None, **changes
-):
+def classify(reviews, settings, strategy=None, config_file="bert_config.json", **changes):
     """Returns the results of run_classifier, run in this process on the reviews."""
     config = BertConfig.from_json_file(f"{reviews}/{config_file}")
     config.vocab_size = changes.pop("vocab_size", config.vocab_size)
@@ -47,7 +49,6 @@ def classify(
         get_processor("table", str(reviews), columns=columns),
         strategy or tf.distribute.get_strategy(),
         dataclasses.replace(settings, **changes),
-        ClassifierSettings(data_dir=str(reviews), **(evaluation or {})),
         {},
     )
 
@@ -123,15 +124,19 @@ def test_the_number_of_steps_is_the_original_s(reviews, settings, tmp_path):
 
 
 def test_a_trained_model_keeps_its_classes(reviews, settings, tmp_path):
-    other = {"labels": ["good", "bad"]}
-    with pytest.raises(ValueError, match="make 0 steps"):
-        classify(reviews, settings, do_train=True, columns=other, num_train_epochs=0.1)
-    # That run had no model yet, so its classes bind nobody.
-    assert (tmp_path / "out" / "labels.txt").read_text() == "good\nbad\n"
-    classify(reviews, settings, do_train=True, num_train_epochs=0.4)
-    assert (tmp_path / "out" / "labels.txt").read_text() == "bad\ngood\n"
-    with pytest.raises(ValueError, match="was trained with, in their order: bad,good .*good,bad"):
-        classify(reviews, settings, evaluation={"do_eval": True}, columns=other)
+    out = tmp_path / "out"
+    out.mkdir()
+    # As of a run that had no model yet: its classes bind nobody.
+    (out / "labels.txt").write_text("good\nbad\n")
+    best = {"evaluate_every_steps": 1, "keep_best": True}
+    classify(reviews, settings, do_train=True, num_train_epochs=0.4, **best)
+    assert (out / "labels.txt").read_text() == "bad\ngood\n"
+    elsewhere = {"init_checkpoint": f"{out}/best", "output_dir": f"{tmp_path}/elsewhere"}
+    for changes in ({}, elsewhere):
+        message = "was trained with, in their order: bad,good .*good,bad"
+        with pytest.raises(ValueError, match=message):
+            columns = {"labels": ["good", "bad"]}
+            classify(reviews, settings, do_eval=True, columns=columns, **changes)
 
 
 def test_the_last_weights_may_be_the_best(reviews, settings, tmp_path):
@@ -157,8 +162,9 @@ def compare_two_replicas_with_one(reviews, folder):
     write_config(reviews / "quiet.json", **QUIET)
     for name, strategy in strategies.items():
         settings = Settings(
-            str(folder / name),
-            f"{reviews}/vocab.txt",
+            data_dir=str(reviews),
+            output_dir=str(folder / name),
+            vocab_file=f"{reviews}/vocab.txt",
             max_seq_length=28,
             do_train=True,
             train_batch_size=6,
@@ -168,10 +174,10 @@ def compare_two_replicas_with_one(reviews, folder):
         )
         if name == "two":  # before anything is trained
             with pytest.raises(ValueError, match=r"--eval_batch_size \(7\) must be a multiple of"):
-                evaluation = {"do_eval": True, "eval_batch_size": 7}
-                classify(reviews, settings, strategy, "quiet.json", evaluation)
+                changes = {"do_eval": True, "eval_batch_size": 7}
+                classify(reviews, settings, strategy, "quiet.json", **changes)
             assert not (folder / name).exists()
-        results = classify(reviews, settings, strategy, "quiet.json", {"do_eval": True})
+        results = classify(reviews, settings, strategy, "quiet.json", do_eval=True)
         print(name, results["eval_loss"])
     one, two = (variables(folder / name) for name in strategies)
     assert one.keys() == two.keys() and one["global_step"] == 30

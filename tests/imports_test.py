@@ -38,6 +38,7 @@ LEVELS = {
     "bert_tf.checkpoints": ENGINE,
     "bert_tf.command_flags": ENGINE,
     "bert_tf.fine_tuning": ENGINE,
+    "bert_tf.fine_tuning_settings": ENGINE,
     "bert_tf.heads": ENGINE,
     "bert_tf.heartbeat": ENGINE,
     "bert_tf.input_pipeline": ENGINE,

@@ -14,7 +14,7 @@ import replicas_test
 from pretraining_runs import ROOT, command, run, variables, write_config, write_records
 from small_classification import flags, write_reviews
 
-from bert_tf import checkpoints, distribution, reporting, training
+from bert_tf import checkpoints, distribution, prediction, reporting, training
 from bert_tf.configuration import BertConfig
 from bert_tf.tasks.pretraining.model import PretrainingTask
 
@@ -73,7 +73,7 @@ def check_worker(folder):
     several, _ = replicas_test.check_evaluation(strategy, files, f"{folder}/both", f"{own}/one")
     assert os.path.exists(f"{folder}/both/eval_results.txt")
     with pytest.raises(ValueError, match="Evaluation and prediction run on one machine"):
-        next(several.predictor.predict([], 24))
+        prediction.check_prediction(strategy, 24, "predict_batch_size")
     # A checkpoint that one has and the other does not.
     output_dir = f"{folder}/of_{shard.index}"
     checkpoints.make_output_dir(output_dir)

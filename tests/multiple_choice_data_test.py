@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf import records
 from bert_tf.fast_tokenization import FastTokenizer
+from bert_tf.sequences import REQUIRED_TOKENS
 from bert_tf.tasks.multiple_choice import data
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.multiple_choice.swag import Question, read_questions
@@ -100,7 +101,7 @@ def test_a_line_that_is_not_utf8_is_named(write):
 def written(tmp_path, questions, length):
     """Returns the records: pieces and segments of each choice, and the label."""
     (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    tokenizer = FastTokenizer(str(tmp_path / "vocab.txt"), True, data.REQUIRED_TOKENS)
+    tokenizer = FastTokenizer(str(tmp_path / "vocab.txt"), True, REQUIRED_TOKENS)
     path = str(tmp_path / "file.tf_record")
     data.write_records(questions, tokenizer, length, path)
     found = []

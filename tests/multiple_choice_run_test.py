@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from pretraining_runs import run, variables, write_config
 
-from bert_tf import fine_tuning, reporting
+from bert_tf import reporting
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.multiple_choice.run import Settings, run_multiple_choice
 
@@ -71,24 +71,17 @@ def test_the_program_learns_scores_and_chooses(folder):
     assert {"output_weights", "output_weights/adam_m"} <= variables(output_dir).keys()
 
 
-def choose(folder, init_checkpoint=None, **options):
+def choose(folder, **options):
     """Runs the one call in this process, without training."""
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
-    settings = fine_tuning.Settings(
+    settings = Settings(
+        data_dir=str(folder),
         output_dir=str(folder / "out"),
         vocab_file=str(folder / "vocab.txt"),
         max_seq_length=9,
-        init_checkpoint=init_checkpoint,
-        do_train=options.pop("do_train", False),
-        length_buckets=options.pop("length_buckets", "none"),
+        **{"length_buckets": "none", **options},
     )
-    return run_multiple_choice(
-        config,
-        tf.distribute.get_strategy(),
-        settings,
-        Settings(data_dir=str(folder), **options),
-        {},
-    )
+    return run_multiple_choice(config, tf.distribute.get_strategy(), settings, {})
 
 
 def test_length_buckets_change_no_score(folder):

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import prediction
 from bert_tf.length_buckets import Buckets
 from bert_tf.prediction import Predictor
 
@@ -80,10 +79,15 @@ def test_a_second_call_traces_nothing(predictor):
 
 
 def test_a_length_that_few_need_is_not_compiled(predictor):
-    """Of 12 examples in batches of 4 no length has four batches."""
-    rows = list(predictor.predict(make_windows((12,)), 4, BUCKETS))
-    assert len({int(row["padded_to"]) for row in rows}) == 1
-    assert prediction.LEAST == 4
+    """Of 12 examples in batches of 4 no length has four batches; of 16 short ones one has."""
+    (few,) = make_windows((12,))
+    few["input_mask"][:, :7] = 1
+    assert {int(row["padded_to"]) for row in predictor.predict([few], 4, BUCKETS)} == {S}
+    short = {"input_mask": np.tile(np.arange(S) < 5, (16, 1)).astype(np.int32)}
+    short |= {"input_ids": np.ones((16, S), np.int32), "number": np.arange(16, dtype=np.int32)}
+    joined = {name: np.concatenate([few[name], short[name]]) for name in few}
+    padded = [int(row["padded_to"]) for row in predictor.predict([joined], 4, BUCKETS)]
+    assert set(padded[:12]) == {S} and set(padded[12:]) == {6}
 
 
 def test_nothing_in_a_window_of_nothing(predictor):

@@ -181,7 +181,7 @@ def check_evaluation(strategy, files, folder, one_folder):
 def check_prediction(several, one, files):
     """Every example once and in its order, whatever the number of replicas."""
     predictions, expected = (
-        list(trainer.predictor.predict(input_pipeline.record_windows(files, SCHEMA, size, {}), 24))
+        list(trainer.predictor.predict(input_pipeline.record_windows(files, SCHEMA, size), 24))
         for trainer, size in ((several, 48), (one, 72))
     )
     assert len(predictions) == len(expected) == input_pipeline.count_records(files)

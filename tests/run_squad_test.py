@@ -19,11 +19,9 @@ from squad_files import (
     write_vocab,
 )
 
-from bert_tf import fine_tuning
 from bert_tf.configuration import BertConfig
 from bert_tf.tasks.squad.answers import AnswerSettings
 from bert_tf.tasks.squad.features import WindowSettings
-from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.run import Settings, run_squad
 
 PROGRAMS = GOLDEN / "programs"
@@ -41,12 +39,12 @@ def run_in_process(config_file, **flags):
         return settings(**{name: flags.pop(name) for name in names}, **others)
 
     max_seq_length = flags["max_seq_length"]  # a field of two
-    tuning = take(fine_tuning.Settings, length_buckets="none")
-    windows = take(WindowSettings, max_seq_length=max_seq_length)
-    settings = take(Settings, windows=windows, answers=take(AnswerSettings))
+    windows, answers = take(WindowSettings), take(AnswerSettings)
+    flags["max_seq_length"] = max_seq_length
+    settings = take(Settings, windows=windows, answers=answers, length_buckets="none")
     assert not flags
     config = BertConfig.from_json_file(str(config_file))
-    return run_squad(config, SquadTask(config), tf.distribute.get_strategy(), tuning, settings)
+    return run_squad(config, tf.distribute.get_strategy(), settings, {})
 
 
 def read(folder, name):

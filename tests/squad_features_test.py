@@ -18,6 +18,7 @@ from squad_files import (
 )
 
 from bert_tf.fast_tokenization import FastTokenizer
+from bert_tf.sequences import REQUIRED_TOKENS
 from bert_tf.tasks.squad import features
 from bert_tf.tasks.squad.examples import read_squad_examples, split_words
 from bert_tf.tasks.squad.features import Span, WindowSettings
@@ -175,7 +176,7 @@ def test_vocabulary_without_separator(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("[PAD]\n[UNK]\n[CLS]\na\n")
     with pytest.raises(ValueError, match=r"lacks \[SEP\]"):
-        FastTokenizer(str(path), True, features.REQUIRED_TOKENS)
+        FastTokenizer(str(path), True, REQUIRED_TOKENS)
 
 
 @needs_golden
@@ -193,7 +194,7 @@ def test_records_of_the_original(tmp_path, monkeypatch, version, is_training):
     )
     if is_training:
         random.Random(12345).shuffle(data.examples)
-    tokenizer = FastTokenizer(str(RELEASED_VOCAB), True, features.REQUIRED_TOKENS)
+    tokenizer = FastTokenizer(str(RELEASED_VOCAB), True, REQUIRED_TOKENS)
     contexts = features.tokenize_contexts(data.contexts, tokenizer)
     settings = WindowSettings(run["flags"]["max_seq_length"], run["flags"]["doc_stride"], 64)
     output = str(tmp_path / "x.tf_record")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.fast_tokenization import FastTokenizer
-from bert_tf.tasks.squad.features import REQUIRED_TOKENS
+from bert_tf.sequences import REQUIRED_TOKENS
 
 GOLDEN = Path(os.environ.get("BERT_TF_GOLDEN", ""))
 RELEASED_VOCAB = GOLDEN.parent / "released" / "vocab_uncased.txt"

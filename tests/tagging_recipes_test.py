@@ -6,7 +6,6 @@ import re
 import pytest
 from classification_recipes_test import FLAGS, comment, values
 
-from bert_tf import fine_tuning
 from bert_tf.tasks.multiple_choice import run as multiple_choice
 from bert_tf.tasks.multiple_choice import swag
 from bert_tf.tasks.tagging import conll
@@ -30,9 +29,7 @@ def figures(path):
 
 def flags_of(module):
     """Returns the names of the flags that a program reads."""
-    of_settings = (fine_tuning.Settings, module.Settings)
-    names = {field.name for settings in of_settings for field in dataclasses.fields(settings)}
-    return names | {"bert_config_file"}
+    return {field.name for field in dataclasses.fields(module.Settings)} | {"bert_config_file"}
 
 
 def config_file(case, size):

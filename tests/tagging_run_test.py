@@ -1,13 +1,11 @@
 """Tagging from files to files: the program and its one call."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from pretraining_runs import run, variables, write_config
 
-from bert_tf import fine_tuning, reporting
+from bert_tf import reporting
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.tagging.conll import read_sentences
 from bert_tf.tasks.tagging.entities import entity_metrics
@@ -77,24 +75,17 @@ def trained(tmp_path_factory):
 
 def tag(folder, output_dir="out", **changes):
     """Runs tagging in this process; `changes` are flags."""
-    of_settings = {field.name for field in dataclasses.fields(fine_tuning.Settings)}
     settings = {
+        "data_dir": str(folder),
         "output_dir": str(folder / output_dir),
         "vocab_file": str(folder / "vocab.txt"),
         "max_seq_length": 16,
         "length_buckets": "none",
         "do_lower_case": False,
     }
-    settings |= {name: value for name, value in changes.items() if name in of_settings}
-    options = {name: value for name, value in changes.items() if name not in of_settings}
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
-    return run_tagging(
-        config,
-        tf.distribute.get_strategy(),
-        fine_tuning.Settings(**settings),
-        Settings(**{"data_dir": str(folder), **options}),
-        {},
-    )
+    strategy = tf.distribute.get_strategy()
+    return run_tagging(config, strategy, Settings(**{**settings, **changes}), {})
 
 
 def test_the_program_learns_scores_and_tags(trained):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf import records
 from bert_tf.distribution import ONE_HOST, InputShard
 from bert_tf.length_buckets import Buckets
-from bert_tf.whole_file_input import GROUP, WholeFileInput
+from bert_tf.whole_file_input import GROUP_BATCHES, WholeFileInput
 
 S = 40
 SCHEMA = {
@@ -97,7 +97,7 @@ def test_lengths_that_no_batch_needs_are_left_out(tmp_path):
 
 
 def test_like_lengths_come_together(tmp_path):
-    batch_size, count = 4, 4 * GROUP * 3 + 3
+    batch_size, count = 4, 4 * GROUP_BATCHES * 3 + 3
     files = write(tmp_path / "a", count)
     batches = draw(read(files, batch_size, group=True), 2 * count // batch_size)
     spread = [np.ptp([length_of(n) for n in batch["number"].numpy()]) for batch in batches]

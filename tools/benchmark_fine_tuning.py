@@ -22,7 +22,8 @@ from bert_tf.configuration import BertConfig
 from bert_tf.fast_tokenization import FastTokenizer
 from bert_tf.length_buckets import Buckets, parse_lengths
 from bert_tf.loops import StepLoop
-from bert_tf.prediction import WINDOW, Predictor
+from bert_tf.prediction import WINDOW_BATCHES, Predictor
+from bert_tf.sequences import REQUIRED_TOKENS
 from bert_tf.steps import train_step
 from bert_tf.tasks.classification.features import write_records
 from bert_tf.tasks.classification.model import ClassificationTask
@@ -84,7 +85,7 @@ def main() -> None:
     schedule = optimization.linear_schedule(5e-5, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
     strategy = tf.distribute.get_strategy()
-    tokenizer = FastTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
+    tokenizer = FastTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case, REQUIRED_TOKENS)
 
     def make_training(buckets: Buckets, group_by_length: bool) -> Callable[[], int]:
         source = WholeFileInput(
@@ -114,8 +115,8 @@ def main() -> None:
         predictor = Predictor(task, model, strategy)
 
         def run() -> int:
-            size = WINDOW * FLAGS.predict_batch_size
-            windows = input_pipeline.record_windows([dev_file], schema, size, {})
+            size = WINDOW_BATCHES * FLAGS.predict_batch_size
+            windows = input_pipeline.record_windows([dev_file], schema, size)
             return sum(1 for _ in predictor.predict(windows, FLAGS.predict_batch_size, buckets))
 
         return run

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 from absl import logging
 
 from bert_tf import fast_tokenization, progress, records, sequences
@@ -30,7 +29,7 @@ def write_records(
         examples: what to write.
         label_list: the classes in the order of the logits; None for regression.
         max_seq_length: length of the sequences; longer texts lose tokens at their ends.
-        tokenizer: must know [CLS] and [SEP].
+        tokenizer: must know `sequences.REQUIRED_TOKENS`.
         output_file: the TFRecord file.
 
     Raises:
@@ -43,6 +42,7 @@ def write_records(
             f"got {max_seq_length}"
         )
     schema = classification_schema(max_seq_length, regression=label_list is None)
+    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
     label_ids = None if label_list is None else {name: i for i, name in enumerate(label_list)}
     with (
         records.write_files([output_file], "output_dir") as write,
@@ -52,7 +52,8 @@ def write_records(
         for start in range(0, len(examples), _EXAMPLES_PER_BATCH):
             batch = examples[start : start + _EXAMPLES_PER_BATCH]
             for example, ids_a, ids_b in _tokenize(batch, tokenizer):
-                values = _pack(ids_a, ids_b, max_seq_length, tokenizer)
+                # A second text without tokens counts as none, as in the original.
+                values = sequences.truncate_and_pack(ids_a, ids_b, max_seq_length, cls_id, sep_id)
                 values["label_ids"] = [_label(example, label_ids)]
                 values["is_real_example"] = [1]
                 if written < _LOGGED_EXAMPLES:
@@ -65,7 +66,7 @@ def write_records(
 
 def _tokenize(
     examples: Sequence[InputExample], tokenizer: fast_tokenization.FastTokenizer
-) -> Iterator[tuple[InputExample, np.ndarray, np.ndarray]]:
+) -> Iterator[tuple[InputExample, list[int], list[int]]]:
     """Yields (example, ids of text_a, ids of text_b or none) of each example."""
     texts = []
     for example in examples:
@@ -73,27 +74,7 @@ def _tokenize(
     ids, splits = tokenizer.encode(texts)
     for i, example in enumerate(examples):
         start, middle, end = splits[2 * i : 2 * i + 3]
-        yield example, ids[start:middle], ids[middle:end]
-
-
-def _pack(
-    ids_a: np.ndarray,
-    ids_b: np.ndarray,
-    max_seq_length: int,
-    tokenizer: fast_tokenization.FastTokenizer,
-) -> dict[str, list]:
-    """Returns the sequence features. A second text without tokens counts as none, as there."""
-    if len(ids_b):
-        length_a, length_b = sequences.truncate_longer(len(ids_a), len(ids_b), max_seq_length - 3)
-    else:
-        length_a, length_b = min(len(ids_a), max_seq_length - 2), 0
-    return sequences.pack_pair(
-        ids_a[:length_a].tolist(),
-        ids_b[:length_b].tolist(),
-        max_seq_length,
-        tokenizer.vocab["[CLS]"],
-        tokenizer.vocab["[SEP]"],
-    )
+        yield example, ids[start:middle].tolist(), ids[middle:end].tolist()
 
 
 def _label(example: InputExample, label_ids: dict[str, int] | None) -> int | float:
@@ -114,9 +95,8 @@ def _log(
     length = sum(values["input_mask"])
     logging.info("*** Example ***")
     logging.info("guid: %s", example.guid)
-    logging.info(
-        "tokens: %s", " ".join(tokenizer.inv_vocab[id] for id in values["input_ids"][:length])
-    )
+    tokens = [tokenizer.inv_vocab[token_id] for token_id in values["input_ids"][:length]]
+    logging.info("tokens: %s", " ".join(tokens))
     for name in ("input_ids", "input_mask", "segment_ids"):
         logging.info("%s: %s", name, " ".join(map(str, values[name])))
     logging.info("label: %s (id = %s)", example.label, values["label_ids"][0])

@@ -79,6 +79,7 @@ def read_examples(
 
     A line that is too long is cut; of a pair the longer text is, one token at a time.
     """
+    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
     lines = enumerate(read_lines(input_file))
     while batch := list(itertools.islice(lines, _LINES_PER_CALL)):
         texts = [text for _, line in batch for text in split_line(line)]
@@ -86,17 +87,8 @@ def read_examples(
         edges = row_splits.tolist()
         for number, (index, _) in enumerate(batch):
             start_a, start_b, end_b = edges[2 * number : 2 * number + 3]
-            length_a, length_b = start_b - start_a, end_b - start_b
-            length_a, length_b = sequences.truncate_longer(
-                length_a, length_b, max_seq_length - (3 if length_b else 2)
-            )
-            features = sequences.pack_pair(
-                ids[start_a : start_a + length_a].tolist(),
-                ids[start_b : start_b + length_b].tolist(),
-                max_seq_length,
-                tokenizer.vocab["[CLS]"],
-                tokenizer.vocab["[SEP]"],
-            )
+            ids_a, ids_b = ids[start_a:start_b].tolist(), ids[start_b:end_b].tolist()
+            features = sequences.truncate_and_pack(ids_a, ids_b, max_seq_length, cls_id, sep_id)
             num_tokens = sum(features["input_mask"])
             tokens = [tokenizer.inv_vocab[i] for i in features["input_ids"][:num_tokens]]
             if index < _LOGGED_EXAMPLES:

@@ -18,15 +18,12 @@ class FeaturesModel(keras.Model):
 
     Args:
         config: sizes and rates.
-        use_one_hot_embeddings: see `BertModel`.
-        dtype: see `BertModel`.
+        **options: further arguments of `BertModel`.
     """
 
-    def __init__(
-        self, config: BertConfig, use_one_hot_embeddings: bool = False, dtype: str = "float32"
-    ):
+    def __init__(self, config: BertConfig, **options):
         super().__init__(name="")  # a name would stand before those of the variables
-        self.bert = BertModel(config, use_one_hot_embeddings, dtype=dtype)
+        self.bert = BertModel(config, **options)
         self.built = True
 
     def call(self, input_ids, input_mask, segment_ids) -> BertOutput:

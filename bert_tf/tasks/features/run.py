@@ -15,7 +15,8 @@ from bert_tf import checkpoints, tokenization
 from bert_tf.configuration import BertConfig
 from bert_tf.fast_tokenization import FastTokenizer
 from bert_tf.length_buckets import Buckets, parse_lengths
-from bert_tf.prediction import WINDOW, Predictor, check_prediction
+from bert_tf.prediction import WINDOW_BATCHES, Predictor, check_prediction
+from bert_tf.sequences import REQUIRED_TOKENS
 from bert_tf.tasks.features import data, schema, writers
 from bert_tf.tasks.features.model import FeaturesTask
 
@@ -64,7 +65,7 @@ def extract_features(
     layers = schema.parse_layers(settings.layers, config.num_hidden_layers)
     outputs = schema.parse_outputs(settings.outputs)
     check_prediction(strategy, settings.batch_size, "batch_size")
-    tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, ("[CLS]", "[SEP]"))
+    tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, REQUIRED_TOKENS)
     tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
     num_lines = data.count_lines(settings.input_file)
 
@@ -134,7 +135,7 @@ def _windows(
         if "attention_probs" in outputs:
             numbers += length**2 * len(layers) * config.num_attention_heads
         num_bytes += 4 * numbers
-        full = num_bytes >= _MEMORY or len(window) >= WINDOW * batch_size
+        full = num_bytes >= _MEMORY or len(window) >= WINDOW_BATCHES * batch_size
         if full and len(window) % batch_size == 0:
             yield window
             window, num_bytes = [], 0

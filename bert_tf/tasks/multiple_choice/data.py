@@ -9,7 +9,6 @@ from bert_tf.fast_tokenization import FastTokenizer
 from bert_tf.tasks.multiple_choice.schema import NUM_CHOICES, multiple_choice_schema
 from bert_tf.tasks.multiple_choice.swag import Question
 
-REQUIRED_TOKENS = ("[CLS]", "[SEP]")
 _QUESTIONS_PER_BATCH = 1000  # texts of so many go through the tokenizer together
 _LOGGED_EXAMPLES = 5  # as in the original's file_based_convert_examples_to_features
 
@@ -19,14 +18,16 @@ def write_records(
     tokenizer: FastTokenizer,
     max_seq_length: int,
     output_file: str,
-) -> None:
-    """Writes a record for each question, in their order. The file takes its name when complete.
+) -> int:
+    """Returns the number of records written, one for each question and in the same order.
+
+    The file takes its name when it is complete.
 
     Pairs that are too long lose tokens at the end of the longer text, as in run_classifier.
 
     Args:
         questions: what to write; those without a label get label 0.
-        tokenizer: must know `REQUIRED_TOKENS`.
+        tokenizer: must know `sequences.REQUIRED_TOKENS`.
         max_seq_length: length of each sequence.
         output_file: the TFRecord file.
 
@@ -61,21 +62,17 @@ def write_records(
                 write(records.serialize(values, schema))
                 written += 1
             work.advance(len(batch))
+    return written
 
 
 def _pack(
     context: list[int], choices: list[list[int]], tokenizer: FastTokenizer, max_seq_length: int
 ) -> dict[str, list[int]]:
     """Returns the sequence features, those of all choices one after another."""
-    cls_id, sep_id = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
+    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
     values: dict[str, list[int]] = {"input_ids": [], "input_mask": [], "segment_ids": []}
     for choice in choices:
-        length_a, length_b = sequences.truncate_longer(
-            len(context), len(choice), max_seq_length - 3
-        )
-        packed = sequences.pack_pair(
-            context[:length_a], choice[:length_b], max_seq_length, cls_id, sep_id
-        )
+        packed = sequences.truncate_and_pack(context, choice, max_seq_length, cls_id, sep_id)
         for name, numbers in packed.items():
             values[name] += numbers
     return values
@@ -87,7 +84,6 @@ def _log(values: dict[str, list[int]], tokenizer: FastTokenizer, max_seq_length:
     for i in range(NUM_CHOICES):
         ids = values["input_ids"][i * max_seq_length : (i + 1) * max_seq_length]
         length = sum(values["input_mask"][i * max_seq_length : (i + 1) * max_seq_length])
-        logging.info(
-            "tokens of choice %d: %s", i, " ".join(tokenizer.inv_vocab[id] for id in ids[:length])
-        )
+        tokens = [tokenizer.inv_vocab[token_id] for token_id in ids[:length]]
+        logging.info("tokens of choice %d: %s", i, " ".join(tokens))
     logging.info("label: %d", values["label_ids"][0])

@@ -75,5 +75,14 @@ class MultipleChoiceTask:
         return loss / normalizers["questions"], {"accuracy": (tf.reduce_sum(right), count)}
 
     def predictions(self, model, features) -> dict[str, tf.Tensor]:
-        """Returns `log_probs`, float32 [B, C], the logarithm of each choice's probability."""
-        return {"log_probs": tf.nn.log_softmax(model_logits(model, features))}
+        """Returns for each question what the model gives and how it compares with the label.
+
+        `outputs`, float32 [B, C], are the probabilities of the choices; `label_ids` the record's
+        own; `per_example_loss`, float32 [B].
+        """
+        logits = model_logits(model, features)
+        return {
+            "outputs": tf.nn.softmax(logits),
+            "label_ids": features["label_ids"],
+            "per_example_loss": cross_entropy(logits, features["label_ids"]),
+        }

@@ -93,20 +93,20 @@ def run_pretraining(
             strategy,
             settings.output_dir,
             _learning_rate(settings) if settings.do_train else None,
-            settings.init_checkpoint,
-            settings.random_seed,
-            settings.keep_checkpoint_max,
-            heartbeat,
+            init_checkpoint=settings.init_checkpoint,
+            random_seed=settings.random_seed,
+            keep_checkpoint_max=settings.keep_checkpoint_max,
+            heartbeat=heartbeat,
         )
         if settings.do_train:
             trainer.train(
                 phases,
-                settings.save_checkpoints_steps,
-                settings.iterations_per_loop,
-                settings.gradient_accumulation_steps,
-                settings.gradient_reduction,
-                settings.evaluate_every_steps,
-                lambda: bool(trainer.evaluate(evaluation)),
+                save_checkpoints_steps=settings.save_checkpoints_steps,
+                iterations_per_loop=settings.iterations_per_loop,
+                accumulation_steps=settings.gradient_accumulation_steps,
+                gradient_reduction=settings.gradient_reduction,
+                evaluate_every_steps=settings.evaluate_every_steps,
+                evaluate=lambda: bool(trainer.evaluate(evaluation)),
             )
         elif trainer.global_step == 0 and not settings.init_checkpoint:
             logging.warning(

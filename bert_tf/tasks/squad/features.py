@@ -8,14 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf import records
+from bert_tf import records, sequences
 from bert_tf.fast_tokenization import FastTokenizer
 from bert_tf.progress import Progress
-from bert_tf.sequences import pack_pair
 from bert_tf.tasks.squad.examples import SquadData, SquadExample, split_words
 from bert_tf.tasks.squad.schema import squad_schema
 
-REQUIRED_TOKENS = ("[CLS]", "[SEP]")
 FIRST_UNIQUE_ID = 1000000000
 
 _LOGGED_EXAMPLES = 20
@@ -182,7 +180,7 @@ def write_records(
         ValueError: the file cannot be written.
     """
     schema = squad_schema(settings.max_seq_length, is_training)
-    cls_id, sep_id = (tokenizer.vocab[token] for token in REQUIRED_TOKENS)
+    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
     windows: list[Window] = []
     with (
         records.write_files([path], "output_dir") as write,
@@ -199,7 +197,7 @@ def write_records(
                 unique_id = FIRST_UNIQUE_ID + len(windows)
                 window = Window(unique_id, index, len(query) + 2, span)
                 text = ids[span.start : span.start + span.length]
-                values = pack_pair(query, text, settings.max_seq_length, cls_id, sep_id)
+                values = sequences.pack_pair(query, text, settings.max_seq_length, cls_id, sep_id)
                 values["unique_ids"] = [unique_id]
                 if is_training:
                     start, end = _positions(window, answer)

@@ -55,20 +55,12 @@ class SquadModel(keras.Model):
 
     Args:
         config: sizes and rates.
-        use_one_hot_embeddings: see `BertModel`.
-        recompute_activations: see `BertModel`.
-        dtype: see `BertModel`.
+        **options: further arguments of `BertModel`.
     """
 
-    def __init__(
-        self,
-        config: BertConfig,
-        use_one_hot_embeddings: bool = False,
-        recompute_activations: bool = False,
-        dtype: str = "float32",
-    ):
+    def __init__(self, config: BertConfig, **options):
         super().__init__(name="")  # a name would stand before those of the variables
-        self.bert = BertModel(config, use_one_hot_embeddings, recompute_activations, dtype)
+        self.bert = BertModel(config, **options)
         self.bert.pooler.trainable = False  # no answer depends on it; no slots, as in the original
         self.cls = SquadHeads(config, self.bert.dtype_policy)
         self.built = True
@@ -120,6 +112,7 @@ class SquadTask:
         sums = {}
         for name, position_logits in zip(("start", "end"), logits, strict=True):
             positions = features[f"{name}_positions"]
+            # Its gradient rounds less than that of `heads.cross_entropy`.
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(positions, position_logits)
             total += tf.reduce_sum(losses) / normalizers["examples"]
             right = tf.argmax(position_logits, axis=-1, output_type=tf.int32) == positions

@@ -7,10 +7,12 @@ import random
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import fine_tuning
+from bert_tf import fine_tuning_settings
 from bert_tf.configuration import BertConfig
 from bert_tf.fast_tokenization import FastTokenizer
+from bert_tf.fine_tuning import FineTuner
 from bert_tf.prediction import check_prediction
+from bert_tf.sequences import REQUIRED_TOKENS
 from bert_tf.tasks.squad import answers, features, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.model import SquadTask
@@ -20,9 +22,9 @@ from bert_tf.tasks.squad.schema import squad_schema
 _SHUFFLE_SEED = 12345
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What run_squad is told beyond `fine_tuning.Settings`; the other fields are its flags.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(fine_tuning_settings.Settings):
+    """What run_squad is told; the other fields are its flags.
 
     windows: how texts are cut to --max_seq_length.
     answers: how answers are chosen.
@@ -38,10 +40,9 @@ class Settings:
 
 def run_squad(
     config: BertConfig,
-    task: SquadTask,
     strategy: tf.distribute.Strategy,
-    tuning: fine_tuning.Settings,
     settings: Settings,
+    model_options: dict,
 ) -> dict[str, float | int] | None:
     """Returns the scores of the predictions, if --predict_file has answers.
 
@@ -51,59 +52,59 @@ def run_squad(
 
     Args:
         config: of the model.
-        task: the task, made for that configuration.
         strategy: where to compute.
-        tuning: the flags that every fine-tuning program has.
-        settings: the flags of this one.
+        settings: the flags.
+        model_options: further arguments of `SquadModel`.
 
     Raises:
         ValueError: settings, files and checkpoint do not fit together.
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
-    _check(tuning, settings)
-    tokenizer = fine_tuning.make_tokenizer(config, tuning, features.REQUIRED_TOKENS)
+    _check(settings)
+    tokenizer = fine_tuning_settings.make_tokenizer(config, settings, REQUIRED_TOKENS)
     with_negative = settings.answers.version_2_with_negative
     # Everything is read before anything is computed: what is wrong shows at once.
     train_data = predict_data = None
-    if tuning.do_train:
+    if settings.do_train:
         train_data = read_squad_examples(settings.train_file, "train_file", True, with_negative)
-    if settings.do_predict or tuning.evaluate_every_steps:
+    if settings.do_predict or settings.evaluate_every_steps:
         check_prediction(strategy, settings.predict_batch_size, "predict_batch_size")
         predict_data = read_squad_examples(
             settings.predict_file, "predict_file", False, with_negative
         )
-        if tuning.evaluate_every_steps and not _has_answers(predict_data):
+        if settings.evaluate_every_steps and not _has_answers(predict_data):
             raise ValueError(
                 "--evaluate_every_steps scores the answers to the questions of"
                 f" --predict_file={settings.predict_file}, each of which must have `answers`; name"
                 " another file, or leave it out"
             )
-    schema = squad_schema(tuning.max_seq_length, is_training=True)
+    task = SquadTask(config, **model_options)
+    schema = squad_schema(settings.max_seq_length, is_training=True)
     # With the threshold that the dev set gives (the paper, 4.3).
     metric = "best_f1" if with_negative else "f1"
-    with fine_tuning.FineTuner(config, task, strategy, tuning, schema, metric) as tuner:
+    with FineTuner(config, task, strategy, settings, schema, metric) as tuner:
         questions = None
         if predict_data:
-            questions = _Questions(predict_data, tokenizer, tuning.output_dir, settings)
+            path = tuner.record_file("eval")
+            questions = _Questions(predict_data, tokenizer, path, settings)
         if train_data:
-            path, num_examples = _write_training_records(
-                train_data, tokenizer, tuning.output_dir, settings.windows
-            )
+            path = tuner.record_file("train")
+            num_examples = _write_training_records(train_data, tokenizer, path, settings.windows)
             train_data = None  # it is in the records now
 
             def evaluate() -> dict[str, float | int]:
                 return questions.score(questions.answer(tuner))
 
-            tuner.train(path, num_examples, evaluate)
+            tuner.train(num_examples, evaluate)
         if not settings.do_predict:
             return None
         logging.info("***** Running predictions *****")
         logging.info("  Num orig examples = %d", len(questions.data.examples))
         logging.info("  Num split examples = %d", len(questions.windows))
         predictions = questions.answer(tuner)
-        logging.info("Writing predictions to: %s", tuning.output_dir)
-        answers.write_predictions(predictions, tuning.output_dir, with_negative)
+        logging.info("Writing predictions to: %s", settings.output_dir)
+        answers.write_predictions(predictions, settings.output_dir, with_negative)
         if not _has_answers(questions.data):
             logging.info("--predict_file has questions without `answers`: nothing is scored")
             return None
@@ -111,18 +112,18 @@ def run_squad(
         if with_negative:
             # In full: eval_results.txt rounds, and the threshold is the odds of one question.
             best = {name: value for name, value in scores.items() if name.startswith("best_")}
-            answers.write_json(best, os.path.join(tuning.output_dir, "null_threshold.json"))
+            answers.write_json(best, os.path.join(settings.output_dir, "null_threshold.json"))
         return tuner.write_results(scores)
 
 
-def _check(tuning: fine_tuning.Settings, settings: Settings) -> None:
-    if not tuning.do_train and not settings.do_predict:
+def _check(settings: Settings) -> None:
+    if not settings.do_train and not settings.do_predict:
         raise ValueError("At least one of --do_train and --do_predict must be given.")
-    if tuning.do_train and not settings.train_file:
+    if settings.do_train and not settings.train_file:
         raise ValueError("With --do_train, --train_file must say what to train on.")
     if settings.do_predict and not settings.predict_file:
         raise ValueError("With --do_predict, --predict_file must say which questions to answer.")
-    if tuning.evaluate_every_steps and not (tuning.do_train and settings.predict_file):
+    if settings.evaluate_every_steps and not (settings.do_train and settings.predict_file):
         raise ValueError(
             "--evaluate_every_steps needs --do_train, and --predict_file with the questions and"
             " answers to evaluate on"
@@ -134,42 +135,37 @@ def _has_answers(data: SquadData) -> bool:
 
 
 def _write_training_records(
-    data: SquadData, tokenizer: FastTokenizer, output_dir: str, settings: features.WindowSettings
-) -> tuple[str, int]:
-    """Returns the path of train.tf_record and the number of its questions, having shuffled them.
+    data: SquadData, tokenizer: FastTokenizer, path: str, settings: features.WindowSettings
+) -> int:
+    """Returns the number of questions in the file that it writes, having shuffled them.
 
     Their number, not that of the windows, is what epochs are counted by, as in the original.
     """
     random.Random(_SHUFFLE_SEED).shuffle(data.examples)
-    path = os.path.join(output_dir, "train.tf_record")
     contexts = features.tokenize_contexts(data.contexts, tokenizer)
     windows = features.write_records(path, data, contexts, tokenizer, settings, is_training=True)
     logging.info("%s: %d examples, %d records", path, len(data.examples), len(windows))
-    return path, len(data.examples)
+    return len(data.examples)
 
 
 class _Questions:
     """The questions of --predict_file, and their records in eval.tf_record."""
 
-    def __init__(
-        self, data: SquadData, tokenizer: FastTokenizer, output_dir: str, settings: Settings
-    ):
+    def __init__(self, data: SquadData, tokenizer: FastTokenizer, path: str, settings: Settings):
         self.data = data
         self._settings = settings
         self._tokens = tokenizer.inv_vocab
         self._contexts = features.tokenize_contexts(data.contexts, tokenizer)
-        self._path = os.path.join(output_dir, "eval.tf_record")
         self.windows = features.write_records(
-            self._path, data, self._contexts, tokenizer, settings.windows, is_training=False
+            path, data, self._contexts, tokenizer, settings.windows, is_training=False
         )
 
-    def answer(self, tuner: fine_tuning.FineTuner) -> answers.Predictions:
+    def answer(self, tuner: FineTuner) -> answers.Predictions:
         """Returns the answers that the present weights give."""
         results = ()
         if self.windows:
-            results = tuner.predict(
-                self._path, len(self.windows), self._settings.predict_batch_size
-            )
+            batch_size = self._settings.predict_batch_size
+            results = tuner.predict("eval", len(self.windows), batch_size)
         return answers.predict_answers(
             self.data, self._contexts, self.windows, results, self._settings.answers, self._tokens
         )

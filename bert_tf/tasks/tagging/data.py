@@ -11,7 +11,7 @@ from bert_tf.fast_tokenization import FastTokenizer
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.schema import tagging_schema
 
-REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[UNK]")
+REQUIRED_TOKENS = (*sequences.REQUIRED_TOKENS, "[UNK]")
 _LOGGED_EXAMPLES = 5  # as in the original's file_based_convert_examples_to_features
 
 
@@ -153,9 +153,9 @@ def _features(
     for word in range(window.first, window.last):
         label_ids[position], label_mask[position] = labels[word], 1
         position += len(pieces[word])
-    vocab = tokenizer.vocab
+    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
     return {
-        **sequences.pack_pair(ids, [], max_seq_length, vocab["[CLS]"], vocab["[SEP]"]),
+        **sequences.pack_pair(ids, [], max_seq_length, cls_id, sep_id),
         "label_ids": label_ids,
         "label_mask": label_mask,
     }
@@ -165,7 +165,8 @@ def _log(values: dict[str, list[int]], labels: Sequence[str], tokenizer: FastTok
     """Logs a record in the manner of the original's programs, X being what does not count."""
     length = sum(values["input_mask"])
     counted = zip(values["label_ids"][:length], values["label_mask"], strict=False)
-    tokens = [tokenizer.inv_vocab[id] for id in values["input_ids"][:length]]
+    tokens = [tokenizer.inv_vocab[token_id] for token_id in values["input_ids"][:length]]
     logging.info("*** Example ***")
     logging.info("tokens: %s", " ".join(tokens))
-    logging.info("labels: %s", " ".join(labels[id] if mask else "X" for id, mask in counted))
+    shown = [labels[label_id] if mask else "X" for label_id, mask in counted]
+    logging.info("labels: %s", " ".join(shown))

@@ -9,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import fine_tuning, reporting
+from bert_tf import fine_tuning_settings, reporting
 from bert_tf.configuration import BertConfig
-from bert_tf.label_file import LABELS_FILE, write_labels
+from bert_tf.fine_tuning import FineTuner
+from bert_tf.label_file import LABELS_FILE
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import entity_metrics
@@ -22,8 +23,8 @@ _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(fine_tuning.EvaluationSettings):
-    """What run_tagging is told beyond `fine_tuning.Settings`; the fields are its flags."""
+class Settings(fine_tuning_settings.EvaluationSettings):
+    """What run_tagging is told; the fields are its flags."""
 
     data_dir: str | None = None
     train_file: str | None = None
@@ -39,7 +40,6 @@ class Settings(fine_tuning.EvaluationSettings):
 def run_tagging(
     config: BertConfig,
     strategy: tf.distribute.Strategy,
-    tuning: fine_tuning.Settings,
     settings: Settings,
     model_options: dict,
 ) -> dict[str, float | int] | None:
@@ -53,8 +53,7 @@ def run_tagging(
     Args:
         config: of the model.
         strategy: where to compute.
-        tuning: the flags that every fine-tuning program has.
-        settings: the flags of this one.
+        settings: the flags.
         model_options: further arguments of `BertModel`.
 
     Raises:
@@ -62,62 +61,53 @@ def run_tagging(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
-    tokenizer = fine_tuning.make_tokenizer(config, tuning, data.REQUIRED_TOKENS)
+    tokenizer = fine_tuning_settings.make_tokenizer(config, settings, data.REQUIRED_TOKENS)
 
     # Everything is read before anything is computed: what is wrong shows at once.
     sets: dict[str, list[Sentence]] = {}
-    for name in fine_tuning.needed_sets(strategy, tuning, settings):
+    for name in fine_tuning_settings.needed_sets(strategy, settings):
         path, flag = _path(settings, f"{name}_file")
         sets[name] = conll.read_sentences(path, flag, tags_required=name != "predict")
-    labels = _labels(tuning, settings, sets.get("train"))
+    labels = _labels(settings, sets.get("train"))
     for name, sentences in sets.items():
         _check_tags(sentences, labels, *_path(settings, f"{name}_file"))
-    schema = tagging_schema(tuning.max_seq_length)
+    schema = tagging_schema(settings.max_seq_length)
     layers = settings.feature_layers if settings.feature_based else None
     task = TaggingTask(config, len(labels), layers, lstm_size=settings.lstm_size, **model_options)
 
-    with fine_tuning.FineTuner(config, task, strategy, tuning, schema, "f1") as tuner:
-
-        def output(name: str) -> str:
-            return os.path.join(tuning.output_dir, name)
-
+    with FineTuner(config, task, strategy, settings, schema, "f1", labels) as tuner:
         num_examples = {
             name: data.write_records(
                 sentences,
                 labels,
                 tokenizer,
-                tuning.max_seq_length,
+                settings.max_seq_length,
                 settings.document_context,
-                output(f"{name}.tf_record"),
+                tuner.record_file(name),
             )
             for name, sentences in sets.items()
         }
         sets.pop("train", None)  # they are in the records now
 
         def tag(name: str, batch_size: int) -> tuple[list[list[str]], float]:
-            rows = tuner.predict(output(f"{name}.tf_record"), num_examples[name], batch_size)
+            rows = tuner.predict(name, num_examples[name], batch_size)
             return _tags_and_loss(rows, sets[name], labels)
 
         def evaluate() -> dict[str, float]:
             return _scores(sets["eval"], *tag("eval", settings.eval_batch_size))
 
-        if tuning.do_train:
-            write_labels(tuning.output_dir, labels)
-            tuner.train(output("train.tf_record"), num_examples["train"], evaluate)
-        results = None
-        if settings.do_eval:
-            logging.info("***** Running evaluation *****")
-            results = tuner.write_results(evaluate())
-        if settings.do_predict:
-            logging.info("***** Running prediction*****")
+        def predict() -> None:
             tags, loss = tag("predict", settings.predict_batch_size)
-            logging.info("Writing predictions to: %s", output("predictions.txt"))
-            conll.write_predictions(output("predictions.txt"), sets["predict"], tags)
+            path = os.path.join(settings.output_dir, "predictions.txt")
+            logging.info("Writing predictions to: %s", path)
+            conll.write_predictions(path, sets["predict"], tags)
             if sets["predict"][0].tags is not None:
                 scores = _scores(sets["predict"], tags, loss)
                 scores["global_step"] = tuner.global_step
-                reporting.write_results(output("test_results.txt"), scores)
-    return results
+                path = os.path.join(settings.output_dir, "test_results.txt")
+                reporting.write_results(path, scores)
+
+        return tuner.run(num_examples.get("train"), evaluate, predict)
 
 
 def _path(settings: Settings, flag: str) -> tuple[str, str]:
@@ -133,16 +123,14 @@ def _path(settings: Settings, flag: str) -> tuple[str, str]:
     return os.path.join(settings.data_dir, _FILES[flag]), "data_dir"
 
 
-def _labels(
-    tuning: fine_tuning.Settings, settings: Settings, training: list[Sentence] | None
-) -> list[str]:
+def _labels(settings: Settings, training: list[Sentence] | None) -> list[str]:
     """Returns the tags in the order of the logits.
 
     They are those that the model in `output_dir` has been trained with, else --labels, else the
     tags of the training file in the order of the alphabet.
     """
-    file = os.path.join(tuning.output_dir, LABELS_FILE)
-    learned = fine_tuning.learned_labels(tuning)
+    file = os.path.join(settings.output_dir, LABELS_FILE)
+    learned = fine_tuning_settings.learned_labels(settings)
     if learned is not None:
         if settings.labels and list(settings.labels) != learned:
             raise ValueError(
