@@ -48,7 +48,7 @@ class BestCheckpoint:
         Raises:
             ValueError: the best so far was chosen by another metric.
         """
-        best = reporting.read_results(self._results)
+        best = reporting.read_results(self._results) if self.prefix() else {}
         if best and self._metric not in best:
             raise ValueError(
                 f"{self._results}: the best checkpoint must have been chosen by {self._metric}, and"

@@ -13,6 +13,7 @@ from absl import app, flags, logging
 from bert_tf import distribution, interrupts
 
 # EX_SOFTWARE and EX_IOERR of sysexits.h.
+DIVERGED_STATUS = 65
 UNEXPECTED_STATUS = 70
 IO_ERROR_STATUS = 74
 
@@ -26,8 +27,9 @@ def run_program(main: Callable[[], None]) -> None:
     """Parses the command line, refuses stray words, and runs `main`.
 
     An error that the user can mend ends the program with its message and status 1; with
-    --verbosity=1 its traceback is shown, too. What may pass by itself has other statuses, so that
-    a job can be started again: 74 where reading or writing failed, 70 for what nobody expected. An
+    --verbosity=1 its traceback is shown, too. The status is 65 where training diverged. What may
+    pass by itself has other statuses, so that a job can be started again: 74 where reading or
+    writing failed, 70 for what nobody expected. An
     interrupt ends the program politely: what is begun is saved or removed. The status is then 130
     for Ctrl-C and 75 for SIGTERM, which is what a machine that is taken away sends.
     """
@@ -50,7 +52,8 @@ def run_program(main: Callable[[], None]) -> None:
             if logging.level_debug():
                 raise
             print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
-            sys.exit(IO_ERROR_STATUS if isinstance(error, OSError) else 1)
+            statuses = {OSError: IO_ERROR_STATUS, FloatingPointError: DIVERGED_STATUS}
+            sys.exit(next((s for kind, s in statuses.items() if isinstance(error, kind)), 1))
         except Exception:
             traceback.print_exc()
             sys.exit(UNEXPECTED_STATUS)
@@ -179,6 +182,11 @@ def define_fine_tuning_flags(max_seq_length: int = 128, length_buckets: str = "a
         "Longest sequence in word pieces; longer ones are cut, shorter ones padded.",
     )
     flags.DEFINE_float("num_train_epochs", 3.0, "Times that training sees all examples.")
+    flags.register_validator(
+        "num_train_epochs",
+        lambda epochs: math.isfinite(epochs) and epochs > 0.0,
+        "it must be a finite number above 0",
+    )
     flags.DEFINE_float(
         "warmup_proportion",
         0.1,

@@ -93,14 +93,13 @@ class FineTuner:
         self._labels = labels
         self._frozen = parse_frozen_layers(settings.freeze_layers, config.num_hidden_layers)
         self._buckets = Buckets.of_schema(lengths, schema)
-        self._best = None
-        if settings.keep_best or settings.early_stopping_patience:
-            self._best = BestCheckpoint(
-                settings.output_dir,
-                best_metric,
-                patience=settings.early_stopping_patience,
-                every_steps=settings.evaluate_every_steps,
-            )
+        self._keeps_best = settings.keep_best or settings.early_stopping_patience > 0
+        self._best = BestCheckpoint(
+            settings.output_dir,
+            best_metric,
+            patience=settings.early_stopping_patience,
+            every_steps=settings.evaluate_every_steps,
+        )
         self._trainer: training.Trainer | None = None
         self._stack = contextlib.ExitStack()
         self._heartbeat: Heartbeat | None = None
@@ -109,6 +108,11 @@ class FineTuner:
         trained = checkpoints.CheckpointDirectory(settings.output_dir).latest()
         if settings.init_checkpoint and not trained:
             checkpoints.find_prefix(settings.init_checkpoint)  # before any record is made
+        if settings.do_train and not trained and self._best.prefix():
+            raise ValueError(
+                f"{self._best.folder} must be of the run in --output_dir, which has no checkpoint;"
+                " delete that folder to begin anew, or choose another --output_dir"
+            )
         if settings.export_dir:
             checkpoints.make_output_dir(settings.export_dir, "export_dir")
 
@@ -184,7 +188,7 @@ class FineTuner:
             settings.learning_rate, num_train_steps, num_warmup_steps
         )
         self._write_labels(settings.output_dir)
-        if self._best:
+        if self._keeps_best:
             tf.io.gfile.makedirs(self._best.folder)
             self._write_labels(self._best.folder)
         trainer = self._make_trainer(schedule)
@@ -196,7 +200,7 @@ class FineTuner:
             results = evaluate()
             reporting.log_results(results)
             self._summaries.write(results, trainer.global_step)
-            if self._best is None:
+            if not self._keeps_best:
                 return True
             return self._best.update(results, trainer.global_step, trainer.values())
 
@@ -220,17 +224,21 @@ class FineTuner:
         )
         # The last weights may be the best ones, at whatever step; and an earlier run that came so
         # far may have been stopped before it had seen them.
-        if self._best and evaluated != trainer.global_step:
+        if self._keeps_best and evaluated != trainer.global_step:
             evaluate_and_keep()
         self._take_best(trainer)
         if settings.export_dir and distribution.is_chief(self._strategy):
             self._export(trainer, settings.export_dir)
 
     def _take_best(self, trainer: training.Trainer) -> None:
-        best = self._best.prefix() if self._best else None
-        if best:
+        best = self._best.prefix()
+        if best and self._keeps_best:
             trainer.restore(best)
             logging.info("The weights are now those of the best checkpoint, %s", best)
+        elif best:
+            logging.warning("The weights are the last ones; --keep_best takes the best, %s", best)
+        elif self._keeps_best:
+            logging.warning("The weights are the last ones: %s has none", self._best.folder)
 
     def _write_labels(self, folder: str) -> None:
         if self._labels is not None:

@@ -40,7 +40,8 @@ def labels_in(folder: str) -> list[str] | None:
     if not tf.io.gfile.exists(path):
         return None
     text = whole_files.read_text(path, path, "--do_train has written it with a class on each line")
-    return text.split("\n")[:-1]
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    return lines if text else []
 
 
 def write_labels(output_dir: str, labels: Sequence[str]) -> None:

@@ -192,8 +192,9 @@ class Trainer:
         total = sum(phase.num_steps for phase in phases)
         if self.global_step >= total:
             logging.warning(
-                "Nothing to train: %s is at step %d of %d already. Ask for more steps to go on, or"
-                " choose another --output_dir to start anew.",
+                "Nothing to train: %s is at step %d of %d already. Ask for more to go on"
+                " (--num_train_steps or --num_train_epochs), or choose another --output_dir to"
+                " start anew.",
                 self._resumed_from or "the model",
                 self.global_step,
                 total,

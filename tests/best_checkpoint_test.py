@@ -47,6 +47,16 @@ def test_an_evaluation_that_is_repeated_changes_nothing(make):
     assert see(make(1), 10, 1 / 3)
 
 
+def test_results_without_a_checkpoint_are_none(make, tmp_path):
+    """As a search leaves them that has deleted the checkpoints."""
+    see(make(), 10, 0.5)
+    for path in (tmp_path / "best").iterdir():
+        if path.name != "eval_results.txt":
+            path.unlink()
+    assert see(make(1), 40, 0.4)
+    assert make().prefix() == str(tmp_path / "best" / "model.ckpt-40")
+
+
 def test_a_best_one_by_another_metric(make, tmp_path):
     see(make(), 10, 0.5)
     other = BestCheckpoint(str(tmp_path), "best_f1", 0, every_steps=10)

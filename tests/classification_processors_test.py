@@ -288,7 +288,12 @@ GOOD = rows("Quality|i|j|a|b", "1|0|0|x|y", "0|0|0|x|y")
             {"dev.tsv": GOOD},
             r"/train.tsv does not exist: .* holds 'dev.tsv'. --data_dir must name the folder",
         ),
-        ("mrpc", "train", {"train.tsv": " \n"}, r"/train.tsv is empty; it must hold examples"),
+        (
+            "mrpc",
+            "train",
+            {"train.tsv": " \n"},
+            r"/train.tsv is empty; it must hold the text of its examples",
+        ),
         (
             "mrpc",
             "train",

@@ -83,6 +83,7 @@ def test_classes_beyond_two():
         ("f1", np.zeros(3, np.int64), np.eye(2)[[0, 0, 0]]),
         ("f1", np.array([0, 1, 1]), np.eye(2)[[0, 0, 0]]),
         ("matthews_correlation", np.array([0, 1, 1]), np.eye(2)[[1, 1, 1]]),
+        ("matthews_correlation", np.array([1, 1]), np.eye(2)[[1, 1]]),
         ("pearson", np.array([1.0, 2.0, 3.0]), np.full(3, 2.5, np.float32)),
         ("spearman", np.array([1.0, 2.0, 3.0]), np.full(3, 2.5, np.float32)),
         ("pearson", np.full(3, 2.5), np.array([1.0, 2.0, 3.0])),

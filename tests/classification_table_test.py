@@ -133,8 +133,28 @@ def test_a_table_that_is_not_there(tmp_path):
         read("dev", tmp_path, BY_NAME)
 
 
+def test_an_empty_line_before_the_end_of_a_test_file(tmp_path):
+    """Left out, it would shift the numbers of the predictions after it."""
+    csv_columns = dataclasses.replace(BY_NAME, labels=["9", "10"])
+    tsv_columns = TableColumns("text", labels=["a", "b"])
+    tsv = "\ntext\none\n\ntwo\n\n"
+    write(tmp_path, {"test.csv": CSV, "train.csv": CSV})
+    with pytest.raises(ValueError, match="test.csv, line 4: the line is empty, and examples foll"):
+        read("test", tmp_path, csv_columns)
+    assert len(read("train", tmp_path, csv_columns)) == 2
+    (tmp_path / "test.csv").unlink()
+    write(tmp_path, {"test.tsv": tsv})
+    with pytest.raises(ValueError, match="test.tsv, line 4: the line is empty, and examples foll"):
+        read("test", tmp_path, tsv_columns)
+    write(tmp_path, {"test.tsv": tsv.replace("one\n\n", "one\n")})
+    assert [row[:2] for row in read("test", tmp_path, tsv_columns)] == [
+        ("test-2", "one"),
+        ("test-3", "two"),
+    ]
+
+
 def test_without_a_training_file_the_classes_must_be_named(tmp_path):
-    write(tmp_path, {"test.csv": CSV})
+    write(tmp_path, {"test.csv": CSV.replace("\n\n", "\n")})
     with pytest.raises(ValueError, match="The classes must be known: .* or --labels .* 'test.csv'"):
         read("test", tmp_path, BY_NAME)
     assert read("test", tmp_path, dataclasses.replace(BY_NAME, labels=["1", "10"]))

@@ -24,12 +24,13 @@ def data_dir(tmp_path_factory):
 
     class TinyTask(tfds.core.GeneratorBasedBuilder):
         VERSION = tfds.core.Version("1.2.0")
+        shuffled = False
 
         def _info(self):
             return tfds.core.DatasetInfo(
                 builder=self,
                 features=tfds.features.FeaturesDict(self.features),
-                disable_shuffling=True,
+                disable_shuffling=not self.shuffled,
             )
 
         def _split_generators(self, dl_manager):
@@ -87,7 +88,31 @@ def data_dir(tmp_path_factory):
         }
         texts = {"train": [("A", "a", 1, 7), ("B", "b", 0, 8), ("C", b"caf\xe9", 0, 9)]}
 
-    for builder in (TinyMrpc, TinyMnli, TinyXnli, TinyReviews, TinyStsb, TinyNews):
+    class TinyCola(TinyTask):
+        """Numbered as GLUE's are, and shuffled as they are."""
+
+        shuffled = True
+        features = {"sentence": text, "label": label(names=["no", "yes"]), "idx": np.int32}
+        texts = {
+            "train": [(f"s{i}", i % 2, i) for i in range(9)],
+            "test": [(f"t{i}", -1, i) for i in range(9)],
+        }
+
+    class TinySst(TinyTask):
+        shuffled = True
+        features = {"sentence": text, "label": label(names=["no", "yes"])}
+        texts = {"test": [(f"t{i}", -1) for i in range(9)]}
+
+    for builder in (
+        TinyCola,
+        TinySst,
+        TinyMrpc,
+        TinyMnli,
+        TinyXnli,
+        TinyReviews,
+        TinyStsb,
+        TinyNews,
+    ):
         builder(data_dir=folder).download_and_prepare()
     return folder
 
@@ -142,6 +167,40 @@ def test_single_texts(data_dir):
     ]
     # Without a dev set the test set is evaluated, as with the folder.
     assert read("IMDB", "dev", "tiny_reviews", data_dir) == [("dev-0", "so", None, "pos")]
+
+
+def test_examples_are_in_the_order_of_their_own_numbers(data_dir, warnings):
+    labels = ["0", "1"]
+    for which, letter in (("train", "s"), ("test", "t")):
+        assert read("CoLA", which, "tiny_cola", data_dir) == [
+            (f"{which}-{i}", f"{letter}{i}", None, labels[i % 2 if which == "train" else 0])
+            for i in range(9)
+        ]
+    found = read("CoLA", "train", "tiny_cola", data_dir, tfds_train_split="train[50%:]")
+    assert 0 < len(found) < 9 and [row[0] for row in found] == sorted(row[0] for row in found)
+    assert not warnings
+    found = read("SST-2", "test", "tiny_sst", data_dir)
+    assert sorted(row[1] for row in found) == [f"t{i}" for i in range(9)]
+    (warning,) = warnings
+    assert "tiny_sst has no feature `idx` with the examples' numbers" in warning
+    assert warning.endswith("in the order of its files, not in that of SST-2.tsv")
+
+
+def test_flags_of_files_and_of_other_tasks_are_refused(data_dir):
+    for columns, message in (
+        (TableColumns(has_header=False), "--has_header is for files; leave it out with --tfds"),
+        (TableColumns(delimiter=";"), "--delimiter is for files"),
+        (TableColumns(labels=["a", "b"]), "--labels is for --task_name=table; leave it out"),
+        (
+            TableColumns(regression=True),
+            "--regression is for .* --task_name=MRPC has labels",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            processor("MRPC", "tiny_mrpc", data_dir, columns)
+    source = TfdsSource(tfds="tiny_mrpc", tfds_data_dir=data_dir)
+    with pytest.raises(ValueError, match="--data_dir=mrpc or from --tfds=tiny_mrpc; leave"):
+        processors.get_processor("MRPC", "mrpc", source=source)
 
 
 def test_numbers(data_dir):

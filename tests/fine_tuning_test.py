@@ -151,6 +151,21 @@ def test_the_last_weights_may_be_the_best(reviews, settings, tmp_path):
         shutil.rmtree(best)
 
 
+def test_it_is_said_which_weights_are_taken(reviews, settings, tmp_path, warnings):
+    changes = {"do_train": True, "train_batch_size": 30, "num_train_epochs": 1.0}
+    classify(reviews, settings, **changes, evaluate_every_steps=2, keep_best=True)
+    out = tmp_path / "out"
+    classify(reviews, settings, do_eval=True)
+    assert any("the last ones; --keep_best takes the best" in text for text in warnings)
+    for path in [*out.glob("model.ckpt-*"), out / "checkpoint"]:
+        path.unlink()
+    with pytest.raises(ValueError, match="out/best must be of the run in --output_dir, which has"):
+        classify(reviews, settings, **changes)
+    shutil.rmtree(out / "best")
+    classify(reviews, settings, do_eval=True, keep_best=True)
+    assert any(f"the last ones: {out}/best has none" in text for text in warnings)
+
+
 def compare_two_replicas_with_one(reviews, folder):
     """The same steps on two devices and on one, in batches of two lengths, without dropout."""
     strategies = {

@@ -239,6 +239,14 @@ def test_questions_without_answers_are_answered(folder, tmp_path, warnings):
         run_in_process(folder / "config.json", **flags)
 
 
+def test_training_on_nothing(folder, tmp_path):
+    path = write_squad(tmp_path / "x.json", (" ", [question("q", "who", [], is_impossible=True)]))
+    flags = flags_for(folder) | {"train_file": path, "do_train": True, "do_predict": False}
+    flags |= {"keep_best": False, "output_dir": f"{tmp_path}/out"}
+    with pytest.raises(ValueError, match="--train_file must have a context with text; in this one"):
+        run_in_process(folder / "config.json", **flags)
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [

@@ -13,7 +13,7 @@ import time
 import pytest
 from pretraining_runs import ROOT, write_config
 
-from bert_tf import interrupts
+from bert_tf import command_flags, interrupts
 from tools import search_hyperparameters as tool
 from tools.trials import Trial
 
@@ -167,7 +167,7 @@ def test_less_is_better_and_only_the_best_keeps_its_checkpoints(tmp_path, stand_
     assert read_table(tmp_path / "out")[0]["eval_loss"] == "-49.001"
 
 
-def test_a_second_start_may_ask_otherwise(tmp_path, stand_in):
+def test_a_second_start_may_ask_otherwise(tmp_path, stand_in, warnings):
     command, started = stand_in
     folder = tmp_path / "out"
     tool.search(command, str(folder), ["learning_rate=0.02,0.05"])
@@ -178,6 +178,13 @@ def test_a_second_start_may_ask_otherwise(tmp_path, stand_in):
     assert (record["metric"], record["flags"]) == ("eval_loss", {"learning_rate": "0.02"})
     assert [row["learning_rate"] for row in read_table(folder)] == ["0.02", "0.05"]
     assert checkpoints_in(folder) == {best.name}
+    # The best by the first metric has lost its checkpoint; now nothing more is deleted.
+    vary = ["learning_rate=0.02,0.05"]
+    other = tool.search(command, str(folder), vary, keep_checkpoints="best")
+    assert other.name == "learning_rate-0.05" and len(started()) == 2
+    assert checkpoints_in(folder) == {best.name}
+    lost = "learning_rate-0.05 has no checkpoint: it was deleted when another"
+    assert warnings and all(lost in text for text in warnings)
 
 
 def test_of_equally_good_trials_the_first_stays_the_best(tmp_path, stand_in):
@@ -208,16 +215,18 @@ def test_a_failed_trial_is_recorded_and_tried_again_next_time(tmp_path, stand_in
 def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
     command, started = stand_in
     vary = ["learning_rate=0.02,0.05"]
-    with pytest.raises(ValueError, match="the first trial ended with status 1, so its flags or"):
+    with pytest.raises(ValueError, match="status 1 before any has ended well, so its flags or its"):
         tool.search([*command, "--behaviour=1@0.02"], str(tmp_path / "out"), vary)
     assert len(started()) == 1
     with pytest.raises(ValueError, match="--metric=eval_f1 must be one of .* eval_accuracy, eval_"):
         tool.search(command, str(tmp_path / "out"), vary, metric="eval_f1")
     tool.search(command, str(tmp_path / "out"), vary)
     assert started() == [f"learning_rate-{rate}" for rate in ("0.02", "0.02", "0.05")]
-    # What is not the fault of the flags does not end it.
-    best = tool.search([*command, "--behaviour=70@0.02"], str(tmp_path / "other"), vary)
-    assert best.flags == {"learning_rate": "0.05"}
+    # What is not the fault of the flags does not end it, nor does a rate that is too high.
+    for status in (70, command_flags.DIVERGED_STATUS):
+        other = str(tmp_path / f"other_{status}")
+        best = tool.search([*command, f"--behaviour={status}@0.02"], other, vary)
+        assert best.flags == {"learning_rate": "0.05"}
     with pytest.raises(ValueError, match="every trial has failed"):
         vary = ["learning_rate=0.02"]
         tool.search([*command, "--behaviour=70@0.02"], str(tmp_path / "bad"), vary)

@@ -155,7 +155,7 @@ def test_length_buckets_change_no_score(folder):
             None,
             {"do_train": True, "labels": ["O", "B-PER", "I-PER"]},
             "--data_dir: .*train.txt has the tags B-LOC, I-LOC, which are not among the model's: "
-            "O, B-PER, I-PER. Name all of them by --labels",
+            "O, B-PER, I-PER. Mend the file, or train a model anew",
         ),
         ("Ann B-PER\nis O\n", {"do_eval": True}, "valid.txt has the tags B-LOC, I-LOC, which are"),
         (

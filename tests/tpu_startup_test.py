@@ -6,6 +6,8 @@ import pytest
 from pretraining_runs import write_config, write_records
 from tpu_desk import JOB, Desk, commit_checkout
 
+from bert_tf import command_flags
+
 
 @pytest.fixture(scope="session")
 def committed(tmp_path_factory):
@@ -52,10 +54,11 @@ def test_machine_tells_the_program_that_it_is_taken(desk):
     assert desk.object("result").startswith("done 20")
 
 
-def test_machine_does_not_repeat_a_mistake(desk):
+@pytest.mark.parametrize("status", [1, command_flags.DIVERGED_STATUS])
+def test_machine_does_not_repeat_a_mistake(desk, status):
     desk.submit()
-    desk.machine(1)
-    assert "run_pretraining.py ended with status 1" in desk.object("result")
+    desk.machine(status)
+    assert f"run_pretraining.py ended with status {status};" in desk.object("result")
     assert desk.object("result").startswith("failed 20")
     assert len(desk.lines("runs")) == 1 and len(desk.requests("delete")) == 1
 

@@ -135,8 +135,8 @@ class Search:
             logging.error("The trial failed with status %d: %s", status, shlex.join(command))
             if status == USER_ERROR_STATUS and not self._finished():
                 raise ValueError(
-                    "the first trial ended with status 1, so its flags or its input are wrong; see"
-                    f" its message above.\nThe trial: {shlex.join(command)}"
+                    "a trial ended with status 1 before any has ended well, so its flags or its"
+                    f" input are wrong; see its message above.\nThe trial: {shlex.join(command)}"
                 )
         trial = dataclasses.replace(trial, status=status, seconds=seconds, results=results)
         self._trials.pop(trial.name, None)
@@ -182,6 +182,13 @@ class Search:
         record |= {"output_dir": self.folder(best), "command": self._command}
         _write_json(os.path.join(self._output_dir, "best_trial.json"), record)
         if self._keep_checkpoints == "best":
+            if not _checkpoints(self.folder(best)):
+                logging.warning(
+                    "%s has no checkpoint: it was deleted when another trial was the best. All"
+                    " that are there now are kept; to have this one run again delete its folder",
+                    self.folder(best),
+                )
+                return
             for trial in self._finished():
                 if trial.name != best.name:
                     _delete_checkpoints(self.folder(trial))
@@ -247,14 +254,18 @@ def _run(command: Sequence[str]) -> int:
                     told = True
 
 
+def _checkpoints(folder: str) -> list[str]:
+    """Returns what there is of checkpoints in a trial's folder, the best one's among it."""
+    patterns = [os.path.join(folder, "model.ckpt-*"), os.path.join(folder, "checkpoint")]
+    return tf.io.gfile.glob([*patterns, os.path.join(folder, "best")])
+
+
 def _delete_checkpoints(folder: str) -> None:
-    for part in ("", "best"):
-        for pattern in ("model.ckpt-*", "checkpoint"):
-            for path in tf.io.gfile.glob(os.path.join(folder, part, pattern)):
-                if tf.io.gfile.isdir(path):
-                    tf.io.gfile.rmtree(path)
-                else:
-                    tf.io.gfile.remove(path)
+    for path in _checkpoints(folder):
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+        else:
+            tf.io.gfile.remove(path)
 
 
 def _write_json(path: str, value: Any) -> None:

@@ -124,8 +124,9 @@ while :; do
   say "the program ended with status $status"
   case $status in
     0) finish "done $(now)" ;;
-    # A mistake in flags, records or files, which the same command would make again.
-    1) finish "failed $(now): run_pretraining.py ended with status 1; the log says why" ;;
+    # A mistake in flags, records or files, or a loss that is not finite (65): the same command
+    # would come to the same end.
+    1 | 65) finish "failed $(now): run_pretraining.py ended with status $status; the log says why" ;;
     75 | 143)
       # It was asked to stop, and has saved (EX_TEMPFAIL) or had not begun (SIGTERM). If that was
       # not for the machine's end, it goes on.

@@ -161,7 +161,7 @@ def read_text(path: str) -> str:
     # As the original's reader does: GFile.readline drops every carriage return.
     text = whole_files.read_text(path, path, rule).replace("\r", "")
     if not text.strip():
-        raise ValueError(f"{path} is empty; it must hold examples, one a line")
+        raise ValueError(f"{path} is empty; it must hold the text of its examples")
     return text
 
 

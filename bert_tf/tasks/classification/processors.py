@@ -54,13 +54,28 @@ def get_processor(
             f"--task_name={task_name}: no such task; there are {', '.join(sorted(processors))}"
         )
     columns = columns or table.TableColumns()
-    if not source and found != [table.TableProcessor]:
-        for field in dataclasses.fields(columns):
-            if getattr(columns, field.name) != field.default:
-                raise ValueError(
-                    f"--{field.name} is for --task_name=table or --tfds; leave it out, since "
-                    f"--task_name={task_name} has files of a form of its own"
-                )
+    if source and data_dir:
+        raise ValueError(
+            f"The examples come from --data_dir={data_dir} or from --tfds={source.tfds}; leave one"
+            " of them out"
+        )
+    for field in dataclasses.fields(columns):
+        if getattr(columns, field.name) == field.default:
+            continue
+        if source and field.name in ("has_header", "delimiter"):
+            raise ValueError(f"--{field.name} is for files; leave it out with --tfds")
+        if found == [table.TableProcessor]:
+            continue
+        if not source:
+            raise ValueError(
+                f"--{field.name} is for --task_name=table or --tfds; leave it out, since "
+                f"--task_name={task_name} has files of a form of its own"
+            )
+        if field.name in ("labels", "regression"):
+            raise ValueError(
+                f"--{field.name} is for --task_name=table; leave it out, since"
+                f" --task_name={task_name} has labels of its own"
+            )
     if found == [table.TableProcessor]:
         if learned_labels and not columns.regression and columns.labels is None:
             columns = dataclasses.replace(columns, labels=learned_labels)

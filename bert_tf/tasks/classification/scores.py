@@ -25,6 +25,8 @@ def matthews_correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns Matthews' correlation of classes; both int `[examples]`."""
     from sklearn import metrics
 
+    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
+        return 0.0  # not defined, of which the library would warn
     return float(metrics.matthews_corrcoef(labels, predictions))
 
 

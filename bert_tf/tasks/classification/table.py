@@ -4,6 +4,7 @@ import collections
 import csv
 import dataclasses
 import io
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -86,7 +87,9 @@ class TableProcessor(DataProcessor):
         path = self._path(which, data_dir)
         rows = self._rows(path)
         columns = self._columns(rows, path, needs_label=which != "test")
-        return rows_to_examples(rows[columns.header :], path, columns, self, which)
+        is_test = which == "test"
+        rows = rows[columns.header :]
+        return rows_to_examples(rows, path, columns, self, which, refuse_empty_rows=is_test)
 
     def _collect_labels(self, data_dir: str) -> list[str]:
         if not self.has("train", data_dir):
@@ -131,24 +134,27 @@ class TableProcessor(DataProcessor):
         return path
 
     def _rows(self, path: str) -> list[tuple[int, list[str]]]:
-        """Returns (number of its first line counted from 0, columns) of each row but empty ones."""
+        """Returns (number of its first line counted from 0, columns) of each row.
+
+        An empty row has no columns; there is none before the first with some.
+        """
         delimiter = self.table.delimiter or _ENDINGS[os.path.splitext(path)[1]]
         if delimiter == "\t":
-            return [(i, row) for i, row in enumerate(read_rows(path)) if row]
+            return _from_the_first(enumerate(read_rows(path)))
         csv.field_size_limit(sys.maxsize)  # whole documents may be longer than its usual 131,072
         reader = csv.reader(io.StringIO(read_text(path)), delimiter=delimiter, strict=True)
         rows = []
         first_line = 0
         try:
             for row in reader:
-                if row:
-                    rows.append((first_line, row))
+                rows.append((first_line, row))
                 first_line = reader.line_num
         except csv.Error as error:
             raise ValueError(
                 f"{path}, line {first_line + 1}: {error}; a quote inside a quoted column is written"
                 " twice, and a quoted column must end"
             ) from error
+        rows = _from_the_first(rows)
         for i, row in rows:
             if self.table.has_header and len(row) > len(rows[0][1]):
                 raise ValueError(
@@ -181,6 +187,11 @@ class TableProcessor(DataProcessor):
                 )
             numbers[field] = names.index(name)
         return Columns(**numbers, header=self.table.has_header)
+
+
+def _from_the_first(rows: Iterable[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+    """Returns the rows without empty ones at the beginning."""
+    return list(itertools.dropwhile(lambda numbered: not numbered[1], rows))
 
 
 def sort_labels(labels: Iterable[str]) -> list[str]:

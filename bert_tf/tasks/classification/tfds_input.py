@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf import prepared_datasets
 from bert_tf.tasks.classification.examples import (
@@ -50,7 +51,9 @@ class TfdsProcessor(DataProcessor):
     """A task that reads its examples from a dataset; all else is as the task has it.
 
     A class is found by its name if the dataset's names are the task's own, and by its number if
-    they are not: for CoLA 0 is "unacceptable" there and "0" here.
+    they are not: for CoLA 0 is "unacceptable" there and "0" here. Where the dataset numbers its
+    examples by `idx`, as GLUE's do, they come in that order, which submissions need; its files have
+    them in another one.
     """
 
     def __init__(
@@ -98,23 +101,33 @@ class TfdsProcessor(DataProcessor):
             )
         dataset, _ = prepared_datasets.read_split(self._builder, split, specification)
         self._check_texts(dataset.element_spec)
-        examples = []
-        batches = dataset.map(self._select).batch(_EXAMPLES_PER_BATCH).as_numpy_iterator()
-        for texts_a, texts_b, values in batches:
-            for text_a, text_b, value in zip(texts_a, texts_b, values, strict=True):
-                i = len(examples)
+        index = dataset.element_spec.get("idx")
+        is_numbered = isinstance(index, tf.TensorSpec) and index.dtype.is_integer
+        is_in_order = is_numbered or self._builder.info.disable_shuffling
+        if which == "test" and self.submission_file and not is_in_order:
+            logging.warning(
+                "--tfds=%s has no feature `idx` with the examples' numbers, and they are shuffled:"
+                " predictions are in the order of its files, not in that of %s",
+                *(specification, self.submission_file),
+            )
+        examples: dict[int, InputExample] = {}
+        dataset = dataset.enumerate().map(
+            lambda i, example: (example["idx"] if is_numbered else i, *self._select(example))
+        )
+        for batch in dataset.batch(_EXAMPLES_PER_BATCH).as_numpy_iterator():
+            for i, text_a, text_b, value in zip(*batch, strict=True):
                 place = f"--tfds={specification}, split {split}, example {i} (counted from 0)"
-                examples.append(
-                    InputExample(
-                        guid=f"{which}-{i}",
-                        text_a=_decode(text_a, place),
-                        text_b=None if self._names[1] is None else _decode(text_b, place),
-                        label=self._label(value, which, place),
-                    )
+                if i in examples:
+                    raise ValueError(f"{place}: two examples have this `idx`; each needs its own")
+                examples[i] = InputExample(
+                    guid=f"{which}-{i}",
+                    text_a=_decode(text_a, place),
+                    text_b=None if self._names[1] is None else _decode(text_b, place),
+                    label=self._label(value, which, place),
                 )
         if not examples:
             raise ValueError(f"--tfds={specification}: split {split} holds no example")
-        return examples
+        return [examples[i] for i in sorted(examples)]
 
     def _split(self, which: str) -> str | None:
         chosen = getattr(self._source, f"tfds_{which}_split")

@@ -241,5 +241,7 @@ def _softmax(scores: Sequence[float]) -> list[float]:
     """Returns the probabilities, in Python's arithmetic as the original computes them."""
     highest = max(scores)
     exponentials = [math.exp(score - highest) for score in scores]
-    total = sum(exponentials)
+    total = 0.0  # not `sum`, which since Python 3.12 is of another precision
+    for value in exponentials:
+        total += value
     return [value / total for value in exponentials]

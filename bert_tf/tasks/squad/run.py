@@ -145,6 +145,8 @@ def _write_training_records(
     contexts = features.tokenize_contexts(data.contexts, tokenizer)
     windows = features.write_records(path, data, contexts, tokenizer, settings, is_training=True)
     logging.info("%s: %d examples, %d records", path, len(data.examples), len(windows))
+    if not windows:
+        raise ValueError("--train_file must have a context with text; in this one all are empty")
     return len(data.examples)
 
 

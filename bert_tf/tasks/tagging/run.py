@@ -170,7 +170,8 @@ def _check_tags(sentences: list[Sentence], labels: Sequence[str], path: str, fla
     if unknown:
         raise ValueError(
             f"--{flag}: {path} has the tags {', '.join(unknown)}, which are not among the"
-            f" model's: {', '.join(labels)}. Name all of them by --labels, or mend the file"
+            f" model's: {', '.join(labels)}. Mend the file, or train a model anew, in an"
+            " --output_dir of its own, that is told all of them by --labels"
         )
 
 
