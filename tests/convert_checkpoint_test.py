@@ -1,4 +1,4 @@
-"""Tests of tools/convert_checkpoint.py on a model of all-different sizes made on the spot."""
+"""Tests of tools/convert_checkpoint.py, and of tools/bert_weights.py under it."""
 
 import json
 import os
@@ -7,6 +7,16 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+from hugging_face_folders import (
+    CONFIG,
+    ENCODER,
+    HEADS,
+    POOLER,
+    SIZES,
+    assert_same_bits,
+    make_tensors,
+    write_folder,
+)
 from numpy_bert import NumpyBert, gelu, layer_norm, log_softmax
 from pretraining_runs import ROOT, run_code, variables
 
@@ -14,62 +24,6 @@ from bert_tf import checkpoints, tokenization
 from bert_tf.modeling import BertConfig, BertModel
 from tools import bert_weights, convert_checkpoint
 
-SIZES = {
-    "vocab_size": 13,
-    "hidden_size": 6,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 10,
-    "max_position_embeddings": 7,
-    "type_vocab_size": 2,
-    "hidden_dropout_prob": 0.25,
-    "attention_probs_dropout_prob": 0.125,
-    "initializer_range": 0.5,
-}
-CONFIG = {
-    **SIZES,
-    "hidden_act": "gelu_new",
-    "model_type": "bert",
-    "layer_norm_eps": 1e-12,
-    "position_embedding_type": "absolute",
-    "transformers_version": "4.8.2",
-}
-ENCODER = {
-    "embeddings.word_embeddings.weight": (13, 6),
-    "embeddings.position_embeddings.weight": (7, 6),
-    "embeddings.token_type_embeddings.weight": (2, 6),
-    "embeddings.LayerNorm.weight": (6,),
-    "embeddings.LayerNorm.bias": (6,),
-}
-for _layer in ("encoder.layer.0", "encoder.layer.1"):
-    for _name in ("attention.self.query", "attention.self.key", "attention.self.value"):
-        ENCODER |= {f"{_layer}.{_name}.weight": (6, 6), f"{_layer}.{_name}.bias": (6,)}
-    ENCODER |= {
-        f"{_layer}.attention.output.dense.weight": (6, 6),
-        f"{_layer}.attention.output.dense.bias": (6,),
-        f"{_layer}.attention.output.LayerNorm.weight": (6,),
-        f"{_layer}.attention.output.LayerNorm.bias": (6,),
-        f"{_layer}.intermediate.dense.weight": (10, 6),
-        f"{_layer}.intermediate.dense.bias": (10,),
-        f"{_layer}.output.dense.weight": (6, 10),
-        f"{_layer}.output.dense.bias": (6,),
-        f"{_layer}.output.LayerNorm.weight": (6,),
-        f"{_layer}.output.LayerNorm.bias": (6,),
-    }
-POOLER = {"pooler.dense.weight": (6, 6), "pooler.dense.bias": (6,)}
-HEADS = {
-    "cls.predictions.transform.dense.weight": (6, 6),
-    "cls.predictions.transform.dense.bias": (6,),
-    "cls.predictions.transform.LayerNorm.weight": (6,),
-    "cls.predictions.transform.LayerNorm.bias": (6,),
-    "cls.predictions.bias": (13,),
-    "cls.seq_relationship.weight": (2, 6),
-    "cls.seq_relationship.bias": (2,),
-    "classifier.weight": (3, 6),
-    "classifier.bias": (3,),
-    "qa_outputs.weight": (2, 6),
-    "qa_outputs.bias": (2,),
-}
 HEAD_NAMES = {
     "cls.predictions.transform.dense.bias": "cls/predictions/transform/dense/bias",
     "cls.predictions.transform.LayerNorm.weight": "cls/predictions/transform/LayerNorm/gamma",
@@ -82,45 +36,6 @@ HEAD_NAMES = {
     "qa_outputs.weight": "cls/squad/output_weights",
     "qa_outputs.bias": "cls/squad/output_bias",
 }
-
-
-def make_tensors(shapes, prefix="", seed=3):
-    rng = np.random.default_rng(seed)
-    return {
-        (prefix if name in ENCODER or name in POOLER else "") + name: (
-            rng.normal(size=shape) * 0.4 + name.endswith("LayerNorm.weight")
-        ).astype(np.float32)
-        for name, shape in shapes.items()
-    }
-
-
-def write_folder(folder, tensors, vocab="[PAD]\nä\n", **config):
-    """Returns the path of a folder as it is downloaded; a configuration key None is left out."""
-    folder.mkdir()
-    config = {k: v for k, v in {**CONFIG, **config}.items() if v is not None}
-    (folder / "config.json").write_text(json.dumps(config))
-    safetensors.numpy.save_file(tensors, str(folder / "model.safetensors"))
-    if vocab is not None:
-        (folder / "vocab.txt").write_text(vocab, encoding="utf-8")
-    return str(folder)
-
-
-@pytest.fixture
-def warnings(monkeypatch):
-    """What was warned of."""
-    texts = []
-    for module in (convert_checkpoint, bert_weights):
-        monkeypatch.setattr(
-            module.logging, "warning", lambda text, *args: texts.append(text % args)
-        )
-    return texts
-
-
-def assert_same_bits(actual, expected):
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        assert actual[name].dtype == value.dtype and actual[name].shape == value.shape, name
-        assert actual[name].tobytes() == value.tobytes(), name
 
 
 def test_names_are_those_that_the_model_has(tmp_path):
@@ -227,28 +142,6 @@ def test_there_and_back_every_bit_is_the_same(tmp_path, shapes, prefix, architec
     assert_same_bits(variables(f"{again}/bert_model.ckpt"), variables(prefix))
     told = any("has no pooler: a program that needs one" in text for text in warnings)
     assert told == ("pooler.dense.bias" not in shapes)
-
-
-@pytest.mark.parametrize(
-    ("labels", "architecture"),
-    [
-        (["O", "B-LOC", "I-LOC"], "BertForTokenClassification"),
-        (["O", "B", "AB"], "BertForSequenceClassification"),  # blood groups
-    ],
-)
-def test_the_names_of_the_classes_go_along(tmp_path, labels, architecture):
-    shapes = ENCODER | POOLER | {k: v for k, v in HEADS.items() if k.startswith("classifier")}
-    source = write_folder(tmp_path / "hf", make_tensors(shapes, "bert."))
-    checkpoint, copy, back = (str(tmp_path / name) for name in ("tf", "copy", "back"))
-    convert_checkpoint.convert(source, checkpoint, "checkpoint")
-    (tmp_path / "tf" / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
-    convert_checkpoint.convert(f"{checkpoint}/bert_model.ckpt", copy, "checkpoint")
-    convert_checkpoint.convert(f"{copy}/bert_model.ckpt", back, "safetensors")
-    with open(f"{back}/config.json") as reader:
-        config = json.load(reader)
-    assert config["architectures"] == [architecture]
-    assert config["id2label"] == {str(i): label for i, label in enumerate(labels)}
-    assert config["label2id"] == {label: i for i, label in enumerate(labels)}
 
 
 def test_heads_keep_their_values_under_the_original_names(tmp_path):
