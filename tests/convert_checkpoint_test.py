@@ -22,6 +22,7 @@ from pretraining_runs import ROOT, run_code, variables
 
 from bert_tf import checkpoints, tokenization
 from bert_tf.modeling import BertConfig, BertModel
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from tools import bert_weights, convert_checkpoint
 
 HEAD_NAMES = {
@@ -144,6 +145,47 @@ def test_there_and_back_every_bit_is_the_same(tmp_path, shapes, prefix, architec
     assert told == ("pooler.dense.bias" not in shapes)
 
 
+def test_the_bias_of_multiple_choice_changes_nothing_and_is_left_out(tmp_path):
+    shapes = ENCODER | POOLER | {"classifier.weight": (1, 6), "classifier.bias": (1,)}
+    tensors = make_tensors(shapes)
+    # The names of two classes are what such a file has where nobody thought of them.
+    source = write_folder(
+        tmp_path / "hf",
+        tensors,
+        architectures=["BertForMultipleChoice"],
+        id2label={"0": "LABEL_0", "1": "LABEL_1"},
+    )
+    checkpoint, back, again = (str(tmp_path / name) for name in ("tf", "back", "again"))
+    convert_checkpoint.convert(source, checkpoint, "checkpoint")
+    prefix = f"{checkpoint}/bert_model.ckpt"
+    found = variables(prefix)
+    model = MultipleChoiceTask(BertConfig.from_dict(SIZES)).build_model()
+    expected = {variable.path: tuple(variable.shape) for variable in model.variables}
+    assert {name: value.shape for name, value in found.items()} == expected
+
+    choices = np.random.default_rng(5).integers(0, 13, size=(4, 5))
+    exact = {name: value.astype(np.float64) for name, value in tensors.items()}
+    first = np.stack([hugging_face_forward(exact, ids)[0] for ids in choices])
+    pooled = np.tanh(first @ exact["pooler.dense.weight"].T + exact["pooler.dense.bias"])
+    assert abs(exact["classifier.bias"]) > 0.1
+    scores = pooled @ exact["classifier.weight"][0] + exact["classifier.bias"]
+    bert = NumpyBert({**SIZES, "hidden_act": "gelu"}, found)
+    outputs = bert.forward(choices, np.ones((4, 5)), np.zeros((4, 5), int))
+    log_probs = log_softmax(outputs["pooled_output"] @ found["output_weights"][0])
+    np.testing.assert_allclose(log_probs, log_softmax(scores), rtol=1e-6)
+
+    convert_checkpoint.convert(prefix, back, "safetensors")
+    expected = make_tensors(shapes, "bert.") | {"classifier.bias": np.zeros(1, np.float32)}
+    assert_same_bits(safetensors.numpy.load_file(f"{back}/model.safetensors"), expected)
+    with open(f"{back}/config.json") as reader:
+        config = json.load(reader)
+    assert config["architectures"] == ["BertForMultipleChoice"]
+    assert "id2label" not in config
+    convert_checkpoint.convert(back, again, "checkpoint")
+    assert_same_bits(variables(f"{again}/bert_model.ckpt"), found)
+    assert not os.path.exists(f"{again}/labels.txt")
+
+
 def test_heads_keep_their_values_under_the_original_names(tmp_path):
     tensors = make_tensors(ENCODER | POOLER | HEADS, "bert.")
     # Copies that are stored beside what they are tied to, and constants.
@@ -218,6 +260,11 @@ def test_slots_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("change", "config", "message"),
     [
+        (
+            {"classifier.weight": (3, 6), "classifier.bias": (3,)},
+            {"architectures": ["BertForMultipleChoice"]},
+            "classifier.weight: [3, 6], not [1, 6]",
+        ),
         ({"encoder.layer.2.output.dense.bias": (6,)}, {}, "Unexpected: \n  encoder.layer.2.output"),
         ({"pooler.dense.bias": None}, {}, "Missing: \n  pooler.dense.bias\nUnexpected: nothing"),
         ({"encoder.layer.1.output.dense.bias": None}, {}, "Missing: \n  encoder.layer.1.output"),
@@ -290,6 +337,15 @@ def test_a_checkpoint_of_another_model_is_not_written_as_bert(tmp_path):
         convert_checkpoint.convert(str(tmp_path / "x.ckpt"), str(tmp_path / "hf"), "safetensors")
     assert "Unexpected: \n  lstm/kernel" in str(error.value)
     assert "\n  bert/embeddings/word_embeddings\n" in str(error.value)
+
+
+def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER | HEADS))
+    weights, config, _ = convert_checkpoint.read_safetensors(source)
+    del weights["output_bias"]
+    with pytest.raises(ValueError) as error:
+        convert_checkpoint.to_safetensors(weights, config, "x.ckpt")
+    assert "Missing: \n  output_bias\nUnexpected: nothing" in str(error.value)
 
 
 def test_names_of_a_released_checkpoint():

@@ -12,10 +12,11 @@ files, or an --output_dir, whose newest it is. --output_format says what is writ
 
 The names of the classes, where they are known, go along. Here labels.txt has them, as
 run_classifier and run_tagging write and read it, and there `id2label` in config.json. They also
-tell a tagger, whose classes are tags, from a classifier: the variables have the same names. The
-head of run_multiple_choice has no bias, which the other format wants: it is refused.
+tell a tagger, whose classes are tags, from a classifier: the variables have the same names.
 
-Every weight keeps its bits; only its name changes, and a kernel is transposed.
+Every weight keeps its bits; only its name changes, and a kernel is transposed. One weight is not in
+both formats, the bias of the multiple-choice head: it is added to the score of every choice, and so
+changes no probability. It is left out here, and is zero there.
 
 With a checkpoint as input and as output, the optimizer's slots and the step are left out, two
 thirds of a fine-tuned checkpoint; its other variables may have any names. The configuration,
@@ -92,7 +93,9 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
                 " for both; they differ"
             )
     shapes = {name: tensor["shape"] for name, tensor in by_name.items()}
-    known = bert_weights.parts(BertConfig.from_dict(bert_config))
+    known = bert_weights.parts(
+        BertConfig.from_dict(bert_config), hugging_face_config.is_multiple_choice(config)
+    )
     present = bert_weights.present_parts(known, shapes, "other_name", path)
 
     dtypes = {tensor["dtype"] for tensor in by_name.values()}
@@ -109,6 +112,13 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
         value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).astype(np.float32)
         value = value.reshape(tensor["shape"])
         weights[weight.name] = value.T if weight.transposed else value
+    if "multiple-choice head" in present:
+        del weights["output_bias"]
+        logging.info(
+            "%s: the bias of the multiple-choice head is left out: it is the same for all choices"
+            " and changes no probability",
+            path,
+        )
     labels = []
     if "classifier" in present:
         labels = hugging_face_config.class_names(config, len(weights["output_bias"]), config_path)
@@ -147,7 +157,11 @@ def to_safetensors(
         ValueError: the variables are not those of a BERT model with heads that both formats have.
     """
     shapes = {name: value.shape for name, value in variables.items()}
-    known = bert_weights.parts(BertConfig.from_dict(dict(bert_config)))
+    multiple_choice = shapes.get("output_weights", ())[:1] == (1,) and "output_bias" not in shapes
+    if multiple_choice:
+        variables = {**variables, "output_bias": np.zeros(1, np.float32)}
+        shapes["output_bias"] = (1,)
+    known = bert_weights.parts(BertConfig.from_dict(dict(bert_config)), multiple_choice)
     present = bert_weights.present_parts(known, shapes, "name", path)
     # A model without heads has no prefix there, and one that has some does.
     prefix = "bert." if set(present) - {"encoder", "pooler"} else ""

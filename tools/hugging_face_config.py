@@ -74,6 +74,11 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
         raise ValueError(f"{path}: {error}") from error
 
 
+def is_multiple_choice(config: Mapping[str, Any]) -> bool:
+    """Returns whether the classifier's one output is the score of a choice."""
+    return config.get("architectures") == ["BertForMultipleChoice"]
+
+
 def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str]:
     """Returns the names of a classifier's classes in the order of the logits.
 
@@ -127,6 +132,7 @@ def to_config(
     architectures = {
         "SQuAD head": "BertForQuestionAnswering",
         "classifier": f"BertFor{'Token' if is_tagger else 'Sequence'}Classification",
+        "multiple-choice head": "BertForMultipleChoice",
         "next-sentence head": "BertForPreTraining",
         "masked-LM head": "BertForMaskedLM",
         "encoder": "BertModel",
