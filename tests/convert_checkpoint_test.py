@@ -1,4 +1,4 @@
-"""Tests of tools/convert_checkpoint.py on a model of all-different sizes made on the spot."""
+"""Tests of tools/convert_checkpoint.py, and of tools/bert_weights.py under it."""
 
 import json
 import os
@@ -7,69 +7,24 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+from hugging_face_folders import (
+    CONFIG,
+    ENCODER,
+    HEADS,
+    POOLER,
+    SIZES,
+    assert_same_bits,
+    make_tensors,
+    write_folder,
+)
 from numpy_bert import NumpyBert, gelu, layer_norm, log_softmax
 from pretraining_runs import ROOT, run_code, variables
 
 from bert_tf import checkpoints, tokenization
 from bert_tf.modeling import BertConfig, BertModel
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from tools import bert_weights, convert_checkpoint
 
-SIZES = {
-    "vocab_size": 13,
-    "hidden_size": 6,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 10,
-    "max_position_embeddings": 7,
-    "type_vocab_size": 2,
-    "hidden_dropout_prob": 0.25,
-    "attention_probs_dropout_prob": 0.125,
-    "initializer_range": 0.5,
-}
-CONFIG = {
-    **SIZES,
-    "hidden_act": "gelu_new",
-    "model_type": "bert",
-    "layer_norm_eps": 1e-12,
-    "position_embedding_type": "absolute",
-    "transformers_version": "4.8.2",
-}
-ENCODER = {
-    "embeddings.word_embeddings.weight": (13, 6),
-    "embeddings.position_embeddings.weight": (7, 6),
-    "embeddings.token_type_embeddings.weight": (2, 6),
-    "embeddings.LayerNorm.weight": (6,),
-    "embeddings.LayerNorm.bias": (6,),
-}
-for _layer in ("encoder.layer.0", "encoder.layer.1"):
-    for _name in ("attention.self.query", "attention.self.key", "attention.self.value"):
-        ENCODER |= {f"{_layer}.{_name}.weight": (6, 6), f"{_layer}.{_name}.bias": (6,)}
-    ENCODER |= {
-        f"{_layer}.attention.output.dense.weight": (6, 6),
-        f"{_layer}.attention.output.dense.bias": (6,),
-        f"{_layer}.attention.output.LayerNorm.weight": (6,),
-        f"{_layer}.attention.output.LayerNorm.bias": (6,),
-        f"{_layer}.intermediate.dense.weight": (10, 6),
-        f"{_layer}.intermediate.dense.bias": (10,),
-        f"{_layer}.output.dense.weight": (6, 10),
-        f"{_layer}.output.dense.bias": (6,),
-        f"{_layer}.output.LayerNorm.weight": (6,),
-        f"{_layer}.output.LayerNorm.bias": (6,),
-    }
-POOLER = {"pooler.dense.weight": (6, 6), "pooler.dense.bias": (6,)}
-HEADS = {
-    "cls.predictions.transform.dense.weight": (6, 6),
-    "cls.predictions.transform.dense.bias": (6,),
-    "cls.predictions.transform.LayerNorm.weight": (6,),
-    "cls.predictions.transform.LayerNorm.bias": (6,),
-    "cls.predictions.bias": (13,),
-    "cls.seq_relationship.weight": (2, 6),
-    "cls.seq_relationship.bias": (2,),
-    "classifier.weight": (3, 6),
-    "classifier.bias": (3,),
-    "qa_outputs.weight": (2, 6),
-    "qa_outputs.bias": (2,),
-}
 HEAD_NAMES = {
     "cls.predictions.transform.dense.bias": "cls/predictions/transform/dense/bias",
     "cls.predictions.transform.LayerNorm.weight": "cls/predictions/transform/LayerNorm/gamma",
@@ -82,45 +37,6 @@ HEAD_NAMES = {
     "qa_outputs.weight": "cls/squad/output_weights",
     "qa_outputs.bias": "cls/squad/output_bias",
 }
-
-
-def make_tensors(shapes, prefix="", seed=3):
-    rng = np.random.default_rng(seed)
-    return {
-        (prefix if name in ENCODER or name in POOLER else "") + name: (
-            rng.normal(size=shape) * 0.4 + name.endswith("LayerNorm.weight")
-        ).astype(np.float32)
-        for name, shape in shapes.items()
-    }
-
-
-def write_folder(folder, tensors, vocab="[PAD]\nä\n", **config):
-    """Returns the path of a folder as it is downloaded; a configuration key None is left out."""
-    folder.mkdir()
-    config = {k: v for k, v in {**CONFIG, **config}.items() if v is not None}
-    (folder / "config.json").write_text(json.dumps(config))
-    safetensors.numpy.save_file(tensors, str(folder / "model.safetensors"))
-    if vocab is not None:
-        (folder / "vocab.txt").write_text(vocab, encoding="utf-8")
-    return str(folder)
-
-
-@pytest.fixture
-def warnings(monkeypatch):
-    """What was warned of."""
-    texts = []
-    for module in (convert_checkpoint, bert_weights):
-        monkeypatch.setattr(
-            module.logging, "warning", lambda text, *args: texts.append(text % args)
-        )
-    return texts
-
-
-def assert_same_bits(actual, expected):
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        assert actual[name].dtype == value.dtype and actual[name].shape == value.shape, name
-        assert actual[name].tobytes() == value.tobytes(), name
 
 
 def test_names_are_those_that_the_model_has(tmp_path):
@@ -229,26 +145,45 @@ def test_there_and_back_every_bit_is_the_same(tmp_path, shapes, prefix, architec
     assert told == ("pooler.dense.bias" not in shapes)
 
 
-@pytest.mark.parametrize(
-    ("labels", "architecture"),
-    [
-        (["O", "B-LOC", "I-LOC"], "BertForTokenClassification"),
-        (["O", "B", "AB"], "BertForSequenceClassification"),  # blood groups
-    ],
-)
-def test_the_names_of_the_classes_go_along(tmp_path, labels, architecture):
-    shapes = ENCODER | POOLER | {k: v for k, v in HEADS.items() if k.startswith("classifier")}
-    source = write_folder(tmp_path / "hf", make_tensors(shapes, "bert."))
-    checkpoint, copy, back = (str(tmp_path / name) for name in ("tf", "copy", "back"))
+def test_the_bias_of_multiple_choice_changes_nothing_and_is_left_out(tmp_path):
+    shapes = ENCODER | POOLER | {"classifier.weight": (1, 6), "classifier.bias": (1,)}
+    tensors = make_tensors(shapes)
+    # The names of two classes are what such a file has where nobody thought of them.
+    source = write_folder(
+        tmp_path / "hf",
+        tensors,
+        architectures=["BertForMultipleChoice"],
+        id2label={"0": "LABEL_0", "1": "LABEL_1"},
+    )
+    checkpoint, back, again = (str(tmp_path / name) for name in ("tf", "back", "again"))
     convert_checkpoint.convert(source, checkpoint, "checkpoint")
-    (tmp_path / "tf" / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
-    convert_checkpoint.convert(f"{checkpoint}/bert_model.ckpt", copy, "checkpoint")
-    convert_checkpoint.convert(f"{copy}/bert_model.ckpt", back, "safetensors")
+    prefix = f"{checkpoint}/bert_model.ckpt"
+    found = variables(prefix)
+    model = MultipleChoiceTask(BertConfig.from_dict(SIZES)).build_model()
+    expected = {variable.path: tuple(variable.shape) for variable in model.variables}
+    assert {name: value.shape for name, value in found.items()} == expected
+
+    choices = np.random.default_rng(5).integers(0, 13, size=(4, 5))
+    exact = {name: value.astype(np.float64) for name, value in tensors.items()}
+    first = np.stack([hugging_face_forward(exact, ids)[0] for ids in choices])
+    pooled = np.tanh(first @ exact["pooler.dense.weight"].T + exact["pooler.dense.bias"])
+    assert abs(exact["classifier.bias"]) > 0.1
+    scores = pooled @ exact["classifier.weight"][0] + exact["classifier.bias"]
+    bert = NumpyBert({**SIZES, "hidden_act": "gelu"}, found)
+    outputs = bert.forward(choices, np.ones((4, 5)), np.zeros((4, 5), int))
+    log_probs = log_softmax(outputs["pooled_output"] @ found["output_weights"][0])
+    np.testing.assert_allclose(log_probs, log_softmax(scores), rtol=1e-6)
+
+    convert_checkpoint.convert(prefix, back, "safetensors")
+    expected = make_tensors(shapes, "bert.") | {"classifier.bias": np.zeros(1, np.float32)}
+    assert_same_bits(safetensors.numpy.load_file(f"{back}/model.safetensors"), expected)
     with open(f"{back}/config.json") as reader:
         config = json.load(reader)
-    assert config["architectures"] == [architecture]
-    assert config["id2label"] == {str(i): label for i, label in enumerate(labels)}
-    assert config["label2id"] == {label: i for i, label in enumerate(labels)}
+    assert config["architectures"] == ["BertForMultipleChoice"]
+    assert "id2label" not in config
+    convert_checkpoint.convert(back, again, "checkpoint")
+    assert_same_bits(variables(f"{again}/bert_model.ckpt"), found)
+    assert not os.path.exists(f"{again}/labels.txt")
 
 
 def test_heads_keep_their_values_under_the_original_names(tmp_path):
@@ -325,6 +260,11 @@ def test_slots_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("change", "config", "message"),
     [
+        (
+            {"classifier.weight": (3, 6), "classifier.bias": (3,)},
+            {"architectures": ["BertForMultipleChoice"]},
+            "classifier.weight: [3, 6], not [1, 6]",
+        ),
         ({"encoder.layer.2.output.dense.bias": (6,)}, {}, "Unexpected: \n  encoder.layer.2.output"),
         ({"pooler.dense.bias": None}, {}, "Missing: \n  pooler.dense.bias\nUnexpected: nothing"),
         ({"encoder.layer.1.output.dense.bias": None}, {}, "Missing: \n  encoder.layer.1.output"),
@@ -397,6 +337,15 @@ def test_a_checkpoint_of_another_model_is_not_written_as_bert(tmp_path):
         convert_checkpoint.convert(str(tmp_path / "x.ckpt"), str(tmp_path / "hf"), "safetensors")
     assert "Unexpected: \n  lstm/kernel" in str(error.value)
     assert "\n  bert/embeddings/word_embeddings\n" in str(error.value)
+
+
+def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER | HEADS))
+    weights, config, _ = convert_checkpoint.read_safetensors(source)
+    del weights["output_bias"]
+    with pytest.raises(ValueError) as error:
+        convert_checkpoint.to_safetensors(weights, config, "x.ckpt")
+    assert "Missing: \n  output_bias\nUnexpected: nothing" in str(error.value)
 
 
 def test_names_of_a_released_checkpoint():

@@ -39,8 +39,14 @@ def _output(name: str, other_name: str, outputs: int, inputs: int) -> list[Weigh
     ]
 
 
-def parts(config: BertConfig) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model; each but the encoder may be absent whole."""
+def parts(config: BertConfig, multiple_choice: bool = False) -> dict[str, list[Weight]]:
+    """Returns the weights of each part of a model; each but the encoder may be absent whole.
+
+    Args:
+        config: of the model.
+        multiple_choice: whether the weights that a classifier has are the multiple-choice head's.
+            A checkpoint has no bias of it.
+    """
     hidden, inner = config.hidden_size, config.intermediate_size
     sizes = {
         "word": config.vocab_size,
@@ -67,6 +73,7 @@ def parts(config: BertConfig) -> dict[str, list[Weight]]:
         )
         encoder += _dense(f"{name}/output/dense", f"{other}.output.dense", inner, hidden)
         encoder += _layer_norm(f"{name}/output", f"{other}.output", hidden)
+    classifier = ("multiple-choice head", 1) if multiple_choice else ("classifier", -1)
     transform = "cls/predictions/transform", "cls.predictions.transform"
     return {
         "encoder": encoder,
@@ -77,7 +84,7 @@ def parts(config: BertConfig) -> dict[str, list[Weight]]:
             Weight("cls/predictions/output_bias", (config.vocab_size,), "cls.predictions.bias"),
         ],
         "next-sentence head": _output("cls/seq_relationship/", "cls.seq_relationship", 2, hidden),
-        "classifier": _output("", "classifier", -1, hidden),
+        classifier[0]: _output("", "classifier", classifier[1], hidden),
         "SQuAD head": _output("cls/squad/", "qa_outputs", 2, hidden),
     }
 

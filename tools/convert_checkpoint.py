@@ -7,17 +7,20 @@ r"""Converts BERT weights between Hugging Face's format and google-research/bert
 --input is a folder with `model.safetensors` and `config.json`, or a checkpoint: the prefix of its
 files, or an --output_dir, whose newest it is. --output_format says what is written:
 
-    checkpoint    bert_model.ckpt.index and .data-..., bert_config.json, vocab.txt
+    checkpoint    bert_model.ckpt.index and .data-..., bert_config.json, vocab.txt, labels.txt
     safetensors   model.safetensors, config.json, vocab.txt
 
-A labels.txt beside a checkpoint, as run_classifier and run_tagging write it, names the classes, and
-tells a tagger from a classifier, whose variables have the same names. The head of
-run_multiple_choice has no bias, which the other format wants: it is refused.
+The names of the classes, where they are known, go along. Here labels.txt has them, as
+run_classifier and run_tagging write and read it, and there `id2label` in config.json. They also
+tell a tagger, whose classes are tags, from a classifier: the variables have the same names.
 
-Every weight keeps its bits; only its name changes, and a kernel is transposed. With a checkpoint as
-input and as output, the optimizer's slots and the step are left out, two thirds of a fine-tuned
-checkpoint; its other variables may have any names. The configuration and vocab.txt are looked for
-beside the input.
+Every weight keeps its bits; only its name changes, and a kernel is transposed. One weight is not in
+both formats, the bias of the multiple-choice head: it is added to the score of every choice, and so
+changes no probability. It is left out here, and is zero there.
+
+With a checkpoint as input and as output, the optimizer's slots and the step are left out, two
+thirds of a fine-tuned checkpoint; its other variables may have any names. The configuration,
+vocab.txt and labels.txt are looked for beside the input.
 
 Two things cannot be said in the other format. `gelu` means its tanh form here and its exact form
 there, so models from there give outputs that differ by about 0.001, and models from here are
@@ -39,9 +42,8 @@ from absl import flags, logging
 from bert_tf import checkpoints, command_flags, records
 from bert_tf.configuration import BertConfig
 from bert_tf.label_file import labels_in, write_labels
-from bert_tf.tasks.tagging.conll import is_tag
 from bert_tf.whole_files import write_whole
-from tools import bert_weights
+from tools import bert_weights, hugging_face_config
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 SAFETENSORS_NAME = "model.safetensors"
@@ -52,11 +54,12 @@ _TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-_ACTIVATIONS = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 
-def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Returns the weights under a checkpoint's names, and the `bert_config.json`.
+def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any], list[str]]:
+    """Returns the weights under a checkpoint's names, the `bert_config.json`, and the classes.
+
+    The classes are those of `hugging_face_config.class_names`.
 
     Args:
         folder: holds `model.safetensors` and `config.json`.
@@ -65,7 +68,9 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
         ValueError: a file is missing or damaged, or the model is not a BERT as it was published.
     """
     path = os.path.join(folder, SAFETENSORS_NAME)
-    config = _bert_config(os.path.join(folder, "config.json"))
+    config_path = os.path.join(folder, "config.json")
+    config = hugging_face_config.read_config(config_path)
+    bert_config = hugging_face_config.to_bert_config(config, config_path)
     try:
         tensors = dict(safetensors.deserialize(_read(path)))
     except safetensors.SafetensorError as error:
@@ -88,9 +93,10 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
                 " for both; they differ"
             )
     shapes = {name: tensor["shape"] for name, tensor in by_name.items()}
-    present = bert_weights.present_parts(
-        bert_weights.parts(BertConfig.from_dict(config)), shapes, "other_name", path
+    known = bert_weights.parts(
+        BertConfig.from_dict(bert_config), hugging_face_config.is_multiple_choice(config)
     )
+    present = bert_weights.present_parts(known, shapes, "other_name", path)
 
     dtypes = {tensor["dtype"] for tensor in by_name.values()}
     if not dtypes.issubset(_DTYPES):
@@ -106,51 +112,17 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
         value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).astype(np.float32)
         value = value.reshape(tensor["shape"])
         weights[weight.name] = value.T if weight.transposed else value
-    return weights, config
-
-
-def _bert_config(path: str) -> dict[str, Any]:
-    """Returns the `bert_config.json` of a `config.json`."""
-    text = _read(path)
-    try:
-        config = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} must hold a dictionary; received {config!r}")
-    rules = {
-        "model_type": ("bert", "bert"),
-        "position_embedding_type": ("absolute", "absolute"),
-        "is_decoder": (False, False),
-        "add_cross_attention": (False, False),
-    }
-    for key, (needed, default) in rules.items():
-        if config.get(key, default) != needed:
-            raise ValueError(
-                f"{path}: google-research/bert has no model whose {key} is {config[key]!r}; it must"
-                f" be {needed!r}"
-            )
-    if config.get("layer_norm_eps", 1e-12) != 1e-12:
-        logging.warning(
-            "%s: layer_norm_eps is %s, and here it is always 1e-12: outputs will differ a little",
-            path,
-            config["layer_norm_eps"],
-        )
-    if config.get("hidden_act", "gelu") == "gelu":
-        logging.warning(
-            "%s: hidden_act is gelu in its exact form, and here it has its tanh form: outputs will"
-            " differ by about 0.001",
+    if "multiple-choice head" in present:
+        del weights["output_bias"]
+        logging.info(
+            "%s: the bias of the multiple-choice head is left out: it is the same for all choices"
+            " and changes no probability",
             path,
         )
-    known = {key: config[key] for key in BertConfig.__init__.__annotations__ if key in config}
-    # Its default there is not the one here.
-    known.setdefault("type_vocab_size", 2)
-    if "hidden_act" in known:
-        known["hidden_act"] = _ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
-    try:
-        return BertConfig.from_dict(known).to_dict()
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    labels = []
+    if "classifier" in present:
+        labels = hugging_face_config.class_names(config, len(weights["output_bias"]), config_path)
+    return weights, bert_config, labels
 
 
 def read_checkpoint(path: str) -> dict[str, np.ndarray]:
@@ -185,7 +157,11 @@ def to_safetensors(
         ValueError: the variables are not those of a BERT model with heads that both formats have.
     """
     shapes = {name: value.shape for name, value in variables.items()}
-    known = bert_weights.parts(BertConfig.from_dict(dict(bert_config)))
+    multiple_choice = shapes.get("output_weights", ())[:1] == (1,) and "output_bias" not in shapes
+    if multiple_choice:
+        variables = {**variables, "output_bias": np.zeros(1, np.float32)}
+        shapes["output_bias"] = (1,)
+    known = bert_weights.parts(BertConfig.from_dict(dict(bert_config)), multiple_choice)
     present = bert_weights.present_parts(known, shapes, "name", path)
     # A model without heads has no prefix there, and one that has some does.
     prefix = "bert." if set(present) - {"encoder", "pooler"} else ""
@@ -195,28 +171,8 @@ def to_safetensors(
             value = variables[weight.name]
             name = (prefix if part in ("encoder", "pooler") else "") + weight.other_name
             tensors[name] = np.ascontiguousarray(value.T if weight.transposed else value)
-    is_tagger = "O" in labels and all(map(is_tag, labels))
-    architectures = {
-        "SQuAD head": "BertForQuestionAnswering",
-        "classifier": f"BertFor{'Token' if is_tagger else 'Sequence'}Classification",
-        "next-sentence head": "BertForPreTraining",
-        "masked-LM head": "BertForMaskedLM",
-        "encoder": "BertModel",
-    }
-    config = {
-        **bert_config,
-        "architectures": [next(a for part, a in architectures.items() if part in present)],
-        "layer_norm_eps": 1e-12,
-        "model_type": "bert",
-        "pad_token_id": 0,
-        "position_embedding_type": "absolute",
-    }
-    if config.get("hidden_act", "gelu") == "gelu":
-        config["hidden_act"] = "gelu_new"
-    if "classifier" in present:
-        labels = labels or [f"LABEL_{i}" for i in range(len(variables["output_bias"]))]
-        config["id2label"] = {str(i): label for i, label in enumerate(labels)}
-        config["label2id"] = {label: i for i, label in enumerate(labels)}
+    num_outputs = len(variables["output_bias"]) if "classifier" in present else 0
+    config = hugging_face_config.to_config(bert_config, present, labels, num_outputs)
     return safetensors.numpy.save(tensors, metadata={"format": "pt"}), config
 
 
@@ -244,7 +200,7 @@ def convert(
                 " --output_format=checkpoint only, and its configuration is the config.json in it"
             )
         folder = source
-        variables, config = read_safetensors(folder)
+        variables, config, labels = read_safetensors(folder)
     elif tf.io.gfile.isdir(source) and not tf.io.gfile.exists(os.path.join(source, "checkpoint")):
         raise ValueError(
             f"--input={source} must have {SAFETENSORS_NAME} and config.json, or a checkpoint and"
@@ -255,6 +211,7 @@ def convert(
         config_file = bert_config_file or os.path.join(folder, "bert_config.json")
         config = BertConfig.from_json_file(config_file).to_dict()
         variables = read_checkpoint(source)
+        labels = labels_in(folder) or []
 
     beside = os.path.join(folder, "vocab.txt")
     if vocab_file is None and tf.io.gfile.exists(beside):
@@ -263,11 +220,9 @@ def convert(
     if vocab is None:
         logging.warning("No vocab.txt beside --input, and no --vocab_file: none is written")
 
-    labels = labels_in(folder)
-
     checkpoints.make_output_dir(output_dir)
     if output_format == "safetensors":
-        tensors, config = to_safetensors(variables, config, source, labels or ())
+        tensors, config = to_safetensors(variables, config, source, labels)
         write_whole(os.path.join(output_dir, SAFETENSORS_NAME), tensors)
     else:
         checkpoints.write(os.path.join(output_dir, CHECKPOINT_NAME), variables)

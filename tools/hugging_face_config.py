@@ -1,0 +1,154 @@
+"""The config.json beside weights in Hugging Face's format, and what it says of a BERT model."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from bert_tf.configuration import BertConfig
+from bert_tf.tasks.tagging.conll import is_tag
+from bert_tf.whole_files import read_text
+
+_ACTIVATIONS = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Returns the content of a `config.json`.
+
+    Raises:
+        ValueError: the file is missing or damaged, or the model is not a BERT as it was published.
+    """
+    text = read_text(path, path, "it must describe the model beside it")
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} must hold a dictionary; received {config!r}")
+    rules = {
+        "model_type": ("bert", "bert"),
+        "position_embedding_type": ("absolute", "absolute"),
+        "is_decoder": (False, False),
+        "add_cross_attention": (False, False),
+    }
+    for key, (needed, default) in rules.items():
+        if config.get(key, default) != needed:
+            raise ValueError(
+                f"{path}: google-research/bert has no model whose {key} is {config[key]!r}; it must"
+                f" be {needed!r}"
+            )
+    return config
+
+
+def to_bert_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Returns the `bert_config.json` of a `config.json`.
+
+    Args:
+        config: what `read_config` returns.
+        path: its file, for messages.
+
+    Raises:
+        ValueError: a value is missing or impossible.
+    """
+    if config.get("layer_norm_eps", 1e-12) != 1e-12:
+        logging.warning(
+            "%s: layer_norm_eps is %s, and here it is always 1e-12: outputs will differ a little",
+            path,
+            config["layer_norm_eps"],
+        )
+    if config.get("hidden_act", "gelu") == "gelu":
+        logging.warning(
+            "%s: hidden_act is gelu in its exact form, and here it has its tanh form: outputs will"
+            " differ by about 0.001",
+            path,
+        )
+    known = {key: config[key] for key in BertConfig.__init__.__annotations__ if key in config}
+    # Its default there is not the one here.
+    known.setdefault("type_vocab_size", 2)
+    if "hidden_act" in known:
+        known["hidden_act"] = _ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
+    try:
+        return BertConfig.from_dict(known).to_dict()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def is_multiple_choice(config: Mapping[str, Any]) -> bool:
+    """Returns whether the classifier's one output is the score of a choice."""
+    return config.get("architectures") == ["BertForMultipleChoice"]
+
+
+def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str]:
+    """Returns the names of a classifier's classes in the order of the logits.
+
+    There are none where `id2label` is missing or has the names that that library gives by itself,
+    nor for a single output: that is a number and no class.
+
+    Args:
+        config: what `read_config` returns.
+        count: how many outputs the classifier has.
+        path: the file of `config`, for messages.
+
+    Raises:
+        ValueError: `id2label` is not what a `labels.txt` can say of that many classes.
+    """
+    names = config.get("id2label")
+    if names is None:
+        return []
+    keys = [str(i) for i in range(count)]
+    if (
+        not isinstance(names, dict)
+        or names.keys() != set(keys)
+        or not all(isinstance(name, str) and name.splitlines() == [name] for name in names.values())
+        or len(set(names.values())) < count
+    ):
+        raise ValueError(
+            f"{path}: id2label must name each of the classifier's {count} outputs: the keys are"
+            f" the numbers from 0 to {count - 1}, and the names are texts of one line, no two of"
+            f" them the same; received {names!r}. Mend it, or remove id2label from the file: the"
+            " classes then have no names"
+        )
+    labels = [names[key] for key in keys]
+    return [] if count == 1 or labels == _default_names(count) else labels
+
+
+def _default_names(count: int) -> list[str]:
+    return [f"LABEL_{i}" for i in range(count)]
+
+
+def to_config(
+    bert_config: Mapping[str, Any], parts: Collection[str], labels: Sequence[str], num_outputs: int
+) -> dict[str, Any]:
+    """Returns the `config.json` of a model.
+
+    Args:
+        bert_config: its `bert_config.json`.
+        parts: which of `bert_weights.parts` it has.
+        labels: the names of the classes, if they are known. Those of a tagger are tags.
+        num_outputs: of the classifier, if it has one.
+    """
+    is_tagger = "O" in labels and all(map(is_tag, labels))
+    architectures = {
+        "SQuAD head": "BertForQuestionAnswering",
+        "classifier": f"BertFor{'Token' if is_tagger else 'Sequence'}Classification",
+        "multiple-choice head": "BertForMultipleChoice",
+        "next-sentence head": "BertForPreTraining",
+        "masked-LM head": "BertForMaskedLM",
+        "encoder": "BertModel",
+    }
+    config = {
+        **bert_config,
+        "architectures": [next(a for part, a in architectures.items() if part in parts)],
+        "layer_norm_eps": 1e-12,
+        "model_type": "bert",
+        "pad_token_id": 0,
+        "position_embedding_type": "absolute",
+    }
+    if config.get("hidden_act", "gelu") == "gelu":
+        config["hidden_act"] = "gelu_new"
+    if "classifier" in parts:
+        labels = labels or _default_names(num_outputs)
+        config["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        config["label2id"] = {label: i for i, label in enumerate(labels)}
+    return config
