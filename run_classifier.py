@@ -56,7 +56,9 @@ flags.DEFINE_bool(
 flags.DEFINE_string(
     "delimiter", None, "Task table: what separates columns, if the ending .tsv or .csv misleads."
 )
-flags.DEFINE_list("labels", None, "Task table: the classes; by default those of the training file.")
+flags.DEFINE_list(
+    "labels", None, "Task table: the classes; by default the model's, else the training file's."
+)
 flags.DEFINE_bool("regression", False, "Task table: whether labels are numbers, not classes.")
 flags.DEFINE_string(
     "tfds", None, "Read a prepared dataset of TensorFlow Datasets, such as glue/mrpc."

@@ -173,12 +173,12 @@ def define_predict_flags() -> None:
     _define_count("predict_batch_size", 8, "Examples in a prediction step.")
 
 
-def define_fine_tuning_flags(max_seq_length: int = 128, length_buckets: str = "auto") -> None:
-    """Defines the flags of a fine-tuning run; the arguments are the defaults of theirs."""
+def define_fine_tuning_flags() -> None:
+    """Defines the flags of a fine-tuning run."""
     define_text_flags()
     _define_count(
         "max_seq_length",
-        max_seq_length,
+        128,
         "Longest sequence in word pieces; longer ones are cut, shorter ones padded.",
     )
     flags.DEFINE_float("num_train_epochs", 3.0, "Times that training sees all examples.")
@@ -196,7 +196,7 @@ def define_fine_tuning_flags(max_seq_length: int = 128, length_buckets: str = "a
     )
     flags.DEFINE_string(
         "length_buckets",
-        length_buckets,
+        "auto",
         "Lengths that batches are padded to in place of --max_seq_length, such as 32,64,128: auto"
         " for up to eight evenly spaced ones, none for --max_seq_length alone. Evaluation and"
         " prediction sort by length; results and their order stay the same.",
@@ -218,20 +218,20 @@ def define_fine_tuning_flags(max_seq_length: int = 128, length_buckets: str = "a
         "keep_best",
         False,
         "Whether to keep the checkpoint with the best evaluation (OUTPUT_DIR/best), and to evaluate"
-        " and predict with it. Needs --evaluate_every_steps.",
+        " and predict with it. In training it needs --evaluate_every_steps.",
     )
     _define_count(
         "early_stopping_patience",
         0,
-        "Stop training after so many evaluations without a better one, and keep the best; 0 for"
-        " never. Needs --evaluate_every_steps.",
+        "Stop training after so many evaluations without a better one; 0 for never. It needs"
+        " --evaluate_every_steps, and keeps the best as --keep_best does.",
         0,
     )
     flags.DEFINE_string(
         "export_dir",
         None,
-        "Where to write the trained weights without optimizer slots, with configuration and"
-        " vocabulary: a folder like those of the released models.",
+        "Where to write the trained weights without optimizer slots, with configuration,"
+        " vocabulary and labels.txt: a folder like those of the released models.",
     )
 
 

@@ -162,6 +162,18 @@ class BertConfig:
         except ValueError as error:
             raise ValueError(f"{json_file}: {error}") from error
 
+    def check_seq_length(self, max_seq_length: int) -> None:
+        """Returns nothing if the model can take sequences of this length.
+
+        Raises:
+            ValueError: they are longer than its position embeddings.
+        """
+        if max_seq_length > self.max_position_embeddings:
+            raise ValueError(
+                f"--max_seq_length ({max_seq_length}) must be at most max_position_embeddings"
+                f" ({self.max_position_embeddings}) of --bert_config_file"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration as a dictionary, unknown keys included."""
         return copy.deepcopy(self.__dict__)

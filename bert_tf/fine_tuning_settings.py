@@ -102,11 +102,7 @@ def check_settings(config: BertConfig, settings: Settings, one_length: bool) -> 
     Raises:
         ValueError: they do not.
     """
-    if settings.max_seq_length > config.max_position_embeddings:
-        raise ValueError(
-            f"--max_seq_length ({settings.max_seq_length}) must be at most max_position_embeddings"
-            f" ({config.max_position_embeddings}) of --bert_config_file"
-        )
+    config.check_seq_length(settings.max_seq_length)
     if (settings.keep_best or settings.early_stopping_patience) and (
         settings.do_train and not settings.evaluate_every_steps
     ):

@@ -77,6 +77,26 @@ def test_every_program_and_tool_is_told_of():
             assert path.stem in README, f"the README does not tell of {path.name}"
 
 
+@pytest.mark.slow
+def test_commands_that_need_other_data_have_flags_that_exist(checkout):
+    """They cannot be run here; their programs, flags and recipes are looked for."""
+    text = "".join(blocks("console")).replace("\\\n", " ")
+    helps: dict[str, str] = {}
+    for line in re.findall(r"^\$ (python .*)", text, re.MULTILINE):
+        line = re.sub(r"\s+", " ", line)
+        program = re.match(r"python (?:-m tools\.\w+|\w+\.py)", line)
+        if not program:
+            continue
+        name = program.group()
+        if name not in helps:
+            helps[name] = execute(f"{name} --helpfull || true", checkout)
+        for flag in re.findall(r" --(\w+)", line):
+            assert re.search(rf"^  --(\[no\])?{flag}:", helps[name], re.MULTILINE), (name, flag)
+        for recipe in re.findall(r" --flagfile=(\S+)", line):
+            assert (ROOT / recipe).is_file(), recipe
+    assert len(helps) >= 7
+
+
 def test_the_python_blocks_run(checkout):
     for number, block in enumerate(blocks("python")):
         script = checkout / f"block_{number}.py"

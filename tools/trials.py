@@ -120,8 +120,7 @@ class Search:
 
     def _run_trial(self, trial: Trial) -> Trial:
         folder = self.folder(trial)
-        own = [f"--{name}={value}" for name, value in trial.flags.items()]
-        command = [sys.executable, *self._command, *own, f"--output_dir={folder}"]
+        command = [sys.executable, *self._command_of(trial)]
         begun = time.monotonic()
         status = _run(command)
         seconds = time.monotonic() - begun
@@ -151,6 +150,10 @@ class Search:
         """Returns the --output_dir of a trial."""
         return os.path.join(self._output_dir, trial.name)
 
+    def _command_of(self, trial: Trial) -> list[str]:
+        own = [f"--{name}={value}" for name, value in trial.flags.items()]
+        return [*self._command, *own, f"--output_dir={self.folder(trial)}"]
+
     def _finished(self) -> list[Trial]:
         return [trial for trial in self._trials.values() if trial.status == 0]
 
@@ -179,7 +182,7 @@ class Search:
         if best is None:
             return
         record = {"metric": self._metric, **dataclasses.asdict(best)}
-        record |= {"output_dir": self.folder(best), "command": self._command}
+        record |= {"output_dir": self.folder(best), "command": shlex.join(self._command_of(best))}
         _write_json(os.path.join(self._output_dir, "best_trial.json"), record)
         if self._keep_checkpoints == "best":
             if not _checkpoints(self.folder(best)):

@@ -38,8 +38,8 @@ class TableColumns:
         has_header: whether the first line of each file names the columns.
         delimiter: what stands between columns; None goes by the file's name, a tab for .tsv and a
             comma for .csv. Except between tabs, columns may be quoted.
-        labels: the classes in the order of the logits; None collects them from the training file,
-            sorted, numbers as numbers.
+        labels: the classes in the order of the logits; None takes those that the model has learned,
+            else collects them from the training file, sorted, numbers as numbers.
         regression: whether the labels are numbers to predict instead of classes.
     """
 

@@ -56,11 +56,7 @@ def extract_features(
         ValueError: flags, text, vocabulary, checkpoint and configuration do not fit together. All
             that can be checked is before the first batch.
     """
-    if settings.max_seq_length > config.max_position_embeddings:
-        raise ValueError(
-            f"--max_seq_length ({settings.max_seq_length}) must be at most max_position_embeddings"
-            f" ({config.max_position_embeddings}) of --bert_config_file"
-        )
+    config.check_seq_length(settings.max_seq_length)
     lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
     layers = schema.parse_layers(settings.layers, config.num_hidden_layers)
     outputs = schema.parse_outputs(settings.outputs)

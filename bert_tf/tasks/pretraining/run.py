@@ -118,11 +118,7 @@ def run_pretraining(
 
 def _open_records(config: BertConfig, pattern: str, flag: str, phase: PretrainingPhase):
     """Returns the files, the schema and the limits of ids for records of a phase's lengths."""
-    if phase.max_seq_length > config.max_position_embeddings:
-        raise ValueError(
-            f"The sequence length ({phase.max_seq_length}) must be at most max_position_embeddings"
-            f" ({config.max_position_embeddings}) of --bert_config_file"
-        )
+    config.check_seq_length(phase.max_seq_length)
     pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
     files = records.expand_files(pattern, flag)
     logging.info("*** --%s, records of length %d ***", flag, phase.max_seq_length)
