@@ -36,7 +36,7 @@ import safetensors.numpy
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf import checkpoints, command_flags, records
+from bert_tf import checkpoints, command_flags, storage
 from bert_tf.configuration import BertConfig
 from bert_tf.label_file import labels_in, write_labels
 from bert_tf.tasks.tagging.conll import is_tag
@@ -315,7 +315,7 @@ def main() -> None:
     """Reads the flags and converts."""
     settings = flags.FLAGS
     for name in ("input", "output_dir"):
-        records.check_file_system(settings[name].value, name)
+        storage.check_file_system(settings[name].value, name)
     convert(
         settings.input,
         settings.output_dir,

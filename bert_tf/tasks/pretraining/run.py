@@ -6,7 +6,7 @@ import dataclasses
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import checkpoints, distribution, interrupts, optimization, records, training
+from bert_tf import checkpoints, distribution, interrupts, optimization, records, storage, training
 from bert_tf.configuration import BertConfig
 from bert_tf.heartbeat import Heartbeat
 from bert_tf.tasks.pretraining.model import PretrainingTask
@@ -124,7 +124,7 @@ def _open_records(config: BertConfig, pattern: str, flag: str, phase: Pretrainin
             f" ({config.max_position_embeddings}) of --bert_config_file"
         )
     pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
-    files = records.expand_files(pattern, flag)
+    files = storage.expand_files(pattern, flag)
     logging.info("*** --%s, records of length %d ***", flag, phase.max_seq_length)
     for path in files:
         logging.info("  %s", path)
