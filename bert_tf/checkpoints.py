@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import records
+from bert_tf import storage
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
 
@@ -63,7 +63,7 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
 
 
 def _check_path(path: str, flag: str) -> None:
-    records.check_file_system(path, flag)
+    storage.check_file_system(path, flag)
     if re.search(r"[\[*?]", path):
         raise ValueError(
             f"--{flag}={path}: the path of a checkpoint must not have [, * or ?, which TensorFlow"
@@ -250,7 +250,7 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
         ValueError: it is no directory, or must not be written to.
         OSError: writing failed in another way, perhaps for the moment.
     """
-    records.check_file_system(output_dir, flag)
+    storage.check_file_system(output_dir, flag)
     probe = os.path.join(output_dir, f".{uuid.uuid4().hex}.probe")
     try:
         tf.io.gfile.makedirs(output_dir)
@@ -258,10 +258,10 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
             writer.write("room?")
         tf.io.gfile.remove(probe)
     except tf.errors.OpError as error:
-        raise records.write_error(
+        raise storage.write_error(
             error,
             f"--{flag}={output_dir} must be a directory that can be written to, with room"
-            f" left: {error.message}.{records.advice(output_dir)}",
+            f" left: {error.message}.{storage.advice(output_dir)}",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Record files: TFRecord files of tf.Examples, written, found, checked and parsed.
+"""Record files: TFRecord files of tf.Examples, written, checked and parsed.
 
 A *schema* says what one record holds. It is a dict from feature name to `tf.io.FixedLenFeature`,
 int64 or float32, of a fixed shape; `int64_feature` and `float_feature` make them. Each task states
@@ -7,21 +7,16 @@ trains on them.
 """
 
 import contextlib
-import functools
 import math
 import os
-import re
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
-Schema = Mapping[str, tf.io.FixedLenFeature]
+from bert_tf import storage
 
-# An answer takes about a second. TensorFlow itself goes on asking for minutes, without a word.
-_STORAGE_SECONDS = 15.0
+Schema = Mapping[str, tf.io.FixedLenFeature]
 
 
 class _SizedFeature(tf.io.FixedLenFeature):
@@ -102,7 +97,7 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
     if len(set(paths)) < len(paths):
         raise ValueError(f"--{flag} names a file twice: {','.join(paths)}")
     for path in paths:
-        check_file_system(path, flag)
+        storage.check_file_system(path, flag)
         if tf.io.gfile.isdir(path):
             raise ValueError(f"--{flag} must name files, but {path} is a directory")
     # Not made from the names, which may be as long as the file system allows already, nor from the
@@ -150,129 +145,15 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
 def _cannot_write(
     paths: Sequence[str], flag: str, error: tf.errors.OpError
 ) -> ValueError | OSError:
-    return write_error(
+    return storage.write_error(
         error,
         f"cannot write --{flag}={','.join(paths[:3])}{',...' if len(paths) > 3 else ''}:"
-        f" {_text(error)}. "
-        f"The directory must exist, be writable and have room.{advice(paths[0])}",
+        f" {storage.error_text(error)}. "
+        f"The directory must exist, be writable and have room.{storage.advice(paths[0])}",
     )
 
 
-def write_error(error: tf.errors.OpError, message: str) -> ValueError | OSError:
-    """Returns what to raise where writing failed: an OSError if it may work at another time.
-
-    Args:
-        error: of the file system.
-        message: what to tell.
-    """
-    lasting = (
-        tf.errors.AlreadyExistsError,
-        tf.errors.FailedPreconditionError,
-        tf.errors.InvalidArgumentError,
-        tf.errors.NotFoundError,
-        tf.errors.PermissionDeniedError,
-        tf.errors.UnauthenticatedError,
-    )
-    return (ValueError if isinstance(error, lasting) else OSError)(message)
-
-
-# --- finding, checking, parsing -------------------------------------------------------------------
-
-
-def check_file_system(path: str, flag: str) -> None:
-    """Returns nothing if TensorFlow knows the file system that `path` is on, and it answers.
-
-    Raises:
-        ValueError: TensorFlow has nothing to serve the scheme (`gs://`, ...) with.
-        OSError: Google Cloud Storage gives no answer. A bucket that refuses access has answered;
-            the access itself reports that.
-    """
-    scheme, separator, rest = path.partition("://")
-    if separator and scheme not in tf.io.gfile.get_registered_schemes():
-        raise ValueError(
-            f"--{flag}={path}: this TensorFlow knows no file system {scheme}://.{advice(path)}"
-        )
-    if scheme == "gs" and separator and not _bucket_answers(rest.partition("/")[0]):
-        raise OSError(
-            f"--{flag}={path}: no answer within {_STORAGE_SECONDS:.0f} seconds.{advice(path)}"
-        )
-
-
-@functools.cache
-def _bucket_answers(bucket: str) -> bool:
-    """Returns whether there is any answer about a bucket, be it that it is closed, in good time."""
-    answered = threading.Event()
-
-    def ask() -> None:
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.exists(f"gs://{bucket}/.answer")
-        answered.set()
-
-    # A thread because nothing ends TensorFlow's attempts; they end with the program.
-    threading.Thread(target=ask, daemon=True).start()
-    return answered.wait(_STORAGE_SECONDS)
-
-
-def advice(path: str) -> str:
-    """Returns what to do when `path` cannot be reached, or nothing if it is a local path."""
-    if path.startswith("gs://"):
-        # The builds that the extras install read and write gs:// by themselves; others need a
-        # package.
-        return (
-            " Google Cloud Storage needs network access, credentials (gcloud auth "
-            "application-default login) and, where TensorFlow was built without it, "
-            "pip install tensorflow-io-gcs-filesystem; or use local files"
-        )
-    return ""
-
-
-def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
-    """Returns the names of the files that `patterns` match, pattern after pattern.
-
-    Args:
-        patterns: file names or globs, separated by commas if it is one string. Files matched by one
-            glob come sorted, so that a seed means the same on every machine (the original takes
-            the directory's order); a file that two patterns match comes twice.
-        flag: the flag (no dashes) they come from, for messages.
-
-    Raises:
-        ValueError: a pattern matches nothing, or a file is missing, a directory, empty, or on a
-            file system that TensorFlow cannot reach.
-    """
-    if isinstance(patterns, str):
-        patterns = patterns.split(",")
-    patterns = [pattern for pattern in patterns if pattern]
-    if not patterns:
-        raise ValueError(f"--{flag} names no file")
-    files = []
-    for pattern in patterns:
-        check_file_system(pattern, flag)
-        try:
-            matches = sorted(tf.io.gfile.glob(pattern))
-            if not matches and tf.io.gfile.exists(pattern):
-                matches = [pattern]  # a file whose own name has brackets in it
-        except tf.errors.OpError as error:
-            raise ValueError(
-                f"--{flag}: cannot look for {pattern}: {_text(error)}.{advice(pattern)}"
-            ) from error
-        if not matches:
-            missing = "matches no file" if any(c in pattern for c in "*?[") else "does not exist"
-            raise ValueError(f"--{flag}: {pattern} {missing}")
-        files.extend(matches)
-
-    def check(path: str) -> None:
-        status = tf.io.gfile.stat(path)
-        if status.is_directory:
-            raise ValueError(
-                f"--{flag}: {path} is a directory; name the files in it, e.g. {path.rstrip('/')}/*"
-            )
-        if status.length == 0:
-            raise ValueError(f"--{flag}: {path} is empty")
-
-    with ThreadPoolExecutor(16) as pool:  # one request per file where the files are in a bucket
-        for _ in pool.map(check, files):
-            pass
-    return files
+# --- checking, parsing ----------------------------------------------------------------------------
 
 
 def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
@@ -380,13 +261,8 @@ def find_corrupt(files: Sequence[str]) -> str:
 
 def _damage(error: tf.errors.OpError) -> str:
     if not isinstance(error, (tf.errors.DataLossError, tf.errors.OutOfRangeError)):
-        return f"unreadable ({_text(error)})"
+        return f"unreadable ({storage.error_text(error)})"
     return "truncated" if "truncated" in error.message else "corrupt"
-
-
-def _text(error: tf.errors.OpError) -> str:
-    """Returns TensorFlow's message without the names of the node and the op around it."""
-    return re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", error.message)
 
 
 def _read(path: str) -> Iterator[bytes]:

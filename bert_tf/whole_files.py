@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from bert_tf import records
+from bert_tf import storage
 
 
 class UnfinishedFile:
@@ -42,9 +42,9 @@ class UnfinishedFile:
         except tf.errors.OpError as error:
             message = (
                 f"{self._place} cannot be written: {error.message}. Its directory must be writable"
-                f" and have room.{records.advice(self._path)}"
+                f" and have room.{storage.advice(self._path)}"
             )
-            raise records.write_error(error, message) from error
+            raise storage.write_error(error, message) from error
 
     def write(self, data: bytes) -> int:
         """Returns how many bytes it has written: all."""

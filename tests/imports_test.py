@@ -31,6 +31,7 @@ LEVELS = {
     "bert_tf.progress": CORE,
     "bert_tf.records": CORE,
     "bert_tf.sequences": CORE,
+    "bert_tf.storage": CORE,
     "bert_tf.tokenization": CORE,
     "bert_tf.whole_files": CORE,
     "bert_tf.best_checkpoint": ENGINE,

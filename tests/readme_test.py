@@ -97,6 +97,13 @@ def test_commands_that_need_other_data_have_flags_that_exist(checkout):
     assert len(helps) >= 7
 
 
+def test_every_module_is_told_of():
+    layout = README.partition("\n## Layout\n")[2].partition("\n## ")[0]
+    for path in (ROOT / "bert_tf").glob("*.py"):
+        told = re.search(rf"(?<!\w){re.escape(path.name)}", layout)
+        assert told or path.name == "__init__.py", f"README's layout does not tell of {path.name}"
+
+
 def test_the_python_blocks_run(checkout):
     for number, block in enumerate(blocks("python")):
         script = checkout / f"block_{number}.py"

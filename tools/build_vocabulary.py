@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf import command_flags, records, tokenization
+from bert_tf import command_flags, storage, tokenization
 from bert_tf.tasks.pretraining import documents
 from bert_tf.whole_files import UnfinishedFile
 
@@ -168,12 +168,12 @@ def build_vocabulary(
             be written. Nothing is left behind then.
         OSError: writing failed in another way, perhaps for the moment.
     """
-    files = records.expand_files(input_file, "input_file")
+    files = storage.expand_files(input_file, "input_file")
     try:
         tf.io.gfile.makedirs(os.path.dirname(output_file) or ".")
     except tf.errors.OpError as error:
         message = f"--output_file={output_file} cannot be written: {error.message}"
-        raise records.write_error(error, message) from error
+        raise storage.write_error(error, message) from error
     # Opened before the work, so that it is not done in vain.
     with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
         word_counts = count_words(documents.read_text(files, "input_file"), do_lower_case)

@@ -39,7 +39,7 @@ import safetensors.numpy
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf import checkpoints, command_flags, records
+from bert_tf import checkpoints, command_flags, storage
 from bert_tf.configuration import BertConfig
 from bert_tf.label_file import labels_in, write_labels
 from bert_tf.whole_files import write_whole
@@ -270,7 +270,7 @@ def main() -> None:
     """Reads the flags and converts."""
     settings = flags.FLAGS
     for name in ("input", "output_dir"):
-        records.check_file_system(settings[name].value, name)
+        storage.check_file_system(settings[name].value, name)
     convert(
         settings.input,
         settings.output_dir,

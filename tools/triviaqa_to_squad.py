@@ -18,7 +18,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf import command_flags, records
+from bert_tf import command_flags, storage
 from bert_tf.progress import Progress
 from bert_tf.tasks.squad.examples import load_json
 from bert_tf.whole_files import UnfinishedFile
@@ -162,7 +162,7 @@ def triviaqa_to_squad(
     """
     documents = read_triviaqa(triviaqa_file, folders)
     count = 0
-    records.check_file_system(output_file, "output_file")
+    storage.check_file_system(output_file, "output_file")
     with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
         file.write(b'{"version": "1.1", "data": [')
         for name, paragraph in paragraphs(documents, evidence_dir, max_tokens):

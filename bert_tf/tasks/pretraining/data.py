@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import fast_tokenization, progress, records
+from bert_tf import fast_tokenization, progress, records, storage
 from bert_tf.tasks.pretraining import documents as documents_lib
 from bert_tf.tasks.pretraining import instances, schema, tfds_text
 
@@ -63,7 +63,7 @@ def create_pretraining_data(
     output_files = output_file.split(",")
     tokenizer = fast_tokenization.FastTokenizer(vocab_file, do_lower_case, _REQUIRED_TOKENS)
     if input_file:
-        files = records.expand_files(input_file, "input_file")
+        files = storage.expand_files(input_file, "input_file")
         logging.info("*** Reading from input files ***")
         for path in files:
             logging.info("  %s", path)

@@ -6,7 +6,7 @@ import dataclasses
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import checkpoints, distribution, interrupts, optimization, records, training
+from bert_tf import checkpoints, distribution, interrupts, optimization, records, storage, training
 from bert_tf.configuration import BertConfig
 from bert_tf.heartbeat import Heartbeat
 from bert_tf.tasks.pretraining.model import PretrainingTask
@@ -120,7 +120,7 @@ def _open_records(config: BertConfig, pattern: str, flag: str, phase: Pretrainin
     """Returns the files, the schema and the limits of ids for records of a phase's lengths."""
     config.check_seq_length(phase.max_seq_length)
     pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
-    files = records.expand_files(pattern, flag)
+    files = storage.expand_files(pattern, flag)
     logging.info("*** --%s, records of length %d ***", flag, phase.max_seq_length)
     for path in files:
         logging.info("  %s", path)

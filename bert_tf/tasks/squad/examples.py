@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import records
+from bert_tf import storage
 
 # What separates words: the original's is_whitespace, which knows fewer characters than str.split.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -146,13 +146,13 @@ def load_json(path: str, flag: str, dataset: str) -> object:
     Raises:
         ValueError: the file is missing, empty or no JSON.
     """
-    records.check_file_system(path, flag)
+    storage.check_file_system(path, flag)
     try:
         with tf.io.gfile.GFile(path, "rb") as reader:
             text = reader.read()
     except tf.errors.OpError as error:
         raise ValueError(
-            f"--{flag}={path}: cannot be read: {error.message}{records.advice(path)}"
+            f"--{flag}={path}: cannot be read: {error.message}{storage.advice(path)}"
         ) from error
     rule = f"it must be a JSON file as {dataset}'s are"
     if not text.strip():
