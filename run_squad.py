@@ -29,8 +29,11 @@ command_flags.define_fine_tuning_flags()
 command_flags.define_predict_flags()
 command_flags.define_device_flags()
 FLAGS.set_default("max_seq_length", 384)
-# The original's loss and n-best lists count padding, too: other lengths change them a little.
 FLAGS.set_default("length_buckets", "none")
+FLAGS["length_buckets"].help += (
+    " Off by default here: the original's loss and n-best lists count the padding of"
+    " --max_seq_length, too, so that other lengths change them a little."
+)
 flags.DEFINE_string("train_file", None, "SQuAD JSON to train on, e.g. train-v1.1.json.")
 flags.DEFINE_string(
     "predict_file", None, "SQuAD JSON to answer, e.g. dev-v1.1.json; with answers it is scored."

@@ -12,7 +12,7 @@ from absl import app, flags, logging
 
 from bert_tf import distribution, interrupts
 
-# EX_SOFTWARE and EX_IOERR of sysexits.h.
+# EX_DATAERR, EX_SOFTWARE and EX_IOERR of sysexits.h.
 DIVERGED_STATUS = 65
 UNEXPECTED_STATUS = 70
 IO_ERROR_STATUS = 74
@@ -29,9 +29,9 @@ def run_program(main: Callable[[], None]) -> None:
     An error that the user can mend ends the program with its message and status 1; with
     --verbosity=1 its traceback is shown, too. The status is 65 where training diverged. What may
     pass by itself has other statuses, so that a job can be started again: 74 where reading or
-    writing failed, 70 for what nobody expected. An
-    interrupt ends the program politely: what is begun is saved or removed. The status is then 130
-    for Ctrl-C and 75 for SIGTERM, which is what a machine that is taken away sends.
+    writing failed, 70 for what nobody expected. An interrupt ends the program politely: what is
+    begun is saved or removed. The status is then 130 for Ctrl-C and 75 for SIGTERM, which is what a
+    machine that is taken away sends.
     """
 
     def guarded(argv: list[str]) -> None:

@@ -162,15 +162,19 @@ class BertConfig:
         except ValueError as error:
             raise ValueError(f"{json_file}: {error}") from error
 
-    def check_seq_length(self, max_seq_length: int) -> None:
+    def check_seq_length(self, max_seq_length: int, flag: str = "max_seq_length") -> None:
         """Returns nothing if the model can take sequences of this length.
+
+        Args:
+            max_seq_length: the length.
+            flag: the flag (no dashes) that sets it, for the message.
 
         Raises:
             ValueError: they are longer than its position embeddings.
         """
         if max_seq_length > self.max_position_embeddings:
             raise ValueError(
-                f"--max_seq_length ({max_seq_length}) must be at most max_position_embeddings"
+                f"The length {max_seq_length} of --{flag} must be at most max_position_embeddings"
                 f" ({self.max_position_embeddings}) of --bert_config_file"
             )
 

@@ -187,10 +187,10 @@ class FineTuner:
         schedule = optimization.linear_schedule(
             settings.learning_rate, num_train_steps, num_warmup_steps
         )
-        self._write_labels(settings.output_dir)
+        write_labels(settings.output_dir, self._labels)
         if self._keeps_best:
             tf.io.gfile.makedirs(self._best.folder)
-            self._write_labels(self._best.folder)
+            write_labels(self._best.folder, self._labels)
         trainer = self._make_trainer(schedule)
         evaluated = None
 
@@ -238,11 +238,11 @@ class FineTuner:
         elif best:
             logging.warning("The weights are the last ones; --keep_best takes the best, %s", best)
         elif self._keeps_best:
-            logging.warning("The weights are the last ones: %s has none", self._best.folder)
-
-    def _write_labels(self, folder: str) -> None:
-        if self._labels is not None:
-            write_labels(folder, self._labels)
+            logging.warning(
+                "--keep_best: %s has no checkpoint; the weights are those of --output_dir, or of"
+                " --init_checkpoint if there are none",
+                self._best.folder,
+            )
 
     def _export(self, trainer: training.Trainer, export_dir: str) -> None:
         """Writes what the archives of released models hold, and the names of the classes."""
@@ -251,7 +251,7 @@ class FineTuner:
         write_whole(os.path.join(export_dir, "bert_config.json"), self._config.to_json_string())
         vocab_file = os.path.join(export_dir, "vocab.txt")
         tf.io.gfile.copy(self._settings.vocab_file, vocab_file, overwrite=True)
-        self._write_labels(export_dir)
+        write_labels(export_dir, self._labels)
         logging.info("Exported the weights to %s", export_dir)
 
     def _trained(self) -> training.Trainer:
@@ -274,10 +274,11 @@ class FineTuner:
         Args:
             name: see `record_file`.
             num_records: how many it has, for the progress bar.
-            batch_size: records computed at a time, over all replicas.
+            batch_size: records computed at a time, over all replicas, such as
+                `prediction.check_prediction` allows.
 
         Raises:
-            ValueError: the file is damaged, or batch size and replicas do not fit.
+            ValueError: the file is damaged.
         """
         logging.info("  Num examples = %d", num_records)
         logging.info("  Batch size = %d", batch_size)
@@ -295,7 +296,7 @@ class FineTuner:
         evaluate: Callable[[], dict[str, float]],
         predict: Callable[[], None],
     ) -> dict[str, float | int] | None:
-        """Trains, evaluates and predicts, as --do_train, --do_eval and --do_predict say.
+        """Trains, evaluates and predicts, as the settings, `EvaluationSettings`, say.
 
         Args:
             num_examples: see `train`; None if it does not train.

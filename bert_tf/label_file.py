@@ -44,11 +44,15 @@ def labels_in(folder: str) -> list[str] | None:
     return lines if text else []
 
 
-def write_labels(output_dir: str, labels: Sequence[str]) -> None:
-    """Writes the classes for `read_labels`, one a line.
+def write_labels(folder: str, labels: Sequence[str] | None) -> None:
+    """Writes the classes for `read_labels`, one a line; None removes those of another model.
 
     Raises:
         OSError: the file cannot be written.
     """
-    path = os.path.join(output_dir, LABELS_FILE)
+    path = os.path.join(folder, LABELS_FILE)
+    if labels is None:
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.remove(path)
+        return
     whole_files.write_whole(path, "".join(f"{label}\n" for label in labels))

@@ -63,12 +63,12 @@ class Buckets:
         return cls(lengths, tuple(records.sequence_features(schema)))
 
     def frequent(self, longest: np.ndarray, least: int = 1) -> "Buckets":
-        """Returns the buckets that are worth their compilation: one batch in sixteen needs them.
+        """Returns the buckets that one batch in sixteen needs: they are worth their compilation.
 
         Args:
             longest: the length of the longest example of each batch.
-            least: a bucket that fewer batches than this need is left out as well. The next one
-                takes them; the longest that is needed stays.
+            least: a bucket that fewer batches than this need is left out as well. The next longer
+                one takes its batches; the longest that is needed always stays.
         """
         least = max(least, len(longest) // _LEAST_SHARE)
         counts = np.bincount(np.searchsorted(self.lengths, longest), minlength=len(self.lengths))

@@ -56,7 +56,7 @@ def classify(reviews, settings, strategy=None, config_file="bert_config.json", *
 BAD = {
     "too long": (
         {"max_seq_length": 41},
-        "--max_seq_length (41) must be at most max_position_embeddings (40)",
+        "The length 41 of --max_seq_length must be at most max_position_embeddings (40)",
     ),
     "keep_best": ({"keep_best": True}, "say how often by --evaluate_every_steps"),
     "patience": ({"early_stopping_patience": 2}, "say how often by --evaluate_every_steps"),
@@ -163,7 +163,7 @@ def test_it_is_said_which_weights_are_taken(reviews, settings, tmp_path, warning
         classify(reviews, settings, **changes)
     shutil.rmtree(out / "best")
     classify(reviews, settings, do_eval=True, keep_best=True)
-    assert any(f"the last ones: {out}/best has none" in text for text in warnings)
+    assert any(f"--keep_best: {out}/best has no checkpoint" in text for text in warnings)
 
 
 def compare_two_replicas_with_one(reviews, folder):

@@ -55,19 +55,35 @@ def test_the_names_of_the_classes_go_both_ways(tmp_path, labels, architecture):
 
 
 @pytest.mark.parametrize(
-    ("outputs", "config"),
+    ("outputs", "config", "labels"),
     [
-        (3, {}),
-        (3, {"id2label": {str(i): f"LABEL_{i}" for i in range(3)}}),
-        (1, {"id2label": {"0": "similarity"}}),
+        (3, {}, None),
+        (3, {"id2label": {str(i): f"LABEL_{i}" for i in range(3)}}, None),
+        (1, {"id2label": {"0": "similarity"}}, []),
     ],
     ids=["missing", "default", "number"],
 )
-def test_without_names_there_is_no_file(tmp_path, outputs, config):
+def test_what_has_no_names(tmp_path, outputs, config, labels):
     config["architectures"] = ["BertForTokenClassification"]
     source = write_classifier(tmp_path / "hf", outputs, **config)
-    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
-    assert not os.path.exists(tmp_path / "tf" / "labels.txt")
+    output_dir = str(tmp_path / "tf")
+    os.mkdir(output_dir)
+    label_file.write_labels(output_dir, ["of", "another", "model"])
+    convert_checkpoint.convert(source, output_dir, "checkpoint")
+    assert label_file.labels_in(output_dir) == labels
+
+
+def test_more_names_than_outputs(tmp_path):
+    convert_checkpoint.convert(
+        write_classifier(tmp_path / "hf", 2), str(tmp_path / "tf"), "checkpoint"
+    )
+    label_file.write_labels(str(tmp_path / "tf"), ["a", "b", "c"])
+    with pytest.raises(
+        ValueError, match="of the classifier's 2 outputs; it names 3: a, b, c. Mend"
+    ):
+        convert_checkpoint.convert(
+            f"{tmp_path}/tf/bert_model.ckpt", str(tmp_path / "hf2"), "safetensors"
+        )
 
 
 def test_without_a_classifier_names_are_not_read(tmp_path):

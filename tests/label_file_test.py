@@ -12,6 +12,9 @@ def test_what_is_written_is_read(tmp_path, labels):
     assert labels_in(str(tmp_path)) is None
     write_labels(str(tmp_path), labels)
     assert labels_in(str(tmp_path)) == labels
+    write_labels(str(tmp_path), None)
+    assert labels_in(str(tmp_path)) is None
+    write_labels(str(tmp_path), None)
 
 
 @pytest.mark.parametrize("content", [b"a\nb", b"a\r\nb\r\n", b"\xef\xbb\xbfa\nb\n"])

@@ -48,8 +48,11 @@ def test_loss_and_predictions_are_numpys():
     features = make_features()
     log_probs = expected_log_probs(weights, features)
     batch = tensors(features)
-    assert difference(task.predictions(model, batch)["log_probs"], log_probs) < 2e-6
     losses = -log_probs[np.arange(B), features["label_ids"]]
+    predictions = task.predictions(model, batch)
+    assert difference(predictions["outputs"], np.exp(log_probs)) < 2e-6
+    assert difference(predictions["per_example_loss"], losses) < 2e-6
+    np.testing.assert_array_equal(predictions["label_ids"], features["label_ids"])
     right = log_probs.argmax(-1) == features["label_ids"]
     loss, sums = task.loss_and_metrics(model, batch, task.normalizers(batch), False, None)
     assert difference(loss, losses.mean()) < 2e-6
@@ -60,7 +63,7 @@ def test_padding_changes_nothing():
     task, model, _ = make_task()
     features = make_features()
     short = {name: x[..., : S - 1] if x.ndim == 3 else x for name, x in features.items()}
-    found, padded = (task.predictions(model, tensors(x))["log_probs"] for x in (short, features))
+    found, padded = (task.predictions(model, tensors(x))["outputs"] for x in (short, features))
     assert difference(padded, found) < 2e-6
 
 
@@ -89,6 +92,6 @@ def test_bfloat16_is_close():
     task, model, _ = make_task()
     low_task, low_model, _ = make_task(dtype="bfloat16")
     features = tensors(make_features())
-    full = task.predictions(model, features)["log_probs"]
-    low = low_task.predictions(low_model, features)["log_probs"]
-    assert 0 < difference(low, full) < 0.05
+    full = task.predictions(model, features)["outputs"]
+    low = low_task.predictions(low_model, features)["outputs"]
+    assert 0 < difference(low, full) < 0.02

@@ -142,7 +142,9 @@ def test_the_best_of_a_grid_and_its_restarts(tmp_path, stand_in, capsys):
     }
     assert record["output_dir"] == str(folder / restarts[1])
     own = "--learning_rate=0.05 --num_train_epochs=4 --random_seed=2"
-    assert record["command"] == f"{' '.join(command)} {own} --output_dir={folder / restarts[1]}"
+    assert (
+        record["command"] == f"python {' '.join(command)} {own} --output_dir={folder / restarts[1]}"
+    )
     assert record["results"]["eval_accuracy"] == pytest.approx(50.0024)
     assert checkpoints_in(folder) == {*names, *restarts}
 

@@ -56,7 +56,7 @@ _TIED = {
 }
 
 
-def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any], list[str]]:
+def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any], list[str] | None]:
     """Returns the weights under a checkpoint's names, the `bert_config.json`, and the classes.
 
     The classes are those of `hugging_face_config.class_names`.
@@ -119,7 +119,7 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
             " and changes no probability",
             path,
         )
-    labels = []
+    labels = None
     if "classifier" in present:
         labels = hugging_face_config.class_names(config, len(weights["output_bias"]), config_path)
     return weights, bert_config, labels
@@ -143,7 +143,7 @@ def to_safetensors(
     variables: Mapping[str, np.ndarray],
     bert_config: Mapping[str, Any],
     path: str,
-    labels: Sequence[str] = (),
+    labels: Sequence[str] | None = None,
 ) -> tuple[bytes, dict[str, Any]]:
     """Returns a `model.safetensors` and its `config.json`.
 
@@ -211,7 +211,7 @@ def convert(
         config_file = bert_config_file or os.path.join(folder, "bert_config.json")
         config = BertConfig.from_json_file(config_file).to_dict()
         variables = read_checkpoint(source)
-        labels = labels_in(folder) or []
+        labels = labels_in(folder)
 
     beside = os.path.join(folder, "vocab.txt")
     if vocab_file is None and tf.io.gfile.exists(beside):
@@ -226,8 +226,7 @@ def convert(
         write_whole(os.path.join(output_dir, SAFETENSORS_NAME), tensors)
     else:
         checkpoints.write(os.path.join(output_dir, CHECKPOINT_NAME), variables)
-        if labels:
-            write_labels(output_dir, labels)
+        write_labels(output_dir, labels)
     config_name = "config.json" if output_format == "safetensors" else "bert_config.json"
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     write_whole(os.path.join(output_dir, config_name), text.encode())

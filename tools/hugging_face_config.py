@@ -79,11 +79,11 @@ def is_multiple_choice(config: Mapping[str, Any]) -> bool:
     return config.get("architectures") == ["BertForMultipleChoice"]
 
 
-def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str]:
+def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] | None:
     """Returns the names of a classifier's classes in the order of the logits.
 
-    There are none where `id2label` is missing or has the names that that library gives by itself,
-    nor for a single output: that is a number and no class.
+    They are not known, None, where `id2label` is missing or has the names that that library gives
+    by itself. For a single output, which is a number and no class, there are none.
 
     Args:
         config: what `read_config` returns.
@@ -95,7 +95,7 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str]:
     """
     names = config.get("id2label")
     if names is None:
-        return []
+        return None
     keys = [str(i) for i in range(count)]
     if (
         not isinstance(names, dict)
@@ -110,7 +110,9 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str]:
             " classes then have no names"
         )
     labels = [names[key] for key in keys]
-    return [] if count == 1 or labels == _default_names(count) else labels
+    if count == 1:
+        return []
+    return None if labels == _default_names(count) else labels
 
 
 def _default_names(count: int) -> list[str]:
@@ -118,7 +120,10 @@ def _default_names(count: int) -> list[str]:
 
 
 def to_config(
-    bert_config: Mapping[str, Any], parts: Collection[str], labels: Sequence[str], num_outputs: int
+    bert_config: Mapping[str, Any],
+    parts: Collection[str],
+    labels: Sequence[str] | None,
+    num_outputs: int,
 ) -> dict[str, Any]:
     """Returns the `config.json` of a model.
 
@@ -127,7 +132,17 @@ def to_config(
         parts: which of `bert_weights.parts` it has.
         labels: the names of the classes, if they are known. Those of a tagger are tags.
         num_outputs: of the classifier, if it has one.
+
+    Raises:
+        ValueError: there are more or fewer names than outputs.
     """
+    labels = labels or []
+    if labels and num_outputs != len(labels):
+        raise ValueError(
+            f"labels.txt must name each of the classifier's {num_outputs} outputs; it names"
+            f" {len(labels)}: {', '.join(labels)}. Mend it, or remove it: the classes then have no"
+            " names"
+        )
     is_tagger = "O" in labels and all(map(is_tag, labels))
     architectures = {
         "SQuAD head": "BertForQuestionAnswering",

@@ -11,7 +11,7 @@ BERT-Large. In --output_dir there are then
 
     TRIAL/            the run of each trial, named after its values; trial.json says how it ended
     trials.csv        all trials, the best first
-    best_trial.json   the best one: its flags, results and output_dir
+    best_trial.json   the best one: its flags, results, output_dir and command
 
 The same command started again goes on where it was stopped: what has ended well is not repeated,
 and a trial that was begun goes on from its checkpoint. A trial that failed is tried once more then.

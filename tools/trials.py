@@ -182,7 +182,10 @@ class Search:
         if best is None:
             return
         record = {"metric": self._metric, **dataclasses.asdict(best)}
-        record |= {"output_dir": self.folder(best), "command": shlex.join(self._command_of(best))}
+        record |= {
+            "output_dir": self.folder(best),
+            "command": shlex.join(["python", *self._command_of(best)]),
+        }
         _write_json(os.path.join(self._output_dir, "best_trial.json"), record)
         if self._keep_checkpoints == "best":
             if not _checkpoints(self.folder(best)):

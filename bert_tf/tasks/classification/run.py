@@ -118,8 +118,9 @@ def _check_labels(settings: Settings, labels: Sequence[str]) -> None:
         raise ValueError(
             "The classes must be those that the model in --output_dir or --init_checkpoint was"
             f" trained with, in their order: {','.join(learned) or 'none'} ({LABELS_FILE} beside"
-            f" it); they are {','.join(labels) or 'none'}. A table's can be named by --labels; else"
-            " choose another model, or train into another --output_dir"
+            f" it); they are {','.join(labels) or 'none'}. A table's can be named by --labels; if"
+            " these are the same classes in the same order under other names, write them into that"
+            " file; else choose another model, or train into another --output_dir"
         )
 
 

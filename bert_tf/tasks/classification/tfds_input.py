@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -102,7 +103,7 @@ class TfdsProcessor(DataProcessor):
         dataset, _ = prepared_datasets.read_split(self._builder, split, specification)
         self._check_texts(dataset.element_spec)
         index = dataset.element_spec.get("idx")
-        is_numbered = isinstance(index, tf.TensorSpec) and index.dtype.is_integer
+        is_numbered = index in (tf.TensorSpec([], dtype) for dtype in (tf.int32, tf.int64))
         is_in_order = is_numbered or self._builder.info.disable_shuffling
         if which == "test" and self.submission_file and not is_in_order:
             logging.warning(
@@ -110,24 +111,27 @@ class TfdsProcessor(DataProcessor):
                 " predictions are in the order of its files, not in that of %s",
                 *(specification, self.submission_file),
             )
-        examples: dict[int, InputExample] = {}
+        numbers, examples = [], []
         dataset = dataset.enumerate().map(
             lambda i, example: (example["idx"] if is_numbered else i, *self._select(example))
         )
         for batch in dataset.batch(_EXAMPLES_PER_BATCH).as_numpy_iterator():
-            for i, text_a, text_b, value in zip(*batch, strict=True):
+            for number, text_a, text_b, value in zip(*batch, strict=True):
+                i = len(examples)
                 place = f"--tfds={specification}, split {split}, example {i} (counted from 0)"
-                if i in examples:
-                    raise ValueError(f"{place}: two examples have this `idx`; each needs its own")
-                examples[i] = InputExample(
-                    guid=f"{which}-{i}",
-                    text_a=_decode(text_a, place),
-                    text_b=None if self._names[1] is None else _decode(text_b, place),
-                    label=self._label(value, which, place),
+                numbers.append(number)
+                examples.append(
+                    InputExample(
+                        guid=f"{which}-{i}",
+                        text_a=_decode(text_a, place),
+                        text_b=None if self._names[1] is None else _decode(text_b, place),
+                        label=self._label(value, which, place),
+                    )
                 )
         if not examples:
             raise ValueError(f"--tfds={specification}: split {split} holds no example")
-        return [examples[i] for i in sorted(examples)]
+        # Of joined splits, which have the same numbers, the examples of each stay in their order.
+        return [examples[i] for i in np.argsort(numbers, kind="stable")]
 
     def _split(self, which: str) -> str | None:
         chosen = getattr(self._source, f"tfds_{which}_split")

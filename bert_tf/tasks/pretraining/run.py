@@ -118,7 +118,7 @@ def run_pretraining(
 
 def _open_records(config: BertConfig, pattern: str, flag: str, phase: PretrainingPhase):
     """Returns the files, the schema and the limits of ids for records of a phase's lengths."""
-    config.check_seq_length(phase.max_seq_length)
+    config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
     pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
     files = storage.expand_files(pattern, flag)
     logging.info("*** --%s, records of length %d ***", flag, phase.max_seq_length)
