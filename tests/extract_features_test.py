@@ -394,7 +394,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
         ),
         ({"layers": "-1;-2"}, "--layers=-1;-2: must be numbers separated by commas"),
         ({"outputs": "tokens"}, "--outputs=tokens: must be one or more of token_vectors, mean_"),
-        ({"max_seq_length": 41}, "--max_seq_length (41) must be at most max_position_embeddings"),
+        ({"max_seq_length": 41}, "The length 41 of --max_seq_length must be at most max_pos"),
         ({"length_buckets": "50"}, "no length may be above --max_seq_length=37"),
     ],
 )
