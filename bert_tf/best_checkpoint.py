@@ -1,35 +1,45 @@
 """The best checkpoint of a run by a metric, and when to stop looking for a better one."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from bert_tf import checkpoints, reporting
+from bert_tf.label_file import write_labels
 
 
 class BestCheckpoint:
     """The best of a run's evaluations, in the folder `best` of its output directory.
 
-    There are the checkpoint of its step and its `eval_results.txt`, which is written last. A run
-    that is resumed goes on from what they say.
+    There are the checkpoint of its step, `labels.txt` if there are classes, and its
+    `eval_results.txt`, which is written last. A run that is resumed goes on from what they say.
 
     Args:
         output_dir: of the run.
         metric: the result that counts; higher is better.
         patience: so many evaluations without a better one end the training; 0 for never.
         every_steps: an evaluation is made every so many steps.
+        labels: see `label_file.write_labels`.
 
     `folder` is the path of `best`.
     """
 
-    def __init__(self, output_dir: str, metric: str, patience: int, every_steps: int):
+    def __init__(
+        self,
+        output_dir: str,
+        metric: str,
+        patience: int,
+        every_steps: int,
+        labels: Sequence[str] | None = None,
+    ):
         self.folder = os.path.join(output_dir, "best")
         self._results = os.path.join(self.folder, "eval_results.txt")
         self._metric = metric
         self._steps = patience * every_steps
+        self._labels = labels
 
     def prefix(self) -> str | None:
         """Returns the prefix of the best checkpoint; None if there is none yet."""
@@ -58,6 +68,7 @@ class BestCheckpoint:
         score = np.float32(results[self._metric])
         if not best or score > np.float32(best[self._metric]):
             tf.io.gfile.makedirs(self.folder)
+            write_labels(self.folder, self._labels)
             checkpoints.CheckpointDirectory(self.folder, 1).save(values, step)
             reporting.write_results(self._results, {**results, "global_step": step})
             logging.info("%s = %s is the best so far; kept in %s", self._metric, score, self.folder)

@@ -52,8 +52,9 @@ def run_program(main: Callable[[], None]) -> None:
             if logging.level_debug():
                 raise
             print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
-            statuses = {OSError: IO_ERROR_STATUS, FloatingPointError: DIVERGED_STATUS}
-            sys.exit(next((s for kind, s in statuses.items() if isinstance(error, kind)), 1))
+            if isinstance(error, FloatingPointError):
+                sys.exit(DIVERGED_STATUS)
+            sys.exit(IO_ERROR_STATUS if isinstance(error, OSError) else 1)
         except Exception:
             traceback.print_exc()
             sys.exit(UNEXPECTED_STATUS)

@@ -99,6 +99,7 @@ class FineTuner:
             best_metric,
             patience=settings.early_stopping_patience,
             every_steps=settings.evaluate_every_steps,
+            labels=labels,
         )
         self._trainer: training.Trainer | None = None
         self._stack = contextlib.ExitStack()
@@ -188,9 +189,6 @@ class FineTuner:
             settings.learning_rate, num_train_steps, num_warmup_steps
         )
         write_labels(settings.output_dir, self._labels)
-        if self._keeps_best:
-            tf.io.gfile.makedirs(self._best.folder)
-            write_labels(self._best.folder, self._labels)
         trainer = self._make_trainer(schedule)
         evaluated = None
 

@@ -11,32 +11,22 @@ from bert_tf.configuration import BertConfig
 from bert_tf.fast_tokenization import FastTokenizer
 from bert_tf.label_file import read_labels
 from bert_tf.prediction import check_prediction
+from bert_tf.training_settings import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(TrainingSettings):
     """What every fine-tuning program is told; each field is the flag of that name."""
 
-    output_dir: str
     vocab_file: str
     max_seq_length: int
     do_lower_case: bool = True
-    init_checkpoint: str | None = None
-    do_train: bool = False
     train_batch_size: int = 32
-    learning_rate: float = 5e-5
     num_train_epochs: float = 3.0
     warmup_proportion: float = 0.1
-    save_checkpoints_steps: int = 1000
-    keep_checkpoint_max: int = 5
-    iterations_per_loop: int = 1000
-    gradient_accumulation_steps: int = 1
-    gradient_reduction: str = "local_clip_sum"
-    random_seed: int = 12345
     length_buckets: str = "auto"
     group_by_length: bool = False
     freeze_layers: str = ""
-    evaluate_every_steps: int = 0
     keep_best: bool = False
     early_stopping_patience: int = 0
     export_dir: str | None = None

@@ -48,6 +48,7 @@ LEVELS = {
     "bert_tf.reporting": ENGINE,
     "bert_tf.steps": ENGINE,
     "bert_tf.training": ENGINE,
+    "bert_tf.training_settings": ENGINE,
     "bert_tf.whole_file_input": ENGINE,
 }
 DATA = {

@@ -12,10 +12,11 @@ from bert_tf.heartbeat import Heartbeat
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.training_settings import TrainingSettings
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(TrainingSettings):
     """What a run does; each field is the flag of run_pretraining of that name.
 
     phases: in order; one that is made of --max_seq_length and its companions if there is no
@@ -25,23 +26,12 @@ class Settings:
     """
 
     input_file: str
-    output_dir: str
     phases: list[PretrainingPhase]
     evaluation_phase: PretrainingPhase
-    init_checkpoint: str | None = None
-    do_train: bool = False
     do_eval: bool = False
     eval_input_file: str | None = None
-    evaluate_every_steps: int = 0
-    learning_rate: float = 5e-5
     num_warmup_steps: int = 10000
     restart_schedule: bool = False
-    save_checkpoints_steps: int = 1000
-    keep_checkpoint_max: int = 5
-    iterations_per_loop: int = 1000
-    gradient_accumulation_steps: int = 1
-    gradient_reduction: str = "local_clip_sum"
-    random_seed: int = 12345
 
 
 def run_pretraining(

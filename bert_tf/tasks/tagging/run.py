@@ -129,7 +129,6 @@ def _labels(settings: Settings, training: list[Sentence] | None) -> list[str]:
     They are those that the model in `output_dir` has been trained with, else --labels, else the
     tags of the training file in the order of the alphabet.
     """
-    file = os.path.join(settings.output_dir, LABELS_FILE)
     learned = fine_tuning_settings.learned_labels(settings)
     if learned is not None:
         if settings.labels and list(settings.labels) != learned:
@@ -150,6 +149,7 @@ def _labels(settings: Settings, training: list[Sentence] | None) -> list[str]:
     path, flag = _path(settings, "train_file")
     if training is None:
         if not tf.io.gfile.exists(path):
+            file = os.path.join(settings.output_dir, LABELS_FILE)
             raise ValueError(
                 f"The tags of the model must be known: {file}, which --do_train writes, and the"
                 f" training file (--{flag}: {path}) are missing. List them by --labels"
