@@ -10,7 +10,7 @@ same flags and seed the records are those of google-research/bert's program of t
 
 from absl import flags
 
-from bert_tf import command_flags
+from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining import data
 
 FLAGS = flags.FLAGS

@@ -15,9 +15,9 @@ archive:
 
 from absl import flags
 
-from bert_tf import command_flags
-from bert_tf.configuration import BertConfig
-from bert_tf.tasks.features import run, schema
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags
+from bert_tf.tasks.extraction import run, schema
 
 FLAGS = flags.FLAGS
 

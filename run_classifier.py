@@ -19,8 +19,8 @@ The same command started again goes on from the last checkpoint in --output_dir.
 
 from absl import flags
 
-from bert_tf import command_flags, fine_tuning_settings
-from bert_tf.configuration import BertConfig
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags, fine_tuning_settings
 from bert_tf.tasks.classification.other import XNLI_LANGUAGES
 from bert_tf.tasks.classification.processors import get_processor, processors
 from bert_tf.tasks.classification.run import Settings, run_classifier

@@ -9,8 +9,8 @@ r"""Chooses among several endings of a text: SWAG (paper, section 4.4).
 
 from absl import flags
 
-from bert_tf import command_flags
-from bert_tf.configuration import BertConfig
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags
 from bert_tf.tasks.multiple_choice.run import Settings, run_multiple_choice
 
 FLAGS = flags.FLAGS

@@ -19,8 +19,8 @@ The same command started again goes on from the last checkpoint in --output_dir.
 
 from absl import flags
 
-from bert_tf import command_flags
-from bert_tf.configuration import BertConfig
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
 from bert_tf.tasks.pretraining.run import Settings, run_pretraining

@@ -15,8 +15,8 @@ follow, and for 2.0 the best --null_score_diff_threshold.
 
 from absl import flags
 
-from bert_tf import command_flags
-from bert_tf.configuration import BertConfig
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags
 from bert_tf.tasks.squad.answers import AnswerSettings
 from bert_tf.tasks.squad.features import WindowSettings
 from bert_tf.tasks.squad.run import Settings, run_squad

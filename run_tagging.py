@@ -12,8 +12,8 @@ With --feature_based BERT stays as it is, and a BiLSTM learns from its layers (t
 
 from absl import flags
 
-from bert_tf import command_flags
-from bert_tf.configuration import BertConfig
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS
 from bert_tf.tasks.tagging.run import Settings, run_tagging
 

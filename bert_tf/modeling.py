@@ -13,8 +13,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from bert_tf.configuration import BertConfig, gelu, get_activation
-from bert_tf.layers import (
+from bert_tf.model.configuration import BertConfig, gelu, get_activation
+from bert_tf.model.layers import (
     Embeddings,
     Encoder,
     NamedDense,

@@ -1,4 +1,4 @@
-"""Tests of extract_features.py and bert_tf/tasks/features against numpy and the golden file."""
+"""Tests of extract_features.py and bert_tf/tasks/extraction against numpy and the golden file."""
 
 import json
 import os
@@ -6,14 +6,16 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
-from numpy_bert import NumpyBert, random_weights
-from pretraining_runs import run as run_program
 
-from bert_tf import checkpoints, distribution, tokenization
-from bert_tf.configuration import BertConfig
-from bert_tf.fast_tokenization import FastTokenizer
-from bert_tf.tasks.features import data, run, schema, writers
-from bert_tf.tasks.features.model import FeaturesModel
+from bert_tf import tokenization
+from bert_tf.engine import distribution
+from bert_tf.files import checkpoints
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.extraction import data, run, schema, writers
+from bert_tf.tasks.extraction.model import FeaturesModel
+from bert_tf.text.fast_tokenization import FastTokenizer
+from tests.support.numpy_bert import NumpyBert, random_weights
+from tests.support.pretraining_runs import run as run_program
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d ##e ##f ! naive long".split()
 CONFIG = {

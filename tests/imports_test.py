@@ -1,7 +1,7 @@
-"""The import direction of README's layout, held by parsing the sources; nothing is imported.
+"""The floors of docs/layout.md, held by parsing the sources; nothing is imported.
 
-programs and tools -> tasks -> training, input_pipeline, heads, checkpoints -> the core, without
-cycles. `violations` takes the root of any tree, so that the checker itself is tested on a bad one.
+A folder or module of bert_tf imports only what stands below it. `violations` takes the root of any
+tree, so that the checker itself is tested on bad ones.
 """
 
 import ast
@@ -12,59 +12,36 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-CORE, ENGINE, TASK, PROGRAM = range(4)
-LEVEL_NAMES = ("core", "engine", "task", "program or tool")
-# A module of bert_tf that is not in this table fails: where it stands is a decision.
-LEVELS = {
-    "bert_tf": CORE,
-    "bert_tf.configuration": CORE,
-    "bert_tf.distribution": CORE,
-    "bert_tf.fast_tokenization": CORE,
-    "bert_tf.installation": CORE,
-    "bert_tf.freezing": CORE,
-    "bert_tf.interrupts": CORE,
-    "bert_tf.layers": CORE,
-    "bert_tf.length_buckets": CORE,
-    "bert_tf.modeling": CORE,
-    "bert_tf.optimization": CORE,
-    "bert_tf.prepared_datasets": CORE,
-    "bert_tf.progress": CORE,
-    "bert_tf.records": CORE,
-    "bert_tf.sequences": CORE,
-    "bert_tf.storage": CORE,
-    "bert_tf.tokenization": CORE,
-    "bert_tf.whole_files": CORE,
-    "bert_tf.best_checkpoint": ENGINE,
-    "bert_tf.label_file": ENGINE,
-    "bert_tf.checkpoints": ENGINE,
-    "bert_tf.command_flags": ENGINE,
-    "bert_tf.fine_tuning": ENGINE,
-    "bert_tf.fine_tuning_settings": ENGINE,
-    "bert_tf.heads": ENGINE,
-    "bert_tf.heartbeat": ENGINE,
-    "bert_tf.input_pipeline": ENGINE,
-    "bert_tf.loops": ENGINE,
-    "bert_tf.prediction": ENGINE,
-    "bert_tf.reporting": ENGINE,
-    "bert_tf.steps": ENGINE,
-    "bert_tf.training": ENGINE,
-    "bert_tf.training_settings": ENGINE,
-    "bert_tf.whole_file_input": ENGINE,
+# The folders and top modules of bert_tf, from the ground up. One that is not here fails: where it
+# stands is a decision. Programs and tools stand above all of them.
+FLOORS = (
+    "errors",
+    "installation",
+    "files",
+    "tokenization",
+    "text",
+    "model",
+    "modeling",
+    "optimization",
+    "engine",
+    "runs",
+    "tasks",
+)
+# What never imports what, although it stands below.
+NEVER = {
+    "model": {"files", "text", "tokenization"},
+    "modeling": {"files", "text", "tokenization"},
 }
-DATA = {
-    "bert_tf.fast_tokenization",
-    "bert_tf.prepared_datasets",
-    "bert_tf.records",
-    "bert_tf.sequences",
-    "bert_tf.tokenization",
-}
-MODELS = {"bert_tf.modeling", "bert_tf.configuration", "bert_tf.layers", "bert_tf.heads"}
+MODELS = {"model", "modeling"}
+DATA = {"files", "text", "tokenization"}
 # In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
 # meet, and what joins the two for a program. Every other module is data code.
 TASK_MODELS = {"model", "head", "loss", "metrics"}
 TASK_NEITHER = {"__init__", "schema", "phases", "run"}
 
+COMMAND_FLAGS = "bert_tf.runs.command_flags"
 MAX_LINES = 450
+MAX_TOP_MODULES = 9
 MAX_PROGRAM_LINES = 150
 
 
@@ -112,13 +89,12 @@ def import_graph(modules: dict[str, Path]) -> dict[str, set[str]]:
     return graph
 
 
-def level(module: str) -> int | None:
-    """Returns the level of a module, None if a module of bert_tf has no place."""
-    if module.split(".")[0] != "bert_tf":
-        return PROGRAM
-    if module.startswith("bert_tf.tasks"):
-        return TASK
-    return LEVELS.get(module)
+def floor_of(module: str) -> str | None:
+    """Returns the folder or top module of bert_tf that a module belongs to; None outside of it."""
+    parts = module.split(".")
+    if parts[0] != "bert_tf":
+        return None
+    return parts[1] if len(parts) > 1 else "installation"  # the package itself only checks it
 
 
 def task_of(module: str) -> str | None:
@@ -128,9 +104,9 @@ def task_of(module: str) -> str | None:
 
 def side(module: str, modules: dict[str, Path]) -> str | None:
     """Returns "data", "model" or None for what is neither."""
-    if module in DATA:
+    if floor_of(module) in DATA:
         return "data"
-    if module in MODELS:
+    if floor_of(module) in MODELS:
         return "model"
     stem = modules[module].stem
     if task_of(module) is None or stem in TASK_NEITHER:
@@ -175,21 +151,24 @@ def cycles(graph: dict[str, set[str]]) -> list[str]:
 def direction_violations(modules: dict[str, Path], graph: dict[str, set[str]]) -> list[str]:
     found = []
     for module in sorted(modules):
-        here = level(module)
-        if here is None:
-            found.append(f"{module}: no place in LEVELS of tests/imports_test.py")
+        here = floor_of(module)
+        if here is not None and here not in FLOORS:
+            found.append(f"{module}: {here} has no place in FLOORS of tests/imports_test.py")
             continue
         for target in sorted(graph[module]):
-            there = level(target)
-            if there is not None and there > here:
-                names = f"{LEVEL_NAMES[here]} imports {LEVEL_NAMES[there]}"
-                found.append(f"{module} imports {target}: {names}")
-            if target == "bert_tf.command_flags" and here != PROGRAM:
+            there = floor_of(target)
+            if here is not None and there is None:
+                found.append(f"{module} imports {target}: the library imports no program or tool")
+            elif here is not None and there in FLOORS:
+                if FLOORS.index(there) > FLOORS.index(here):
+                    found.append(f"{module} imports {target}: {there} stands above {here}")
+                elif there in NEVER.get(here, ()):
+                    found.append(f"{module} imports {target}: {here} never imports {there}")
+            if target == COMMAND_FLAGS and here is not None:
                 found.append(f"{module} imports {target}: only programs and tools may")
             if task_of(module) and task_of(target) and task_of(module) != task_of(target):
                 found.append(f"{module} imports {target}: one task imports another")
-            sides = (side(module, modules), side(target, modules))
-            if sides == ("model", "data"):
+            if (side(module, modules), side(target, modules)) == ("model", "data"):
                 found.append(f"{module} imports {target}: model code imports data code")
         if side(module, modules) == "data":
             for target in sorted(reachable(module, graph)):
@@ -200,9 +179,9 @@ def direction_violations(modules: dict[str, Path], graph: dict[str, set[str]]) -
 
 def flag_violations(modules: dict[str, Path]) -> list[str]:
     return [
-        f"{module}: absl.flags belongs in programs, tools and bert_tf/command_flags.py"
+        f"{module}: absl.flags belongs in programs, tools and bert_tf/runs/command_flags.py"
         for module, path in sorted(modules.items())
-        if level(module) != PROGRAM and module != "bert_tf.command_flags"
+        if floor_of(module) and module != COMMAND_FLAGS
         if any(
             f"{source}.{name}".startswith("absl.flags")
             for source, name in imported_names(module, path)
@@ -211,14 +190,29 @@ def flag_violations(modules: dict[str, Path]) -> list[str]:
 
 
 def task_name_violations(modules: dict[str, Path]) -> list[str]:
-    """Returns where the core or the engine compares or looks up the name of a task."""
+    """Returns where a module below the tasks compares or looks up the name of one."""
     tasks = {task_of(module) for module in modules} - {None}
     return [
         f"{module} line {node.lineno}: names the task {node.value!r}"
         for module, path in sorted(modules.items())
-        if level(module) not in (TASK, PROGRAM)
+        if floor_of(module) not in (None, "tasks")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and node.value in tasks
+    ]
+
+
+def name_violations(modules: dict[str, Path]) -> list[str]:
+    """Returns the public classes of the library that share a name."""
+    homes: dict[str, list[str]] = {}
+    for module, path in sorted(modules.items()):
+        if floor_of(module):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(module)
+    return [
+        f"class {name} is defined in {' and '.join(found)}"
+        for name, found in sorted(homes.items())
+        if len(found) > 1
     ]
 
 
@@ -231,6 +225,10 @@ def file_violations(root: Path, modules: dict[str, Path]) -> list[str]:
             found.append(f"{path.relative_to(root)}: {lines} lines, more than {limit}")
         if path.stem == "utils" or path.stem.endswith("_v2"):
             found.append(f"{path.relative_to(root)}: a name that says nothing")
+    top = [module for module in modules if module.startswith("bert_tf.") and module.count(".") == 1]
+    top = [module for module in top if modules[module].name != "__init__.py"]
+    if len(top) + 1 > MAX_TOP_MODULES:
+        found.append(f"bert_tf has {len(top) + 1} modules at its top, more than {MAX_TOP_MODULES}")
     for path in sorted((root / "flags").rglob("*.py")):
         found.append(f"{path.relative_to(root)}: recipes hold no Python")
     return found
@@ -245,6 +243,7 @@ def violations(root: Path) -> list[str]:
         *cycles(graph),
         *flag_violations(modules),
         *task_name_violations(modules),
+        *name_violations(modules),
         *file_violations(root, modules),
     ]
 
@@ -255,18 +254,21 @@ def test_project_keeps_the_rules():
 
 
 CLEAN = {
-    "run_a.py": "from absl import flags\nfrom bert_tf import command_flags\n"
+    "run_a.py": "from absl import flags\nfrom bert_tf.runs import command_flags\n"
     "from bert_tf.tasks.a import data, model\n",
     "bert_tf/__init__.py": "",
-    "bert_tf/command_flags.py": "from absl import flags\n",
-    "bert_tf/modeling.py": "from absl import logging\n",
-    "bert_tf/records.py": "import os\n",
-    "bert_tf/tokenization.py": "",
-    "bert_tf/training.py": "from bert_tf import checkpoints\n",
-    "bert_tf/checkpoints.py": "from bert_tf import modeling\n",
+    "bert_tf/modeling.py": "from bert_tf.model import layers\n",
+    "bert_tf/tokenization.py": "from bert_tf.files import records\n",
+    "bert_tf/files/__init__.py": "",
+    "bert_tf/files/records.py": "import os\n",
+    "bert_tf/model/__init__.py": "",
+    "bert_tf/model/layers.py": "from absl import logging\nclass Dense:\n    pass\n",
+    "bert_tf/runs/__init__.py": "",
+    "bert_tf/runs/command_flags.py": "from absl import flags\n",
+    "bert_tf/runs/trainer.py": "from bert_tf import modeling\nclass _Dense:\n    pass\n",
     "bert_tf/tasks/__init__.py": "",
     "bert_tf/tasks/a/__init__.py": "",
-    "bert_tf/tasks/a/schema.py": "from bert_tf import records\n",
+    "bert_tf/tasks/a/schema.py": "from bert_tf.files import records\n",
     "bert_tf/tasks/a/data.py": "from bert_tf import tokenization\nfrom . import schema\n",
     "bert_tf/tasks/a/model.py": "from bert_tf import modeling\n"
     "from bert_tf.tasks.a import schema\n",
@@ -275,20 +277,24 @@ CLEAN = {
 
 BAD = {
     "upwards": (
-        {"bert_tf/training.py": "from bert_tf.tasks.a import schema\n"},
-        "bert_tf.training imports bert_tf.tasks.a.schema: engine imports task",
+        {"bert_tf/runs/trainer.py": "from bert_tf.tasks.a import schema\n"},
+        "bert_tf.runs.trainer imports bert_tf.tasks.a.schema: tasks stands above runs",
     ),
     "upwards inside a function": (
-        {"bert_tf/modeling.py": "def f():\n    import bert_tf.training\n"},
-        "bert_tf.modeling imports bert_tf.training: core imports engine",
+        {"bert_tf/modeling.py": "def f():\n    import bert_tf.runs.trainer\n"},
+        "bert_tf.modeling imports bert_tf.runs.trainer: runs stands above modeling",
+    ),
+    "never": (
+        {"bert_tf/model/layers.py": "from bert_tf.files.records import x\n"},
+        "bert_tf.model.layers imports bert_tf.files.records: model never imports files",
     ),
     "library imports a program": (
         {"bert_tf/tasks/a/data.py": "import run_a\n"},
-        "bert_tf.tasks.a.data imports run_a: task imports program or tool",
+        "bert_tf.tasks.a.data imports run_a: the library imports no program or tool",
     ),
     "no place": (
         {"bert_tf/helpers.py": ""},
-        "bert_tf.helpers: no place in LEVELS of tests/imports_test.py",
+        "bert_tf.helpers: helpers has no place in FLOORS of tests/imports_test.py",
     ),
     "another task": (
         {"bert_tf/tasks/b/model.py": "from ..a.model import x\n"},
@@ -307,28 +313,39 @@ BAD = {
         "bert_tf.tasks.a.data reaches bert_tf.tasks.a.model: data code imports model code",
     ),
     "cycle": (
-        {"bert_tf/checkpoints.py": "from bert_tf.training import x\n"},
-        "cycle: bert_tf.checkpoints, bert_tf.training",
+        {
+            "bert_tf/files/records.py": "from bert_tf.files.storage import x\n",
+            "bert_tf/files/storage.py": "from bert_tf.files import records\n",
+        },
+        "cycle: bert_tf.files.records, bert_tf.files.storage",
     ),
     "flags": (
-        {"bert_tf/records.py": "from absl.flags import FLAGS\n"},
-        "bert_tf.records: absl.flags belongs in programs, tools and bert_tf/command_flags.py",
+        {"bert_tf/files/records.py": "from absl.flags import FLAGS\n"},
+        "bert_tf.files.records: absl.flags belongs in programs, tools and bert_tf/runs/command_fl",
     ),
     "flags of a task": (
         {"bert_tf/tasks/a/data.py": "from absl import app, flags\n"},
-        "bert_tf.tasks.a.data: absl.flags belongs in programs, tools and bert_tf/command_flags.py",
+        "bert_tf.tasks.a.data: absl.flags belongs in programs, tools and bert_tf/runs/command_fl",
     ),
     "command_flags": (
-        {"bert_tf/tasks/a/model.py": "from bert_tf.command_flags import x\n"},
-        "bert_tf.tasks.a.model imports bert_tf.command_flags: only programs and tools may",
+        {"bert_tf/tasks/a/model.py": "from bert_tf.runs.command_flags import x\n"},
+        "bert_tf.tasks.a.model imports bert_tf.runs.command_flags: only programs and tools may",
     ),
     "name of a task": (
-        {"bert_tf/training.py": "def f(task):\n    return task == 'a'\n"},
-        "bert_tf.training line 2: names the task 'a'",
+        {"bert_tf/runs/trainer.py": "def f(task):\n    return task == 'a'\n"},
+        "bert_tf.runs.trainer line 2: names the task 'a'",
+    ),
+    "one name twice": (
+        {"bert_tf/tasks/a/model.py": "class Dense:\n    pass\n"},
+        "class Dense is defined in bert_tf.model.layers and bert_tf.tasks.a.model",
+    ),
+    "many modules at the top": (
+        {f"bert_tf/{name}.py": "" for name in "cdefghij"},
+        "bert_tf has 11 modules at its top, more than 9",
     ),
     "long module": (
-        {"bert_tf/records.py": "#\n" * 451},
-        "bert_tf/records.py: 451 lines, more than 450",
+        {"bert_tf/files/records.py": "#\n" * 451},
+        "bert_tf/files/records.py: 451 lines, more than 450",
     ),
     "long program": ({"run_a.py": "#\n" * 151}, "run_a.py: 151 lines, more than 150"),
     "long test": ({"tests/a_test.py": "#\n" * 451}, "tests/a_test.py: 451 lines, more than 450"),

@@ -166,4 +166,4 @@ def test_every_program_looks_before_it_imports_tensorflow(site, program):
 def test_the_stand_in_tensorflow_is_what_an_import_meets(site):
     """Without this the tests above could not fail."""
     install(site, tensorflow_tpu="2.20.0", libtpu="0.0.31")
-    assert python(site, "-c", "import bert_tf.records").returncode == 66
+    assert python(site, "-c", "import bert_tf.files.records").returncode == 66

@@ -4,11 +4,12 @@ import collections
 
 import keras
 import numpy as np
-import numpy_bert
 import pytest
 import tensorflow as tf
 
-from bert_tf import layers, modeling
+from bert_tf import modeling
+from bert_tf.model import layers
+from tests.support import numpy_bert
 
 B, S, H, N, V, T = 2, 7, 24, 3, 53, 4
 CONFIG = {

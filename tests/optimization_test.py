@@ -2,13 +2,14 @@
 
 import keras
 import numpy as np
-import numpy_bert
 import pytest
 import tensorflow as tf
 
-from bert_tf import optimization, steps
+from bert_tf import optimization
+from bert_tf.engine import steps
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.model import PretrainingModel
+from tests.support import numpy_bert
 
 
 def _rates(schedule, at):

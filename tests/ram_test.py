@@ -10,15 +10,17 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
-from pretraining_runs import CONFIG, variables
 
-from bert_tf import checkpoints, input_pipeline, training
-from bert_tf.configuration import BertConfig
+from bert_tf.engine import input_pipeline
+from bert_tf.files import checkpoints
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import training
 from bert_tf.tasks.pretraining import data
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.run import Settings, run_pretraining
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from tests.support.pretraining_runs import CONFIG, variables
 
 WORDS = [f"word{i}" for i in range(30)]
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from pretraining_runs import command, run, variables
-from small_classification import flags, write_reviews
 
-from bert_tf import checkpoints, command_flags, reporting
+from bert_tf.files import checkpoints
+from bert_tf.runs import command_flags, reporting
+from tests.support.pretraining_runs import command, run, variables
+from tests.support.small_classification import flags, write_reviews
 
 PROGRAM = "run_classifier.py"
 

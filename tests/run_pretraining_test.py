@@ -8,7 +8,8 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from pretraining_runs import run, variables, write_config, write_records
+
+from tests.support.pretraining_runs import run, variables, write_config, write_records
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,13 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from pretraining_runs import run, variables, write_config
-from squad_files import (
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.squad.answers import AnswerSettings
+from bert_tf.tasks.squad.features import WindowSettings
+from bert_tf.tasks.squad.run import Settings, run_squad
+from tests.support.pretraining_runs import run, variables, write_config
+from tests.support.squad_files import (
     GOLDEN,
     RELEASED_VOCAB,
     VOCAB,
@@ -18,11 +23,6 @@ from squad_files import (
     write_squad,
     write_vocab,
 )
-
-from bert_tf.configuration import BertConfig
-from bert_tf.tasks.squad.answers import AnswerSettings
-from bert_tf.tasks.squad.features import WindowSettings
-from bert_tf.tasks.squad.run import Settings, run_squad
 
 PROGRAMS = GOLDEN / "programs"
 

@@ -9,22 +9,16 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-import tpu_strategy
-from pretraining_runs import CONFIG, run_code, write_records
 from tensorflow.python.framework import kernels
 
-from bert_tf import (
-    checkpoints,
-    distribution,
-    input_pipeline,
-    optimization,
-    records,
-    steps,
-    training,
-)
-from bert_tf.configuration import BertConfig
-from bert_tf.length_buckets import Buckets
-from bert_tf.loops import StepLoop
+from bert_tf import optimization
+from bert_tf.engine import distribution, input_pipeline, steps
+from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.loops import StepLoop
+from bert_tf.engine.whole_file_input import WholeFileInput
+from bert_tf.files import checkpoints, records
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import training
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
@@ -35,7 +29,8 @@ from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.tagging.model import TaggingTask
 from bert_tf.tasks.tagging.schema import tagging_schema
-from bert_tf.whole_file_input import WholeFileInput
+from tests.support import tpu_strategy
+from tests.support.pretraining_runs import CONFIG, run_code, write_records
 
 pytestmark = pytest.mark.slow
 CORES = 4
@@ -187,7 +182,7 @@ def trace_fine_tuning(folder, strategy, note, name):
 
 
 def traced(folder, mistaken=False):
-    code = f"import tpu_tracing_test as t; t.trace_loops({str(folder)!r}, {mistaken})"
+    code = f"from tests import tpu_tracing_test as t; t.trace_loops({str(folder)!r}, {mistaken})"
     return json.loads(run_code(code).split("FOUND ")[1])
 
 

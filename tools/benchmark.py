@@ -29,10 +29,13 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from bert_tf import command_flags, input_pipeline, optimization, records
-from bert_tf.configuration import BertConfig
-from bert_tf.loops import StepLoop
-from bert_tf.steps import train_step
+from bert_tf import optimization
+from bert_tf.engine import input_pipeline
+from bert_tf.engine.loops import StepLoop
+from bert_tf.engine.steps import train_step
+from bert_tf.files import records
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.schema import pretraining_schema

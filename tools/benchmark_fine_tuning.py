@@ -17,19 +17,21 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from bert_tf import command_flags, input_pipeline, optimization
-from bert_tf.configuration import BertConfig
-from bert_tf.fast_tokenization import FastTokenizer
-from bert_tf.length_buckets import Buckets, parse_lengths
-from bert_tf.loops import StepLoop
-from bert_tf.prediction import WINDOW_BATCHES, Predictor
-from bert_tf.sequences import REQUIRED_TOKENS
-from bert_tf.steps import train_step
+from bert_tf import optimization
+from bert_tf.engine import input_pipeline
+from bert_tf.engine.length_buckets import Buckets, parse_lengths
+from bert_tf.engine.loops import StepLoop
+from bert_tf.engine.prediction import WINDOW_BATCHES, Predictor
+from bert_tf.engine.steps import train_step
+from bert_tf.engine.whole_file_input import WholeFileInput
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags
 from bert_tf.tasks.classification.features import write_records
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.classification.schema import classification_schema
-from bert_tf.whole_file_input import WholeFileInput
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.sequences import REQUIRED_TOKENS
 
 FLAGS = flags.FLAGS
 SEED = 12345

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert_tf.configuration import BertConfig
+from bert_tf.model.configuration import BertConfig
 
 
 class Weight(NamedTuple):

@@ -17,9 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf import command_flags, storage, tokenization
+from bert_tf import tokenization
+from bert_tf.files import storage
+from bert_tf.files.whole_files import UnfinishedFile
+from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining import documents
-from bert_tf.whole_files import UnfinishedFile
 
 # In the order of the released English vocabularies, without their [unused] lines. [PAD] is 0
 # because padding is written as 0.

@@ -26,9 +26,10 @@ from absl import flags
 from tensorflow.compiler.tf2xla.ops.gen_xla_ops import xla_all_reduce
 
 import run_pretraining
-from bert_tf import command_flags, optimization
-from bert_tf.configuration import BertConfig
-from bert_tf.steps import Replicas, train_step
+from bert_tf import optimization
+from bert_tf.engine.steps import Replicas, train_step
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from tools import hlo_text, tpu_compiler
@@ -87,7 +88,7 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
     """Returns the training step of a phase, `phase.batch_size` being that of one replica.
 
     TensorFlow's CPU build writes it. Its TPU build would choose another random generator where none
-    is named, but `bert_tf.layers.dropout` names one.
+    is named, but `bert_tf.model.layers.dropout` names one.
     """
     task = PretrainingTask(run.config, **run.options)
     model = task.build_model()
@@ -131,7 +132,7 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
 def program_flops(program: Program, accumulation_steps: int) -> int:
     """Returns the operations of a program's matrix products.
 
-    The one loop with any in it is that of `bert_tf.steps` over the parts of a batch.
+    The one loop with any in it is that of `bert_tf.engine.steps` over the parts of a batch.
     """
     return sum(
         product.flops * (accumulation_steps if product.in_loop else 1)

@@ -39,10 +39,11 @@ import safetensors.numpy
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf import checkpoints, command_flags, storage
-from bert_tf.configuration import BertConfig
-from bert_tf.label_file import labels_in, write_labels
-from bert_tf.whole_files import write_whole
+from bert_tf.files import checkpoints, storage
+from bert_tf.files.label_file import labels_in, write_labels
+from bert_tf.files.whole_files import write_whole
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags
 from tools import bert_weights, hugging_face_config
 
 CHECKPOINT_NAME = "bert_model.ckpt"

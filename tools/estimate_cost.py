@@ -14,8 +14,8 @@ import os
 from absl import flags
 
 import run_pretraining
-from bert_tf import command_flags
-from bert_tf.configuration import BertConfig
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from tools.matrix_products import training_flops
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from bert_tf import command_flags, reporting
+from bert_tf.runs import command_flags, reporting
 
 FLAGS = flags.FLAGS
 

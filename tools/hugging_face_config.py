@@ -6,9 +6,9 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.configuration import BertConfig
+from bert_tf.files.whole_files import read_text
+from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.tagging.conll import is_tag
-from bert_tf.whole_files import read_text
 
 _ACTIVATIONS = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 

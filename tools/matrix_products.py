@@ -11,7 +11,7 @@ import time
 
 import tensorflow as tf
 
-from bert_tf.configuration import BertConfig
+from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 
 

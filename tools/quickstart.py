@@ -21,7 +21,7 @@ import time
 
 from absl import flags
 
-from bert_tf import command_flags
+from bert_tf.runs import command_flags
 
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", "output/quickstart", "Folder that receives everything the quickstart writes."

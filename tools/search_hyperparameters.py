@@ -26,8 +26,9 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf import checkpoints, command_flags
-from bert_tf.heartbeat import Heartbeat
+from bert_tf.files import checkpoints
+from bert_tf.runs import command_flags
+from bert_tf.runs.heartbeat import Heartbeat
 from tools.trials import Search, Trial
 
 PAPER_GRID = (

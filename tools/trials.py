@@ -18,8 +18,9 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import interrupts, reporting
-from bert_tf.whole_files import write_whole
+from bert_tf.engine import interrupts
+from bert_tf.files.whole_files import write_whole
+from bert_tf.runs import reporting
 
 USER_ERROR_STATUS = 1  # of programs whose flags or input are wrong
 _POLL_SECONDS = 0.5

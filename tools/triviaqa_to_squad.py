@@ -18,10 +18,11 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf import command_flags, storage
-from bert_tf.progress import Progress
+from bert_tf.engine.progress import Progress
+from bert_tf.files import storage
+from bert_tf.files.whole_files import UnfinishedFile
+from bert_tf.runs import command_flags
 from bert_tf.tasks.squad.examples import load_json
-from bert_tf.whole_files import UnfinishedFile
 
 # The folders below --evidence_dir and what lists a question's documents in them.
 FOLDERS = {"wikipedia": "EntityPages", "web": "SearchResults"}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import whole_files
+from bert_tf.files import whole_files
 
 
 @dataclasses.dataclass(slots=True)

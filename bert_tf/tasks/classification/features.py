@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from absl import logging
 
-from bert_tf import fast_tokenization, progress, records, sequences
+from bert_tf.engine import progress
+from bert_tf.files import records
 from bert_tf.tasks.classification.examples import InputExample, shown
 from bert_tf.tasks.classification.schema import classification_schema
+from bert_tf.text import fast_tokenization, sequences
 
 # Texts for one call of the tokenizer.
 _EXAMPLES_PER_BATCH = 2048

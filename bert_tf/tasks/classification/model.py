@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.configuration import BertConfig
-from bert_tf.heads import OutputLayer, cross_entropy, model_logits
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.heads import OutputLayer, cross_entropy, model_logits
 from bert_tf.modeling import BertModel
 
 
@@ -40,7 +40,7 @@ class ClassificationModel(keras.Model):
 
 
 class ClassificationTask:
-    """Classification, or regression, for the loops of `bert_tf.training`.
+    """Classification, or regression, for the loops of `bert_tf.runs.training`.
 
     Args:
         config: sizes and rates.

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import fine_tuning_settings, reporting
-from bert_tf.configuration import BertConfig
-from bert_tf.fine_tuning import FineTuner
-from bert_tf.label_file import LABELS_FILE
-from bert_tf.sequences import REQUIRED_TOKENS
+from bert_tf.files.label_file import LABELS_FILE
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import fine_tuning_settings, reporting
+from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.tasks.classification import scores, submission
 from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.features import write_records
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
+from bert_tf.text.sequences import REQUIRED_TOKENS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What a classification record holds."""
 
-from bert_tf import records
+from bert_tf.files import records
 
 
 def classification_schema(max_seq_length: int, regression: bool) -> records.Schema:

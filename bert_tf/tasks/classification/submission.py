@@ -4,8 +4,8 @@ import os
 
 import numpy as np
 
+from bert_tf.files.whole_files import write_whole
 from bert_tf.tasks.classification.examples import DataProcessor
-from bert_tf.whole_files import write_whole
 
 
 def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndarray) -> str | None:

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import prepared_datasets
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
     InputExample,
@@ -16,6 +15,7 @@ from bert_tf.tasks.classification.examples import (
     stand_in_label,
 )
 from bert_tf.tasks.classification.table import TableColumns
+from bert_tf.text import prepared_datasets
 
 _EXAMPLES_PER_BATCH = 256
 

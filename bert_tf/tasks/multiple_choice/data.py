@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from bert_tf import progress, records, sequences
-from bert_tf.fast_tokenization import FastTokenizer
+from bert_tf.engine import progress
+from bert_tf.files import records
 from bert_tf.tasks.multiple_choice.schema import NUM_CHOICES, multiple_choice_schema
 from bert_tf.tasks.multiple_choice.swag import Question
+from bert_tf.text import sequences
+from bert_tf.text.fast_tokenization import FastTokenizer
 
 _QUESTIONS_PER_BATCH = 1000  # texts of so many go through the tokenizer together
 _LOGGED_EXAMPLES = 5  # as in the original's file_based_convert_examples_to_features

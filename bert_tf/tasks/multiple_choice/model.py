@@ -6,8 +6,8 @@ Dimension letters: B batch size, C choices, S sequence length, H hidden size.
 import keras
 import tensorflow as tf
 
-from bert_tf.configuration import BertConfig
-from bert_tf.heads import OutputLayer, cross_entropy, model_logits
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.heads import OutputLayer, cross_entropy, model_logits
 from bert_tf.modeling import BertModel
 
 
@@ -46,7 +46,7 @@ class MultipleChoiceModel(keras.Model):
 
 
 class MultipleChoiceTask:
-    """Multiple choice for the loops of `bert_tf.training`.
+    """Multiple choice for the loops of `bert_tf.runs.training`.
 
     Args:
         config: sizes and rates.

@@ -6,13 +6,13 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import fine_tuning_settings, reporting
-from bert_tf.configuration import BertConfig
-from bert_tf.fine_tuning import FineTuner
-from bert_tf.sequences import REQUIRED_TOKENS
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import fine_tuning_settings, reporting
+from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.tasks.multiple_choice import data, swag
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
+from bert_tf.text.sequences import REQUIRED_TOKENS
 
 _FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}
 

@@ -1,6 +1,6 @@
 """What a multiple choice record holds."""
 
-from bert_tf import records
+from bert_tf.files import records
 
 NUM_CHOICES = 4
 

@@ -4,7 +4,7 @@ import csv
 import dataclasses
 import io
 
-from bert_tf import whole_files
+from bert_tf.files import whole_files
 from bert_tf.tasks.multiple_choice.schema import NUM_CHOICES
 
 _ENDINGS = [f"ending{i}" for i in range(NUM_CHOICES)]

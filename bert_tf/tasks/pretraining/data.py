@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import fast_tokenization, progress, records, storage
+from bert_tf.engine import progress
+from bert_tf.files import records, storage
 from bert_tf.tasks.pretraining import documents as documents_lib
 from bert_tf.tasks.pretraining import instances, schema, tfds_text
+from bert_tf.text import fast_tokenization
 
 _LOGGED_INSTANCES = 20
 _REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[MASK]")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import progress
+from bert_tf.engine import progress
 
 _BYTES_PER_READ = 1 << 20
 

@@ -8,8 +8,8 @@ import dataclasses
 import random
 from collections.abc import Iterator, Mapping, MutableSequence
 
-from bert_tf import sequences
 from bert_tf.tasks.pretraining.documents import Document, Documents
+from bert_tf.text import sequences
 
 _RANDOM_DOCUMENT_TRIES = 10
 

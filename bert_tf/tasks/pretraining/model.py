@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.configuration import BertConfig
-from bert_tf.heads import PretrainingHeads, cross_entropy
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.heads import PretrainingHeads, cross_entropy
 from bert_tf.modeling import BertModel
 
 # What the original adds to the sum of the masked-LM weights, so that a batch without any
@@ -65,7 +65,7 @@ class PretrainingModel(keras.Model):
 
 
 class PretrainingTask:
-    """The pre-training objective for the loops of `bert_tf.training`.
+    """The pre-training objective for the loops of `bert_tf.runs.training`.
 
     Args:
         config: sizes and rates.

@@ -6,13 +6,16 @@ import dataclasses
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import checkpoints, distribution, interrupts, optimization, records, storage, training
-from bert_tf.configuration import BertConfig
-from bert_tf.heartbeat import Heartbeat
+from bert_tf import optimization
+from bert_tf.engine import distribution, interrupts
+from bert_tf.files import checkpoints, records, storage
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import training
+from bert_tf.runs.heartbeat import Heartbeat
+from bert_tf.runs.training_settings import TrainingSettings
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.schema import pretraining_schema
-from bert_tf.training_settings import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What a pre-training record holds."""
 
-from bert_tf import records
+from bert_tf.files import records
 
 
 def pretraining_schema(max_seq_length: int, max_predictions_per_seq: int) -> records.Schema:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from bert_tf import prepared_datasets, progress
+from bert_tf.engine import progress
+from bert_tf.text import prepared_datasets
 
 _DOCUMENTS_PER_BATCH = 256
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.files.whole_files import write_whole
 from bert_tf.tasks.squad.examples import SquadData, split_words
 from bert_tf.tasks.squad.features import Context, Window, max_context
 from bert_tf.tasks.squad.final_text import FinalText
-from bert_tf.whole_files import write_whole
 
 # Stands for the odds where nothing but "no answer" can be said: above any difference of logits. It
 # is what the original begins with when it looks for the lowest score of "no answer".

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import storage
+from bert_tf.files import storage
 
 # What separates words: the original's is_whitespace, which knows fewer characters than str.split.
 _WORD = re.compile("[^ \t\r\n\u202f]+")

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf import records, sequences
-from bert_tf.fast_tokenization import FastTokenizer
-from bert_tf.progress import Progress
+from bert_tf.engine.progress import Progress
+from bert_tf.files import records
 from bert_tf.tasks.squad.examples import SquadData, SquadExample, split_words
 from bert_tf.tasks.squad.schema import squad_schema
+from bert_tf.text import sequences
+from bert_tf.text.fast_tokenization import FastTokenizer
 
 FIRST_UNIQUE_ID = 1000000000
 

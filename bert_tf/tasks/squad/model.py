@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.configuration import BertConfig
-from bert_tf.heads import linear, model_logits
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.heads import linear, model_logits
 from bert_tf.modeling import BertModel, create_initializer
 
 
@@ -82,7 +82,7 @@ class SquadModel(keras.Model):
 
 
 class SquadTask:
-    """Finding the answer's span, for the loops of `bert_tf.training`.
+    """Finding the answer's span, for the loops of `bert_tf.runs.training`.
 
     Args:
         config: sizes and rates.

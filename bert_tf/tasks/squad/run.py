@@ -7,16 +7,16 @@ import random
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import fine_tuning_settings
-from bert_tf.configuration import BertConfig
-from bert_tf.fast_tokenization import FastTokenizer
-from bert_tf.fine_tuning import FineTuner
-from bert_tf.prediction import check_prediction
-from bert_tf.sequences import REQUIRED_TOKENS
+from bert_tf.engine.prediction import check_prediction
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import fine_tuning_settings
+from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.tasks.squad import answers, features, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.schema import squad_schema
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.sequences import REQUIRED_TOKENS
 
 # Of the order in which training examples become records, whatever --random_seed is.
 _SHUFFLE_SEED = 12345

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from bert_tf import records
+from bert_tf.files import records
 
 
 def squad_schema(max_seq_length: int, is_training: bool) -> records.Schema:

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
-from bert_tf.whole_files import read_text, write_whole
+from bert_tf.files.whole_files import read_text, write_whole
 
 DOCUMENT_START = "-DOCSTART-"
 _TAG = re.compile(r"O|[BI]-.+")

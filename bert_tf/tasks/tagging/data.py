@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert_tf import progress, records, sequences
-from bert_tf.fast_tokenization import FastTokenizer
+from bert_tf.engine import progress
+from bert_tf.files import records
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.schema import tagging_schema
+from bert_tf.text import sequences
+from bert_tf.text.fast_tokenization import FastTokenizer
 
 REQUIRED_TOKENS = (*sequences.REQUIRED_TOKENS, "[UNK]")
 _LOGGED_EXAMPLES = 5  # as in the original's file_based_convert_examples_to_features

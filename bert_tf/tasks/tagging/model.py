@@ -6,8 +6,8 @@ Dimension letters: B batch size, S sequence length, H hidden size, F size of wha
 import keras
 import tensorflow as tf
 
-from bert_tf.configuration import BertConfig
-from bert_tf.heads import OutputLayer, cross_entropy, model_logits
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.heads import OutputLayer, cross_entropy, model_logits
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS, BiLstm, check_feature_layers
 
@@ -73,7 +73,7 @@ class TaggingModel(keras.Model):
 
 
 class TaggingTask:
-    """Tagging for the loops of `bert_tf.training`.
+    """Tagging for the loops of `bert_tf.runs.training`.
 
     Args:
         config: sizes and rates.

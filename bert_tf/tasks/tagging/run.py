@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import fine_tuning_settings, reporting
-from bert_tf.configuration import BertConfig
-from bert_tf.fine_tuning import FineTuner
-from bert_tf.label_file import LABELS_FILE
+from bert_tf.files.label_file import LABELS_FILE
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import fine_tuning_settings, reporting
+from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import entity_metrics

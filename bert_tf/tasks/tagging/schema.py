@@ -1,6 +1,6 @@
 """What a tagging record holds."""
 
-from bert_tf import records
+from bert_tf.files import records
 
 
 def tagging_schema(max_seq_length: int) -> records.Schema:

@@ -1,0 +1,1 @@
+"""Batches to updates: devices, input, steps, loops, interrupts, progress."""

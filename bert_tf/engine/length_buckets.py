@@ -1,0 +1,105 @@
+"""A few fixed lengths that batches are padded to, in place of max_seq_length.
+
+Each length is compiled once. What a batch is padded with beyond its longest example changes
+nothing where padding is masked.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.files import records
+
+MAX_AUTO_LENGTHS = 8  # that `auto` chooses: more of them save little and are compiled, too
+LENGTH_MULTIPLE = 16  # they are multiples of it, for the sake of vector units
+_LEAST_SHARE = 16  # a length that fewer than one in so many batches need is not compiled
+
+
+def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
+    """Returns the lengths that --length_buckets asks for, rising; the last is `max_seq_length`.
+
+    Args:
+        text: "auto" for up to `MAX_AUTO_LENGTHS` evenly spaced ones, "none" for `max_seq_length`
+            alone, or lengths separated by commas.
+        max_seq_length: of the records.
+
+    Raises:
+        ValueError: the text is none of these, or a length is above `max_seq_length`.
+    """
+    if text == "none":
+        return (max_seq_length,)
+    if text == "auto":
+        step = -(-max_seq_length // (MAX_AUTO_LENGTHS * LENGTH_MULTIPLE)) * LENGTH_MULTIPLE
+        return (*range(step, max_seq_length, step), max_seq_length)
+    if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
+        raise ValueError(
+            f"--length_buckets must be auto, none, or lengths such as 32,64,128; not {text!r}"
+        )
+    lengths = sorted({*map(int, text.split(",")), max_seq_length})
+    if lengths[-1] > max_seq_length:
+        raise ValueError(
+            f"--length_buckets={text}: no length may be above --max_seq_length={max_seq_length}"
+        )
+    return tuple(lengths)
+
+
+@dataclasses.dataclass(frozen=True)
+class Buckets:
+    """The lengths, and what is cut to them.
+
+    lengths: rising; the last is at least that of the longest example.
+    sequence_features: those whose last axis is the sequence.
+    """
+
+    lengths: tuple[int, ...]
+    sequence_features: tuple[str, ...]
+
+    @classmethod
+    def of_schema(cls, lengths: tuple[int, ...], schema: records.Schema) -> "Buckets":
+        """Returns the buckets for records of a schema that marks what has the sequence's axis."""
+        return cls(lengths, tuple(records.sequence_features(schema)))
+
+    def frequent(self, longest: np.ndarray, least: int = 1) -> "Buckets":
+        """Returns the buckets that one batch in sixteen needs: they are worth their compilation.
+
+        Args:
+            longest: the length of the longest example of each batch.
+            least: a bucket that fewer batches than this need is left out as well. The next longer
+                one takes its batches; the longest that is needed always stays.
+        """
+        least = max(least, len(longest) // _LEAST_SHARE)
+        counts = np.bincount(np.searchsorted(self.lengths, longest), minlength=len(self.lengths))
+        longest_needed = longest.max()
+        kept, waiting = [], 0
+        for length, count in zip(self.lengths, counts, strict=True):
+            waiting += count
+            if count and (waiting >= least or length >= longest_needed):
+                kept.append(length)
+                waiting = 0
+        return Buckets(tuple(kept), self.sequence_features)
+
+    def index(self, length: tf.Tensor) -> tf.Tensor:
+        """Returns the number of the first bucket, int32, that an int32 `length` fits in."""
+        return tf.reduce_sum(tf.cast(length > tf.constant(self.lengths[:-1], tf.int32), tf.int32))
+
+    def trim(self, features: Mapping[str, tf.Tensor], index: int) -> dict[str, tf.Tensor]:
+        """Returns the features of a batch, cut to the length of a bucket."""
+        length = self.lengths[index]
+        return {
+            name: value[..., :length] if name in self.sequence_features else value
+            for name, value in features.items()
+        }
+
+
+def example_lengths(input_mask: tf.Tensor) -> tf.Tensor:
+    """Returns how many positions each example needs, int32 [batch].
+
+    Args:
+        input_mask: int32 [batch, ..., seq_length], 1 for tokens, which come first, 0 for padding.
+            Of several sequences of one example the longest decides.
+    """
+    lengths = tf.reduce_sum(tf.cast(input_mask, tf.int32), axis=-1)
+    return tf.reduce_max(tf.reshape(lengths, [tf.shape(lengths)[0], -1]), axis=1)

@@ -1,0 +1,117 @@
+"""Training batches drawn from all records at once, for data that fits into memory."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.engine.distribution import ONE_HOST, InputShard
+from bert_tf.engine.input_pipeline import Limits, TrainingInput, parse_checked
+from bert_tf.engine.length_buckets import Buckets, example_lengths
+from bert_tf.files import records
+
+RECORDS_PER_READ = 1024  # to find their lengths
+GROUP_BATCHES = 50  # whose examples are sorted by length together
+
+
+class WholeFileInput(TrainingInput):
+    """An endless iterator over training batches, each epoch in an order of its own.
+
+    The original shuffles through a buffer of 100 records, which leaves sorted data sorted. Here
+    the records are held in memory as they are in the file, and an epoch's order is a function of
+    the seed and the epoch. Beside its features a batch has `longest`, int32: the length that the
+    longest of its examples, over all hosts, needs.
+
+    Args:
+        files: TFRecord files.
+        schema: what each record holds, `input_mask` among it.
+        batch_size: examples in a batch over all hosts; what is left at the end of an epoch joins
+            the next.
+        limits: see `TrainingInput`.
+        seed: of the shuffling.
+        shard: the host that reads. Each gets its part of every batch.
+        num_batches: how many will be drawn. The lengths that are rare among them are left out.
+        buckets: the lengths.
+        group_by_length: whether batches are made of examples of like length: those of 50 batches
+            are sorted, and the batches shuffled.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        schema: records.Schema,
+        batch_size: int,
+        limits: Limits,
+        seed: int,
+        shard: InputShard = ONE_HOST,
+        *,
+        num_batches: int,
+        buckets: Buckets,
+        group_by_length: bool = False,
+    ):
+        self._num_batches = num_batches
+        self._all_buckets = buckets
+        self._group_by_length = group_by_length
+        with tf.device(shard.device):
+            mask = {"input_mask": schema["input_mask"]}
+            read = tf.data.TFRecordDataset(list(files)).batch(RECORDS_PER_READ)
+            read = read.map(
+                lambda x: (x, example_lengths(records.parse(x, mask)["input_mask"])),
+                num_parallel_calls=2,
+            )
+            examples, lengths = zip(*read, strict=True)
+            self._examples, self._lengths = tf.concat(examples, 0), tf.concat(lengths, 0)
+        super().__init__(files, schema, batch_size, limits, seed, shard)
+        self._identity["group_by_length"] = group_by_length
+
+    def _batches(self, seed: int) -> tf.data.Dataset:
+        part = self._batch_size // self._shard.count
+        begin = self._shard.index * part
+        self.buckets = self._frequent_buckets(seed)
+
+        def read(indices: tf.Tensor) -> dict[str, tf.Tensor]:
+            mine = tf.gather(self._examples, indices[begin : begin + part])
+            features = parse_checked(mine, self._schema, self._limits)
+            # Not the number of a bucket: a saved place has batches that were drawn ahead, and the
+            # run that goes on from it may have other buckets.
+            return {**features, "longest": tf.reduce_max(tf.gather(self._lengths, indices))}
+
+        dataset = tf.data.Dataset.counter().flat_map(
+            lambda epoch: tf.data.Dataset.from_tensor_slices(self._order(epoch, seed))
+        )
+        dataset = dataset.batch(self._batch_size, drop_remainder=True)
+        return dataset.map(read, num_parallel_calls=2, deterministic=True)
+
+    def _frequent_buckets(self, seed: int) -> Buckets:
+        """Returns the buckets that are frequent among the batches of a run."""
+        num_examples = self._num_batches * self._batch_size
+        num_epochs = -(-num_examples // self._examples.shape[0])
+        epochs = [self._order(tf.constant(i, tf.int64), seed) for i in range(num_epochs)]
+        lengths = tf.gather(self._lengths, tf.concat(epochs, 0)[:num_examples])
+        longest = tf.reduce_max(tf.reshape(lengths, [-1, self._batch_size]), axis=1)
+        # Whatever a saved place has drawn ahead fits into the last.
+        longest = np.append(longest, tf.reduce_max(self._lengths))
+        return self._all_buckets.frequent(longest)
+
+    def _order(self, epoch: tf.Tensor, seed: int) -> tf.Tensor:
+        """Returns the records' numbers, int64 [records], in the order of an epoch."""
+
+        def shuffle(values: tf.Tensor) -> tf.Tensor:
+            seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
+            return tf.random.experimental.stateless_shuffle(values, seeds)
+
+        count, batch_size = self._examples.shape[0], self._batch_size
+        order = shuffle(tf.range(count, dtype=tf.int64))
+        if not self._group_by_length:
+            return order
+        group = tf.range(count, dtype=tf.int32) // (GROUP_BATCHES * batch_size)
+        longest = tf.reduce_max(self._lengths) + 1
+        order = tf.gather(
+            order, tf.argsort(group * longest - tf.gather(self._lengths, order), stable=True)
+        )
+        # The short ones at the end fill up the last epoch's last batch, and begin the next one's.
+        head = (-epoch * count) % batch_size
+        first, order = order[count - head :], order[: count - head]
+        full = (count - head) // batch_size * batch_size
+        batches = shuffle(tf.reshape(order[:full], [-1, batch_size]))
+        return tf.concat([first, tf.reshape(batches, [-1]), order[full:]], 0)

@@ -1,0 +1,1 @@
+"""All that is on disk: storage, whole files, records, checkpoints, labels."""

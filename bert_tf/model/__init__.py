@@ -1,0 +1,1 @@
+"""Ids to logits: configuration, layers, heads, freezing."""

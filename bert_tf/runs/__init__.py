@@ -1,0 +1,1 @@
+"""The course of a run: settings, flags, training, fine-tuning, checkpoints, results."""

@@ -1,0 +1,86 @@
+"""The best checkpoint of a run by a metric, and when to stop looking for a better one."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.files import checkpoints
+from bert_tf.files.label_file import write_labels
+from bert_tf.runs import reporting
+
+
+class BestCheckpoint:
+    """The best of a run's evaluations, in the folder `best` of its output directory.
+
+    There are the checkpoint of its step, `labels.txt` if there are classes, and its
+    `eval_results.txt`, which is written last. A run that is resumed goes on from what they say.
+
+    Args:
+        output_dir: of the run.
+        metric: the result that counts; higher is better.
+        patience: so many evaluations without a better one end the training; 0 for never.
+        every_steps: an evaluation is made every so many steps.
+        labels: see `label_file.write_labels`.
+
+    `folder` is the path of `best`.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        metric: str,
+        patience: int,
+        every_steps: int,
+        labels: Sequence[str] | None = None,
+    ):
+        self.folder = os.path.join(output_dir, "best")
+        self._results = os.path.join(self.folder, "eval_results.txt")
+        self._metric = metric
+        self._steps = patience * every_steps
+        self._labels = labels
+
+    def prefix(self) -> str | None:
+        """Returns the prefix of the best checkpoint; None if there is none yet."""
+        return checkpoints.CheckpointDirectory(self.folder, 1).latest()
+
+    def update(
+        self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]
+    ) -> bool:
+        """Returns whether training is to go on; the checkpoint is kept if it is the best so far.
+
+        Args:
+            results: of an evaluation.
+            step: of the evaluation.
+            values: all that a checkpoint holds, by name.
+
+        Raises:
+            ValueError: the best so far was chosen by another metric.
+        """
+        best = reporting.read_results(self._results) if self.prefix() else {}
+        if best and self._metric not in best:
+            raise ValueError(
+                f"{self._results}: the best checkpoint must have been chosen by {self._metric}, and"
+                f" there are only {', '.join(best)}; take another --output_dir, or delete"
+                f" {self.folder}"
+            )
+        score = np.float32(results[self._metric])
+        if not best or score > np.float32(best[self._metric]):
+            tf.io.gfile.makedirs(self.folder)
+            write_labels(self.folder, self._labels)
+            checkpoints.CheckpointDirectory(self.folder, 1).save(values, step)
+            reporting.write_results(self._results, {**results, "global_step": step})
+            logging.info("%s = %s is the best so far; kept in %s", self._metric, score, self.folder)
+            return True
+        since = step - int(best["global_step"])
+        if not self._steps or since < self._steps:
+            return True
+        logging.info(
+            "Training ends early: %s has not been better than %s for %d steps",
+            self._metric,
+            best[self._metric],
+            since,
+        )
+        return False

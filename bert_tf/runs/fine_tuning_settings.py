@@ -1,0 +1,122 @@
+"""What the fine-tuning programs are told, and whether it can be done."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert_tf import tokenization
+from bert_tf.engine.prediction import check_prediction
+from bert_tf.files.label_file import read_labels
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.training_settings import TrainingSettings
+from bert_tf.text.fast_tokenization import FastTokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(TrainingSettings):
+    """What every fine-tuning program is told; each field is the flag of that name."""
+
+    vocab_file: str
+    max_seq_length: int
+    do_lower_case: bool = True
+    train_batch_size: int = 32
+    num_train_epochs: float = 3.0
+    warmup_proportion: float = 0.1
+    length_buckets: str = "auto"
+    group_by_length: bool = False
+    freeze_layers: str = ""
+    keep_best: bool = False
+    early_stopping_patience: int = 0
+    export_dir: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(Settings):
+    """What programs with --do_eval and --do_predict are told; each field is the flag's name."""
+
+    do_eval: bool = False
+    do_predict: bool = False
+    eval_batch_size: int = 8
+    predict_batch_size: int = 8
+
+
+def needed_sets(strategy: tf.distribute.Strategy, settings: EvaluationSettings) -> list[str]:
+    """Returns which of the sets of examples, "train", "eval" and "predict", a run reads.
+
+    Raises:
+        ValueError: there is none, or its batch size does not fit the replicas.
+    """
+    if not (settings.do_train or settings.do_eval or settings.do_predict):
+        raise ValueError("At least one of --do_train, --do_eval and --do_predict must be given.")
+    names = ["train"] if settings.do_train else []
+    if settings.do_eval or settings.evaluate_every_steps:
+        check_prediction(strategy, settings.eval_batch_size, "eval_batch_size")
+        names.append("eval")
+    if settings.do_predict:
+        check_prediction(strategy, settings.predict_batch_size, "predict_batch_size")
+        names.append("predict")
+    return names
+
+
+def learned_labels(settings: Settings) -> list[str] | None:
+    """Returns the classes of the model that a run begins with: see `label_file.read_labels`."""
+    init_checkpoint = None if settings.do_train else settings.init_checkpoint
+    return read_labels(settings.output_dir, init_checkpoint)
+
+
+def make_tokenizer(
+    config: BertConfig, settings: Settings, required_tokens: Sequence[str]
+) -> FastTokenizer:
+    """Returns the tokenizer of the vocabulary that belongs to the checkpoint.
+
+    Raises:
+        ValueError: the vocabulary lacks one of `required_tokens`, has more tokens than the model
+            has embeddings, or the checkpoint is a released model of the other casing.
+    """
+    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, settings.init_checkpoint)
+    tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, required_tokens)
+    tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
+    return tokenizer
+
+
+def check_settings(config: BertConfig, settings: Settings, one_length: bool) -> None:
+    """Returns nothing if the settings fit each other and the model.
+
+    Args:
+        config: of the model.
+        settings: the flags.
+        one_length: whether all batches are padded to --max_seq_length.
+
+    Raises:
+        ValueError: they do not.
+    """
+    config.check_seq_length(settings.max_seq_length)
+    if (settings.keep_best or settings.early_stopping_patience) and (
+        settings.do_train and not settings.evaluate_every_steps
+    ):
+        raise ValueError(
+            "--keep_best and --early_stopping_patience go by the evaluations during training; say"
+            " how often by --evaluate_every_steps"
+        )
+    if settings.group_by_length and one_length:
+        raise ValueError(
+            "--group_by_length is of use where batches are padded to several lengths; give"
+            " --length_buckets, or leave it out"
+        )
+    if settings.evaluate_every_steps and not settings.do_train:
+        raise ValueError("--evaluate_every_steps is of use with --do_train only; leave it out")
+    if settings.export_dir and not settings.do_train:
+        raise ValueError("--export_dir is written after training; add --do_train or leave it out")
+    sources = [path for path in (settings.init_checkpoint, settings.vocab_file) if path]
+    folders = {settings.output_dir, *sources, *map(os.path.dirname, sources)}
+    if settings.export_dir and _real(settings.export_dir) in map(_real, folders):
+        raise ValueError(
+            f"--export_dir={settings.export_dir} must not be --output_dir or the folder of"
+            " --init_checkpoint or --vocab_file, whose files it would replace"
+        )
+
+
+def _real(folder: str) -> str:
+    return os.path.realpath(folder or ".")

@@ -1,0 +1,151 @@
+"""What was computed for each line, written as JSON lines, a NumPy archive or TFRecords.
+
+Each writer is a context manager that yields a function to be called for each line in turn. The file
+appears under its name when all is in it, and memory does not grow with the number of lines.
+"""
+
+import contextlib
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.files import records
+from bert_tf.files.whole_files import UnfinishedFile
+
+# Called with the line's number, its tokens, and its outputs as in `schema.SHAPES`.
+Write = Callable[[int, Sequence[str], Mapping[str, np.ndarray]], None]
+
+
+def _output_file(path: str) -> UnfinishedFile:
+    return UnfinishedFile(path, f"--output_file={path}")
+
+
+def _rounded(values: np.ndarray) -> list:
+    """Returns nested lists of numbers as the original writes them: round(float(x), 6)."""
+    return np.round(values.astype(np.float64), 6).tolist()
+
+
+@contextlib.contextmanager
+def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
+    """Yields a function that writes a line of JSON, the original's and what else was asked for."""
+
+    def by_layer(values: Sequence) -> list[dict]:
+        return [{"index": i, "values": v} for i, v in zip(layers, values, strict=True)]
+
+    with _output_file(path) as file:
+
+        def write(
+            linex_index: int, tokens: Sequence[str], outputs: Mapping[str, np.ndarray]
+        ) -> None:
+            features: list[dict] = [{"token": token} for token in tokens]
+            if "token_vectors" in outputs:
+                vectors = _rounded(outputs["token_vectors"])
+                for feature, values in zip(features, vectors, strict=True):
+                    feature["layers"] = by_layer(values)
+            line = {"linex_index": linex_index, "features": features}
+            if "mean_vector" in outputs:
+                line["mean_vector"] = by_layer(_rounded(outputs["mean_vector"]))
+            if "pooled_vector" in outputs:
+                line["pooled_vector"] = _rounded(outputs["pooled_vector"])
+            if "attention_probs" in outputs:
+                # [t, t, L, N] -> for each layer [N, t, t], as the model has it.
+                probs = outputs["attention_probs"].transpose(2, 3, 0, 1)
+                line["attention_probs"] = by_layer(_rounded(probs))
+            file.write((json.dumps(line) + "\n").encode())
+
+        yield write
+        file.finish()
+
+
+def _flat(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the outputs with the pairs of tokens on one axis, [t*t, L, N]."""
+    return {
+        name: value.reshape(-1, *value.shape[2:]) if name == "attention_probs" else value
+        for name, value in outputs.items()
+    }
+
+
+@contextlib.contextmanager
+def write_tfrecord(path: str, layers: Sequence[int]) -> Iterator[Write]:
+    """Yields a function that writes a tf.Example with flat lists of floats, and what they are of.
+
+    `tf.io.FixedLenSequenceFeature([L, H], tf.float32, allow_missing=True)` parses `token_vectors`,
+    one of shape [L, N] `attention_probs`, whose first axis goes over the pairs of tokens.
+    """
+    with records.write_files([path], "output_file") as write_record:
+
+        def write(
+            linex_index: int, tokens: Sequence[str], outputs: Mapping[str, np.ndarray]
+        ) -> None:
+            example = tf.train.Example()
+            feature = example.features.feature
+            feature["linex_index"].int64_list.value.append(linex_index)
+            feature["layers"].int64_list.value.extend(layers)
+            feature["tokens"].bytes_list.value.extend(token.encode() for token in tokens)
+            for name, value in outputs.items():
+                feature[name].float_list.value.extend(value.ravel())
+            write_record(example.SerializeToString(deterministic=True))
+
+        yield write
+
+
+@contextlib.contextmanager
+def write_npz(
+    path: str, layers: Sequence[int], outputs: Sequence[str], longest_token: int
+) -> Iterator[Write]:
+    """Yields a function that adds a line to a NumPy archive (`numpy.load`).
+
+    The archive has one array for each name, the lines behind each other: `tokens`, str [tokens of
+    all lines], and `token_splits`, int64 [lines + 1]: the tokens of line i are those from
+    token_splits[i] to before token_splits[i + 1]. So are the rows of `token_vectors`. Those of
+    `attention_probs` are pairs of tokens. `layers` has the layers' numbers.
+
+    Args:
+        path: the file.
+        layers: the numbers of the layers.
+        outputs: the names of what will be written.
+        longest_token: characters of the longest token there can be.
+    """
+    arrays = ("tokens", *outputs)
+    dtypes = {"tokens": np.dtype(f"<U{longest_token}")}
+    tails: dict[str, tuple[int, ...]] = {"tokens": ()}
+    rows = dict.fromkeys(arrays, 0)
+    token_splits = [0]
+    with contextlib.ExitStack() as stack:
+        archive = stack.enter_context(_output_file(path))
+        # Each array by itself first: an archive has them one behind the other.
+        files = {name: stack.enter_context(_output_file(path)) for name in arrays}
+
+        def write(
+            linex_index: int, tokens: Sequence[str], outputs: Mapping[str, np.ndarray]
+        ) -> None:
+            per_line = ("mean_vector", "pooled_vector")
+            for name, value in {"tokens": np.array(tokens), **_flat(outputs)}.items():
+                value = value[np.newaxis] if name in per_line else value
+                value = value.astype(dtypes.setdefault(name, np.dtype("<f4")))
+                tails[name] = value.shape[1:]
+                rows[name] += len(value)
+                files[name].write(value.tobytes())
+            token_splits.append(token_splits[-1] + len(tokens))
+
+        yield write
+        with zipfile.ZipFile(archive, "w") as zipped:
+            for name, value in (("layers", layers), ("token_splits", token_splits)):
+                with zipped.open(f"{name}.npy", "w") as entry:
+                    np.lib.format.write_array(entry, np.asarray(value, np.int64))
+            for name in arrays:
+                files[name].close()
+                header = {
+                    "descr": np.lib.format.dtype_to_descr(dtypes[name]),
+                    "fortran_order": False,
+                    "shape": (rows[name], *tails[name]),
+                }
+                with zipped.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array_header_1_0(entry, header)
+                    with tf.io.gfile.GFile(files[name].name, "rb") as reader:
+                        while data := reader.read(1 << 20):
+                            entry.write(data)
+        archive.finish()

@@ -1,0 +1,1 @@
+"""Text to ids: the fast tokenizer, sequences, datasets."""

@@ -1,0 +1,126 @@
+"""The device flags of the real program: what they refuse, signals, two runs into one directory."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from bert_tf.engine import distribution
+from tests.support.pretraining_runs import command, run, write_config, write_records
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """Flags of a training run that would take hours."""
+    folder = tmp_path_factory.mktemp("inputs")
+    return [
+        f"--input_file={write_records(folder / 'a.tfrecord', 40, 12, 2, seed=1)}",
+        f"--bert_config_file={write_config(folder / 'bert_config.json')}",
+        "--do_train",
+        "--max_seq_length=12",
+        "--max_predictions_per_seq=2",
+        "--train_batch_size=6",
+        "--num_train_steps=100000000",
+        "--iterations_per_loop=100000000",
+        "--save_checkpoints_steps=100000000",
+    ]
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (
+            ["--num_cpu_devices=3"],
+            "--num_cpu_devices=3 is of use with --distribution_strategy=mirrored only, not with"
+            " one_device",
+        ),
+        (
+            ["--distribution_strategy=multi_worker_mirrored"],
+            "--distribution_strategy=multi_worker_mirrored needs the environment variable"
+            " TF_CONFIG, on each machine with its own index:",
+        ),
+        (
+            ["--tpu=local", "--distribution_strategy=mirrored"],
+            "--distribution_strategy is of use without a TPU only; leave it or --tpu out",
+        ),
+        (
+            ["--distribution_strategy=mirrored", "--num_cpu_devices=4"],
+            "--train_batch_size (6) must be a multiple of the number of replicas (4)",
+        ),
+        (
+            ["--tpu=grpc://10.0.0.2:8470"],
+            "a TPU of another machine (--tpu=grpc://10.0.0.2:8470) does not see this one's files;"
+            " give a gs://BUCKET/... path, or run on the TPU's own machine with --tpu=local",
+        ),
+        (["--tpu=local"], "--tpu=local: no TPU can be reached"),
+        (
+            ["--gradient_reduction=mean"],
+            "value should be one of <local_clip_sum|global_mean_clip>",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together(words, tmp_path, more, message):
+    environment = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
+    log = run(*words, f"--output_dir={tmp_path}/out", *more, status=1, env=environment)
+    assert message in log
+    assert "Traceback" not in log
+    assert not os.path.exists(tmp_path / "out/model.ckpt-0.index")
+
+
+@pytest.mark.parametrize("flag", ["input_file", "eval_input_file", "output_dir", "init_checkpoint"])
+@pytest.mark.parametrize("path", ["/data/x", "file:///data/x", "ram://x", "x"])
+def test_a_remote_tpu_sees_buckets_alone(flag, path):
+    paths = {"input_file": "gs://b/i", "eval_input_file": None, "output_dir": "gs://b/o"}
+    distribution.check_paths("tpu-1", paths)
+    distribution.check_paths("local", {**paths, flag: path})
+    for value in (path, f"gs://b/0,{path},gs://b/1"):
+        with pytest.raises(ValueError, match=f"^--{flag}={path}: a TPU of another machine"):
+            distribution.check_paths("tpu-1", {**paths, flag: value})
+
+
+def start(words, output_dir):
+    """Returns the process once its loop of steps is running, and its log."""
+    log = output_dir.with_suffix(".log")
+    with open(log, "w") as writer:
+        process = subprocess.Popen(
+            command(*words, f"--output_dir={output_dir}"),
+            stdout=writer,
+            stderr=subprocess.STDOUT,
+            # Tests that run in the background have it ignored, and what they start inherits that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+    while "step 1:" not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
+    return process, log
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_loop_after_the_step_in_hand(words, tmp_path):
+    """One loop would last for hours. And meanwhile another run notices this one."""
+    process, log = start(words, tmp_path / "out")
+    other = run(*words, f"--output_dir={tmp_path}/out", status=1)
+    message = f"--output_dir={tmp_path}/out is in use: process {process.pid} on "
+    assert message in other
+    assert json.loads((tmp_path / "out/run.heartbeat").read_text())["pid"] == process.pid
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 75
+    assert "Interrupted at step" in log.read_text()
+    state = (tmp_path / "out/checkpoint").read_text()
+    step = int(state.split('"')[1].removeprefix("model.ckpt-"))
+    assert step > 1
+    assert not (tmp_path / "out/run.heartbeat").exists()
+
+    log = run(*words, f"--output_dir={tmp_path}/out", f"--num_train_steps={step + 3}")
+    assert f"model.ckpt-{step}" in log and f"Saved step {step + 3}" in log
+    assert "starts anew" not in log
+
+
+def test_ctrl_c_has_another_status(words, tmp_path):
+    process, log = start(words, tmp_path / "out")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert "Interrupted at step" in log.read_text()

@@ -1,0 +1,38 @@
+"""What is random in a loop follows from its seed."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.engine.loops import StepLoop
+
+
+def draws(seed):
+    """Returns a random number of each step."""
+
+    def step(features, seed):
+        return {"x": tf.random.stateless_uniform([], seed + features["x"][0], alg="philox")}
+
+    batches = tf.data.Dataset.range(4).map(lambda i: {"x": tf.fill([2], tf.cast(i, tf.int32))})
+    loop = StepLoop(tf.distribute.get_strategy(), step, seed)
+    return loop.run([iter(batches)], 4, lambda _: None)["x"]
+
+
+def test_the_seed_decides_what_is_random():
+    once, again, other = (draws(seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(once, again)
+    assert (once != other).all()
+
+
+def test_an_error_while_progress_is_told_ends_the_loop():
+    def step(features, seed):
+        return {"x": tf.cast(features["x"], tf.float32)[0]}
+
+    batches = tf.data.Dataset.from_tensors({"x": [1]}).repeat()
+    loop = StepLoop(tf.distribute.get_strategy(), step)
+
+    def fail(count):
+        raise RuntimeError("the terminal is gone")
+
+    with pytest.raises(RuntimeError, match="the terminal is gone"):
+        loop.run([iter(batches)], 2**31 - 1, fail)

@@ -1,0 +1,94 @@
+"""Tests of bert_tf.engine.prediction, with a task whose predictions tell what they were made of."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.prediction import Predictor
+
+S = 24
+BUCKETS = Buckets((6, 12, 18, S), ("input_ids", "input_mask"))
+
+
+class Echo:
+    """Says how long its batch was and what ids it saw."""
+
+    traces = 0
+
+    def predictions(self, model, features):
+        Echo.traces += 1
+        ids = features["input_ids"] * features["input_mask"]
+        return {
+            "sum": tf.reduce_sum(ids, axis=-1),
+            "padded_to": tf.fill([ids.shape[0]], ids.shape[-1]),
+            "ids": ids,
+            "number": features["number"],
+        }
+
+
+def make_windows(counts, seed=0):
+    rng = np.random.default_rng(seed)
+    first = 0
+    for count in counts:
+        lengths = rng.integers(1, S + 1, (count, 1))
+        yield {
+            "input_ids": rng.integers(1, 99, (count, S), dtype=np.int32),
+            "input_mask": (np.arange(S) < lengths).astype(np.int32),
+            "number": np.arange(first, first + count, dtype=np.int32),
+        }
+        first += count
+
+
+@pytest.fixture
+def predictor():
+    Echo.traces = 0
+    return Predictor(Echo(), keras.Model(), tf.distribute.get_strategy())
+
+
+@pytest.mark.parametrize("counts", [(40, 40, 13), (3,), (64,)])
+def test_results_are_in_order_whatever_the_buckets(predictor, counts):
+    plain = list(predictor.predict(make_windows(counts), 4))
+    assert {int(row["padded_to"]) for row in plain} == {S}
+    bucketed = list(predictor.predict(make_windows(counts), 4, BUCKETS))
+    assert len(plain) == len(bucketed) == sum(counts)
+    for i, (a, b) in enumerate(zip(plain, bucketed, strict=True)):
+        assert a["number"] == b["number"] == i
+        assert a["sum"] == b["sum"]
+        length = b["padded_to"]
+        assert b["ids"].shape == (length,)
+        np.testing.assert_array_equal(a["ids"][:length], b["ids"])
+        assert not a["ids"][length:].any()
+
+
+def test_short_examples_are_padded_less(predictor):
+    rows = list(predictor.predict(make_windows((200,)), 4, BUCKETS))
+    windows = next(make_windows((200,)))
+    needed = windows["input_mask"].sum(axis=1)
+    padded = np.array([row["padded_to"] for row in rows])
+    assert set(padded) == {6, 12, 18, 24}
+    assert (padded >= needed).all() and padded.sum() < 1.2 * needed.sum() + 200
+
+
+def test_a_second_call_traces_nothing(predictor):
+    first = list(predictor.predict(make_windows((60, 30)), 4, BUCKETS))
+    traces = Echo.traces
+    second = list(predictor.predict(make_windows((60, 30)), 4, BUCKETS))
+    assert Echo.traces == traces and len(first) == len(second)
+
+
+def test_a_length_that_few_need_is_not_compiled(predictor):
+    """Of 12 examples in batches of 4 no length has four batches; of 16 short ones one has."""
+    (few,) = make_windows((12,))
+    few["input_mask"][:, :7] = 1
+    assert {int(row["padded_to"]) for row in predictor.predict([few], 4, BUCKETS)} == {S}
+    short = {"input_mask": np.tile(np.arange(S) < 5, (16, 1)).astype(np.int32)}
+    short |= {"input_ids": np.ones((16, S), np.int32), "number": np.arange(16, dtype=np.int32)}
+    joined = {name: np.concatenate([few[name], short[name]]) for name in few}
+    padded = [int(row["padded_to"]) for row in predictor.predict([joined], 4, BUCKETS)]
+    assert set(padded[:12]) == {S} and set(padded[12:]) == {6}
+
+
+def test_nothing_in_a_window_of_nothing(predictor):
+    assert list(predictor.predict([], 4, BUCKETS)) == []

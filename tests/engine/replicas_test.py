@@ -1,0 +1,261 @@
+"""Steps on 2, 4 and 8 logical devices against numpy and against one device.
+
+TensorFlow fixes its devices when it starts, so each number of replicas has a process of its own.
+"""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.engine import distribution, input_pipeline, steps
+from bert_tf.engine.loops import StepLoop
+from bert_tf.files import checkpoints
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import training
+from bert_tf.tasks.pretraining.model import PretrainingTask
+from bert_tf.tasks.pretraining.schema import pretraining_schema
+from tests.support.pretraining_runs import CONFIG, run_code, write_records
+
+SCHEMA = pretraining_schema(12, 3)
+LEARNING_RATE = 1e-2
+QUIET = {**CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def make_files(folder, counts):
+    return [write_records(f"{folder}/{i}.tfrecord", n, 12, 3, seed=i) for i, n in enumerate(counts)]
+
+
+def random_weights(model, seed):
+    """Returns weights by name: big enough that gradients are clipped."""
+    rng = np.random.RandomState(seed)
+    return {
+        v.path: rng.normal(v.path.endswith("gamma"), 0.3, v.shape).astype(np.float32)
+        for v in model.variables
+    }
+
+
+def assign(model, weights):
+    for variable in model.variables:
+        variable.assign(weights[variable.path])
+
+
+class NumpyReplicas:
+    """Training on several replicas in numpy: only a replica's own gradient is TensorFlow's."""
+
+    def __init__(self, task, weights, gradient_reduction):
+        self._task = task
+        self._model = task.build_model()
+        self._reduction = gradient_reduction
+        self.weights = {name: w.astype(np.float64) for name, w in weights.items()}
+        self.m = {name: np.zeros(w.shape) for name, w in weights.items()}
+        self.v = {name: np.zeros(w.shape) for name, w in weights.items()}
+
+    def _gradients(self, part):
+        """Returns loss, metrics and gradients by name."""
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            loss, sums = self._task.loss_and_metrics(
+                self._model, part, self._task.normalizers(part), False, None
+            )
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        named = zip((v.path for v in variables), gradients, strict=True)
+        return (
+            float(loss),
+            {name: (float(a), float(b)) for name, (a, b) in sums.items()},
+            {name: tf.convert_to_tensor(g).numpy().astype(np.float64) for name, g in named},
+        )
+
+    @staticmethod
+    def _clip(gradients):
+        norm = np.sqrt(sum(np.sum(g**2) for g in gradients.values()))
+        return {name: g / max(norm, 1.0) for name, g in gradients.items()}, norm
+
+    def step(self, batch, replicas):
+        """Returns the metrics of a step: loss, norm, the task's sums over the whole batch."""
+        assign(self._model, self.weights)
+        size = batch["input_ids"].shape[0] // replicas
+        each = [
+            self._gradients({n: x[i * size : (i + 1) * size] for n, x in batch.items()})
+            for i in range(replicas)
+        ]
+        names = self.weights
+        if self._reduction == "local_clip_sum":
+            clipped, norms = zip(*(self._clip(g) for _, _, g in each), strict=True)
+            gradients = {name: sum(g[name] for g in clipped) for name in names}
+            norm = np.mean(norms)
+            assert min(norms) > 1.0, "nothing was clipped"
+        else:
+            mean = {name: sum(g[name] for _, _, g in each) / replicas for name in names}
+            gradients, norm = self._clip(mean)
+            assert norm > 1.0, "nothing was clipped"
+        for name, g in gradients.items():
+            self.m[name] = 0.9 * self.m[name] + 0.1 * g
+            self.v[name] = 0.999 * self.v[name] + 0.001 * g**2
+            update = self.m[name] / (np.sqrt(self.v[name]) + 1e-6)
+            if "LayerNorm" not in name and "bias" not in name:
+                update += 0.01 * self.weights[name]
+            self.weights[name] -= LEARNING_RATE * update
+        sums = {
+            key: tuple(sum(s[key][i] for _, s, _ in each) for i in range(2)) for key in each[0][1]
+        }
+        return {"loss": np.mean([loss for loss, _, _ in each]), "gradient_norm": norm, **sums}
+
+
+def assert_close(actual, expected, name):
+    # The second moments are of squares, whose rounding errors are twice as large and more.
+    bound = (1e-4 if name.endswith("adam_v") else 2e-5) * np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, atol=bound, err_msg=name)
+
+
+def check_training(strategy, task, files, gradient_reduction, parts):
+    """Three steps from the same weights and batches; `strategy` may be one of several machines."""
+    replicas = strategy.num_replicas_in_sync
+    batch_size = 2 * replicas
+    with strategy.scope():
+        model = task.build_model()
+        optimizer = optimization.create_optimizer(
+            model.trainable_variables, lambda step: tf.constant(LEARNING_RATE)
+        )
+    weights = random_weights(model, seed=replicas)
+    assign(model, weights)
+    loop = StepLoop(
+        strategy,
+        lambda features, seed: steps.train_step(
+            task, model, optimizer, features, seed, parts, gradient_reduction
+        ),
+    )
+    count = distribution.input_shards(strategy)[0].count
+
+    def iterators(shards):
+        return [
+            input_pipeline.TrainingInput(files, SCHEMA, batch_size, {}, 7, shard).iterator
+            for shard in shards
+        ]
+
+    rows = loop.run(iterators(distribution.input_shards(strategy)), 3, lambda _: None)
+    reference = NumpyReplicas(task, weights, gradient_reduction)
+    hosts = iterators([distribution.InputShard(i, count) for i in range(count)])
+    for i in range(3):
+        batches = [next(host) for host in hosts]
+        whole = {name: tf.concat([b[name] for b in batches], 0) for name in batches[0]}
+        expected = reference.step(whole, replicas)
+        for name, value in expected.items():
+            actual = rows[name]
+            if isinstance(value, tuple):
+                np.testing.assert_allclose(
+                    actual[0][i] / actual[1][i], value[0] / value[1], rtol=2e-5, err_msg=name
+                )
+            else:
+                np.testing.assert_allclose(actual[i], value, rtol=2e-5, err_msg=name)
+    for variable in model.variables:
+        name = variable.path
+        local = strategy.experimental_local_results(variable.value)
+        for value in local[1:]:
+            np.testing.assert_array_equal(value, local[0], err_msg=name)
+        if not name.endswith("key/bias"):  # its gradient is 0 but for rounding
+            assert_close(local[0].numpy(), reference.weights[name], name)
+            for slot, moments in (("adam_m", reference.m), ("adam_v", reference.v)):
+                slots = strategy.experimental_local_results(optimizer.variables[f"{name}/{slot}"])
+                assert_close(slots[0].numpy(), moments[name], f"{name}/{slot}")
+
+
+def check_evaluation(strategy, files, folder, one_folder):
+    """Every example once, in batches that do not come out even, and over and over."""
+    task = PretrainingTask(BertConfig.from_dict(QUIET))
+    for output_dir in (folder, one_folder):
+        checkpoints.make_output_dir(output_dir)
+    schedule = optimization.linear_schedule(1e-2, 10, 0)
+    several = training.Trainer(task, strategy, folder, schedule)
+    one = training.Trainer(task, tf.distribute.get_strategy(), one_folder, schedule)
+    for trainer in (several, one):
+        assign(trainer.model, random_weights(trainer.model, 3))
+    for max_steps in (0, 7):
+        evaluation = training.Evaluation(24, files, SCHEMA, {}, max_steps)
+        results, expected = several.evaluate(evaluation), one.evaluate(evaluation)
+        assert results.keys() == expected.keys() and len(results) == 6
+        for name, value in expected.items():
+            np.testing.assert_allclose(results[name], value, rtol=2e-6, err_msg=name)
+    return several, one
+
+
+def check_prediction(several, one, files):
+    """Every example once and in its order, whatever the number of replicas."""
+    predictions, expected = (
+        list(trainer.predictor.predict(input_pipeline.record_windows(files, SCHEMA, size), 24))
+        for trainer, size in ((several, 48), (one, 72))
+    )
+    assert len(predictions) == len(expected) == input_pipeline.count_records(files)
+    for actual, wanted in zip(predictions, expected, strict=True):
+        np.testing.assert_array_equal(
+            actual["masked_lm_predictions"], wanted["masked_lm_predictions"]
+        )
+        np.testing.assert_allclose(
+            actual["next_sentence_log_probs"], wanted["next_sentence_log_probs"], atol=1e-5
+        )
+
+
+def check_dropout(strategy):
+    """Replicas with the same examples drop different units, and the same ones another time."""
+    replicas = strategy.num_replicas_in_sync
+    task = PretrainingTask(BertConfig.from_dict(CONFIG))
+    with strategy.scope():
+        model = task.build_model()
+    assign(model, random_weights(model, 5))
+
+    def pooled(features, seed):
+        ids = features["input_ids"]
+        return {"pooled": model.bert(ids, training=True, dropout_seed=seed).pooled_output}
+
+    def run(seed):
+        batches = tf.data.Dataset.from_tensors({"input_ids": tf.ones([replicas, 6], tf.int32)})
+        loop = StepLoop(strategy, pooled, seed, per_example=True)
+        return loop.run([iter(batches.repeat())], 1, lambda _: None)["pooled"]
+
+    first = run(1)
+    assert first.shape == (replicas, CONFIG["hidden_size"])
+    assert len(np.unique(first, axis=0)) == replicas
+    np.testing.assert_array_equal(first, run(1))
+    assert len(np.unique(np.concatenate([first, run(2)]), axis=0)) == 2 * replicas
+
+
+def main(replicas, folder):
+    strategy = distribution.get_strategy("mirrored", replicas)
+    assert strategy.num_replicas_in_sync == replicas
+    files = make_files(folder, (40, 53, 32))
+    for gradient_reduction in distribution.GRADIENT_REDUCTIONS:
+        for parts in (1, 2) if replicas == 2 else (1,):
+            task = PretrainingTask(BertConfig.from_dict(QUIET))
+            check_training(strategy, task, files, gradient_reduction, parts)
+    trainers = check_evaluation(strategy, files, f"{folder}/several", f"{folder}/one")
+    check_prediction(*trainers, files)
+    check_dropout(strategy)
+    if replicas == 2:
+        check_two_hosts(strategy, folder)
+
+
+def check_two_hosts(strategy, folder):
+    """As with a TPU of several hosts: one process feeds them all, each its part of a batch."""
+    of_strategy = distribution.input_shards
+
+    def two(of):
+        hosts = [distribution.InputShard(i, 2, f"CPU:{i}") for i in range(2)]
+        return hosts if of is strategy else of_strategy(of)
+
+    distribution.input_shards = two  # the process ends after this
+    task = PretrainingTask(BertConfig.from_dict(QUIET))
+    os.mkdir(f"{folder}/hosts")
+    files = make_files(f"{folder}/hosts", (61,))
+    check_training(strategy, task, files, "local_clip_sum", 1)
+    trainers = check_evaluation(strategy, files, f"{folder}/hosts/all", f"{folder}/hosts/one")
+    check_prediction(*trainers, files)
+
+
+@pytest.mark.parametrize(
+    "replicas", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8))]
+)
+def test_replicas(replicas, tmp_path):
+    code = f"from tests.engine import replicas_test as t; t.main({replicas}, {str(tmp_path)!r})"
+    run_code(code)

@@ -1,0 +1,146 @@
+"""Tests of bert_tf.engine.steps. Golden figures: pretraining_model_test.py."""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.engine import steps
+from tests.support.small_pretraining import (
+    B,
+    difference,
+    make_features,
+    small_task,
+    tensors,
+    weights_of,
+)
+
+
+def test_examples_of_weight_0_do_not_count_in_an_evaluation():
+    task, model, _ = small_task(5)
+    features = make_features(5, batch_size=4)
+    three = {name: tf.constant(x[:3]) for name, x in features.items()}
+    three["example_weight"] = tf.ones([3])
+    padded = {**tensors(features), "example_weight": tf.constant([1.0, 1.0, 1.0, 0.0])}
+    expected = steps.evaluation_step(task, model, three)
+    actual = steps.evaluation_step(task, model, padded)
+    assert list(actual) == list(expected)
+    for name in expected:
+        np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, err_msg=name)
+
+
+def test_a_batch_of_nothing_but_padding_adds_0_to_an_evaluation():
+    task, model, _ = small_task(6)
+    features = {**tensors(make_features(6)), "example_weight": tf.zeros([B])}
+    for name, sums in steps.evaluation_step(task, model, features).items():
+        assert [x.numpy() for x in sums] == [0.0, 0.0], name
+
+
+def test_accumulation_leaves_a_variable_without_gradient_as_it_is():
+    class FirstTokenTask:
+        """A loss that does not reach the pooler nor the heads."""
+
+        def normalizers(self, features):
+            return {"rows": tf.cast(tf.shape(features["input_ids"])[0], tf.float32)}
+
+        def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+            first = model.bert(features["input_ids"]).sequence_output[:, 0]
+            return tf.reduce_sum(first**4) / normalizers["rows"], {}
+
+    results = []
+    for accumulation_steps in (1, 3):
+        _, model, reference = small_task(7)
+        optimizer = optimization.create_optimizer(
+            model.trainable_variables, optimization.linear_schedule(0.01, 9, 0)
+        )
+        features = {"input_ids": tf.constant(make_features(7, batch_size=6)["input_ids"])}
+        metrics = steps.train_step(
+            FirstTokenTask(), model, optimizer, features, tf.constant([0, 0]), accumulation_steps
+        )
+        results.append((metrics, {n: v.numpy() for n, v in weights_of(model).items()}))
+    (whole, expected), (parts, actual) = results
+    np.testing.assert_allclose(parts["loss"], whole["loss"], rtol=1e-6)
+    for name, value in actual.items():
+        if "key/bias" not in name:
+            assert difference(value, expected[name]) < 1e-5, name
+    initial = reference.weights["bert/pooler/dense/kernel"]
+    # Not even decayed: the optimizer passes over it, as the original's does.
+    np.testing.assert_array_equal(actual["bert/pooler/dense/kernel"], initial)
+
+
+def test_accumulation_normalizes_by_the_whole_batch():
+    """The parts hold unequal weights, so that a mean of their means would be another number."""
+    task, model, reference = small_task(8)
+    features = make_features(8, batch_size=4)
+    features["masked_lm_weights"][:2] *= 0.125
+    optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.0)
+    metrics = steps.train_step(
+        task, model, optimizer, tensors(features), tf.constant([0, 0]), accumulation_steps=2
+    )
+    expected = reference.losses(features)
+    np.testing.assert_allclose(metrics["loss"], expected["total_loss"], rtol=1e-5)
+    numerator, denominator = metrics["masked_lm_loss"]
+    weight = features["masked_lm_weights"].sum()
+    np.testing.assert_allclose(denominator, weight, rtol=1e-6)
+    np.testing.assert_allclose(
+        numerator / (denominator + 1e-5), expected["masked_lm_loss"], rtol=1e-5
+    )
+
+
+def test_gradient_norm_is_that_before_clipping_and_the_update_that_after():
+    task, model, _ = small_task(9)
+    features = tensors(make_features(9))
+    optimizer = optimization.AdamWeightDecayOptimizer(
+        model.trainable_variables, lambda step: tf.constant(0.0)
+    )
+    with tf.GradientTape() as tape:
+        loss, _ = task.loss_and_metrics(model, features, task.normalizers(features), True, None)
+    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    norm = np.sqrt(sum(np.sum(tf.convert_to_tensor(g).numpy() ** 2.0) for g in gradients))
+    assert norm > 1.5
+    metrics = steps.train_step(task, model, optimizer, features, tf.constant([0, 0]))
+    np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=1e-5)
+    moments = [v.numpy() for n, v in optimizer.variables.items() if n.endswith("adam_m")]
+    clipped = np.sqrt(sum(np.sum((m / 0.1) ** 2) for m in moments))
+    np.testing.assert_allclose(clipped, 1.0, rtol=1e-5)
+
+
+def test_dropout_of_a_step_follows_from_seed_and_step():
+    changes = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
+    task, model, _ = small_task(10, num_hidden_layers=1, **changes)
+    optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.0)
+    features = tensors(make_features(10))
+
+    @tf.function(autograph=False)
+    def compute(seed):
+        return steps.train_step(task, model, optimizer, features, seed)["loss"]
+
+    def loss(seed, step):
+        optimizer.global_step.assign(step)
+        return float(compute(tf.constant(seed)))
+
+    every = [loss([3, 4], 0), loss([3, 4], 1), loss([3, 5], 0), loss([4, 4], 0)]
+    assert loss([3, 4], 0) == every[0]
+    assert len({round(x, 4) for x in every}) == len(every)
+
+
+def test_every_part_of_a_batch_has_its_own_dropout_seed():
+    class DrawTask:
+        """Its metric holds a number drawn from the seed of each part."""
+
+        def normalizers(self, features):
+            return {}
+
+        def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+            draw = tf.random.stateless_uniform([], dropout_seed)
+            draws = tf.reduce_sum(features["one_hot"], axis=0) * draw
+            return tf.reduce_sum(model.bert.pooler.dense.bias.value), {"draws": (draws, draw)}
+
+    _, model, _ = small_task(12)
+    optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.0)
+    features = {"one_hot": tf.eye(3)}
+    draws = []
+    for _ in range(2):
+        seed = tf.constant([3, 4])
+        metrics = steps.train_step(DrawTask(), model, optimizer, features, seed, 3)
+        draws.extend(metrics["draws"][0].numpy())
+    assert len(set(draws)) == 6 and 0 not in draws

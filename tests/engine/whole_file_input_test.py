@@ -1,0 +1,151 @@
+"""Tests of bert_tf.engine.whole_file_input."""
+
+import collections
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.engine.distribution import ONE_HOST, InputShard
+from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.whole_file_input import GROUP_BATCHES, WholeFileInput
+from bert_tf.files import records
+
+S = 40
+SCHEMA = {
+    "input_ids": records.int64_feature([S], "max_seq_length"),
+    "input_mask": records.int64_feature([S], "max_seq_length"),
+    "number": records.int64_feature([]),
+}
+BUCKETS = Buckets.of_schema((10, 20, 30, S), SCHEMA)
+
+
+def length_of(number):
+    return 1 + number * 7 % S
+
+
+def write(path, count):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for i in range(count):
+            mask = [1] * length_of(i) + [0] * (S - length_of(i))
+            values = {"input_ids": mask, "input_mask": mask, "number": [i]}
+            writer.write(records.serialize(values, SCHEMA))
+    return [str(path)]
+
+
+def read(files, batch_size, seed=5, shard=ONE_HOST, buckets=BUCKETS, batches=30, group=False):
+    return WholeFileInput(
+        files,
+        SCHEMA,
+        batch_size,
+        {},
+        seed,
+        shard,
+        num_batches=batches,
+        buckets=buckets,
+        group_by_length=group,
+    )
+
+
+def draw(source, count):
+    return [next(source.iterator) for _ in range(count)]
+
+
+def numbers(batches):
+    return np.concatenate([batch["number"] for batch in batches])
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_every_epoch_has_every_record_once_in_an_order_of_its_own(tmp_path, group):
+    files = write(tmp_path / "a", 143)
+    seen = numbers(draw(read(files, 11, group=group), 39))  # three epochs, 13 batches each
+    epochs = seen.reshape(3, 143)
+    for epoch in epochs:
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(143))
+    assert not (epochs[0] == epochs[1]).all()
+    # Far from where they stood, which a buffer of 100 does not do.
+    assert np.abs(np.argsort(epochs[0]) - np.arange(143)).max() > 100
+    np.testing.assert_array_equal(seen, numbers(draw(read(files, 11, group=group), 39)))
+    assert not (seen == numbers(draw(read(files, 11, seed=6, group=group), 39))).all()
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_what_is_left_of_an_epoch_joins_the_next(tmp_path, group):
+    files = write(tmp_path / "a", 23)
+    counts = collections.Counter(numbers(draw(read(files, 5, group=group), 23)).tolist())
+    assert set(counts.values()) == {5}
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_a_batch_tells_the_length_it_needs(tmp_path, group):
+    source = read(write(tmp_path / "a", 90), 2, group=group)
+    for batch in draw(source, 60):
+        longest = max(length_of(n) for n in batch["number"].numpy())
+        assert int(batch["longest"]) == longest
+        index = int(source.buckets.index(batch["longest"]))
+        assert index == np.searchsorted(source.buckets.lengths, longest)
+        assert batch["input_ids"].shape == [2, S]  # the loop cuts it
+
+
+def test_lengths_that_no_batch_needs_are_left_out(tmp_path):
+    """Of 18 examples the longest is nearly always above 30."""
+    files = write(tmp_path / "a", 90)
+    assert read(files, 1).buckets == BUCKETS
+    assert read(files, 18).buckets.lengths == (40,)
+    assert read(files, 8, group=True).buckets.lengths == (10, 20, 30, 40)
+
+
+def test_like_lengths_come_together(tmp_path):
+    batch_size, count = 4, 4 * GROUP_BATCHES * 3 + 3
+    files = write(tmp_path / "a", count)
+    batches = draw(read(files, batch_size, group=True), 2 * count // batch_size)
+    spread = [np.ptp([length_of(n) for n in batch["number"].numpy()]) for batch in batches]
+    # Also in the second epoch, which begins in the middle of a batch.
+    assert np.mean(spread) < 2 and np.mean(np.array(spread) > 10) < 0.03
+    longest = [max(length_of(n) for n in batch["number"].numpy()) for batch in batches[:50]]
+    assert (np.diff(longest) > 0).any() and (np.diff(longest) < 0).any()  # in no order
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_hosts_share_a_batch_and_agree_on_its_length(tmp_path, group):
+    files = write(tmp_path / "a", 50)
+    whole = draw(read(files, 6, group=group), 12)
+    parts = [draw(read(files, 6, shard=InputShard(i, 2), group=group), 12) for i in range(2)]
+    for batch, first, second in zip(whole, *parts, strict=True):
+        assert first["longest"] == second["longest"] == batch["longest"]
+        np.testing.assert_array_equal(
+            np.concatenate([first["number"], second["number"]]), batch["number"]
+        )
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_a_saved_place_goes_on(tmp_path, group):
+    files = write(tmp_path / "a", 31)
+    source = read(files, 4, group=group)
+    draw(source, 11)
+    source.save(str(tmp_path / "place"))
+    expected = numbers(draw(source, 20))
+    # The place is two numbers, not the records.
+    assert os.path.getsize(tmp_path / "place.input.data-00000-of-00001") < 20_000
+    resumed = read(files, 4, seed=99, group=group)
+    assert resumed.restore(str(tmp_path / "place"))
+    np.testing.assert_array_equal(numbers(draw(resumed, 20)), expected)
+
+
+def test_a_place_does_not_depend_on_the_buckets_it_was_saved_with(tmp_path):
+    """The batches that were drawn ahead are in it, and no token of theirs is to be cut off."""
+    files = write(tmp_path / "a", 90)
+    source = read(files, 2, buckets=Buckets.of_schema((15, S), SCHEMA))
+    draw(source, 11)
+    source.save(str(tmp_path / "place"))
+    expected = numbers(draw(source, 8))
+    resumed = read(files, 2)
+    assert resumed.restore(str(tmp_path / "place")) and resumed.buckets == BUCKETS
+    batches = draw(resumed, 8)
+    np.testing.assert_array_equal(numbers(batches), expected)
+    for batch in batches:
+        cut = BUCKETS.trim(batch, int(BUCKETS.index(batch["longest"])))
+        np.testing.assert_array_equal(
+            tf.reduce_sum(cut["input_mask"], axis=1), tf.reduce_sum(batch["input_mask"], axis=1)
+        )

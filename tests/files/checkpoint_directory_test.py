@@ -1,0 +1,261 @@
+"""Tests of bert_tf.files.checkpoints.CheckpointDirectory."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.files import checkpoints
+
+
+def _variables(start=0.0):
+    return {
+        "output_bias": tf.Variable(np.float32([start + 0.75, start + 1.75])),
+        "output_bias/adam_m": tf.Variable(np.float32([start, 7.0])),
+        "global_step": tf.Variable(np.int64(start + 12)),
+    }
+
+
+def _values(variables):
+    return {name: variable.numpy() for name, variable in variables.items()}
+
+
+def _assert_equal(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+
+
+def _beside(prefix):
+    with open(prefix + ".input", "w") as writer:
+        writer.write("the position in the input")
+
+
+def _steps(path):
+    """Returns the steps whose files are there, after a look that none has a part missing."""
+    steps = {}
+    for name in os.listdir(path):
+        if name.startswith("model.ckpt-"):
+            step, suffix = name.removeprefix("model.ckpt-").split(".", 1)
+            steps.setdefault(int(step), set()).add(suffix)
+    for suffixes in steps.values():
+        assert suffixes == {"index", "data-00000-of-00001", "input"}
+    return sorted(steps)
+
+
+def test_the_newest_few_are_kept(tmp_path):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    assert directory.latest() is None
+    steps = [0, 1, 5, 10, 50, 100, 105]
+    for count, step in enumerate(steps, 1):
+        prefix = directory.save(_variables(step), step, _beside)
+        assert prefix == str(tmp_path / f"model.ckpt-{step}") == directory.latest()
+        assert _steps(tmp_path) == steps[max(0, count - 5) : count]
+        state = tf.train.get_checkpoint_state(str(tmp_path))
+        assert [int(p.rsplit("-", 1)[1]) for p in state.all_model_checkpoint_paths] == _steps(
+            tmp_path
+        )
+        assert tf.train.latest_checkpoint(str(tmp_path)) == prefix
+    assert sorted(os.listdir(tmp_path))[0] == "checkpoint" and len(os.listdir(tmp_path)) == 16
+    variables = _variables(3.0)
+    checkpoints.restore(variables, directory.latest())
+    _assert_equal(_values(variables), _values(_variables(105)))
+
+
+def test_keep_0_keeps_all_and_a_lower_number_deletes_more(tmp_path):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=0)
+    for step in range(8):
+        directory.save(_variables(), step, _beside)
+    assert _steps(tmp_path) == list(range(8))
+    checkpoints.CheckpointDirectory(str(tmp_path), keep=2).save(_variables(), 8, _beside)
+    assert _steps(tmp_path) == [7, 8]
+
+
+def test_the_same_step_again_replaces_its_checkpoint(tmp_path):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=2)
+    for step in (1, 2):
+        directory.save(_variables(), step, _beside)
+    directory.save(_variables(9.0), 1, _beside)
+    assert _steps(tmp_path) == [1, 2]
+    assert directory.latest().endswith("model.ckpt-1")
+    reader = tf.train.load_checkpoint(directory.latest())
+    np.testing.assert_array_equal(reader.get_tensor("output_bias"), [9.75, 10.75])
+
+
+def test_a_directory_may_move(tmp_path):
+    first, second = tmp_path / "first run", tmp_path / "{moved}"
+    first.mkdir()
+    directory = checkpoints.CheckpointDirectory(str(first), keep=2)
+    for step in (1, 2, 3):
+        directory.save(_variables(), step, _beside)
+    assert (first / "checkpoint").read_text() == (
+        'model_checkpoint_path: "model.ckpt-3"\n'
+        'all_model_checkpoint_paths: "model.ckpt-2"\n'
+        'all_model_checkpoint_paths: "model.ckpt-3"\n'
+    )
+    shutil.move(first, second)
+    directory = checkpoints.CheckpointDirectory(str(second), keep=2)
+    assert directory.latest() == checkpoints.find_prefix(str(second)) == f"{second}/model.ckpt-3"
+    checkpoints.restore(_variables(), directory.latest())
+    directory.save(_variables(), 4, _beside)
+    assert _steps(second) == [3, 4]
+
+
+@pytest.mark.parametrize("name", ["lr=[1e-4]", "run*", "run?"])
+def test_a_path_that_tensorflow_would_take_for_a_pattern_is_refused(tmp_path, name):
+    path = str(tmp_path / name)
+    rule = "the path of a checkpoint must not have [, * or ?, which TensorFlow takes for a pattern"
+    with pytest.raises(ValueError) as info:
+        checkpoints.CheckpointDirectory(path)
+    assert str(info.value) == f"--output_dir={path}: {rule}; rename the directory"
+    with pytest.raises(ValueError) as info:
+        checkpoints.find_prefix(path + "/bert_model.ckpt")
+    assert str(info.value).startswith(f"--init_checkpoint={path}/bert_model.ckpt: {rule}")
+
+
+def test_files_of_other_names_are_left_alone(tmp_path):
+    for name in ("model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"):
+        (tmp_path / name).write_text("mine")
+    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=1)
+    directory.save(_variables(), 1)
+    directory.save(_variables(), 2)
+    assert {"model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"} < set(
+        os.listdir(tmp_path)
+    )
+    assert not (tmp_path / "model.ckpt-1.index").exists()
+
+
+def _remove(path):
+    path.unlink()
+
+
+def _truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _change_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[5] ^= 64
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [_remove, _truncate, _change_a_byte])
+@pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
+def test_a_damaged_newest_falls_back_on_the_newest_whole_one(tmp_path, warnings, damage, suffix):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    for step in (1, 2, 3):
+        directory.save(_variables(step), step)
+    damage(tmp_path / f"model.ckpt-3{suffix}")
+    variables = _variables()
+    assert directory.restore_latest(variables) == f"{tmp_path}/model.ckpt-2"
+    _assert_equal(_values(variables), _values(_variables(2)))
+    assert len(warnings) == 1
+    assert f"{tmp_path}/model.ckpt-3" in warnings[0]
+    assert warnings[0].endswith(". Looking for the checkpoint before it")
+    # The step is made again, and its checkpoint is whole again.
+    directory.save(_variables(3), 3)
+    assert directory.restore_latest(variables) == f"{tmp_path}/model.ckpt-3"
+    _assert_equal(_values(variables), _values(_variables(3)))
+
+
+def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    assert directory.restore_latest(_variables()) is None
+    for step in (1, 2):
+        directory.save(_variables(), step)
+        _truncate(tmp_path / f"model.ckpt-{step}.data-00000-of-00001")
+    with pytest.raises(ValueError) as info:
+        directory.restore_latest(_variables())
+    assert str(info.value) == (
+        f"The file {tmp_path}/checkpoint names {tmp_path}/model.ckpt-1, {tmp_path}/model.ckpt-2,"
+        " and none of them is there and whole. Delete that file to start anew."
+    )
+    assert len(warnings) == 2
+
+
+def test_a_file_checkpoint_of_one_line_is_enough(tmp_path):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    for step in (1, 2):
+        directory.save(_variables(), step)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
+    assert directory.latest() == str(tmp_path / "model.ckpt-1")
+    assert checkpoints.find_prefix(str(tmp_path)) == directory.latest()
+
+
+@pytest.mark.parametrize("content", ["", "model.ckpt-1", 'model_checkpoint_path: ""\n'])
+def test_a_damaged_file_checkpoint_does_not_start_a_run_anew(tmp_path, content):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    directory.save(_variables(), 1)
+    (tmp_path / "checkpoint").write_text(content)
+    for call in (directory.latest, lambda: checkpoints.find_prefix(str(tmp_path))):
+        with pytest.raises(ValueError) as info:
+            call()
+        assert str(info.value) == (
+            f"The file {tmp_path}/checkpoint must name the newest checkpoint in a line like"
+            ' model_checkpoint_path: "model.ckpt-1000", and it does not. Mend or delete it.'
+        )
+
+
+def _fail(*args, **kwargs):
+    raise tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
+
+
+def _fail_beside(prefix):
+    _beside(prefix)
+    _fail()
+
+
+def _fail_after_half(prefix, tensors):
+    for suffix in (".index", ".data-00000-of-00001.tempstate123"):
+        with open(prefix + suffix, "w") as writer:
+            writer.write("half")
+    _fail()
+
+
+@pytest.mark.parametrize("where", ["write_beside", "write", "checkpoint"])
+@pytest.mark.parametrize("step", [3, 1])
+def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, step):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=2)
+    for earlier in () if step == 1 else (1, 2):
+        directory.save(_variables(), earlier, _beside)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    beside = _beside
+    if where == "write_beside":
+        beside = _fail_beside
+    elif where == "write":
+        monkeypatch.setattr(checkpoints, "write", _fail_after_half)
+    else:
+        monkeypatch.setattr(tf.io.gfile, "rename", _fail)
+    with pytest.raises(OSError) as info:
+        directory.save(_variables(), step, beside)
+    last = "There is none yet" if step == 1 else f"The last whole one is {tmp_path}/model.ckpt-2"
+    assert str(info.value) == (
+        f"The checkpoint of step {step} cannot be written to --output_dir={tmp_path} (no space left"
+        f" on the device). {last}. The directory must be writable and have room; then the same"
+        " command goes on from there."
+    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    monkeypatch.undo()
+    directory.save(_variables(), step, _beside)
+    assert _steps(tmp_path) == ([1] if step == 1 else [2, 3])
+
+
+def test_an_error_of_the_operating_system_is_explained_too(tmp_path):
+    def beside(prefix):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match=r"step 4 cannot be written .*No space left on device"):
+        checkpoints.CheckpointDirectory(str(tmp_path)).save(_variables(), 4, beside)
+    assert not os.listdir(tmp_path)
+
+
+def test_a_file_that_cannot_be_deleted_is_named(tmp_path, monkeypatch, warnings):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=1)
+    directory.save(_variables(), 1)
+    monkeypatch.setattr(tf.io.gfile, "remove", _fail)
+    directory.save(_variables(), 2)
+    assert len(warnings) == 2
+    assert f"{tmp_path}/model.ckpt-1.index cannot be deleted: no space left" in " ".join(warnings)
+    assert directory.latest().endswith("model.ckpt-2")

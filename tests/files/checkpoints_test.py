@@ -1,0 +1,339 @@
+"""Tests of bert_tf.files.checkpoints."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.files import checkpoints
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.pretraining.model import PretrainingModel
+
+
+def _variables(start=0.0):
+    """Returns variables by name as a small model and its optimizer have them."""
+
+    def variable(shape, dtype, offset):
+        values = np.arange(np.prod(shape, dtype=int)).reshape(shape) + start + offset
+        return tf.Variable(values.astype(dtype))
+
+    return {
+        "bert/embeddings/word_embeddings": variable((5, 3), np.float32, 0.5),
+        "bert/embeddings/word_embeddings/adam_m": variable((5, 3), np.float32, 0.25),
+        "bert/embeddings/word_embeddings/adam_v": variable((5, 3), np.float32, 0.125),
+        "output_bias": variable((2,), np.float32, 0.75),
+        "output_bias/adam_m": variable((2,), np.float32, 7.0),
+        "output_bias/adam_v": variable((2,), np.float32, 8.0),
+        "global_step": variable((), np.int64, 12),
+    }
+
+
+def _weights(variables):
+    return {n: v for n, v in variables.items() if not checkpoints.SLOT_PATTERN.match(n)}
+
+
+def _values(variables):
+    return {name: variable.numpy() for name, variable in variables.items()}
+
+
+def _assert_equal(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+
+
+def _write(path, variables=None):
+    checkpoints.write(str(path), variables or _variables())
+    return str(path)
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read_by_name(tmp_path):
+    prefix = _write(tmp_path / "model.ckpt-12")
+    assert sorted(os.listdir(tmp_path)) == [
+        "model.ckpt-12.data-00000-of-00001",
+        "model.ckpt-12.index",
+    ]
+    reader = tf.train.load_checkpoint(prefix)
+    variables = _variables()
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    assert shapes == {name: v.shape.as_list() for name, v in variables.items()}
+    assert dtypes == {name: v.dtype for name, v in variables.items()}
+    assert dtypes["global_step"] == tf.int64
+    _assert_equal({name: reader.get_tensor(name) for name in shapes}, _values(variables))
+
+
+def test_arrays_and_tensors_are_written_too(tmp_path):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    prefix = _write(tmp_path / "x", {"a": array, "b": tf.constant(array), "c": np.int64(3)})
+    reader = tf.train.load_checkpoint(prefix)
+    np.testing.assert_array_equal(reader.get_tensor("a"), array)
+    np.testing.assert_array_equal(reader.get_tensor("b"), array)
+    assert reader.get_tensor("c") == 3
+
+
+def test_a_whole_model_and_its_optimizer_go_there_and_back(tmp_path):
+    config = BertConfig(53, hidden_size=24, num_hidden_layers=1, num_attention_heads=3)
+
+    def build():
+        model = PretrainingModel(config)
+        optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.1)
+        return {**{v.path: v.value for v in model.variables}, **optimizer.variables}
+
+    first = build()
+    rng = np.random.default_rng(0)
+    for variable in first.values():
+        value = rng.normal(size=variable.shape) if variable.shape.rank else 77
+        variable.assign(tf.cast(value, variable.dtype))
+    prefix = _write(tmp_path / "model.ckpt-77", first)
+    second = build()
+    checkpoints.restore(second, prefix)
+    _assert_equal(_values(second), _values(first))
+
+
+def test_a_tf1_program_loads_it(tmp_path):
+    variables = _variables()
+    prefix = _write(tmp_path / "model.ckpt-12", variables)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        loaded = {
+            name: tf.compat.v1.get_variable(name, v.shape, v.dtype) for name, v in variables.items()
+        }
+        tf.compat.v1.train.Saver().restore(session, prefix)
+        values = session.run(loaded)
+    _assert_equal(values, _values(variables))
+
+
+def _save_as_tf1(prefix, variables, partitions=None, **saver_arguments):
+    values = _values(variables)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name, value in values.items():
+            split = partitions if value.ndim == 2 else None
+
+            def initializer(shape, dtype, partition_info=None, value=value):
+                offsets = partition_info.var_offset if partition_info else [0] * value.ndim
+                return value[tuple(slice(o, o + n) for o, n in zip(offsets, shape, strict=True))]
+
+            tf.compat.v1.get_variable(
+                name,
+                value.shape,
+                value.dtype,
+                initializer,
+                partitioner=split and tf.compat.v1.fixed_size_partitioner(split),
+            )
+        session.run(tf.compat.v1.global_variables_initializer())
+        return tf.compat.v1.train.Saver(**saver_arguments).save(session, str(prefix))
+
+
+@pytest.mark.parametrize("partitions", [None, 3])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_checkpoint_of_a_tf1_program_is_read(tmp_path, partitions, sharded):
+    prefix = _save_as_tf1(tmp_path / "model.ckpt-12", _variables(), partitions, sharded=sharded)
+    assert os.path.exists(prefix + ".meta")
+    for path in (prefix, str(tmp_path), prefix + ".meta"):
+        variables = _variables(100.0)
+        checkpoints.restore(variables, path)
+        _assert_equal(_values(variables), _values(_variables()))
+
+
+# --- naming a checkpoint --------------------------------------------------------------------------
+
+
+def test_every_way_to_name_a_checkpoint(tmp_path):
+    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    directory.save(_variables(), 5)
+    prefix = directory.save(_variables(), 12)
+    for path in (
+        prefix,
+        prefix + ".index",
+        prefix + ".data-00000-of-00001",
+        str(tmp_path),
+        str(tmp_path) + "/",
+    ):
+        assert os.path.normpath(checkpoints.find_prefix(path)) == prefix
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path):
+    path = str(tmp_path / "no" / "bert_model.ckpt")
+    with pytest.raises(ValueError) as info:
+        checkpoints.find_prefix(path)
+    assert str(info.value) == (
+        f"--init_checkpoint={path}: a checkpoint is named by its prefix and consists of files"
+        f" PREFIX.index and PREFIX.data-00000-of-...; not found: {path}.index,"
+        f" {path}.data-00000-of-*"
+    )
+
+
+@pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
+def test_a_checkpoint_with_a_file_missing(tmp_path, suffix):
+    prefix = _write(tmp_path / "bert_model.ckpt")
+    os.remove(prefix + suffix)
+    with pytest.raises(ValueError) as info:
+        checkpoints.initialize(_weights(_variables()), prefix)
+    missing = suffix.replace("00001", "*")
+    assert str(info.value).endswith(f"not found: {prefix}{missing}")
+
+
+def test_the_other_flag_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"^--checkpoint=.*/x: a checkpoint is named by"):
+        checkpoints.open_checkpoint(str(tmp_path / "x"), "checkpoint")
+
+
+def test_a_directory_without_the_file_checkpoint(tmp_path):
+    with pytest.raises(ValueError) as info:
+        checkpoints.find_prefix(str(tmp_path))
+    message = (
+        f"--init_checkpoint={tmp_path} is a directory, and it has no file `checkpoint` that names a"
+        " checkpoint"
+    )
+    assert str(info.value) == message
+    _write(tmp_path / "bert_model.ckpt")
+    assert checkpoints.find_prefix(str(tmp_path)) == f"{tmp_path}/bert_model.ckpt"
+    _write(tmp_path / "other.ckpt")
+    with pytest.raises(ValueError) as info:
+        checkpoints.find_prefix(str(tmp_path))
+    assert str(info.value) == message + "; name one of bert_model.ckpt, other.ckpt"
+
+
+def test_an_unknown_file_system():
+    with pytest.raises(ValueError, match="--init_checkpoint=nosuch://x: .* no file system nosuch"):
+        checkpoints.find_prefix("nosuch://x")
+
+
+def test_garbage_is_refused(tmp_path):
+    prefix = str(tmp_path / "bert_model.ckpt")
+    for suffix in (".index", ".data-00000-of-00001"):
+        (tmp_path / f"bert_model.ckpt{suffix}").write_bytes(b"garbage" * 99)
+    with pytest.raises(ValueError, match=f"--init_checkpoint={prefix}: {prefix} cannot be read: "):
+        checkpoints.open_checkpoint(prefix)
+
+
+def test_a_damaged_data_file_is_refused(tmp_path):
+    prefix = _write(tmp_path / "bert_model.ckpt", {"a": np.arange(3000.0)})
+    data = tmp_path / "bert_model.ckpt.data-00000-of-00001"
+    content = data.read_bytes()
+    for damaged in (content[:1000], content[:1000] + b"x" + content[1001:]):
+        data.write_bytes(damaged)
+        variables = {"a": tf.Variable(np.zeros(3000))}
+        with pytest.raises(ValueError) as info:
+            checkpoints.initialize(variables, prefix)
+        assert f"--init_checkpoint={prefix} is damaged" in str(info.value)
+        assert "a cannot be read (" in str(info.value)
+        with pytest.raises(ValueError, match=f"The checkpoint {prefix} in --output_dir is damaged"):
+            checkpoints.restore(variables, prefix)
+        assert not variables["a"].numpy().any()
+
+
+def test_an_object_based_checkpoint_is_refused(tmp_path):
+    prefix = tf.train.Checkpoint(weight=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
+    with pytest.raises(ValueError) as info:
+        checkpoints.open_checkpoint(prefix)
+    assert (
+        f"{prefix} was written by tf.train.Checkpoint or Keras and does not hold its variables by"
+        " name; a checkpoint in the format of google-research/bert is needed"
+    ) in str(info.value)
+
+
+# --- initialize and restore -----------------------------------------------------------------------
+
+
+def test_initialize_takes_weights_only(tmp_path, warnings):
+    prefix = _write(tmp_path / "bert_model.ckpt")
+    variables = _variables(100.0)
+    before = _values(variables)
+    names = checkpoints.initialize(_weights(variables), prefix)
+    assert names == ["bert/embeddings/word_embeddings", "output_bias"]
+    saved = _values(_variables())
+    for name, value in _values(variables).items():
+        np.testing.assert_array_equal(value, (saved if name in names else before)[name])
+    assert not warnings  # slots and the step are not "unexpected"
+
+
+def test_initialize_lists_what_differs(tmp_path, warnings):
+    saved = _variables()
+    saved["cls/squad/output_weights"] = tf.Variable([1.0])
+    prefix = _write(tmp_path / "bert_model.ckpt", saved)
+    variables = _weights(_variables(100.0))
+    variables["output_weights"] = tf.Variable([3.0])
+    variables["classifier/bias"] = tf.Variable([4.0])
+    checkpoints.initialize(variables, prefix)
+    assert warnings == [
+        f"Not in --init_checkpoint={prefix}, so left at their initial values:"
+        " \n  output_weights\n  classifier/bias",
+        f"Only in --init_checkpoint={prefix}, so left aside: \n  cls/squad/output_weights",
+    ]
+    assert variables["output_weights"].numpy() == [3.0]
+    np.testing.assert_array_equal(variables["output_bias"], saved["output_bias"])
+
+
+def test_initialize_refuses_a_checkpoint_with_nothing_in_common(tmp_path):
+    prefix = _write(tmp_path / "x", {"a": np.float32([1]), "b/adam_m": np.float32([2])})
+    with pytest.raises(ValueError) as info:
+        checkpoints.initialize({"c": tf.Variable([0.0]), "d": tf.Variable([0.0])}, prefix)
+    assert str(info.value) == (
+        f"--init_checkpoint={prefix} has none of the model's variables.\n"
+        "Missing: \n  c\n  d\nUnexpected: \n  a"
+    )
+
+
+def _different():
+    variables = _variables(100.0)
+    variables["bert/embeddings/word_embeddings"] = tf.Variable(np.zeros((3, 5), np.float32))
+    variables["output_bias"] = tf.Variable(np.zeros(2, np.float64))
+    return variables
+
+
+DIFFERENT = (
+    " does not fit the configuration; check --bert_config_file (vocab_size is the first size of"
+    " bert/embeddings/word_embeddings), and the classes, whose number is that of output_weights."
+    "\nDifferent: "
+    "\n  bert/embeddings/word_embeddings: float32 [5, 3] in the checkpoint, float32 [3, 5] in the"
+    " model\n  output_bias: float32 [2] in the checkpoint, float64 [2] in the model"
+)
+
+
+def test_initialize_refuses_other_shapes_and_types(tmp_path):
+    prefix = _write(tmp_path / "bert_model.ckpt")
+    variables = _different()
+    before = _values(variables)
+    with pytest.raises(ValueError) as info:
+        checkpoints.initialize(_weights(variables), prefix)
+    assert str(info.value) == f"--init_checkpoint={prefix}" + DIFFERENT
+    _assert_equal(_values(variables), before)
+
+
+def test_restore_refuses_other_shapes_and_types(tmp_path):
+    prefix = _write(tmp_path / "model.ckpt-3")
+    variables = _different()
+    before = _values(variables)
+    with pytest.raises(ValueError) as info:
+        checkpoints.restore(variables, prefix)
+    assert str(info.value) == f"The checkpoint {prefix} in --output_dir" + DIFFERENT
+    _assert_equal(_values(variables), before)
+
+
+def test_restore_needs_every_variable(tmp_path):
+    saved = _variables()
+    del saved["output_bias/adam_m"], saved["global_step"]
+    saved["extra"] = tf.Variable([1.0])
+    prefix = _write(tmp_path / "model.ckpt-3", saved)
+    variables = _variables(100.0)
+    before = _values(variables)
+    with pytest.raises(ValueError) as info:
+        checkpoints.restore(variables, prefix)
+    assert str(info.value).startswith(
+        f"The checkpoint {prefix} in --output_dir must hold every variable of this run to be"
+        " resumed.\nMissing: \n  output_bias/adam_m\n  global_step\nUnexpected: \n  extra\n"
+    )
+    _assert_equal(_values(variables), before)
+
+
+def test_restore_names_what_it_leaves_aside(tmp_path, warnings):
+    prefix = _write(tmp_path / "model.ckpt-3", {**_variables(), "extra": np.float32([1])})
+    variables = _variables(100.0)
+    checkpoints.restore(variables, prefix)
+    _assert_equal(_values(variables), _values(_variables()))
+    assert warnings == [f"Only in {prefix}, so left aside: \n  extra"]

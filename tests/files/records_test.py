@@ -1,0 +1,229 @@
+"""Tests of bert_tf.files.records."""
+
+import os
+import pathlib
+import random
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.files import records
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+SCHEMA = {
+    "words": records.int64_feature([5], "max_words"),
+    "flags": records.int64_feature([5], "max_words"),
+    "weights": records.float_feature([3], "max_weights"),
+    "label": records.int64_feature([]),
+}
+
+
+def _values(seed):
+    rng = random.Random(seed)
+    return {
+        "words": [rng.choice([0, 1, 127, 128, 255, 256, 16384, 2**31 - 1, -1]) for _ in range(5)],
+        "flags": bytes([1, 0, 127, 1, 0]),
+        "weights": [rng.choice([0.0, 1.0, 0.25]) for _ in range(3)],
+        "label": [seed],
+    }
+
+
+def _write(path, count, schema=SCHEMA):
+    with records.write_files([str(path)], "output_file") as write:
+        for seed in range(count):
+            write(records.serialize(_values(seed), schema))
+    return str(path)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_serialize_is_the_tf_example_with_these_values(seed):
+    values = _values(seed)
+    example = tf.train.Example.FromString(records.serialize(values, SCHEMA))
+    features = example.features.feature
+    assert sorted(features) == sorted(SCHEMA)
+    for name in ("words", "flags", "label"):
+        assert list(features[name].int64_list.value) == list(values[name])
+    assert list(features["weights"].float_list.value) == values["weights"]
+
+
+def test_serialize_does_not_depend_on_the_order_of_names_or_the_process():
+    values = _values(3)
+    backwards = dict(reversed(values.items()))
+    expected = records.serialize(values, SCHEMA)
+    assert records.serialize(backwards, dict(reversed(SCHEMA.items()))) == expected
+    # In the order of the names, as a file that is compared byte by byte needs it.
+    positions = [expected.index(name.encode()) for name in sorted(SCHEMA)]
+    assert positions == sorted(positions)
+
+
+def test_serialize_refuses_other_names_and_lengths():
+    values = _values(0)
+    with pytest.raises(ValueError, match="feature words has 4 values; its shape is"):
+        records.serialize({**values, "words": [1, 2, 3, 4]}, SCHEMA)
+    del values["label"]
+    with pytest.raises(
+        ValueError, match=r"a record holds \['flags', 'label', 'weights', 'words'\]"
+    ):
+        records.serialize(values, SCHEMA)
+
+
+def test_parse_gives_int32_and_float32_batches():
+    serialized = [records.serialize({**_values(s), "words": [s] * 5}, SCHEMA) for s in range(4)]
+    batch = records.parse(tf.constant(serialized), SCHEMA)
+    assert {name: (tensor.shape.as_list(), tensor.dtype) for name, tensor in batch.items()} == {
+        "words": ([4, 5], tf.int32),
+        "flags": ([4, 5], tf.int32),
+        "weights": ([4, 3], tf.float32),
+        "label": ([4], tf.int32),
+    }
+    np.testing.assert_array_equal(batch["words"], np.repeat(np.arange(4)[:, None], 5, 1))
+    np.testing.assert_array_equal(batch["label"], np.arange(4))
+
+
+def test_parse_in_a_graph_with_features_beyond_the_schema():
+    serialized = tf.constant([records.serialize(_values(s), SCHEMA) for s in range(3)])
+    schema = {"weights": SCHEMA["weights"]}
+    parsed = tf.function(lambda x: records.parse(x, schema))(serialized)
+    assert list(parsed) == ["weights"]
+    np.testing.assert_array_equal(parsed["weights"], [_values(s)["weights"] for s in range(3)])
+
+
+def test_write_files_deals_records_out_in_turn(tmp_path):
+    paths = [str(tmp_path / name) for name in ("c", "a", "b")]
+    with records.write_files(paths, "output_file") as write:
+        for number in range(8):
+            write(b"%d" % number)
+        assert not any(os.path.exists(path) for path in paths)
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
+    read = [list(tf.data.TFRecordDataset(path).as_numpy_iterator()) for path in paths]
+    assert read == [[b"0", b"3", b"6"], [b"1", b"4", b"7"], [b"2", b"5"]]
+
+
+def test_write_files_leaves_what_was_there_on_an_error(tmp_path):
+    path = tmp_path / "out"
+    path.write_bytes(b"before")
+    with pytest.raises(KeyError), records.write_files([str(path), f"{path}2"], "output_file") as w:
+        w(b"half")
+        raise KeyError
+    assert os.listdir(tmp_path) == ["out"]
+    assert path.read_bytes() == b"before"
+    _write(path, 2)
+    assert os.listdir(tmp_path) == ["out"]
+    records.check_files([str(path)], SCHEMA, "input_file")
+
+
+def test_write_files_errors(tmp_path):
+    for paths, message in (
+        ([""], "--output_file names no file"),
+        ([str(tmp_path / "a"), ""], "--output_file names no file"),
+        ([str(tmp_path / "a")] * 2, "--output_file names a file twice"),
+        ([str(tmp_path)], f"--output_file must name files, but {tmp_path} is a directory"),
+        ([str(tmp_path / "no" / "a")], f"cannot write --output_file={tmp_path}/no/a: .*must exist"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            with records.write_files(paths, "output_file"):
+                pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_write_files_when_the_disk_is_full(tmp_path):
+    # A limit on the size of files stands in for a full disk; it holds for a whole process.
+    program = textwrap.dedent(
+        """
+        import resource, signal, sys
+        from bert_tf.files import records
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+        try:
+            with records.write_files(sys.argv[2:], "out") as w:
+                for number in range(int(sys.argv[1])):
+                    w(bytes(1000))
+        except OSError as error:  # there may be room another time
+            print("refused:", error)
+        """
+    )
+    assert hasattr(signal, "SIGXFSZ") and hasattr(resource, "RLIMIT_FSIZE")
+    for count in (110, 2000):  # the first shows when the file is closed, the second before
+        result = subprocess.run(
+            [sys.executable, "-c", program, str(count), f"{tmp_path}/a", f"{tmp_path}/b"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+        assert "refused: cannot write --out=" in result.stdout, result.stderr
+        assert "have room" in result.stdout
+        assert os.listdir(tmp_path) == []
+
+
+def test_check_files_takes_what_fits(tmp_path):
+    path = _write(tmp_path / "a", 1)
+    records.check_files([path], SCHEMA, "input_file")
+    records.check_files([path], {"label": SCHEMA["label"]}, "input_file")
+    optional = tf.io.FixedLenFeature([], tf.int64, default_value=0)
+    records.check_files([path], {**SCHEMA, "extra": optional}, "input_file")
+
+
+def test_check_files_names_file_feature_length_and_flag(tmp_path):
+    path = _write(tmp_path / "a", 1)
+    other = {
+        "words": records.int64_feature([7], "max_words"),
+        "flags": records.int64_feature([7], "max_words"),
+        "weights": records.float_feature([3], "max_weights"),
+    }
+    with pytest.raises(ValueError) as error:
+        records.check_files([path], other, "input_file")
+    assert str(error.value) == (
+        f"--input_file: {path} was made with other settings than these: "
+        "length of words, flags is 5 there, 7 by the flags (--max_words=5 would fit)"
+    )
+    with pytest.raises(ValueError, match="feature new is missing .the file has flags, label, we"):
+        records.check_files([path], {"new": SCHEMA["words"]}, "input_file")
+    with pytest.raises(ValueError, match="feature words is a int64_list, not a float_list"):
+        records.check_files([path], {"words": records.float_feature([5])}, "input_file")
+    # A plain FixedLenFeature will do; it only knows no flag.
+    with pytest.raises(ValueError, match="length of words is 5 there, 4 by the flags$"):
+        records.check_files([path], {"words": tf.io.FixedLenFeature([4], tf.int64)}, "input_file")
+
+
+def test_check_files_refuses_what_is_no_record_file(tmp_path):
+    good = open(_write(tmp_path / "good", 3), "rb").read()
+    for name, content, message in (
+        ("text", b"just some text\n" * 9, "text is corrupt in its first record, or not a TFRecord"),
+        ("short", good[:40], "short is truncated in its first record"),
+        ("tiny", good[:5], "tiny holds no record"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"^--input_file: {tmp_path}/{message}"):
+            records.check_files([str(path)], SCHEMA, "input_file")
+    with records.write_files([str(tmp_path / "other")], "output_file") as write:
+        write(b"\xff\xff no example")
+    with pytest.raises(ValueError, match="the records of .*/other are not tf.Examples"):
+        records.check_files([str(tmp_path / "other")], SCHEMA, "input_file")
+    with pytest.raises(ValueError, match="--input_file: .*gone is unreadable"):
+        records.check_files([str(tmp_path / "gone")], SCHEMA, "input_file")
+
+
+def test_find_corrupt_names_file_record_and_byte(tmp_path):
+    good = _write(tmp_path / "good", 4)
+    content = bytearray(open(good, "rb").read())
+    lengths = [len(records.serialize(_values(seed), SCHEMA)) + 16 for seed in range(4)]
+    third = lengths[0] + lengths[1]
+    assert records.find_corrupt([good]) == "none of the 1 record files is damaged now"
+    bad = tmp_path / "bad"
+    bad.write_bytes(content[: third + 30])
+    assert records.find_corrupt([good, str(bad)]) == (
+        f"{bad} is truncated at record 2 (counted from 0), byte {third}"
+    )
+    content[third + 30] ^= 1
+    bad.write_bytes(content)
+    assert records.find_corrupt([good, str(bad)]) == (
+        f"{bad} is corrupt at record 2 (counted from 0), byte {third}"
+    )

@@ -1,0 +1,215 @@
+"""Tests of bert_tf.model.configuration."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.model.configuration import BertConfig, gelu, get_activation
+
+ROOT = pathlib.Path(__file__).parents[2]
+DEFAULTS = {
+    "vocab_size": 97,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 16,
+    "initializer_range": 0.02,
+}
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    """A list that gets the text of each absl warning."""
+    texts = []
+    monkeypatch.setattr(logging, "warning", lambda text, *args: texts.append(text % args))
+    return texts
+
+
+def test_the_defaults_are_the_originals():
+    assert BertConfig(97).to_dict() == DEFAULTS
+    assert BertConfig.from_dict({"vocab_size": 97}).to_dict() == DEFAULTS
+
+
+def test_every_key_is_read(warnings):
+    values = {
+        "vocab_size": 53,
+        "hidden_size": 24,
+        "num_hidden_layers": 5,
+        "num_attention_heads": 3,
+        "intermediate_size": 20,
+        "hidden_act": "relu",
+        "hidden_dropout_prob": 0.25,
+        "attention_probs_dropout_prob": 0,
+        "max_position_embeddings": 11,
+        "type_vocab_size": 4,
+        "initializer_range": 0.5,
+    }
+    assert values.keys() == DEFAULTS.keys()
+    config = BertConfig.from_dict(values)
+    assert {key: getattr(config, key) for key in values} == values
+    assert BertConfig(**values).to_dict() == config.to_dict() == values
+    assert not warnings
+
+
+def test_json_round_trip(tmp_path, warnings):
+    config = BertConfig(53, hidden_size=24, num_attention_heads=3, hidden_dropout_prob=None)
+    text = config.to_json_string()
+    assert text.endswith("}\n") and '\n  "hidden_size": 24,\n' in text
+    path = tmp_path / "bert_config.json"
+    path.write_text(text)
+    again = BertConfig.from_json_file(str(path))
+    assert again.to_dict() == config.to_dict() == json.loads(text)
+    assert again.to_json_string() == text
+    assert not warnings
+
+
+def test_to_dict_is_a_copy():
+    config = BertConfig.from_dict({"vocab_size": 5, "extra": [1]})
+    config.to_dict()["extra"].append(2)
+    assert config.extra == [1]
+
+
+def test_unknown_keys_are_named_and_kept(warnings):
+    config = BertConfig.from_dict(
+        {"vocab_size": 5, "pooler_type": "first_token_transform", "directionality": "bidi"}
+    )
+    assert warnings == [
+        "The BERT configuration has keys that nothing reads: directionality, pooler_type"
+    ]
+    assert config.pooler_type == "first_token_transform"
+    assert json.loads(config.to_json_string())["directionality"] == "bidi"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+        "type_vocab_size",
+    ],
+)
+@pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, "8", None, True])
+def test_impossible_sizes_are_refused(key, value):
+    with pytest.raises(ValueError) as info:
+        BertConfig(**{**DEFAULTS, key: value})
+    assert str(info.value) == (
+        "The BERT configuration is impossible: "
+        f"{key} must be a whole number of at least 1, not {value!r}"
+    )
+
+
+@pytest.mark.parametrize("key", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
+@pytest.mark.parametrize("value", [-0.1, 1.0, 10, "0.1", True, float("nan")])
+def test_impossible_rates_are_refused(key, value):
+    with pytest.raises(ValueError) as info:
+        BertConfig(**{**DEFAULTS, key: value})
+    assert f"impossible: {key} must be at least 0 and below 1, not {value!r}" in str(info.value)
+
+
+@pytest.mark.parametrize("value", [0, -0.02, None, "0.02"])
+def test_impossible_initializer_ranges_are_refused(value):
+    with pytest.raises(ValueError) as info:
+        BertConfig(97, initializer_range=value)
+    assert f"initializer_range must be above 0, not {value!r}" in str(info.value)
+
+
+def test_heads_must_divide_the_hidden_size():
+    with pytest.raises(ValueError) as info:
+        BertConfig(97, hidden_size=24, num_attention_heads=5)
+    assert "hidden_size (24) must be a multiple of num_attention_heads (5)" in str(info.value)
+
+
+@pytest.mark.parametrize("value", ["swish", 5, ["gelu"]])
+def test_unknown_activations_are_refused(value):
+    with pytest.raises(ValueError) as info:
+        BertConfig(97, hidden_act=value)
+    assert (
+        f"impossible: hidden_act: Unsupported activation {value!r}; it must be one of gelu, relu,"
+        " tanh, linear."
+    ) in str(info.value)
+
+
+def test_all_that_is_impossible_is_listed():
+    with pytest.raises(ValueError) as info:
+        BertConfig(0, hidden_dropout_prob=2, initializer_range=-1, hidden_act="swish")
+    for key in ("vocab_size", "hidden_dropout_prob", "initializer_range", "hidden_act"):
+        assert f"{key}" in str(info.value)
+    assert str(info.value).count("; ") == 4  # one of them in the activation's own message
+
+
+@pytest.mark.parametrize("value", [{}, {"hidden_size": 24}, [1], None])
+def test_a_dictionary_with_vocab_size_is_needed(value):
+    with pytest.raises(ValueError) as info:
+        BertConfig.from_dict(value)
+    assert "at least the key vocab_size; received " + repr(value) in str(info.value)
+
+
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        (b"{'vocab_size': 5}", "is not JSON (Expecting property name"),
+        (b"", "is not JSON (Expecting value"),
+        (b"\xff\xfe\x00", "is not JSON ("),
+    ],
+)
+def test_a_file_that_is_not_json(tmp_path, content, message):
+    path = tmp_path / "bert_config.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as info:
+        BertConfig.from_json_file(str(path))
+    assert f"The BERT configuration {path} {message}" in str(info.value)
+    assert str(info.value).endswith("; check --bert_config_file.")
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    for path in (tmp_path / "no_such.json", tmp_path):
+        with pytest.raises(ValueError) as info:
+            BertConfig.from_json_file(str(path))
+        assert f"The BERT configuration {path} cannot be read (" in str(info.value)
+        assert "check --bert_config_file" in str(info.value)
+
+
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        ('{"hidden_size": 24}', "at least the key vocab_size"),
+        ("[]", "at least the key vocab_size; received []"),
+        ('{"vocab_size": "many"}', "vocab_size must be a whole number of at least 1, not 'many'"),
+    ],
+)
+def test_an_impossible_file_is_named(tmp_path, content, message):
+    path = tmp_path / "bert_config.json"
+    path.write_text(content)
+    with pytest.raises(ValueError) as info:
+        BertConfig.from_json_file(str(path))
+    assert str(info.value).startswith(f"{path}: ") and message in str(info.value)
+
+
+def test_every_released_configuration_is_read():
+    files = sorted((ROOT / "flags" / "models").glob("*/bert_config.json"))
+    assert files
+    for file in files:
+        config = BertConfig.from_json_file(str(file))
+        assert config.to_dict() == json.loads(file.read_text())
+
+
+def test_activations():
+    assert get_activation("GELU") is gelu
+    assert get_activation(tf.nn.elu) is tf.nn.elu
+    assert get_activation("linear") is get_activation("") is get_activation(None) is None
+    x = tf.constant([-1.5, 0.5, 2.0])
+    np.testing.assert_array_equal(get_activation("relu")(x), [0.0, 0.5, 2.0])
+    np.testing.assert_allclose(get_activation("tanh")(x), np.tanh(x), rtol=1e-6)

@@ -1,0 +1,36 @@
+"""Tests of bert_tf.model.freezing."""
+
+import pytest
+
+from bert_tf.model.freezing import parse_frozen_layers
+
+NAMES = [
+    "bert/embeddings/word_embeddings",
+    "bert/encoder/layer_1/output/dense/kernel",
+    "bert/encoder/layer_2/output/dense/kernel",
+    "bert/encoder/layer_11/output/dense/kernel",
+    "bert/pooler/dense/kernel",
+    "output_weights",
+]
+
+
+@pytest.mark.parametrize(
+    "text, frozen",
+    [
+        ("", []),
+        ("all", NAMES[:5]),
+        ("embeddings,1", NAMES[:2]),
+        ("0-2", NAMES[1:3]),
+        ("pooler,11-11", NAMES[3:5]),
+    ],
+)
+def test_what_is_frozen(text, frozen):
+    is_frozen = parse_frozen_layers(text, 12)
+    assert [name for name in NAMES if is_frozen(name)] == frozen
+
+
+@pytest.mark.parametrize("text", ["12", "3-12", "5-3", "encoder", "1,two", "-1"])
+def test_other_words_are_refused(text):
+    message = "encoder layers from 0 to 11 and ranges of them such as 0-2; not"
+    with pytest.raises(ValueError, match=message):
+        parse_frozen_layers(text, 12)

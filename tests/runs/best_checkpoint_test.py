@@ -1,0 +1,64 @@
+"""Tests of bert_tf.runs.best_checkpoint."""
+
+import os
+
+import numpy as np
+import pytest
+
+from bert_tf.runs import reporting
+from bert_tf.runs.best_checkpoint import BestCheckpoint
+from tests.support.pretraining_runs import variables
+
+
+def see(best, step, score):
+    values = {"w": np.array([float(step)], np.float32), "global_step": np.int64(step)}
+    return best.update({"f1": score, "loss": -score}, step, values)
+
+
+@pytest.fixture
+def make(tmp_path):
+    return lambda patience=0: BestCheckpoint(str(tmp_path), "f1", patience, every_steps=10)
+
+
+def test_the_best_stays(make, tmp_path):
+    best = make()
+    assert best.prefix() is None
+    for step, score in ((10, 0.1), (20, 0.7), (30, 0.7), (40, 0.2)):
+        assert see(best, step, score)
+    assert best.prefix() == str(tmp_path / "best" / "model.ckpt-20")
+    assert variables(best.prefix())["w"] == 20.0
+    assert sorted(n for n in os.listdir(tmp_path / "best") if n.endswith(".index")) == [
+        "model.ckpt-20.index"
+    ]
+    results = reporting.read_results(str(tmp_path / "best" / "eval_results.txt"))
+    assert results == {"f1": float("0.7"), "loss": float("-0.7"), "global_step": 20}
+
+
+def test_patience_ends_and_survives_a_new_start(make):
+    assert see(make(2), 10, 0.5)
+    assert see(make(2), 20, 0.4)
+    assert not see(make(2), 30, 0.5)  # as good is not better
+    assert not see(make(2), 30, 0.5)  # seen again after a new start
+    assert see(make(2), 40, 0.6)
+
+
+def test_an_evaluation_that_is_repeated_changes_nothing(make):
+    assert see(make(1), 10, 1 / 3)
+    assert see(make(1), 10, 1 / 3)
+
+
+def test_results_without_a_checkpoint_are_none(make, tmp_path):
+    """As a search leaves them that has deleted the checkpoints."""
+    see(make(), 10, 0.5)
+    for path in (tmp_path / "best").iterdir():
+        if path.name != "eval_results.txt":
+            path.unlink()
+    assert see(make(1), 40, 0.4)
+    assert make().prefix() == str(tmp_path / "best" / "model.ckpt-40")
+
+
+def test_a_best_one_by_another_metric(make, tmp_path):
+    see(make(), 10, 0.5)
+    other = BestCheckpoint(str(tmp_path), "best_f1", 0, every_steps=10)
+    with pytest.raises(ValueError, match="chosen by best_f1, and there are only f1, "):
+        other.update({"best_f1": 0.7}, 20, {})

@@ -1,0 +1,211 @@
+"""Tests of bert_tf.runs.fine_tuning with classification; whole runs: run_classifier_test."""
+
+import dataclasses
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.engine import distribution
+from bert_tf.model import heads
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import reporting
+from bert_tf.runs.fine_tuning import FineTuner
+from bert_tf.tasks.classification.model import ClassificationTask
+from bert_tf.tasks.classification.processors import get_processor
+from bert_tf.tasks.classification.run import Settings, run_classifier
+from bert_tf.tasks.classification.schema import classification_schema
+from bert_tf.tasks.classification.table import TableColumns
+from tests.support.pretraining_runs import run_code, variables, write_config
+from tests.support.small_classification import SIZES, write_reviews
+
+QUIET = {**SIZES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    return write_reviews(tmp_path_factory.mktemp("reviews"))
+
+
+@pytest.fixture
+def settings(reviews, tmp_path):
+    return Settings(
+        data_dir=str(reviews),
+        output_dir=str(tmp_path / "out"),
+        vocab_file=f"{reviews}/vocab.txt",
+        max_seq_length=24,
+    )
+
+
+def classify(reviews, settings, strategy=None, config_file="bert_config.json", **changes):
+    """Returns the results of run_classifier, run in this process on the reviews."""
+    config = BertConfig.from_json_file(f"{reviews}/{config_file}")
+    config.vocab_size = changes.pop("vocab_size", config.vocab_size)
+    columns = TableColumns("review", label_column="stars", **changes.pop("columns", {}))
+    return run_classifier(
+        config,
+        get_processor("table", str(reviews), columns=columns),
+        strategy or tf.distribute.get_strategy(),
+        dataclasses.replace(settings, **changes),
+        {},
+    )
+
+
+BAD = {
+    "too long": (
+        {"max_seq_length": 41},
+        "The length 41 of --max_seq_length must be at most max_position_embeddings (40)",
+    ),
+    "keep_best": ({"keep_best": True}, "say how often by --evaluate_every_steps"),
+    "patience": ({"early_stopping_patience": 2}, "say how often by --evaluate_every_steps"),
+    "too few": (
+        {"train_batch_size": 91, "num_train_epochs": 1.0},
+        "90 examples, --train_batch_size=91 and --num_train_epochs=1.0 make 0 steps",
+    ),
+    "buckets": ({"length_buckets": "25"}, "no length may be above --max_seq_length=24"),
+    "grouping": (
+        {"length_buckets": "none", "group_by_length": True},
+        "--group_by_length is of use where batches are padded to several lengths",
+    ),
+    "freezing": ({"freeze_layers": "1"}, "encoder layers from 0 to 0"),
+    "vocabulary": (
+        {"vocab_size": 18},
+        "vocab.txt has 19 tokens, and vocab_size of --bert_config_file is 18; a checkpoint needs"
+        " the vocabulary that it was trained with",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_does_not_fit_is_refused_before_anything_is_trained(case, reviews, settings, tmp_path):
+    changes, message = BAD[case]
+    with pytest.raises(ValueError, match=re.escape(message)):
+        classify(reviews, settings, do_train=True, **changes)
+    assert not (tmp_path / "out" / "checkpoint").exists()
+
+
+def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
+    schema = classification_schema(24, False)
+    config = BertConfig.from_json_file(f"{reviews}/bert_config.json")
+    task = ClassificationTask(config, 2)
+    harm = "must not be --output_dir or the folder of --init_checkpoint or --vocab_file"
+    for changes, message in (
+        ({"init_checkpoint": "no/such"}, "--init_checkpoint=no/such: a checkpoint is named by"),
+        ({"export_dir": "anywhere"}, "--export_dir is written after training"),
+        ({"evaluate_every_steps": 3}, "--evaluate_every_steps is of use with --do_train only"),
+        ({"export_dir": f"{reviews}/", "do_train": True}, harm),
+        ({"export_dir": os.path.relpath(reviews), "do_train": True}, harm),
+        ({"export_dir": settings.output_dir, "do_train": True}, harm),
+        (
+            {"export_dir": f"{reviews}/vocab.txt/x", "do_train": True},
+            "--export_dir=.* must be a directory that can be written to",
+        ),
+    ):
+        changed = dataclasses.replace(settings, **changes)
+        with pytest.raises(ValueError, match=message):
+            FineTuner(config, task, tf.distribute.get_strategy(), changed, schema, "x")
+
+
+def test_a_vocabulary_that_is_smaller_is_told_of(reviews, settings, warnings):
+    with pytest.raises(ValueError, match="At least one of"):
+        classify(reviews, settings)
+    with pytest.raises(ValueError, match="make 0 steps"):
+        classify(reviews, settings, do_train=True, vocab_size=30, train_batch_size=999)
+    assert [text for text in warnings if "Is it the vocabulary that" in text]
+
+
+def test_the_number_of_steps_is_the_original_s(reviews, settings, tmp_path):
+    """int(90 / 32 * 1.5) = 4: the quotient is not rounded before."""
+    classify(reviews, settings, do_train=True, num_train_epochs=1.5, train_batch_size=32)
+    assert (tmp_path / "out" / "model.ckpt-4.index").exists()
+    assert 'model_checkpoint_path: "model.ckpt-4"' in (tmp_path / "out/checkpoint").read_text()
+
+
+def test_a_trained_model_keeps_its_classes(reviews, settings, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    # As of a run that had no model yet: its classes bind nobody.
+    (out / "labels.txt").write_text("good\nbad\n")
+    best = {"evaluate_every_steps": 1, "keep_best": True}
+    classify(reviews, settings, do_train=True, num_train_epochs=0.4, **best)
+    assert (out / "labels.txt").read_text() == "bad\ngood\n"
+    elsewhere = {"init_checkpoint": f"{out}/best", "output_dir": f"{tmp_path}/elsewhere"}
+    for changes in ({}, elsewhere):
+        message = "was trained with, in their order: bad,good .*good,bad"
+        with pytest.raises(ValueError, match=message):
+            columns = {"labels": ["good", "bad"]}
+            classify(reviews, settings, do_eval=True, columns=columns, **changes)
+
+
+def test_the_last_weights_may_be_the_best(reviews, settings, tmp_path):
+    """Three steps; the second run finds the training complete and its last weights unseen."""
+    changes = {"do_train": True, "train_batch_size": 30, "num_train_epochs": 1.0}
+    changes |= {"evaluate_every_steps": 5, "keep_best": True}
+    best = tmp_path / "out" / "best"
+    for _ in range(2):
+        classify(reviews, settings, **changes)
+        assert (best / "model.ckpt-3.index").exists()
+        assert reporting.read_results(f"{best}/eval_results.txt")["global_step"] == 3
+        shutil.rmtree(best)
+
+
+def test_it_is_said_which_weights_are_taken(reviews, settings, tmp_path, warnings):
+    changes = {"do_train": True, "train_batch_size": 30, "num_train_epochs": 1.0}
+    classify(reviews, settings, **changes, evaluate_every_steps=2, keep_best=True)
+    out = tmp_path / "out"
+    classify(reviews, settings, do_eval=True)
+    assert any("the last ones; --keep_best takes the best" in text for text in warnings)
+    for path in [*out.glob("model.ckpt-*"), out / "checkpoint"]:
+        path.unlink()
+    with pytest.raises(ValueError, match="out/best must be of the run in --output_dir, which has"):
+        classify(reviews, settings, **changes)
+    shutil.rmtree(out / "best")
+    classify(reviews, settings, do_eval=True, keep_best=True)
+    assert any(f"--keep_best: {out}/best has no checkpoint" in text for text in warnings)
+
+
+def compare_two_replicas_with_one(reviews, folder):
+    """The same steps on two devices and on one, in batches of two lengths, without dropout."""
+    strategies = {
+        "two": distribution.get_strategy("mirrored", num_cpu_devices=2),
+        "one": tf.distribute.get_strategy(),
+    }
+    heads.OUTPUT_DROPOUT_PROB = 0.0
+    reviews, folder = Path(reviews), Path(folder)
+    write_config(reviews / "quiet.json", **QUIET)
+    for name, strategy in strategies.items():
+        settings = Settings(
+            data_dir=str(reviews),
+            output_dir=str(folder / name),
+            vocab_file=f"{reviews}/vocab.txt",
+            max_seq_length=28,
+            do_train=True,
+            train_batch_size=6,
+            num_train_epochs=2.0,
+            gradient_reduction="global_mean_clip",
+            length_buckets="16,28",
+        )
+        if name == "two":  # before anything is trained
+            with pytest.raises(ValueError, match=r"--eval_batch_size \(7\) must be a multiple of"):
+                changes = {"do_eval": True, "eval_batch_size": 7}
+                classify(reviews, settings, strategy, "quiet.json", **changes)
+            assert not (folder / name).exists()
+        results = classify(reviews, settings, strategy, "quiet.json", do_eval=True)
+        print(name, results["eval_loss"])
+    one, two = (variables(folder / name) for name in strategies)
+    assert one.keys() == two.keys() and one["global_step"] == 30
+    for name, value in one.items():
+        if "key/bias" not in name:  # its gradient is 0 but for rounding
+            np.testing.assert_allclose(two[name], value, atol=2e-4 * np.abs(value).max())
+
+
+@pytest.mark.slow
+def test_two_replicas_make_the_steps_of_one(reviews, tmp_path):
+    run_code(
+        "from tests.runs import fine_tuning_test as t\n"
+        f"t.compare_two_replicas_with_one({str(reviews)!r}, {str(tmp_path)!r})"
+    )

@@ -1,0 +1,364 @@
+"""The course of a run, on a task that is nothing but a straight line: the loops know no BERT."""
+
+import glob
+import os
+import signal
+import threading
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.files import checkpoints, records
+from bert_tf.runs import training
+
+SCHEMA = {"x": records.float_feature([3]), "y": records.float_feature([1])}
+SLOPE = np.array([0.5, -1.0, 2.0], np.float32)
+
+
+class LineModel(keras.Model):
+    def __init__(self):
+        super().__init__(name="")
+        self.line = keras.layers.Dense(1, name="line")
+        self.line.build((None, 3))
+        self.built = True
+
+
+class LineTask:
+    """Least squares, with noise on the input that stands for dropout."""
+
+    def build_model(self):
+        return LineModel()
+
+    def normalizers(self, features):
+        weight = features.get("example_weight", tf.ones([features["x"].shape[0]]))
+        return {"count": tf.reduce_sum(weight)}
+
+    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+        x = features["x"]
+        if training:
+            x += 0.1 * tf.random.stateless_normal(x.shape, dropout_seed, alg="philox")
+        error = tf.square(model.line(x) - features["y"])[:, 0]
+        weight = features.get("example_weight", tf.ones([x.shape[0]]))
+        total = tf.reduce_sum(error * weight)
+        return total / normalizers["count"], {"square": (total, tf.reduce_sum(weight))}
+
+
+def write(path, count, seed, scale=1.0):
+    rng = np.random.RandomState(seed)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for x in rng.randn(count, 3).astype(np.float32):
+            values = {"x": x.tolist(), "y": [float(x @ SLOPE) * scale]}
+            writer.write(records.serialize(values, SCHEMA))
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return [write(tmp_path / f"{i}.tfrecord", 40 + 7 * i, i) for i in range(3)]
+
+
+def trainer(output_dir, rate=0.05, total=60, **settings):
+    schedule = optimization.linear_schedule(rate, total, 5)
+    strategy = tf.distribute.get_strategy()
+    checkpoints.make_output_dir(str(output_dir))
+    return training.Trainer(LineTask(), strategy, str(output_dir), schedule, **settings)
+
+
+def phases(files, *steps_and_batches):
+    return [training.Phase(steps, batch, files, SCHEMA, {}) for steps, batch in steps_and_batches]
+
+
+def weights(of):
+    return {name: variable.numpy() for name, variable in of._variables.items()}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+def test_it_learns_through_phases_and_keeps_the_last_five(files, tmp_path):
+    run = trainer(tmp_path / "out")
+    run.train(phases(files, (40, 16), (20, 8)), save_checkpoints_steps=7, iterations_per_loop=10)
+    assert run.global_step == 60
+    np.testing.assert_allclose(run.model.line.kernel.numpy()[:, 0], SLOPE, atol=0.6)
+    kept = sorted(glob.glob(str(tmp_path / "out/*.index")), key=os.path.getmtime)
+    steps = [p.split("-")[-1] for p in kept if ".input" not in p]
+    assert steps == ["35.index", "42.index", "49.index", "56.index", "60.index"]
+    assert not glob.glob(str(tmp_path / "out/model.ckpt-28*"))
+    names = set(tf.train.load_checkpoint(str(tmp_path / "out")).get_variable_to_shape_map())
+    assert names == {"global_step"} | {
+        f"line/{v}{slot}" for v in ("kernel", "bias") for slot in ("", "/adam_m", "/adam_v")
+    }
+
+
+def test_a_phase_is_traced_once(files, tmp_path, monkeypatch):
+    """Whatever the lengths of its loops, with saves and evaluations in between."""
+    loops = []
+
+    class Loop(training.StepLoop):
+        def __init__(self, *arguments, **settings):
+            super().__init__(*arguments, **settings)
+            loops.append(self)
+
+    monkeypatch.setattr(training, "StepLoop", Loop)
+    run = trainer(tmp_path / "out", total=30)
+    evaluation = training.Evaluation(9, files, SCHEMA, {}, 0)
+    plan = phases(files, (17, 16), (13, 8))
+    run.train(
+        plan,
+        6,
+        iterations_per_loop=4,
+        evaluate_every_steps=7,
+        evaluate=lambda: bool(run.evaluate(evaluation)),
+    )
+    assert len(loops) == 3  # the evaluation's, and one for each phase
+    assert [loop._loop.experimental_get_tracing_count() for loop in loops] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("stop_at", [7, 28, 40, 57])
+def test_a_resumed_run_ends_bit_for_bit_like_one_left_alone(files, tmp_path, stop_at):
+    """Stops at a checkpoint, at the end of a phase, between checkpoints; epochs have 141."""
+    plan = phases(files, (40, 16), (20, 8))
+    whole = trainer(tmp_path / "whole")
+    whole.train(plan, save_checkpoints_steps=7, iterations_per_loop=10)
+    broken = trainer(tmp_path / "broken")
+    make_steps = broken._run_loop
+
+    def stop(loop, num_steps, *arguments):
+        make_steps(loop, min(num_steps, max(1, stop_at - broken.global_step)), *arguments)
+        if broken.global_step >= stop_at:
+            raise RuntimeError("killed")
+
+    broken._run_loop = stop
+    with pytest.raises(RuntimeError, match="killed"):
+        broken.train(plan, save_checkpoints_steps=7, iterations_per_loop=10)
+    again = trainer(tmp_path / "broken")
+    assert again.global_step == stop_at - (stop_at % 7 or 7)  # killed before that save
+    again.train(plan, save_checkpoints_steps=7, iterations_per_loop=3)
+    assert_same(weights(whole), weights(again))
+
+
+def test_the_seed_decides(files, tmp_path):
+    plan = phases(files, (9, 16))
+    results = []
+    for number, seed in enumerate((1, 1, 2)):
+        run = trainer(tmp_path / str(number), random_seed=seed)
+        run.train(plan)
+        results.append(weights(run))
+    assert_same(results[0], results[1])
+    assert (results[0]["line/kernel"] != results[2]["line/kernel"]).all()
+
+
+def test_a_checkpoint_without_a_place_in_the_input_is_resumed_with_a_warning(
+    files, tmp_path, caplog
+):
+    plan = phases(files, (20, 16))
+    run = trainer(tmp_path / "out")
+    run.train(plan, save_checkpoints_steps=8)
+    for path in glob.glob(str(tmp_path / "out/*.input.*")):
+        os.remove(path)
+    again = trainer(tmp_path / "out")
+    assert again.global_step == 20
+    again.train(phases(files, (30, 16)))
+    assert again.global_step == 30
+    assert "model.ckpt-20 has no place in the input beside it" in caplog.text
+    assert "The input starts anew, in another order, at step 20" in caplog.text
+
+
+def test_nothing_to_train_is_said(files, tmp_path, caplog):
+    plan = phases(files, (6, 16))
+    trainer(tmp_path / "out").train(plan)
+    before = sorted(os.listdir(tmp_path / "out"))
+    trainer(tmp_path / "out").train(plan)
+    assert "Nothing to train" in caplog.text
+    assert (
+        "model.ckpt-6 is at step 6 of 6 already. Ask for more to go on (--num_train_steps or"
+        in caplog.text
+    )
+    assert sorted(os.listdir(tmp_path / "out")) == before
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(files, tmp_path):
+    rng = np.random.RandomState(9)
+    bad = str(tmp_path / "bad.tfrecord")
+    with tf.io.TFRecordWriter(bad) as writer:
+        for x in rng.randn(300, 3):
+            values = {"x": x.tolist(), "y": [float("inf") if len(x) else 0.0]}
+            writer.write(records.serialize(values, SCHEMA))
+    plan = phases(files, (10, 16)) + phases([bad], (10, 16))
+    run = trainer(tmp_path / "out")
+    with pytest.raises(FloatingPointError) as raised:
+        run.train(plan, save_checkpoints_steps=4)
+    assert "is inf at step 10 (counted from 0)" in str(raised.value)
+    assert f"The last checkpoint is {tmp_path}/out/model.ckpt-8" in str(raised.value)
+    assert not glob.glob(str(tmp_path / "out/model.ckpt-1?*"))
+
+
+def test_gradients_that_are_not_finite_stop_the_run(files, tmp_path):
+    class RootTask(LineTask):
+        def loss_and_metrics(self, model, features, *arguments):
+            loss, sums = super().loss_and_metrics(model, features, *arguments)
+            return loss + tf.sqrt(0.0 * tf.reduce_sum(model.line.kernel.value)), sums
+
+    run = trainer(tmp_path / "out")
+    run.task = RootTask()
+    with pytest.raises(FloatingPointError, match=r"gradient_norm is nan at step 0 \(counted"):
+        run.train(phases(files, (5, 16)))
+
+
+def test_weights_that_are_not_finite_are_not_saved(files, tmp_path):
+    """The last update of a run is one that no later loss can tell of."""
+    run = trainer(tmp_path / "out")
+    run.optimizer.learning_rate = lambda step: tf.where(step < 1, 0.05, 3.4e38)
+    with pytest.raises(FloatingPointError, match=r"line/.* is not finite at step \d+ \(counted"):
+        run.train(phases(files, (2, 16)), save_checkpoints_steps=1)
+    assert run._checkpoints.latest() == str(tmp_path / "out/model.ckpt-1")
+    values = tf.train.load_checkpoint(str(tmp_path / "out/model.ckpt-1"))
+    assert np.isfinite(values.get_tensor("line/kernel")).all()
+
+
+def test_a_checkpoint_that_is_there_is_not_written_again(files, tmp_path):
+    trainer(tmp_path / "out").train(phases(files, (5, 16)))
+    before = os.stat(tmp_path / "out/model.ckpt-5.index").st_mtime_ns
+    again = trainer(tmp_path / "out")
+    again._save(None)  # as an interrupt before the first step does
+    assert os.stat(tmp_path / "out/model.ckpt-5.index").st_mtime_ns == before
+
+
+@pytest.fixture
+def heard():
+    """SIGINT is heard, also where tests run in the background, which ignores it from birth."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_saves_after_the_step_in_hand(files, tmp_path, heard):
+    run = trainer(tmp_path / "out", total=10**6)
+
+    def interrupt():
+        while run.global_step < 20:
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    with pytest.raises(KeyboardInterrupt):
+        run.train(
+            phases(files, (10**6, 16)), save_checkpoints_steps=10**6, iterations_per_loop=10**6
+        )
+    watcher.join()
+    step = run.global_step
+    assert 20 <= step < 10**6
+    assert os.path.exists(tmp_path / f"out/model.ckpt-{step}.index")
+    assert trainer(tmp_path / "out").global_step == step
+
+
+def test_an_interrupt_between_loops_saves_too(files, tmp_path, monkeypatch):
+    run = trainer(tmp_path / "out")
+
+    def describe(scalars):
+        if run.global_step > 20:
+            raise KeyboardInterrupt
+        return ""
+
+    monkeypatch.setattr(training.reporting, "describe", describe)
+    with pytest.raises(KeyboardInterrupt):
+        run.train(phases(files, (40, 16)), save_checkpoints_steps=100, iterations_per_loop=5)
+    assert run._checkpoints.latest() == str(tmp_path / "out/model.ckpt-21")
+
+
+def test_evaluation_covers_every_example_once_or_just_so_many_batches(files, tmp_path):
+    run = trainer(tmp_path / "out")
+    kernel, bias = run.model.line.kernel.numpy(), run.model.line.bias.numpy()
+    x, y = [], []
+    for record in tf.data.TFRecordDataset(files[:2]):
+        example = tf.train.Example.FromString(record.numpy()).features.feature
+        x.append(example["x"].float_list.value)
+        y.append(example["y"].float_list.value)
+    error = (np.array(x) @ kernel + bias - np.array(y))[:, 0] ** 2
+    assert len(error) == 87
+    every = run.evaluate(training.Evaluation(16, files[:2], SCHEMA, {}, 0))
+    np.testing.assert_allclose(every["square"], error.mean(), rtol=1e-5)
+    np.testing.assert_allclose(every["loss"], error.mean(), rtol=1e-5)
+    some = run.evaluate(training.Evaluation(16, files[:2], SCHEMA, {}, 7))  # 112 examples
+    np.testing.assert_allclose(
+        some["square"], np.concatenate([error, error[:25]]).mean(), rtol=1e-5
+    )
+    with open(tmp_path / "out/eval_results.txt") as reader:
+        lines = reader.read().splitlines()
+    assert [line.split(" = ")[0] for line in lines] == ["global_step", "loss", "square"]
+    assert lines[0] == "global_step = 0"
+    assert lines[2] == f"square = {np.float32(some['square'])!s}"
+    assert glob.glob(str(tmp_path / "out/eval/events.*"))
+
+
+def test_evaluation_during_training_changes_nothing(files, tmp_path):
+    plan = phases(files, (20, 16))
+    alone, watched = trainer(tmp_path / "alone"), trainer(tmp_path / "watched")
+    alone.train(plan)
+    seen = []
+    evaluation = training.Evaluation(16, files[:1], SCHEMA, {}, 2)
+
+    def evaluate():
+        seen.append(watched.global_step)
+        return bool(watched.evaluate(evaluation))
+
+    watched.train(plan, evaluate_every_steps=6, evaluate=evaluate)
+    assert seen == [6, 12, 18]
+    assert_same(weights(alone), weights(watched))
+
+
+def test_accumulation_gives_the_whole_batch_s_update(files, tmp_path):
+    """Each part has noise of its own, so the noise is left out of the comparison."""
+
+    class QuietTask(LineTask):
+        def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+            return super().loss_and_metrics(model, features, normalizers, False, None)
+
+    results = []
+    for parts in (1, 4):
+        run = trainer(tmp_path / str(parts))
+        run.task = QuietTask()
+        run.train(phases(files, (15, 16)), accumulation_steps=parts)
+        results.append(weights(run))
+    for name, value in results[0].items():
+        np.testing.assert_allclose(value, results[1][name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_parts_must_divide_the_batch(files, tmp_path):
+    with pytest.raises(ValueError) as raised:
+        trainer(tmp_path / "out").train(phases(files, (5, 16)), accumulation_steps=3)
+    assert "--gradient_accumulation_steps (3) must divide" in str(raised.value)
+    assert "(16)" in str(raised.value)
+
+
+def test_an_output_directory_that_cannot_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="must be a directory that can be written to"):
+        trainer(tmp_path / "file" / "out")
+
+
+def test_curves_are_written(files, tmp_path):
+    trainer(tmp_path / "out").train(phases(files, (250, 16)))
+    points = {}
+    for path in glob.glob(str(tmp_path / "out/events.*")):
+        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            event = tf.compat.v1.Event.FromString(record)
+            for value in event.summary.value:
+                points.setdefault(value.tag, []).append(event.step)
+    # The step that compiles, then every hundred.
+    steps = [1, 101, 201, 250]
+    assert points == {
+        "loss": steps,
+        "square": steps,
+        "gradient_norm": steps,
+        "learning_rate": steps,
+        "examples_per_second": steps[1:],
+    }

@@ -1,0 +1,145 @@
+"""The pre-training model in float64 numpy, written from the paper and independent of `bert_tf`.
+
+It reads its weights by their names in a checkpoint. Dimension letters are those of
+`bert_tf/model/layers.py`: B batch, S sequence, H hidden size, V vocabulary, N heads, P predictions.
+"""
+
+import numpy as np
+
+
+def gelu(x):
+    """Returns x times the normal distribution function in the tanh form, which BERT uses."""
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+ACTIVATIONS = {"gelu": gelu, "relu": lambda x: np.maximum(x, 0), "tanh": np.tanh}
+
+
+def layer_norm(x, gamma, beta, epsilon=1e-12):
+    """Returns x normalised over its last axis, scaled and shifted."""
+    centred = x - x.mean(-1, keepdims=True)
+    variance = (centred**2).mean(-1, keepdims=True)
+    return centred / np.sqrt(variance + epsilon) * gamma + beta
+
+
+def log_softmax(x):
+    """Returns the logarithms of the softmax over the last axis."""
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+class NumpyBert:
+    """The model of some weights; `forward` and `losses` give dictionaries of every output.
+
+    Args:
+        config: a dictionary as in `bert_config.json`.
+        weights: arrays by name.
+    """
+
+    def __init__(self, config, weights):
+        self.config = config
+        self.weights = {name: np.asarray(w, np.float64) for name, w in weights.items()}
+        self.activation = ACTIVATIONS[config["hidden_act"]]
+
+    def dense(self, x, scope):
+        """Returns the affine function of the scope."""
+        return x @ self.weights[f"{scope}/kernel"] + self.weights[f"{scope}/bias"]
+
+    def norm(self, x, scope):
+        """Returns the LayerNorm in the scope."""
+        scope += "/LayerNorm"
+        return layer_norm(x, self.weights[f"{scope}/gamma"], self.weights[f"{scope}/beta"])
+
+    def attention(self, hidden, input_mask, scope):
+        """Returns the context, [B, S, H], and the probabilities, [B, N, S, S]."""
+        heads = []
+        for name in ("query", "key", "value"):
+            x = self.dense(hidden, f"{scope}/{name}")
+            x = x.reshape(*x.shape[:2], self.config["num_attention_heads"], -1)  # [B, S, N, D]
+            heads.append(x)
+        query, key, value = heads
+        scores = np.einsum("bfnd,btnd->bnft", query, key) / np.sqrt(query.shape[-1])
+        scores = scores + (1.0 - input_mask[:, None, None, :]) * -10000.0
+        probs = np.exp(log_softmax(scores))
+        return np.einsum("bnft,btnd->bfnd", probs, value).reshape(hidden.shape), probs
+
+    def forward(self, input_ids, input_mask, segment_ids):
+        """Returns the outputs of `BertModel` by name."""
+        scope = "bert/embeddings"
+        x = self.weights[f"{scope}/word_embeddings"][input_ids]
+        x = x + self.weights[f"{scope}/token_type_embeddings"][segment_ids]
+        x = x + self.weights[f"{scope}/position_embeddings"][: input_ids.shape[1]]
+        outputs = {"embedding_output": self.norm(x, scope)}
+        hidden, layers, all_probs = outputs["embedding_output"], [], []
+        for i in range(self.config["num_hidden_layers"]):
+            scope = f"bert/encoder/layer_{i}"
+            context, probs = self.attention(hidden, input_mask, f"{scope}/attention/self")
+            projected = self.dense(context, f"{scope}/attention/output/dense")
+            attended = self.norm(hidden + projected, f"{scope}/attention/output")
+            inner = self.activation(self.dense(attended, f"{scope}/intermediate/dense"))
+            hidden = self.norm(
+                attended + self.dense(inner, f"{scope}/output/dense"), f"{scope}/output"
+            )
+            layers.append(hidden)
+            all_probs.append(probs)
+        outputs["all_encoder_layers"] = layers
+        outputs["attention_probs"] = all_probs
+        outputs["sequence_output"] = hidden
+        outputs["pooled_output"] = np.tanh(self.dense(hidden[:, 0], "bert/pooler/dense"))
+        return outputs
+
+    def losses(self, features):
+        """Returns the losses and log probabilities of pre-training by name."""
+        outputs = self.forward(
+            features["input_ids"], features["input_mask"], features["segment_ids"]
+        )
+        rows = np.arange(len(features["input_ids"]))[:, None]
+        hidden = outputs["sequence_output"][rows, features["masked_lm_positions"]]  # [B, P, H]
+        scope = "cls/predictions"
+        hidden = self.activation(self.dense(hidden, f"{scope}/transform/dense"))
+        hidden = self.norm(hidden, f"{scope}/transform")
+        logits = hidden @ self.weights["bert/embeddings/word_embeddings"].T
+        log_probs = log_softmax(logits + self.weights[f"{scope}/output_bias"])
+        log_probs = log_probs.reshape(-1, log_probs.shape[-1])  # [B*P, V]
+        labels = features["masked_lm_ids"].reshape(-1)
+        weights = features["masked_lm_weights"].reshape(-1).astype(np.float64)
+        example_loss = -log_probs[np.arange(len(labels)), labels]
+        masked_lm_loss = (weights * example_loss).sum() / (weights.sum() + 1e-5)
+
+        scope = "cls/seq_relationship"
+        logits = outputs["pooled_output"] @ self.weights[f"{scope}/output_weights"].T
+        next_log_probs = log_softmax(logits + self.weights[f"{scope}/output_bias"])
+        labels = features["next_sentence_labels"].reshape(-1)
+        next_sentence_loss = -next_log_probs[np.arange(len(labels)), labels].mean()
+        return {
+            **outputs,
+            "masked_lm_loss": masked_lm_loss,
+            "masked_lm_example_loss": example_loss,
+            "masked_lm_log_probs": log_probs,
+            "next_sentence_loss": next_sentence_loss,
+            "next_sentence_log_probs": next_log_probs,
+            "total_loss": masked_lm_loss + next_sentence_loss,
+        }
+
+
+def adam_weight_decay(param, m, v, grad, learning_rate, decay):
+    """Returns the next parameter and moments: Adam without bias correction, decoupled decay."""
+    m = 0.9 * m + 0.1 * grad
+    v = 0.999 * v + 0.001 * grad**2
+    return param - learning_rate * (m / (np.sqrt(v) + 1e-6) + decay * param), m, v
+
+
+def learning_rate(step, init_lr, num_train_steps, num_warmup_steps):
+    """Returns the rate of a step: a rising line from 0 within the warm-up, a falling one after."""
+    if step < num_warmup_steps:
+        return init_lr * step / num_warmup_steps
+    return init_lr * max(0.0, 1 - step / num_train_steps)
+
+
+def random_weights(shapes, seed, scale=0.3):
+    """Returns weights for every name; those of LayerNorm near 1, so that nothing cancels out."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: (rng.normal(size=shape) * scale + name.endswith("gamma")).astype(np.float32)
+        for name, shape in sorted(shapes.items())
+    }

@@ -1,0 +1,97 @@
+"""What tests of run_pretraining.py share: records, a tiny configuration, the program itself."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.files import checkpoints, records
+from bert_tf.tasks.pretraining.schema import pretraining_schema
+
+ROOT = str(Path(__file__).resolve().parents[2])
+VOCAB_SIZE = 37
+CONFIG = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 24,
+    "type_vocab_size": 2,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
+
+
+def write_config(path, **changes) -> str:
+    """Returns the path, to which it has written the tiny configuration."""
+    path.write_text(json.dumps({**CONFIG, **changes}))
+    return str(path)
+
+
+def write_records(path, count, length, predictions, seed, vocab_size=VOCAB_SIZE) -> str:
+    """Returns the path, to which it has written random pre-training records."""
+    rng = np.random.RandomState(seed)
+    schema = pretraining_schema(length, predictions)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for _ in range(count):
+            tokens = rng.randint(length // 2, length + 1)
+            masked = rng.randint(1, predictions + 1)
+            values = {
+                "input_ids": [*rng.randint(0, vocab_size, tokens), *[0] * (length - tokens)],
+                "input_mask": [1] * tokens + [0] * (length - tokens),
+                "segment_ids": [0] * 4 + [1] * (tokens - 4) + [0] * (length - tokens),
+                "masked_lm_positions": [
+                    *sorted(rng.choice(tokens, masked, replace=False)),
+                    *[0] * (predictions - masked),
+                ],
+                "masked_lm_ids": [
+                    *rng.randint(0, vocab_size, masked),
+                    *[0] * (predictions - masked),
+                ],
+                "masked_lm_weights": [1.0] * masked + [0.0] * (predictions - masked),
+                "next_sentence_labels": [rng.randint(0, 2)],
+            }
+            writer.write(records.serialize(values, schema))
+    return str(path)
+
+
+def command(*flags: str, program: str = "run_pretraining.py") -> list[str]:
+    """Returns the command line of the program with these flags."""
+    return [sys.executable, os.path.join(ROOT, program), *flags]
+
+
+def run(*flags: str, program: str = "run_pretraining.py", status: int = 0, **options) -> str:
+    """Returns what the program wrote to both outputs, having checked its exit status."""
+    done = subprocess.run(
+        command(*flags, program=program),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **options,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+def run_code(code: str, timeout: float | None = None) -> str:
+    """Returns what Python code, which may import the tests, prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": ROOT},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def variables(path) -> dict[str, np.ndarray]:
+    """Returns everything in a checkpoint, or in the newest of a directory."""
+    reader = checkpoints.open_checkpoint(str(path))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}

@@ -1,0 +1,58 @@
+"""What tests of SQuAD share: small files in its format, a vocabulary, golden inputs."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.sequences import REQUIRED_TOKENS
+
+GOLDEN = Path(os.environ.get("BERT_TF_GOLDEN", ""))
+RELEASED_VOCAB = GOLDEN.parent / "released" / "vocab_uncased.txt"
+needs_golden = pytest.mark.skipif(
+    "BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN names no golden folder"
+)
+
+VOCAB = (
+    "[PAD] [UNK] [CLS] [SEP] who what when was born is here ? . , ( ) - the leader john smith 1895"
+    " 1943 man went to store and ##s ##ese japan electron ##ics a river runs # @ $ cafe"
+).split()
+
+
+def write_vocab(folder: Path) -> str:
+    """Returns the path of a vocabulary of the tokens above."""
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{token}\n" for token in VOCAB), encoding="utf-8")
+    return str(path)
+
+
+def make_tokenizer(folder: Path) -> FastTokenizer:
+    """Returns a tokenizer of that vocabulary."""
+    return FastTokenizer(write_vocab(folder), True, REQUIRED_TOKENS)
+
+
+def question(qas_id, text, answers=None, **others) -> dict:
+    """Returns a question; `answers` are pairs of text and start, None for no such key."""
+    made = {"id": qas_id, "question": text, **others}
+    if answers is not None:
+        made["answers"] = [{"text": text, "answer_start": start} for text, start in answers]
+    return made
+
+
+def write_squad(path: Path, *paragraphs: tuple[str, list[dict]]) -> str:
+    """Returns the path, to which it has written an article of (context, questions)."""
+    article = {
+        "title": "t",
+        "paragraphs": [{"context": context, "qas": qas} for context, qas in paragraphs],
+    }
+    path.write_text(json.dumps({"version": "x", "data": [article]}), encoding="utf-8")
+    return str(path)
+
+
+def golden_run(file: str) -> dict:
+    """Returns what golden.json says of the run of run_squad on a file."""
+    runs = json.loads((GOLDEN / "programs" / "golden.json").read_text())
+    (run,) = (r for r in runs if r["program"] == "run_squad" and r["flags"]["file"] == file)
+    return run

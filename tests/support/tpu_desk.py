@@ -1,0 +1,170 @@
+"""What tests of the scripts in tpu/ share: a desk at which they are run.
+
+Each test has one of its own: a checkout with one commit, a job file, and a PATH that holds the
+few programs which the scripts may use and stand-ins for the rest: gcloud, curl, uv, a `sleep` that
+does not, and on the machine a `python` whose exit statuses are set by the test.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = (
+    "awk bash basename cat cp date dirname env flock git grep gzip head mkdir mktemp rm sh tail tar"
+    " touch"
+)
+SLEEP = shutil.which("sleep")
+
+STAND_INS = {
+    "gcloud": f'exec "{sys.executable}" "{ROOT}/tests/support/stand_in_gcloud.py" "$@"',
+    "sleep": f"exec {SLEEP} 0.02",
+    # The estimate, which imports TensorFlow, is run for real where a test is about it.
+    "python": 'echo "$*" >>"$STAND_IN_STATE/python"; if [ -e "$STAND_IN_STATE/real_python" ]; then'
+    f' exec "{sys.executable}" "$@"; fi; echo An estimate',
+    # Google's metadata server, and the archive with uv.
+    "curl": """for url; do :; done
+echo "$url" >>"$STAND_IN_STATE/curl"
+case $url in
+  */instance/preempted)
+    if [ -e "$STAND_IN_STATE/preempted" ]; then printf TRUE; else printf FALSE; fi ;;
+  */instance/attributes/*) exec cat "$STAND_IN_STATE/metadata/${url##*/}" ;;
+  https://github.com/astral-sh/uv/*) exec cat "$STAND_IN_STATE/uv.tar.gz" ;;
+  *) echo "curl: (22) 404: $url" >&2; exit 22 ;;
+esac""",
+}
+UV = """echo "$*" >>"$STAND_IN_STATE/uv"
+case "$*" in
+  venv*) mkdir -p venv/bin && cp "$STAND_IN_STATE/program" venv/bin/python ;;
+  *) [ ! -e "$STAND_IN_STATE/no_index" ] ;;
+esac"""
+# Ends with the next of the statuses; `taken`: its machine is taken, and it ends with 75 if told.
+PROGRAM = """echo "$PWD $*" >>"$STAND_IN_STATE/runs"
+echo "${TF_PLUGGABLE_DEVICE_LIBRARY_PATH:-none}" >>"$STAND_IN_STATE/pjrt"
+echo "a line of the program"
+status=$(head -n 1 "$STAND_IN_STATE/statuses")
+tail -n +2 "$STAND_IN_STATE/statuses" >"$STAND_IN_STATE/rest"
+cp "$STAND_IN_STATE/rest" "$STAND_IN_STATE/statuses"
+if [ "$status" = taken ]; then
+  trap 'rm "$STAND_IN_STATE/preempted"; echo saved; exit 75' TERM
+  touch "$STAND_IN_STATE/preempted"
+  for _ in 1 2 3 4 5 6 7 8 9; do for _ in 1 2 3 4 5 6 7 8 9; do sleep 1; done; done
+  exit 99
+fi
+exit "$status\""""
+
+JOB = """NAME=bert-test
+PROJECT=my-project
+ZONE=us-central1-a
+ACCELERATOR=v5e-8
+SPOT=yes
+BUCKET=gs://my-bucket
+SERVICE_ACCOUNT=bert-tpu@my-project.iam.gserviceaccount.com
+FLAGS=(
+  --flagfile=flags/pretraining/uncased_base.flags
+  "--input_file=gs://my-bucket/records/train_{max_seq_length}_*.tfrecord"
+)
+"""
+
+
+def write_program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+class Desk:
+    """A checkout, a job file, and a PATH without the real gcloud."""
+
+    def __init__(self, folder: Path, checkout: Path):
+        self.state = folder / "state"
+        self.bucket = self.state / "buckets" / "my-bucket"
+        self.bucket.mkdir(parents=True)
+        self.plan(["WAITING_FOR_RESOURCES", "ACTIVE"])
+        self.checkout = folder / "checkout"
+        shutil.copytree(checkout, self.checkout, symlinks=True)
+        self.bin = folder / "bin"
+        for name, text in STAND_INS.items():
+            write_program(self.bin / name, text)
+        for name in TOOLS.split():
+            (self.bin / name).symlink_to(shutil.which(name))
+        self.job(JOB)
+
+    def job(self, text: str) -> None:
+        (self.checkout / "job.env").write_text(text)
+
+    def plan(self, *requests: list) -> None:
+        """What the looks at each request find, one after the other: see stand_in_gcloud.py."""
+        (self.state / "plan.json").write_text(json.dumps(requests))
+
+    def run(
+        self, script: str, *arguments: str, answer: str = "", **environment: str
+    ) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [str(self.bin / "bash"), f"tpu/{script}", *arguments],
+            cwd=self.checkout,
+            env={
+                "PATH": str(self.bin),
+                "STAND_IN_STATE": str(self.state),
+                "HOME": str(self.state),
+                "TF_CPP_MIN_LOG_LEVEL": "2",
+                **environment,
+            },
+            input=answer,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+
+    def calls(self, *words: str) -> list[list[str]]:
+        """Returns the arguments of the calls to gcloud that begin with the words."""
+        path = self.state / "calls.jsonl"
+        calls = (
+            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        )
+        return [call for call in calls if call[: len(words)] == [*words]]
+
+    def requests(self, verb: str) -> list[list[str]]:
+        return self.calls("compute", "tpus", "queued-resources", verb)
+
+    def object(self, name: str) -> str:
+        return (self.bucket / "bert-test" / name).read_text()
+
+    def lines(self, name: str) -> list[str]:
+        path = self.state / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def submit(self) -> None:
+        done = self.run("submit.sh", "job.env", "--yes")
+        assert done.returncode == 0, done.stderr
+
+    def machine(self, *statuses: int | str, program: str = PROGRAM) -> str:
+        """Returns the log in the bucket of a machine whose program ends with these statuses."""
+        write_program(self.state / "program", program)
+        write_program(self.state / "uv-x86_64" / "uv", UV)
+        archive = ["tar", "-czf", "uv.tar.gz", "uv-x86_64"]
+        subprocess.run(archive, cwd=self.state, check=True)
+        (self.state / "statuses").write_text("".join(f"{status}\n" for status in statuses))
+        # What the machine is given as its startup script, not the file in the checkout.
+        script = self.state / "metadata" / "startup-script"
+        shutil.copy(script, self.checkout / "tpu" / "given.sh")
+        done = self.run("given.sh", BERT_WORK=str(self.state / "machine"))
+        assert done.stdout == "" and done.stderr == ""
+        logs = sorted((self.bucket / "bert-test" / "logs").glob("*.log"))
+        return logs[-1].read_text()
+
+
+def commit_checkout(folder: Path) -> Path:
+    """Returns the folder, which has become a checkout of what is here now, committed."""
+    for name in ("bert_tf", "flags", "tools", "tpu"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("run_pretraining.py", "setup.py", "README.md"):
+        shutil.copy(ROOT / name, folder)
+    (folder / ".gitignore").write_text("__pycache__/\n")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com"]
+    for command in ("init -q", "add -A", "commit -q -m all"):
+        subprocess.run([*git, *command.split()], cwd=folder, check=True)
+    return folder

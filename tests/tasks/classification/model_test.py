@@ -1,0 +1,119 @@
+"""Tests of bert_tf.tasks.classification.model, by numpy's model."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.classification.model import ClassificationModel, ClassificationTask
+from tests.support import numpy_bert
+from tests.support.small_pretraining import SMALL, S, difference, weights_of
+
+B = 5
+
+
+def make_features(num_labels, seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(3, S + 1, size=(B, 1))
+    labels = rng.integers(0, num_labels, B) if num_labels else rng.uniform(0, 5, B)
+    return {
+        "input_ids": rng.integers(0, 53, (B, S), dtype=np.int32),
+        "input_mask": (np.arange(S) < lengths).astype(np.int32),
+        "segment_ids": rng.integers(0, 4, (B, S), dtype=np.int32),
+        "label_ids": labels.astype(np.int32 if num_labels else np.float32),
+        "is_real_example": np.ones(B, np.int32),
+    }
+
+
+def make(num_labels, **changes):
+    """Returns the task, its model and the numpy model with the same random weights."""
+    config = {**SMALL, **changes}
+    task = ClassificationTask(BertConfig.from_dict(config), num_labels)
+    model = task.build_model()
+    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, 4)
+    for name, variable in weights_of(model).items():
+        variable.assign(weights[name])
+    return task, model, weights, numpy_bert.NumpyBert(config, weights)
+
+
+def numpy_logits(weights, reference, features):
+    pooled = reference.forward(
+        features["input_ids"], features["input_mask"], features["segment_ids"]
+    )["pooled_output"]
+    return pooled @ weights["output_weights"].T + weights["output_bias"]
+
+
+def test_variables_are_the_original_s():
+    model = ClassificationModel(BertConfig.from_dict(SMALL), 3)
+    shapes = {v.path: list(v.shape) for v in model.variables}
+    assert {name: x for name, x in shapes.items() if not name.startswith("bert/")} == {
+        "output_weights": [3, 24],
+        "output_bias": [3],
+    }
+    assert {v.path for v in model.trainable_variables} == shapes.keys()
+    weights = weights_of(model)["output_weights"].numpy()
+    assert 0 < np.abs(weights).max() <= 0.04  # truncated at two standard deviations
+
+
+@pytest.mark.parametrize("num_labels", [2, 3])
+def test_classes(num_labels):
+    task, model, weights, reference = make(num_labels)
+    features = make_features(num_labels)
+    logits = numpy_logits(weights, reference, features)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    losses = -np.log(probabilities[np.arange(B), features["label_ids"]])
+    rows = task.predictions(model, features)
+    assert difference(rows["outputs"], probabilities) < 1e-5
+    assert difference(rows["per_example_loss"], losses) < 1e-5
+    np.testing.assert_array_equal(rows["label_ids"], features["label_ids"])
+    loss, sums = task.loss_and_metrics(model, features, task.normalizers(features), False, None)
+    assert difference(loss, losses.mean()) < 1e-5
+    right, count = sums["accuracy"]
+    assert right == np.sum(np.argmax(logits, -1) == features["label_ids"]) and count == B
+
+
+def test_regression():
+    task, model, weights, reference = make(None)
+    features = make_features(None)
+    values = numpy_logits(weights, reference, features)[:, 0]
+    rows = task.predictions(model, features)
+    assert difference(rows["outputs"], values) < 1e-5
+    losses = (values - features["label_ids"]) ** 2
+    assert difference(rows["per_example_loss"], losses) < 1e-5
+    loss, sums = task.loss_and_metrics(model, features, task.normalizers(features), True, [1, 2])
+    assert difference(loss, losses.mean()) < 0.5 and sums == {}  # some of the output is dropped
+
+
+def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():
+    """The model's own dropout is off; what changes the logits is the head's."""
+    task, model, weights, reference = make(2)
+    features = make_features(2)
+    pooled = reference.forward(
+        features["input_ids"], features["input_mask"], features["segment_ids"]
+    )["pooled_output"]
+    # Output weights of the identity's first two rows show two of the units as they are.
+    chosen = np.zeros([2, 24], np.float32)
+    chosen[0, 3] = chosen[1, 17] = 1.0
+    model.head.output_weights.assign(chosen)
+    model.head.output_bias.assign([0.0, 0.0])
+    ratios = []
+    for i in range(60):
+        logits = model(
+            *(features[n] for n in ("input_ids", "input_mask", "segment_ids")),
+            training=True,
+            dropout_seed=tf.constant([i, 7]),
+        )
+        ratios.append(np.asarray(logits) / pooled[:, [3, 17]])
+    ratios = np.array(ratios)
+    dropped = np.abs(ratios) < 1e-6
+    np.testing.assert_allclose(ratios[~dropped], 1 / 0.9, rtol=1e-4)
+    assert 0.05 < dropped.mean() < 0.15
+
+
+def test_padding_changes_nothing():
+    task, model, _, _ = make(3)
+    features = make_features(3)
+    features["input_mask"][:, 5:] = 0
+    cut = {name: x[:, :5] if x.ndim == 2 else x for name, x in features.items()}
+    rows, expected = task.predictions(model, cut), task.predictions(model, features)
+    assert difference(rows["outputs"], expected["outputs"]) < 1e-6

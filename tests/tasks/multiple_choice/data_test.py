@@ -1,0 +1,152 @@
+"""SWAG's files to records: columns, what is refused, the four sequences of a question."""
+
+import csv
+import io
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.files import records
+from bert_tf.tasks.multiple_choice import data
+from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
+from bert_tf.tasks.multiple_choice.swag import Question, read_questions
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.sequences import REQUIRED_TOKENS
+
+COLUMNS = (
+    ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
+)
+VOCAB = "[PAD] [UNK] [CLS] [SEP] someone sits . she eats sleeps runs , fast a".split()
+
+
+def make_csv(*rows, columns=COLUMNS):
+    """Returns the text of a file; each row a dictionary of what is not empty."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns.split(","), restval="x")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+ROW = {
+    "sent1": "Someone sits.",
+    "sent2": "She",
+    "ending0": "eats, fast.",
+    "ending1": 'a "run".',
+    "ending2": "sleeps\nfast.",
+    "ending3": "runs.",
+    "label": "2",
+}
+QUESTION = Question(
+    "Someone sits.", "She", ["eats, fast.", 'a "run".', "sleeps\nfast.", "runs."], 2
+)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text, encoding="utf-8"):
+        path = tmp_path / "train.csv"
+        path.write_bytes(text.encode(encoding))
+        return str(path)
+
+    return write_file
+
+
+def test_columns_are_found_by_name(write):
+    assert read_questions(write(make_csv(ROW)), labelled=True) == [QUESTION]
+    shuffled = ",".join(sorted(COLUMNS.split(",")))
+    assert read_questions(write("\ufeff" + make_csv(ROW, columns=shuffled)), True) == [QUESTION]
+
+
+def test_a_test_file_has_no_labels(write):
+    row = {name: text for name, text in ROW.items() if name != "label"}
+    path = write(make_csv(row, row, columns=COLUMNS.removesuffix(",label")))
+    questions = read_questions(path, labelled=False)
+    assert len(questions) == 2 and questions[0].label is None
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "train.csv is empty; it must hold a line of column names and questions"),
+        (make_csv(), "train.csv holds no question below its first line"),
+        (
+            make_csv({}, columns="sent1,sent2,ending0,ending1,label"),
+            "must name the columns sent1, .*, label; it lacks ending2, ending3 and has sent1,",
+        ),
+        (make_csv({}, columns=COLUMNS.removesuffix(",label")), "it lacks label and has"),
+        (make_csv(ROW, {**ROW, "label": "4"}), "line 5: the label is .* from 0 to 3; got '4'"),
+        (make_csv({**ROW, "label": ""}), "line 3: the label is the number of .*; got ''"),
+        (make_csv(ROW) + "1,2,3\n", "line 4: each row must have 12 columns"),
+        (make_csv(ROW) + "1," * 12 + "\n", "line 4: each row must have 12 columns"),
+        (make_csv(ROW) + '"x', "line 3: unexpected end of data; mend its quotes"),
+    ],
+)
+def test_what_is_refused(write, text, message):
+    with pytest.raises(ValueError, match=message):
+        read_questions(write(text), labelled=True)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    message = "train.csv cannot be read .*; --data_dir must name a folder with SWAG's train.csv"
+    with pytest.raises(ValueError, match=message):
+        read_questions(str(tmp_path / "train.csv"), labelled=True)
+
+
+def test_a_line_that_is_not_utf8_is_named(write):
+    with pytest.raises(ValueError, match="line 2: not UTF-8"):
+        read_questions(write(make_csv({**ROW, "sent1": "caf\u00e9"}), "latin-1"), True)
+
+
+def written(tmp_path, questions, length):
+    """Returns the records: pieces and segments of each choice, and the label."""
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    tokenizer = FastTokenizer(str(tmp_path / "vocab.txt"), True, REQUIRED_TOKENS)
+    path = str(tmp_path / "file.tf_record")
+    data.write_records(questions, tokenizer, length, path)
+    found = []
+    for record in tf.data.TFRecordDataset(path):
+        row = records.parse(record[tf.newaxis], multiple_choice_schema(length))
+        row = {name: value[0].numpy().tolist() for name, value in row.items()}
+        choices = []
+        for ids, mask, segments in zip(
+            row["input_ids"], row["input_mask"], row["segment_ids"], strict=True
+        ):
+            size = sum(mask)
+            assert mask == [1] * size + [0] * (length - size)
+            assert ids[size:] == segments[size:] == [0] * (length - size)
+            choices.append((" ".join(VOCAB[i] for i in ids[:size]), segments[:size]))
+        found.append((choices, row["label_ids"]))
+    return found
+
+
+def test_the_four_sequences_of_a_question(tmp_path):
+    endings = ["eats .", "sleeps .", "runs , fast .", ""]
+    questions = [
+        Question("Someone sits.", "She", endings, 2),
+        Question("Someone", "a", ["eats"] * 4, None),
+    ]
+    first, second = written(tmp_path, questions, 12)
+    start, segments = "[CLS] someone sits . [SEP] she ", [0] * 5
+    assert first == (
+        [
+            (f"{start}eats . [SEP]", segments + [1] * 4),
+            (f"{start}sleeps . [SEP]", segments + [1] * 4),
+            (f"{start}runs , fast . [SEP]", segments + [1] * 6),
+            (f"{start}[SEP]", segments + [1] * 2),
+        ],
+        2,
+    )
+    assert second == ([("[CLS] someone [SEP] a eats [SEP]", [0, 0, 0, 1, 1, 1])] * 4, 0)
+
+
+def test_the_longer_text_is_cut(tmp_path):
+    question = Question("Someone sits.", "She", ["runs, fast.", "eats", "eats", "eats"], 0)
+    ((choices, _),) = written(tmp_path, [question], 8)
+    assert choices[0][0] == "[CLS] someone sits . [SEP] she runs [SEP]"
+    assert choices[1][0] == "[CLS] someone sits . [SEP] she eats [SEP]"
+
+
+def test_too_short_a_sequence_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="--max_seq_length must be at least 5, .*; got 4"):
+        written(tmp_path, [QUESTION], 4)

@@ -1,0 +1,97 @@
+"""Multiple choice against numpy: scores, loss, names of variables."""
+
+import numpy as np
+
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
+from tests.support import numpy_bert
+from tests.support.small_pretraining import SMALL, difference, tensors, weights_of
+
+B, C, S = 3, 4, 7
+
+
+def make_features(seed=0):
+    """Returns the numpy features of a batch, with padding."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, S, size=(B, C, 1))
+    return {
+        "input_ids": rng.integers(0, 53, (B, C, S), dtype=np.int32),
+        "input_mask": (np.arange(S) < lengths).astype(np.int32),
+        "segment_ids": rng.integers(0, 2, (B, C, S), dtype=np.int32),
+        "label_ids": rng.integers(0, C, B, dtype=np.int32),
+    }
+
+
+def make_task(**options):
+    """Returns the task, the model and its random weights by name."""
+    task = MultipleChoiceTask(BertConfig.from_dict(SMALL), **options)
+    model = task.build_model()
+    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, seed=0)
+    for name, variable in weights_of(model).items():
+        variable.assign(weights[name])
+    return task, model, weights
+
+
+def expected_log_probs(weights, features):
+    """Returns float64 [B, C], each choice's sequence computed by itself."""
+    bert = numpy_bert.NumpyBert(SMALL, weights)
+    scores = np.zeros((B, C))
+    for c in range(C):
+        names = ("input_ids", "input_mask", "segment_ids")
+        outputs = bert.forward(*(features[name][:, c] for name in names))
+        scores[:, c] = outputs["pooled_output"] @ weights["output_weights"][0]
+    return numpy_bert.log_softmax(scores)
+
+
+def test_loss_and_predictions_are_numpys():
+    task, model, weights = make_task()
+    features = make_features()
+    log_probs = expected_log_probs(weights, features)
+    batch = tensors(features)
+    losses = -log_probs[np.arange(B), features["label_ids"]]
+    predictions = task.predictions(model, batch)
+    assert difference(predictions["outputs"], np.exp(log_probs)) < 2e-6
+    assert difference(predictions["per_example_loss"], losses) < 2e-6
+    np.testing.assert_array_equal(predictions["label_ids"], features["label_ids"])
+    right = log_probs.argmax(-1) == features["label_ids"]
+    loss, sums = task.loss_and_metrics(model, batch, task.normalizers(batch), False, None)
+    assert difference(loss, losses.mean()) < 2e-6
+    assert [x.numpy() for x in sums["accuracy"]] == [right.sum(), B]
+
+
+def test_padding_changes_nothing():
+    task, model, _ = make_task()
+    features = make_features()
+    short = {name: x[..., : S - 1] if x.ndim == 3 else x for name, x in features.items()}
+    found, padded = (task.predictions(model, tensors(x))["outputs"] for x in (short, features))
+    assert difference(padded, found) < 2e-6
+
+
+def test_names_of_variables():
+    _, model, _ = make_task()
+    names = {v.path: v.shape for v in model.variables}
+    head = {name: shape for name, shape in names.items() if not name.startswith("bert/")}
+    assert head == {"output_weights": (1, 24)}
+    assert {v.path for v in model.trainable_variables} == names.keys()
+
+
+def test_dropout_follows_from_the_seed():
+    _, model, _ = make_task()
+    features = tensors(make_features())
+    sequences = features["input_ids"], features["input_mask"], features["segment_ids"]
+    once, again, other = (
+        model(*sequences, training=True, dropout_seed=np.array([1, seed], np.int32))
+        for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(once, again)
+    # The configuration has no dropout: it is that of the pooled output, at its own rate.
+    assert np.abs(once - other).max() > 1e-3
+
+
+def test_bfloat16_is_close():
+    task, model, _ = make_task()
+    low_task, low_model, _ = make_task(dtype="bfloat16")
+    features = tensors(make_features())
+    full = task.predictions(model, features)["outputs"]
+    low = low_task.predictions(low_model, features)["outputs"]
+    assert 0 < difference(low, full) < 0.02

@@ -1,0 +1,113 @@
+"""Multiple choice from files to files: the program and its one call."""
+
+import csv
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling import BertConfig
+from bert_tf.runs import reporting
+from bert_tf.tasks.multiple_choice.run import Settings, run_multiple_choice
+from tests.support.pretraining_runs import run, variables, write_config
+
+VOCAB = "[PAD] [UNK] [CLS] [SEP] she sits up down".split()
+COLUMNS = ["sent1", "sent2", *(f"ending{i}" for i in range(4))]
+
+
+def write_csv(path, count, labelled=True):
+    """Writes questions whose right ending is `up`, the others being `down`."""
+    rng = random.Random(count)
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow([*COLUMNS, *(["label"] if labelled else [])])
+        for _ in range(count):
+            label = rng.randrange(4)
+            endings = ["up" if i == label else "down" for i in range(4)]
+            writer.writerow(["She sits", "She", *endings, *([label] if labelled else [])])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with files for a tiny run."""
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    write_csv(tmp_path / "train.csv", 24)
+    write_csv(tmp_path / "val.csv", 7)
+    write_csv(tmp_path / "test.csv", 5, labelled=False)
+    write_config(tmp_path / "bert_config.json", hidden_dropout_prob=0.0)
+    return tmp_path
+
+
+def test_the_program_learns_scores_and_chooses(folder):
+    output_dir = folder / "out"
+    run(
+        f"--data_dir={folder}",
+        f"--output_dir={output_dir}",
+        f"--vocab_file={folder / 'vocab.txt'}",
+        f"--bert_config_file={folder / 'bert_config.json'}",
+        "--do_train",
+        "--do_eval",
+        "--do_predict",
+        "--max_seq_length=9",
+        "--length_buckets=none",
+        "--train_batch_size=8",
+        "--num_train_epochs=10",
+        "--learning_rate=0.01",
+        program="run_multiple_choice.py",
+    )
+    results = reporting.read_results(str(output_dir / "eval_results.txt"))
+    assert results.keys() == {"eval_accuracy", "eval_loss", "global_step", "loss"}
+    assert results["eval_accuracy"] == 1.0
+    assert results["eval_loss"] == results["loss"] < 1.0  # a guess has log(4) = 1.39
+    assert results["global_step"] == 30
+    probabilities = np.loadtxt(output_dir / "test_results.tsv", delimiter="\t")
+    with (folder / "test.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    right = [[row[f"ending{i}"] for i in range(4)].index("up") for row in rows]
+    assert probabilities.shape == (5, 4)
+    np.testing.assert_allclose(probabilities.sum(-1), 1.0, rtol=1e-5)
+    assert probabilities.argmax(-1).tolist() == right
+    assert {"output_weights", "output_weights/adam_m"} <= variables(output_dir).keys()
+
+
+def choose(folder, **options):
+    """Runs the one call in this process, without training."""
+    config = BertConfig.from_json_file(str(folder / "bert_config.json"))
+    settings = Settings(
+        data_dir=str(folder),
+        output_dir=str(folder / "out"),
+        vocab_file=str(folder / "vocab.txt"),
+        max_seq_length=9,
+        **{"length_buckets": "none", **options},
+    )
+    return run_multiple_choice(config, tf.distribute.get_strategy(), settings, {})
+
+
+def test_length_buckets_change_no_score(folder):
+    results = [choose(folder, do_eval=True, length_buckets=lengths) for lengths in ("none", "8")]
+    for name, value in results[0].items():
+        np.testing.assert_allclose(results[1][name], value, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "file, text, options, message",
+    [
+        (None, "", {}, "At least one of --do_train, --do_eval and --do_predict must be given"),
+        ("train.csv", "", {"do_train": True}, "train.csv is empty"),
+        ("val.csv", "a,b\n", {"do_eval": True}, "val.csv: the first line must name the columns"),
+        ("test.csv", "a,b\n", {"do_predict": True}, "test.csv: .* it lacks sent1, sent2, ending0"),
+        (
+            None,
+            "",
+            {"do_train": True, "init_checkpoint": "/x/cased_L-12_H-768_A-12/bert_model.ckpt"},
+            "was trained on cased text, but --do_lower_case=True",
+        ),
+    ],
+)
+def test_what_is_refused(folder, file, text, options, message):
+    if file:
+        (folder / file).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        choose(folder, **options)
+    assert not (folder / "out").exists()

@@ -1,0 +1,122 @@
+"""Tests of the pre-training task's documents and of the random numbers drawn from them."""
+
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.tasks.pretraining import documents, instances
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("count", [*range(20), 63, 64, 65, 127, 128, 129, 1000])
+def test_shuffle_is_that_of_random(count):
+    rng, same_rng = random.Random(count), random.Random(count)
+    values, same_values = list(range(count)), list(range(count))
+    for _ in range(3):
+        instances.shuffle(values, rng)
+        same_rng.shuffle(same_values)
+    assert values == same_values
+    assert rng.getstate() == same_rng.getstate()
+
+
+def _fake_encode(texts):
+    """Numbers in words of text are the ids."""
+    ids = [[int(word) for word in text.split()] for text in texts]
+    flat = [id for row in ids for id in row]
+    return np.array(flat, np.int32), np.cumsum([0, *map(len, ids)], dtype=np.int64)
+
+
+def _as_lists(read):
+    return [
+        [read[d].ids(read[d].edge(s), read[d].edge(s + 1)) for s in range(read[d].num_sentences)]
+        for d in range(len(read))
+    ]
+
+
+@pytest.mark.parametrize("vocab_size", [30, 65536, 65537, 1 << 20])
+def test_documents_hold_ids_of_any_vocabulary(vocab_size):
+    last = vocab_size - 1
+    batches = [["", f"1 {last} 2"], ["3"], ["", "", f"{last}"], ["4 5", "", "6"]]
+    read = documents.read_documents(batches, _fake_encode, vocab_size)
+    assert _as_lists(read) == [[[1, last, 2], [3]], [[last], [4, 5]], [[6]]]
+    assert read.num_tokens == 8
+
+
+def test_lines_without_tokens_end_no_document():
+    def encode(texts):
+        return _fake_encode([text.replace("x", "") for text in texts])
+
+    read = documents.read_documents([["x", "1", "x", "2", "", "x", "", "3"]], encode, 30)
+    assert _as_lists(read) == [[[1], [2]], [[3]]]
+
+
+def test_shuffled_documents_are_in_the_order_of_a_shuffled_list():
+    batches = [[str(number), ""] for number in range(50)]
+    read = documents.read_documents(batches, _fake_encode, 60)
+    read.shuffle(random.Random(7))
+    expected = [[[number]] for number in range(50)]
+    random.Random(7).shuffle(expected)
+    assert _as_lists(read) == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1 << 20])
+def test_text_is_read_as_gfile_readline_reads_it(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(documents, "_BYTES_PER_READ", size)
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.write_bytes("one\r\ntw\ro  \n\n \t\u3000\n\ufeffé\u2028x\u0085\nlast".encode())
+    second.write_bytes(b"\nnext\n\n")
+    read = documents.read_text([str(first), str(second)], "input_file")
+    expected = []
+    for path in (first, second):
+        with tf.io.gfile.GFile(str(path)) as reader:
+            while line := reader.readline():
+                expected.append(line.strip())
+    assert [line for batch in read for line in batch] == expected
+    assert expected[:2] == ["one", "two"] and expected[-3:] == ["", "next", ""]
+
+
+@pytest.mark.parametrize("size", [3, 1 << 20])
+def test_line_number_of_bad_utf8_does_not_depend_on_batches(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(documents, "_BYTES_PER_READ", size)
+    path = tmp_path / "text"
+    path.write_bytes("é\r\nü\n\n".encode() * 3 + b"ok \xe2\x82\nend\n")
+    with pytest.raises(ValueError, match=f"{path}, line 10, is not UTF-8"):
+        list(documents.read_text([str(path)], "input_file"))
+
+
+def _peak(program, *arguments):
+    """Returns the peak memory, in bytes, of a Python program in a process of its own."""
+    # Not getrusage: its figure begins with the size of the process that started this one.
+    program += "\nprint(open('/proc/self/status').read())\n"
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    return 1024 * int(re.search(r"VmHWM:\s*(\d+) kB", result.stdout)[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vocab_size, most", [(30522, 3.0), (119547, 4.0)])
+def test_memory_of_documents_is_bounded_by_bytes_a_token(vocab_size, most):
+    program = """
+import sys
+import numpy as np
+from bert_tf.tasks.pretraining import documents
+
+vocab_size, num_batches = int(sys.argv[1]), int(sys.argv[2])
+lines = ["x"] * 4999 + [""]
+ids = np.arange(4999 * 10, dtype=np.int32) % vocab_size
+splits = np.append(np.arange(5000) * 10, 49990)
+batches = (lines for _ in range(num_batches))
+read = documents.read_documents(batches, lambda texts: (ids, splits), vocab_size)
+assert read.num_tokens == 49990 * num_batches
+"""
+    small, large = 20, 520
+    growth = _peak(program, vocab_size, large) - _peak(program, vocab_size, small)
+    assert growth / ((large - small) * 49990) < most

@@ -1,0 +1,146 @@
+"""Tests of bert_tf.tasks.pretraining.tfds_text, on a dataset that is built on the spot."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf.tasks.pretraining import tfds_text
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+TEXTS = {
+    "train": ["One river. Two rivers!\n\nA walk", "", "The moon? The bread."],
+    "test": ["Nothing but stones. 3.5 of them."],
+}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """A folder with the prepared datasets `tiny` and `tiny_bytes`."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    folder = str(tmp_path_factory.mktemp("datasets"))
+
+    class Tiny(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.2.0")
+        texts = TEXTS
+
+        def _info(self):
+            features = {"text": tfds.features.Text(), "number": tfds.features.Scalar(np.int64)}
+            return tfds.core.DatasetInfo(
+                builder=self,
+                features=tfds.features.FeaturesDict(features),
+                disable_shuffling=True,
+            )
+
+        def _split_generators(self, dl_manager):
+            return {split: self._generate_examples(split) for split in self.texts}
+
+        def _generate_examples(self, split):
+            for number, text in enumerate(self.texts[split]):
+                yield number, {"text": text, "number": number}
+
+    class TinyBytes(Tiny):
+        texts = {"train": ["fine.", b"caf\xe9"]}
+
+    for builder in (Tiny, TinyBytes):
+        builder(data_dir=folder).download_and_prepare()
+    return folder
+
+
+def _read(specification, data_dir, feature="text"):
+    return [
+        line for batch in tfds_text.read_tfds(specification, data_dir, feature) for line in batch
+    ]
+
+
+def test_split_sentences():
+    for text, sentences in (
+        ("", []),
+        (" \n \n", []),
+        ("no end", ["no end"]),
+        ("One. Two! Three? Four… Five", ["One.", "Two!", "Three?", "Four…", "Five"]),
+        ('Wait... What?! (Yes.) "No." So', ["Wait...", "What?!", "(Yes.)", '"No."', "So"]),
+        ("first line\nsecond line. ", ["first line", "second line."]),
+        (
+            "It costs 3.5 e.g. today. In 1990. 5 men",
+            ["It costs 3.5 e.g. today.", "In 1990.", "5 men"],
+        ),
+        (
+            "Mr. Smith of the U.S. Army met J. K. Prof. X",
+            ["Mr. Smith of the U.S. Army met J. K. Prof. X"],
+        ),
+        ('"Really?" she asked. Été. Да. Нет', ['"Really?" she asked.', "Été.", "Да.", "Нет"]),
+        ("今日は。元気？「はい！」x", ["今日は。", "元気？", "「はい！」", "x"]),
+    ):
+        assert tfds_text.split_sentences(text) == sentences
+
+
+def test_documents_of_a_split(data_dir):
+    train = ["One river.", "Two rivers!", "A walk", "", "", "The moon?", "The bread.", ""]
+    test = ["Nothing but stones.", "3.5 of them.", ""]
+    assert _read("tiny", data_dir) == train
+    assert _read("tiny:1.2.0", data_dir) == train
+    assert _read("tiny:test", data_dir) == test
+    assert _read("tiny:1.2.0:train[:1]", data_dir) == train[:4]
+    assert _read("tiny:train+test", data_dir) == train + test
+
+
+def test_errors(data_dir):
+    for specification, feature, message in (
+        (":train", "text", r"--tfds must be NAME\[:SPLIT\]; got ':train'"),
+        (
+            "nosuch",
+            "text",
+            "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch .--tfds_data_",
+        ),
+        ("tiny:dev", "text", "--tfds=tiny:dev: cannot read split 'dev'; tiny has test, train: Unk"),
+        ("tiny", "body", "--tfds_text_feature=body: tiny has not that feature but number, text"),
+        ("tiny", "number", "--tfds_text_feature=number must be one string an example"),
+        ("tiny_bytes", "text", r"--tfds=tiny_bytes: 'text' of example 1 .* is not UTF-8"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _read(specification, data_dir, feature)
+
+
+def test_dataset_that_is_not_prepared(data_dir):
+    # A dataset tensorflow_datasets has code for, but that nobody has prepared in this folder.
+    with pytest.raises(
+        ValueError, match="--tfds=lm1b: lm1b is not prepared in .*`tfds build lm1b`"
+    ):
+        _read("lm1b", data_dir)
+
+
+def test_without_tensorflow_datasets(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(ValueError, match="--tfds needs tensorflow-datasets"):
+        _read("tiny", None)
+
+
+def test_program_gives_the_records_of_the_same_text_as_a_file(tmp_path, data_dir):
+    vocab = "[PAD] [UNK] [CLS] [SEP] [MASK] one two river rivers a walk the moon bread . ! ?"
+    (tmp_path / "vocab.txt").write_text(vocab.replace(" ", "\n"))
+    (tmp_path / "text").write_text("One river.\nTwo rivers!\nA walk\n\nThe moon?\nThe bread.\n")
+    for source in (
+        [f"--input_file={tmp_path}/text"],
+        ["--tfds=tiny", f"--tfds_data_dir={data_dir}"],
+    ):
+        name = source[0][2:6]
+        result = subprocess.run(
+            [
+                sys.executable,
+                str(ROOT / "create_pretraining_data.py"),
+                *source,
+                f"--output_file={tmp_path}/{name}",
+                f"--vocab_file={tmp_path}/vocab.txt",
+                "--max_seq_length=12",
+            ],
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == 0, result.stderr
+    assert (tmp_path / "tfds").read_bytes() == (tmp_path / "inpu").read_bytes()
+    assert os.path.getsize(tmp_path / "tfds") > 1000

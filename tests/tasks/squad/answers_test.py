@@ -1,0 +1,242 @@
+"""Answers out of logits: the text they stand for, n-best lists, and where there is no answer."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from bert_tf.tasks.squad import answers, features
+from bert_tf.tasks.squad.answers import AnswerSettings
+from bert_tf.tasks.squad.examples import read_squad_examples
+from bert_tf.tasks.squad.features import WindowSettings
+from bert_tf.tasks.squad.final_text import FinalText
+from tests.support.squad_files import make_tokenizer, question, write_squad
+
+LENGTH = 20
+CONTEXT = "The leader was John Smith's (1895-1943). The man went and the man was born here"
+
+
+@pytest.mark.parametrize(
+    "predicted, words, lower, expected",
+    [
+        ("steve smith", "Steve Smith's", True, "Steve Smith"),
+        ("1895 - 1943", "(1895-1943).", True, "1895-1943"),
+        ("cafe", "Caf\u00e9,", True, "Caf\u00e9"),
+        ("caf\u00e9", "(Caf\u00e9)", True, "(Caf\u00e9)"),  # the tokenizer strips the accent
+        ("cafe", "Cafe\u0301 bar", True, "Cafe\u0301 bar"),  # one character more than its token
+        ("Caf\u00e9", "(Caf\u00e9)", False, "Caf\u00e9"),
+        ("[UNK]", "Zz ,", True, "Zz ,"),  # not to be found
+        ("smith ' s", "John  Smith's ", True, "Smith's"),
+        ("", "\u200b", True, "\u200b"),
+        ("", "x", True, "x"),
+        ("\u4e2d", "\u4e2d\u6587", True, "\u4e2d"),
+    ],
+)
+def test_final_text(predicted, words, lower, expected):
+    assert FinalText(lower)(predicted, words.split(" ")) == expected
+
+
+def test_verbose_logging(monkeypatch):
+    lines = []
+    monkeypatch.setattr(
+        "bert_tf.tasks.squad.final_text.logging.info", lambda text, *args: lines.append(text % args)
+    )
+    FinalText(True)("x", ["y"])
+    assert lines == []
+    FinalText(True, verbose_logging=True)("x", ["y"])
+    FinalText(True, verbose_logging=True)("cafe", ["Cafe\u0301"])
+    assert lines[0] == "Unable to find text: 'x' in 'y'"
+    assert lines[1].startswith("Length not equal after stripping spaces: 'cafe' vs ")
+
+
+class Questions:
+    """Two questions on CONTEXT (several windows each) and one on a text of no token."""
+
+    def __init__(self, folder):
+        qas = [question("a", "Who was the leader?"), question("b", "Who was born?")]
+        path = write_squad(folder / "x.json", (CONTEXT, qas), ("\u200b", [question("c", "what")]))
+        self.data = read_squad_examples(path, "predict_file", False, True)
+        tokenizer = make_tokenizer(folder)
+        self.tokens = tokenizer.inv_vocab
+        self.contexts = features.tokenize_contexts(self.data.contexts, tokenizer)
+        self.windows = features.write_records(
+            str(folder / "x.tf_record"),
+            self.data,
+            self.contexts,
+            tokenizer,
+            WindowSettings(LENGTH, 5, 10),
+            False,
+        )
+        self.results = [
+            {
+                "unique_ids": np.int32(window.unique_id),
+                "start_logits": np.full(LENGTH, -3.0, np.float32),
+                "end_logits": np.full(LENGTH, -3.0, np.float32),
+            }
+            for window in self.windows
+        ]
+
+    def of(self, example):
+        """Returns the numbers of a question's windows."""
+        return [i for i, w in enumerate(self.windows) if w.example_index == example]
+
+    def randomize(self, seed):
+        rng = np.random.RandomState(seed)
+        for result in self.results:
+            for name in ("start_logits", "end_logits"):
+                # Few different values, so that order among equals shows.
+                result[name] = rng.randint(-8, 8, LENGTH).astype(np.float32) / 2
+        return self
+
+    def predict(self, **settings):
+        return answers.predict_answers(
+            self.data,
+            self.contexts,
+            self.windows,
+            iter(self.results),
+            AnswerSettings(**settings),
+            self.tokens,
+        )
+
+
+@pytest.fixture
+def questions(tmp_path):
+    return Questions(tmp_path)
+
+
+def slow_nbest(questions, example, n_best_size, max_answer_length, with_negative):
+    """Returns (text, start logit, end logit) of the n best by write_predictions' rules."""
+    ids = questions.contexts[0].ids
+    words = CONTEXT.split(" ")
+    words_with_tokens = enumerate(np.diff(questions.contexts[0].word_starts))
+    word_of = [word for word, count in words_with_tokens for _ in range(count)]
+    numbers = questions.of(example)
+    windows = [questions.windows[i] for i in numbers]
+    has_most_context = features.max_context([window.span for window in windows])
+    found, nulls = [], []
+    for number, window, most in zip(numbers, windows, has_most_context, strict=True):
+        starts, ends = (
+            questions.results[number][name].astype(float).tolist()
+            for name in ("start_logits", "end_logits")
+        )
+        nulls.append((starts[0] + ends[0], starts[0], ends[0]))
+        best = [
+            sorted(range(LENGTH), key=logits.__getitem__, reverse=True)[:n_best_size]
+            for logits in (starts, ends)
+        ]
+        for i in best[0]:
+            for j in best[1]:
+                first, last = i - window.offset, j - window.offset
+                if not (0 <= first <= last < window.span.length and most[first]):
+                    continue
+                if j - i + 1 > max_answer_length:
+                    continue
+                first, last = first + window.span.start, last + window.span.start
+                pieces = " ".join(questions.tokens[k] for k in ids[first : last + 1])
+                text = FinalText(True)(
+                    pieces.replace(" ##", "").replace("##", ""),
+                    words[word_of[first] : word_of[last] + 1],
+                )
+                found.append((text, starts[i], ends[j]))
+    null = ("", *min(nulls, key=lambda scores: scores[0])[1:])  # the first of equal ones
+    if with_negative:
+        found.append(null)
+    nbest = []
+    for entry in sorted(found, key=lambda entry: entry[1] + entry[2], reverse=True):
+        if len(nbest) < n_best_size and entry[0] not in [other[0] for other in nbest]:
+            nbest.append(entry)
+    if with_negative and "" not in [entry[0] for entry in nbest]:
+        nbest.append(null)
+    return nbest
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("with_negative", [False, True])
+@pytest.mark.parametrize("n_best_size, max_answer_length", [(20, 30), (5, 3)])
+def test_nbest(questions, seed, with_negative, n_best_size, max_answer_length):
+    predictions = questions.randomize(seed).predict(
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        version_2_with_negative=with_negative,
+    )
+    for example, name in enumerate("ab"):
+        expected = slow_nbest(questions, example, n_best_size, max_answer_length, with_negative)
+        found = predictions.nbest[name]
+        assert [(e["text"], e["start_logit"], e["end_logit"]) for e in found] == expected
+        assert [list(e) for e in found] == [
+            ["text", "probability", "start_logit", "end_logit"]
+        ] * len(found)
+        weights = np.exp([entry[1] + entry[2] for entry in expected])
+        np.testing.assert_allclose([e["probability"] for e in found], weights / weights.sum())
+        best = next(entry for entry in expected if entry[0])
+        assert predictions.best_answers[name] == best[0]
+        if not with_negative:
+            assert predictions.answers[name] == expected[0][0]
+            continue
+        lowest = min(
+            float(questions.results[i]["start_logits"][0] + questions.results[i]["end_logits"][0])
+            for i in questions.of(example)
+        )
+        odds = lowest - best[1] - best[2]
+        assert predictions.null_odds[name] == odds
+        assert predictions.answers[name] == ("" if odds > 0.0 else best[0])
+
+
+def test_threshold(questions):
+    questions.randomize(1)
+    odds = questions.predict(version_2_with_negative=True).null_odds["a"]
+    for threshold, is_null in ((odds, False), (math.nextafter(odds, -math.inf), True)):
+        predictions = questions.predict(
+            version_2_with_negative=True, null_score_diff_threshold=threshold
+        )
+        assert (predictions.answers["a"] == "") == is_null
+        assert predictions.best_answers["a"] != ""
+
+
+def test_no_answer_is_possible(questions):
+    """The original fails where no candidate is left, and where a text has no token."""
+    for number in questions.of(0):
+        for name in ("start_logits", "end_logits"):
+            questions.results[number][name][0] = (
+                5.0  # all of the best positions are in the question
+            )
+    settings = {"n_best_size": 1, "version_2_with_negative": True}
+    predictions = questions.predict(**settings, null_score_diff_threshold=100.0)
+    for name in ("a", "c"):
+        assert predictions.answers[name] == predictions.best_answers[name] == ""
+        assert predictions.null_odds[name] == answers.NO_OTHER_ANSWER
+        assert [entry["text"] for entry in predictions.nbest[name]] == [""]
+    assert predictions.nbest["a"][0]["start_logit"] == 5.0
+    assert json.loads(json.dumps(predictions.null_odds, allow_nan=False))
+
+    predictions = questions.predict(n_best_size=1)
+    for name in ("a", "c"):  # what the original says in SQuAD 1.1
+        assert predictions.nbest[name] == [
+            {"text": "empty", "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}
+        ]
+        assert predictions.answers[name] == "empty"
+    assert not predictions.null_odds
+
+
+def test_results_out_of_order(questions):
+    questions.results.reverse()
+    with pytest.raises(RuntimeError, match="1000000000 was due, 10000000"):
+        questions.predict()
+
+
+def test_files(questions, tmp_path):
+    predictions = questions.randomize(0).predict(version_2_with_negative=True)
+    answers.write_predictions(predictions, str(tmp_path), True)
+    for name, content in (
+        ("predictions", predictions.answers),
+        ("nbest_predictions", predictions.nbest),
+        ("null_odds", predictions.null_odds),
+    ):
+        text = (tmp_path / f"{name}.json").read_text()
+        assert text == json.dumps(content, indent=4) + "\n"
+        assert list(json.loads(text)) == ["a", "b", "c"]
+    assert not list(tmp_path.glob("*.unfinished"))
+    (tmp_path / "1.1").mkdir()
+    answers.write_predictions(predictions, str(tmp_path / "1.1"), False)
+    assert not (tmp_path / "1.1" / "null_odds.json").exists()

@@ -1,0 +1,203 @@
+"""Windows and records: against the rules written down slowly, and the original's digests."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.tasks.squad import features
+from bert_tf.tasks.squad.examples import read_squad_examples, split_words
+from bert_tf.tasks.squad.features import Span, WindowSettings
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.sequences import REQUIRED_TOKENS
+from bert_tf.tokenization import FullTokenizer
+from tests.support.squad_files import (
+    GOLDEN,
+    RELEASED_VOCAB,
+    golden_run,
+    make_tokenizer,
+    needs_golden,
+    question,
+    write_squad,
+    write_vocab,
+)
+
+CONTEXT = "The leader was John Smith (1895-1943). The Japanese electronics store is a river ."
+
+
+def test_spans():
+    assert features.make_spans(0, 5, 2) == []
+    assert features.make_spans(5, 5, 2) == [Span(0, 5)]
+    assert features.make_spans(9, 5, 2) == [Span(0, 5), Span(2, 5), Span(4, 5)]
+    assert features.make_spans(8, 5, 3) == [Span(0, 5), Span(3, 5)]
+    # A stride beyond the length leaves nothing out.
+    assert features.make_spans(7, 3, 100) == [Span(0, 3), Span(3, 3), Span(6, 1)]
+
+
+@pytest.mark.parametrize("tokens, length, stride", [(1, 7, 3), (23, 7, 3), (40, 11, 2), (9, 3, 8)])
+def test_most_context(tokens, length, stride):
+    spans = features.make_spans(tokens, length, stride)
+    found = features.max_context(spans)
+    for position in range(tokens):
+        scores = {
+            i: min(position - span.start, span.start + span.length - 1 - position)
+            + 0.01 * span.length
+            for i, span in enumerate(spans)
+            if span.start <= position < span.start + span.length
+        }
+        best = max(scores, key=scores.get)  # the first of equal ones
+        for i in scores:
+            assert found[i][position - spans[i].start] == (i == best)
+
+
+def test_improve_answer_span():
+    ids = [9, 1, 2, 3, 1, 2, 8]
+    assert features.improve_answer_span(ids, 0, 6, [1, 2]) == (1, 2)  # the first of two
+    assert features.improve_answer_span(ids, 2, 6, [1, 2]) == (4, 5)
+    assert features.improve_answer_span(ids, 2, 4, [1, 2]) == (2, 4)  # not all of it within
+    assert features.improve_answer_span(ids, 1, 2, [1, 2]) == (1, 2)
+    assert features.improve_answer_span(ids, 1, 3, [7]) == (1, 3)
+    assert features.improve_answer_span(ids, 1, 3, []) == (1, 3)
+    assert features.improve_answer_span(np.array(ids, np.int32), 1, 5, [2, 3]) == (2, 3)
+
+
+def slow_records(examples, contexts, vocab_file, settings, is_training):
+    """Yields the records' features by convert_examples_to_features' rules, token by token."""
+    tokenizer = FullTokenizer(vocab_file, do_lower_case=True)
+    unique_id = 1000000000
+    for example in examples:
+        query = tokenizer.tokenize(example.question_text)[: settings.max_query_length]
+        words = split_words(contexts[example.context_index])
+        pieces = [tokenizer.tokenize(word) for word in words]
+        tokens = sum(pieces, [])
+        begin = [sum(map(len, pieces[:i])) for i in range(len(pieces) + 1)]
+        if is_training and not example.is_impossible:
+            first, last = begin[example.start_position], begin[example.end_position + 1] - 1
+            wanted = " ".join(tokenizer.tokenize(example.answers[0]))
+            places = [
+                (i, j)
+                for i in range(first, last + 1)
+                for j in range(last, i - 1, -1)
+                if " ".join(tokens[i : j + 1]) == wanted
+            ]
+            first, last = places[0] if places else (first, last)
+        start, room = 0, settings.max_seq_length - len(query) - 3
+        while start < len(tokens):
+            part = tokens[start : start + room]
+            sequence = ["[CLS]", *query, "[SEP]", *part, "[SEP]"]
+            padding = [0] * (settings.max_seq_length - len(sequence))
+            record = {
+                "unique_ids": [unique_id],
+                "input_ids": tokenizer.convert_tokens_to_ids(sequence) + padding,
+                "input_mask": [1] * len(sequence) + padding,
+                "segment_ids": [0] * (len(query) + 2) + [1] * (len(part) + 1) + padding,
+            }
+            if is_training:
+                span = [0, 0]
+                if not example.is_impossible and start <= first and last < start + len(part):
+                    span = [first - start + len(query) + 2, last - start + len(query) + 2]
+                record["start_positions"], record["end_positions"] = span[:1], span[1:]
+                record["is_impossible"] = [int(example.is_impossible)]
+            yield record
+            unique_id += 1
+            if start + len(part) == len(tokens):
+                break
+            start += min(len(part), settings.doc_stride)
+
+
+def read_records(path):
+    for serialized in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        found = tf.train.Example.FromString(serialized).features.feature
+        yield {name: list(feature.int64_list.value) for name, feature in found.items()}
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_records(tmp_path, is_training):
+    answers = ["John Smith", "1895", "Japan", "electronics store", "river ."]
+    qas = [
+        question(str(i), "Who was the leader ? " * (i + 1), [(text, CONTEXT.index(text))])
+        for i, text in enumerate(answers)
+    ]
+    qas.insert(2, question("none", "Who?", [], is_impossible=True))
+    others = [question("m", "what runs", [("man", 2)])]
+    path = write_squad(
+        tmp_path / "x.json", (CONTEXT, qas), ("\u200b man #", others), ("\u200b", [])
+    )
+    data = read_squad_examples(path, "train_file", is_training, True)
+    tokenizer = make_tokenizer(tmp_path)
+    settings = WindowSettings(max_seq_length=20, doc_stride=5, max_query_length=9)
+    contexts = features.tokenize_contexts(data.contexts, tokenizer)
+    output = str(tmp_path / "x.tf_record")
+    windows = features.write_records(output, data, contexts, tokenizer, settings, is_training)
+    expected = list(
+        slow_records(data.examples, data.contexts, write_vocab(tmp_path), settings, is_training)
+    )
+    assert list(read_records(output)) == expected
+    assert len(windows) == len(expected) > 2 * len(data.examples)
+    for window, record in zip(windows, expected, strict=True):
+        assert [window.unique_id] == record["unique_ids"]
+        ids = contexts[data.examples[window.example_index].context_index].ids
+        tokens = record["input_ids"][window.offset : window.offset + window.span.length]
+        assert tokens == ids[window.span.start : window.span.start + window.span.length].tolist()
+    if is_training:
+        # "(1895-1943)." is narrowed to one token, "electronics store" to three of its own.
+        spans = {}
+        for window, record in zip(windows, expected, strict=True):
+            first, last = record["start_positions"][0], record["end_positions"][0]
+            spans.setdefault(window.example_index, set()).add(last - first)
+        assert spans[1] == {0} and spans[2] == {0} and spans[4] == {0, 2}
+
+
+def test_many_contexts_are_tokenized_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(features, "_BATCH_WORDS", 7)
+    tokenizer = make_tokenizer(tmp_path)
+    contexts = ["the man", "", " ", CONTEXT, "a river runs", "john"]
+    for context, (ids, word_starts) in zip(
+        contexts, features.tokenize_contexts(contexts, tokenizer), strict=True
+    ):
+        words = [tokenizer.encode([word])[0].tolist() for word in split_words(context)]
+        assert [
+            ids[i:j].tolist() for i, j in zip(word_starts, word_starts[1:], strict=False)
+        ] == words
+        assert ids.base is None  # a view would keep all the others
+
+
+def test_no_room_for_the_text():
+    with pytest.raises(ValueError, match=r"max_seq_length \(67\) must be greater than max_query_"):
+        WindowSettings(67, 128, 64)
+    assert WindowSettings(68, 128, 64)
+    with pytest.raises(ValueError, match=r"--doc_stride \(0\) must be at least 1"):
+        WindowSettings(384, 0, 64)
+
+
+def test_vocabulary_without_separator(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("[PAD]\n[UNK]\n[CLS]\na\n")
+    with pytest.raises(ValueError, match=r"lacks \[SEP\]"):
+        FastTokenizer(str(path), True, REQUIRED_TOKENS)
+
+
+@needs_golden
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("is_training", [True, False])
+def test_records_of_the_original(tmp_path, monkeypatch, version, is_training):
+    monkeypatch.syspath_prepend(GOLDEN)
+    monkeypatch.delitem(sys.modules, "records_digest", raising=False)
+    from records_digest import digest
+
+    run = golden_run(f"squad_{version}.json")
+    name = f"squad_{version}{'_train' if is_training else ''}.json"
+    data = read_squad_examples(
+        str(GOLDEN / "programs" / name), "x", is_training, run["flags"]["version_2_with_negative"]
+    )
+    if is_training:
+        random.Random(12345).shuffle(data.examples)
+    tokenizer = FastTokenizer(str(RELEASED_VOCAB), True, REQUIRED_TOKENS)
+    contexts = features.tokenize_contexts(data.contexts, tokenizer)
+    settings = WindowSettings(run["flags"]["max_seq_length"], run["flags"]["doc_stride"], 64)
+    output = str(tmp_path / "x.tf_record")
+    features.write_records(output, data, contexts, tokenizer, settings, is_training)
+    kind = "train" if is_training else "eval"
+    assert digest(output) == run["digest"][f"{kind}.tf_record"]

@@ -1,0 +1,144 @@
+"""The span model: its variables' names, its logits and its loss against numpy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.modeling import BertModel
+from bert_tf.tasks.squad.model import SquadTask
+
+BATCH, LENGTH, HIDDEN, VOCAB = 3, 7, 8, 11
+
+
+@pytest.fixture(scope="module")
+def config():
+    return BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=HIDDEN,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=10,
+        type_vocab_size=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def task(config):
+    return SquadTask(config)
+
+
+@pytest.fixture(scope="module")
+def model(task):
+    keras.utils.set_random_seed(3)
+    model = task.build_model()
+    rng = np.random.RandomState(4)
+    for variable in model.variables:  # biases, too, and large enough to tell positions apart
+        variable.assign(rng.normal(size=variable.shape, scale=0.5))
+    return model
+
+
+def features(**others):
+    rng = np.random.RandomState(1)
+    tokens = np.arange(LENGTH) < [[7], [5], [3]]
+    values = {
+        "unique_ids": 1000000000 + np.arange(BATCH),
+        "input_ids": rng.randint(0, VOCAB, (BATCH, LENGTH)) * tokens,
+        "input_mask": tokens,
+        "segment_ids": tokens & (np.arange(LENGTH) > 1),
+        "start_positions": [4, 0, 2],
+        "end_positions": [6, 0, 2],
+        "is_impossible": [0, 1, 0],
+    }
+    made = {name: tf.constant(np.int32(value)) for name, value in values.items()}
+    return {**made, **others}
+
+
+def logits_by_numpy(model, batch):
+    """Returns the start and end logits of the hidden states."""
+    output = model.bert(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    weights, bias = model.cls.squad.output_weights.numpy(), model.cls.squad.output_bias.numpy()
+    return np.moveaxis(output.sequence_output.numpy() @ weights.T + bias, -1, 0)
+
+
+def test_names_and_initial_values(config, task):
+    keras.utils.set_random_seed(5)
+    config = BertConfig.from_dict({**config.to_dict(), "hidden_size": 400})
+    fresh = SquadTask(config).build_model()
+    shapes = {variable.path: tuple(variable.shape) for variable in fresh.variables}
+    bert = {variable.path: tuple(variable.shape) for variable in BertModel(config).variables}
+    assert shapes == {
+        **bert,
+        "cls/squad/output_weights": (2, 400),
+        "cls/squad/output_bias": (2,),
+    }
+    assert not fresh.cls.squad.output_bias.numpy().any()
+    weights = fresh.cls.squad.output_weights.numpy()
+    assert 0.015 < weights.std() < 0.02 and abs(weights).max() <= 0.04  # truncated at 2 sigma
+
+
+def test_predictions(task, model):
+    batch = features()
+    found = task.predictions(model, batch)
+    assert list(found) == ["unique_ids", "start_logits", "end_logits"]
+    np.testing.assert_array_equal(found["unique_ids"], batch["unique_ids"])
+    for logits, name in zip(logits_by_numpy(model, batch), ("start", "end"), strict=True):
+        assert found[f"{name}_logits"].dtype == tf.float32
+        np.testing.assert_allclose(found[f"{name}_logits"], logits, rtol=1e-4, atol=1e-5)
+
+
+def losses_by_numpy(model, batch):
+    """Returns each example's loss: over all positions, padding included."""
+    total = np.zeros(BATCH)
+    for logits, name in zip(logits_by_numpy(model, batch), ("start", "end"), strict=True):
+        logits = logits.astype(np.float64)
+        log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        total -= log_probs[np.arange(BATCH), batch[f"{name}_positions"].numpy()] / 2
+    return total
+
+
+def test_loss(task, model):
+    batch = features()
+    normalizers = task.normalizers(batch)
+    loss, sums = task.loss_and_metrics(model, batch, normalizers, False, None)
+    np.testing.assert_allclose(loss, losses_by_numpy(model, batch).mean(), rtol=1e-5)
+    for logits, name in zip(logits_by_numpy(model, batch), ("start", "end"), strict=True):
+        right = logits.argmax(axis=1) == batch[f"{name}_positions"].numpy()
+        total, weight = sums[f"{name}_accuracy"]
+        assert (total, weight) == (right.sum(), BATCH)
+
+
+def test_losses_of_parts_add_up(task, model):
+    batch = features()
+    normalizers = task.normalizers(batch)
+    whole, _ = task.loss_and_metrics(model, batch, normalizers, False, None)
+    parts = [
+        task.loss_and_metrics(
+            model, {k: v[i : i + 1] for k, v in batch.items()}, normalizers, False, None
+        )[0]
+        for i in range(BATCH)
+    ]
+    np.testing.assert_allclose(sum(parts), whole, rtol=1e-5)
+
+
+def test_dropout_is_on_in_training_only(task, model):
+    batch, seed = features(), tf.constant([1, 2])
+    normalizers = task.normalizers(batch)
+    losses = [
+        float(task.loss_and_metrics(model, batch, normalizers, training, seed)[0])
+        for training in (False, False, True, True)
+    ]
+    assert losses[0] == losses[1] != losses[2] == losses[3]
+
+
+def test_bfloat16_keeps_logits_in_float32(config, model):
+    task = SquadTask(config, dtype="bfloat16")
+    low = task.build_model()
+    for theirs, ours in zip(low.variables, model.variables, strict=True):
+        assert theirs.dtype == "float32"
+        theirs.assign(ours)
+    found = task.predictions(low, features())["start_logits"]
+    assert found.dtype == tf.float32
+    np.testing.assert_allclose(found, logits_by_numpy(model, features())[0], atol=0.2)

@@ -1,0 +1,143 @@
+"""Sentences to tagging records: which pieces carry labels, which words are context."""
+
+import random
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.files import records
+from bert_tf.tasks.tagging import data
+from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.tagging.schema import tagging_schema
+from bert_tf.text.fast_tokenization import FastTokenizer
+
+VOCAB = "[PAD] [UNK] [CLS] [SEP] un ##want ##ed London is big , The ##x".split()
+LABELS = ["O", "B-LOC", "I-LOC"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("\n".join(VOCAB) + "\n")
+    return FastTokenizer(str(path), False, data.REQUIRED_TOKENS)
+
+
+def written(tmp_path, sentences, tokenizer, length, document_context=False):
+    """Returns the records as (pieces, labels with X) in two strings each."""
+    path = str(tmp_path / "file.tf_record")
+    count = data.write_records(sentences, LABELS, tokenizer, length, document_context, path)
+    found = []
+    for record in tf.data.TFRecordDataset(path):
+        parsed = records.parse(record[tf.newaxis], tagging_schema(length))
+        row = {name: value[0].numpy().tolist() for name, value in parsed.items()}
+        size = sum(row["input_mask"])
+        assert row["input_mask"] == [1] * size + [0] * (length - size)
+        assert row["input_ids"][size:] == [0] * (length - size)
+        assert row["segment_ids"] == [0] * length
+        labels = [
+            LABELS[i] if mask else "X"
+            for i, mask in zip(row["label_ids"], row["label_mask"], strict=True)
+        ]
+        assert labels[size:] == ["X"] * (length - size)
+        found.append((" ".join(VOCAB[i] for i in row["input_ids"][:size]), " ".join(labels[:size])))
+    assert count == len(found)
+    return found
+
+
+def test_the_first_piece_carries_the_label(tmp_path, tokenizer):
+    # A word in two by the tokenizer's rules, and one of a control character, which leaves nothing.
+    sentence = Sentence(["unwanted", "London,", "\u200b", "is"], ["O", "B-LOC", "I-LOC", "O"], 0)
+    assert written(tmp_path, [sentence], tokenizer, 12) == [
+        ("[CLS] un ##want ##ed London , [UNK] is [SEP]", "X O X X B-LOC X I-LOC O X")
+    ]
+
+
+DOCUMENTS = [
+    Sentence(["London", "is", "big"], ["B-LOC", "O", "O"], 0),
+    Sentence(["The", "unwanted"], ["I-LOC", "O"], 0),
+    Sentence(["big", ",", "big"], ["O", "O", "O"], 0),
+    Sentence(["is"], ["O"], 1),
+]
+
+
+def test_context_is_of_the_document_and_whole_words(tmp_path, tokenizer):
+    # Room for 8 pieces. Nothing of the second document is in the first one's records.
+    assert written(tmp_path, DOCUMENTS, tokenizer, 10, document_context=True) == [
+        ("[CLS] London is big The un ##want ##ed big [SEP]", "X B-LOC O O X X X X X X"),
+        ("[CLS] is big The un ##want ##ed big , [SEP]", "X X X I-LOC O X X X X X"),
+        # `unwanted` and `The` fit; `big` before them too; no word is cut.
+        ("[CLS] The un ##want ##ed big , big [SEP]".replace("[CLS]", "[CLS] big"),)
+        + ("X X X X X X O O O X",),
+        ("[CLS] is [SEP]", "X O X"),
+    ]
+
+
+def test_without_context_sentences_are_alone(tmp_path, tokenizer):
+    texts = [text for text, _ in written(tmp_path, DOCUMENTS, tokenizer, 10)]
+    assert texts == [
+        "[CLS] London is big [SEP]",
+        "[CLS] The un ##want ##ed [SEP]",
+        "[CLS] big , big [SEP]",
+        "[CLS] is [SEP]",
+    ]
+
+
+def test_long_sentences_are_cut_and_keep_what_is_beside_the_cut(tmp_path, tokenizer):
+    words = ["London", "is", "big", ",", "The", "big", "big"]
+    sentence = Sentence(words, ["B-LOC", "O", "O", "O", "O", "O", "I-LOC"], 0)
+    # Room for 6: parts of 3 with what is beside them.
+    assert written(tmp_path, [sentence], tokenizer, 8) == [
+        ("[CLS] London is big , The big [SEP]", "X B-LOC O O X X X X"),
+        ("[CLS] is big , The big big [SEP]", "X X X O O O X X"),
+        ("[CLS] is big , The big big [SEP]", "X X X X X X I-LOC X"),
+    ]
+
+
+def test_a_long_word_is_cut_to_half_the_room(tmp_path, tokenizer):
+    sentence = Sentence(["un" + "x" * 20, "big"], ["B-LOC", "O"], 0)
+    assert written(tmp_path, [sentence], tokenizer, 8) == [
+        ("[CLS] un ##x ##x big [SEP]", "X B-LOC X X O X")
+    ]
+
+
+def test_words_without_tags_can_be_written(tmp_path, tokenizer):
+    rows = written(tmp_path, [Sentence(["London", "is"], None, 0)], tokenizer, 7)
+    assert rows == [("[CLS] London is [SEP]", "X O O X")]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("document_context", [True, False])
+def test_every_word_is_tagged_once_in_order_with_all_the_context_there_is_room_for(
+    seed, document_context
+):
+    rng = random.Random(seed)
+    room = rng.randint(2, 30)
+    lengths = [rng.randint(1, max(1, room // 2)) for _ in range(rng.randint(1, 60))]
+    ends = sorted({rng.randint(1, len(lengths)) for _ in range(5)} | {len(lengths)})
+    windows = list(data.make_windows(lengths, ends, room, document_context))
+    tagged = [word for w in windows for word in range(w.first, w.last)]
+    assert tagged == list(range(len(lengths)))
+    starts = [0, *ends[:-1]]
+    for window in windows:
+        assert window.begin <= window.first < window.last <= window.end
+        size = sum(lengths[window.begin : window.end])
+        assert size <= room
+        (sentence,) = [(a, b) for a, b in zip(starts, ends, strict=True) if a <= window.first < b]
+        low, high = (0, len(lengths)) if document_context else sentence
+        assert low <= window.begin and window.end <= high
+        if window.begin > low:
+            assert size + lengths[window.begin - 1] > room
+        if window.end < high:
+            assert size + lengths[window.end] > room
+        if sum(lengths[slice(*sentence)]) <= room:
+            assert (window.first, window.last) == sentence
+
+
+def test_too_short_a_sequence_is_refused(tmp_path, tokenizer):
+    with pytest.raises(ValueError, match="--max_seq_length must be at least 4, .*; got 3"):
+        written(tmp_path, DOCUMENTS, tokenizer, 3)
+    assert written(tmp_path, DOCUMENTS[:1], tokenizer, 4) == [
+        ("[CLS] London is [SEP]", "X B-LOC X X"),
+        ("[CLS] London is [SEP]", "X X O X"),
+        ("[CLS] is big [SEP]", "X X O X"),
+    ]

@@ -1,0 +1,248 @@
+"""The tagger against numpy: logits, loss, BiLSTM; names of variables; what is trained."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.engine import steps
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.tagging.head import FEATURE_LAYERS, BiLstm
+from bert_tf.tasks.tagging.model import TaggingTask
+from tests.support import numpy_bert
+from tests.support.small_pretraining import SMALL, difference, tensors, weights_of
+
+B, S, LABELS, UNITS = 3, 9, 5, 6
+CONFIG = {**SMALL, "num_hidden_layers": 5}
+
+
+def make_features(seed=0):
+    """Returns the numpy features of a batch, with padding."""
+    rng = np.random.default_rng(seed)
+    mask = (np.arange(S) < np.array([[S], [4], [6]])).astype(np.int32)
+    return {
+        "input_ids": rng.integers(0, 53, (B, S), dtype=np.int32),
+        "input_mask": mask,
+        "segment_ids": np.zeros((B, S), np.int32),
+        "label_ids": rng.integers(0, LABELS, (B, S), dtype=np.int32),
+        "label_mask": rng.integers(0, 2, (B, S), dtype=np.int32) * mask,
+    }
+
+
+def make_task(seed=0, num_hidden_layers=5, **options):
+    """Returns the task, the model and its random weights by name."""
+    config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": num_hidden_layers})
+    task = TaggingTask(config, LABELS, **options)
+    model = task.build_model()
+    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, seed)
+    for name, variable in weights_of(model).items():
+        variable.assign(weights[name])
+    return task, model, weights
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def numpy_lstm(x, weights, scope):
+    """Returns the outputs, [length, U], of one LSTM over the tokens of one sequence."""
+    kernel, recurrent, bias = (
+        weights[f"{scope}/{name}"].astype(np.float64)
+        for name in ("kernel", "recurrent_kernel", "bias")
+    )
+    output = cell = np.zeros(len(recurrent))
+    outputs = []
+    for now in x:
+        i, f, c, o = np.split(now @ kernel + output @ recurrent + bias, 4)
+        cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(c)
+        output = sigmoid(o) * np.tanh(cell)
+        outputs.append(output)
+    return np.array(outputs)
+
+
+def numpy_bilstm(x, mask, weights):
+    """Returns the second layer's outputs at tokens, padding left out: a list of [length, 2U]."""
+    results = []
+    for row, length in zip(x, mask.sum(-1), strict=True):
+        row = row[:length]
+        for layer in range(2):
+            scope = f"lstm/layer_{layer}"
+            forward = numpy_lstm(row, weights, f"{scope}/forward")
+            backward = numpy_lstm(row[::-1], weights, f"{scope}/backward")[::-1]
+            row = np.concatenate([forward, backward], axis=-1)
+        results.append(row)
+    return results
+
+
+def numpy_features(outputs, feature_layers):
+    layers = outputs["all_encoder_layers"]
+    return {
+        "embeddings": outputs["embedding_output"],
+        "last": layers[4],
+        "second_to_last": layers[3],
+        "sum_last_four": layers[1] + layers[2] + layers[3] + layers[4],
+        "concat_last_four": np.concatenate(layers[1:], axis=-1),
+        "sum_all": sum(layers),
+    }[feature_layers]
+
+
+def expected(weights, features, feature_layers):
+    """Returns the log probabilities at tokens, a list of [length, labels], in float64."""
+    bert = numpy_bert.NumpyBert(CONFIG, weights)
+    outputs = bert.forward(features["input_ids"], features["input_mask"], features["segment_ids"])
+    if feature_layers:
+        tokens = numpy_features(outputs, feature_layers)
+        rows = numpy_bilstm(tokens, features["input_mask"], weights)
+    else:
+        lengths = features["input_mask"].sum(-1)
+        rows = [row[:n] for row, n in zip(outputs["sequence_output"], lengths, strict=True)]
+    return [
+        numpy_bert.log_softmax(row @ weights["output_weights"].T + weights["output_bias"])
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("feature_layers", [None, *FEATURE_LAYERS])
+def test_loss_and_predictions_are_numpys(feature_layers):
+    task, model, weights = make_task(feature_layers=feature_layers, lstm_size=UNITS)
+    features = make_features()
+    log_probs = expected(weights, features, feature_layers)
+    losses = np.zeros((B, S))
+    predictions = np.full((B, S), -1)
+    right = []
+    for b, s in zip(*np.nonzero(features["label_mask"]), strict=True):
+        label = features["label_ids"][b, s]
+        losses[b, s] = -log_probs[b][s, label]
+        predictions[b, s] = log_probs[b][s].argmax()
+        right.append(predictions[b, s] == label)
+    found = task.predictions(model, tensors(features))
+    assert difference(found["losses"], losses) < 2e-6
+    np.testing.assert_array_equal(found["predictions"], predictions)
+    normalizers = task.normalizers(tensors(features))
+    loss, sums = task.loss_and_metrics(model, tensors(features), normalizers, False, None)
+    assert difference(loss, losses.sum() / len(right)) < 2e-6
+    assert [x.numpy() for x in sums["accuracy"]] == [sum(right), len(right)]
+
+
+@pytest.mark.parametrize("feature_layers", [None, "last"])
+def test_padding_changes_nothing(feature_layers):
+    task, model, _ = make_task(feature_layers=feature_layers, lstm_size=UNITS)
+    features = {name: x[1:2] for name, x in make_features().items()}  # 4 tokens
+    short = {name: x[:, :5] for name, x in features.items()}
+    found = task.predictions(model, tensors(short))
+    padded = task.predictions(model, tensors(features))
+    np.testing.assert_array_equal(padded["predictions"][:, :5], found["predictions"])
+    assert difference(padded["losses"][:, :5], found["losses"]) < 2e-6
+
+
+def test_the_bilstm_is_that_of_keras():
+    lstm = BiLstm(7, UNITS, num_layers=1)
+    x = np.random.default_rng(0).normal(size=(B, S, 7)).astype(np.float32)
+    mask = make_features()["input_mask"]
+    found = lstm(x, mask)
+    for direction, part in zip(lstm.lstm_layers[0].directions, np.split(found, 2, -1), strict=True):
+        backwards = direction.name == "backward"
+        layer = keras.layers.LSTM(UNITS, return_sequences=True, go_backwards=backwards)
+        layer.build((None, None, 7))
+        initial = [weight.numpy() for weight in layer.weights]
+        weights = [direction.kernel, direction.recurrent_kernel, direction.bias]
+        # The same initial values: only the forget gate's bias is not 0.
+        np.testing.assert_array_equal(weights[2], initial[2])
+        product = np.matmul(weights[1], np.transpose(weights[1]))
+        np.testing.assert_allclose(product, np.eye(UNITS), atol=1e-5)
+        layer.set_weights(weights)
+        theirs = layer(x, mask=mask > 0)
+        theirs = theirs[:, ::-1] if backwards else theirs
+        at_tokens = mask[..., np.newaxis]
+        assert difference(part * at_tokens, theirs * at_tokens) < 2e-6
+
+
+HEAD = {"output_weights": (LABELS, 24), "output_bias": (LABELS,)}
+LSTM = {
+    f"lstm/layer_{layer}/{direction}/{name}": shape
+    for layer, size in ((0, 4 * 24), (1, 2 * UNITS))
+    for direction in ("forward", "backward")
+    for name, shape in {
+        "kernel": (size, 4 * UNITS),
+        "recurrent_kernel": (UNITS, 4 * UNITS),
+        "bias": (4 * UNITS,),
+    }.items()
+}
+
+
+def test_names_of_variables_and_what_is_trained():
+    _, model, _ = make_task()
+    bert = {v.path: v.shape for v in model.bert.variables}
+    assert all(name.startswith("bert/") for name in bert)
+    assert {v.path: v.shape for v in model.variables} == {**bert, **HEAD}
+    untrained = {v.path for v in model.variables} - {v.path for v in model.trainable_variables}
+    assert untrained == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+
+    _, model, _ = make_task(feature_layers="concat_last_four", lstm_size=UNITS)
+    head = {**HEAD, "output_weights": (LABELS, 2 * UNITS), **LSTM}
+    assert {v.path: v.shape for v in model.variables} == {**bert, **head}
+    assert {v.path for v in model.trainable_variables} == head.keys()
+    slots = optimization.create_optimizer(model.trainable_variables, lambda step: 0.0).variables
+    assert {name.rsplit("/", 1)[0] for name in slots} == {*head, "global_step"}
+
+
+@pytest.mark.parametrize(
+    "feature_layers, jit_compile", [(None, False), ("last", False), ("last", True)]
+)
+def test_a_step_trains_what_it_should(feature_layers, jit_compile):
+    task, model, before = make_task(0, 1, feature_layers=feature_layers, lstm_size=UNITS)
+    optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 1e-2)
+    features = tensors(make_features())
+
+    @tf.function(jit_compile=jit_compile)
+    def train():
+        return steps.train_step(
+            task,
+            model,
+            optimizer,
+            features,
+            tf.constant([1, 2]),
+            replicas=steps.Replicas(1, lambda tensors: tensors),
+        )["loss"]
+
+    losses = [train().numpy() for _ in range(20)]
+    assert losses[-1] < 0.9 * losses[0]
+    changed = {name for name, x in weights_of(model).items() if (x.numpy() != before[name]).any()}
+    names = {v.path for v in model.trainable_variables}
+    assert changed == names
+
+
+def test_dropout_follows_from_the_seed_and_spares_a_frozen_bert():
+    features = tensors(make_features())
+    config = {**CONFIG, "hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+    sequence = features["input_ids"], features["input_mask"], features["segment_ids"]
+    model = TaggingTask(BertConfig.from_dict(config), LABELS).build_model()
+    once, again, other = (
+        model(*sequence, training=True, dropout_seed=tf.constant([1, seed])) for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(once, again)
+    assert np.abs(once - other).max() > 1e-3
+
+    frozen = TaggingTask(
+        BertConfig.from_dict(config), LABELS, feature_layers="last", lstm_size=UNITS
+    ).build_model()
+    seen = []
+    frozen.lstm.call = lambda inputs, mask: seen.append(inputs) or tf.zeros([B, S, 2 * UNITS])
+    frozen(*sequence, training=True, dropout_seed=tf.constant([1, 3]))
+    np.testing.assert_array_equal(seen[0], frozen.bert(*sequence).sequence_output)
+
+
+def test_bfloat16_is_close():
+    task, model, weights = make_task(feature_layers="last", lstm_size=UNITS)
+    features = tensors(make_features())
+    low, low_model, _ = make_task(feature_layers="last", lstm_size=UNITS, dtype="bfloat16")
+    assert all(v.dtype == "float32" for v in low_model.variables)
+    losses = [t.predictions(m, features)["losses"] for t, m in ((task, model), (low, low_model))]
+    assert 0 < difference(losses[1], losses[0]) < 0.05
+
+
+def test_too_few_layers_are_refused():
+    config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 3})
+    with pytest.raises(ValueError, match="--feature_layers=concat_last_four needs a model of at l"):
+        TaggingTask(config, LABELS, feature_layers="concat_last_four")

@@ -1,0 +1,198 @@
+"""Tagging from files to files: the program and its one call."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling import BertConfig
+from bert_tf.runs import reporting
+from bert_tf.tasks.tagging.conll import read_sentences
+from bert_tf.tasks.tagging.entities import entity_metrics
+from bert_tf.tasks.tagging.run import Settings, run_tagging
+from tests.support.pretraining_runs import run, variables, write_config
+
+VOCAB = "[PAD] [UNK] [CLS] [SEP] the in from came visited Ann Bob ##by Rome Oslo New York .".split()
+TRAIN = """-DOCSTART- -X- O
+
+Ann B-PER
+visited O
+Rome B-LOC
+. O
+
+Bobby B-PER
+came O
+from O
+New B-LOC
+York I-LOC
+. O
+
+-DOCSTART- -X- O
+
+Bob B-PER
+visited O
+Oslo B-LOC
+. O
+
+"""
+
+
+def make_folder(folder):
+    """Returns a folder in which it has put files for a tiny run."""
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    (folder / "train.txt").write_text(TRAIN * 8)
+    (folder / "valid.txt").write_text(TRAIN.replace("Rome", "Oslo"))
+    (folder / "test.txt").write_text(TRAIN.replace("Oslo", "Rome"))
+    write_config(folder / "bert_config.json", hidden_dropout_prob=0.0, hidden_size=16)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_folder(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Such a folder in which the program has been run; `out` has what it wrote."""
+    folder = make_folder(tmp_path_factory.mktemp("trained"))
+    run(
+        f"--data_dir={folder}",
+        f"--output_dir={folder / 'out'}",
+        f"--vocab_file={folder / 'vocab.txt'}",
+        f"--bert_config_file={folder / 'bert_config.json'}",
+        "--do_train",
+        "--do_eval",
+        "--do_predict",
+        "--max_seq_length=16",
+        "--length_buckets=none",
+        "--train_batch_size=8",
+        "--num_train_epochs=15",
+        "--learning_rate=0.02",
+        program="run_tagging.py",
+    )
+    return folder
+
+
+def tag(folder, output_dir="out", **changes):
+    """Runs tagging in this process; `changes` are flags."""
+    settings = {
+        "data_dir": str(folder),
+        "output_dir": str(folder / output_dir),
+        "vocab_file": str(folder / "vocab.txt"),
+        "max_seq_length": 16,
+        "length_buckets": "none",
+        "do_lower_case": False,
+    }
+    config = BertConfig.from_json_file(str(folder / "bert_config.json"))
+    strategy = tf.distribute.get_strategy()
+    return run_tagging(config, strategy, Settings(**{**settings, **changes}), {})
+
+
+def test_the_program_learns_scores_and_tags(trained):
+    output_dir = trained / "out"
+    results = reporting.read_results(str(output_dir / "eval_results.txt"))
+    assert results["f1"] > 0.8  # PER, LOC or nothing for each of four kinds of words
+    assert results["global_step"] == 45
+    names = {f"{name}{of}" for name in ("precision", "recall", "f1") for of in ("", "_LOC", "_PER")}
+    assert results.keys() == {*names, "eval_accuracy", "eval_loss", "global_step"}
+    assert (output_dir / "labels.txt").read_text() == "B-LOC\nB-PER\nI-LOC\nO\n"
+    # The tags are those that the scores are of, at the words that were given.
+    lines = (output_dir / "predictions.txt").read_text().splitlines()
+    sentences = read_sentences(str(trained / "test.txt"), "predict_file")
+    gold = [f"{word} {tag}" for s in sentences for word, tag in zip(s.words, s.tags, strict=True)]
+    assert [line.rsplit(" ", 1)[0] for line in lines if line] == gold
+    predicted = read_sentences(str(output_dir / "predictions.txt"), "predict_file")
+    scores = entity_metrics([s.tags for s in sentences], [s.tags for s in predicted])
+    written = reporting.read_results(str(output_dir / "test_results.txt"))
+    assert written["f1"] == pytest.approx(scores["f1"])
+    assert written["eval_accuracy"] == pytest.approx(scores["accuracy"])
+
+
+def test_words_alone_are_tagged_by_the_labels_of_the_trained_model(trained):
+    (trained / "words.txt").write_text("Ann\n\n" + "Bobby\n" * 40)
+    flags = {"data_dir": None, "predict_file": str(trained / "words.txt"), "do_predict": True}
+    results = (trained / "out/test_results.txt").read_text()
+    with pytest.raises(ValueError, match="--labels=O,B-PER must be those that the model in --out"):
+        tag(trained, **flags, labels=["O", "B-PER"])
+    tag(trained, **flags)
+    lines = (trained / "out/predictions.txt").read_text().splitlines()
+    rows = [line.split(" ") for line in lines]
+    assert [row[0] for row in rows] == ["Ann", "", *["Bobby"] * 40, ""]
+    assert {row[1] for row in rows if len(row) == 2} <= {"B-LOC", "B-PER", "I-LOC", "O"}
+    assert {len(row) for row in rows} == {1, 2}
+    assert (trained / "out/test_results.txt").read_text() == results  # there is nothing to score
+
+
+def test_the_feature_based_variant_leaves_bert_as_it_is(folder):
+    flags = {"feature_based": True, "feature_layers": "last", "lstm_size": 3}
+    tag(folder, **flags, do_train=True, train_batch_size=8, num_train_epochs=1, learning_rate=0.1)
+    first, last = (variables(folder / "out" / f"model.ckpt-{step}") for step in (0, 3))
+    frozen = {name for name in last if name.startswith("bert/")}
+    assert frozen and not any("/adam_" in name for name in frozen)
+    for name in last.keys() - {"global_step"}:
+        changed = (first[name] != last[name]).any()
+        assert changed == (name not in frozen), name
+
+
+def test_length_buckets_change_no_score(folder):
+    results = [
+        tag(folder, length_buckets=lengths, do_eval=True, eval_batch_size=2, document_context=False)
+        for lengths in ("none", "8")
+    ]
+    assert results[0].keys() == results[1].keys()
+    for name, value in results[0].items():
+        np.testing.assert_allclose(results[1][name], value, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "file, flags, message",
+    [
+        (None, {}, "At least one of --do_train, --do_eval and --do_predict must be given"),
+        ("", {"do_train": True}, "--data_dir: .*train.txt holds no sentence"),
+        ("Ann\n", {"do_train": True}, "--data_dir: .*train.txt, line 1: a line holds a word and"),
+        ("Ann O\n", {"do_train": True}, "words of different tags, and all are O; there is nothing"),
+        (
+            None,
+            {"do_train": True, "labels": ["O", "B-PER", "I-PER"]},
+            "--data_dir: .*train.txt has the tags B-LOC, I-LOC, which are not among the model's: "
+            "O, B-PER, I-PER. Mend the file, or train a model anew",
+        ),
+        ("Ann B-PER\nis O\n", {"do_eval": True}, "valid.txt has the tags B-LOC, I-LOC, which are"),
+        (
+            "Ann B-PER\nis O\n",
+            {"do_predict": True, "predict_file": "valid.txt"},
+            "--predict_file: .*valid.txt has the tags B-LOC, I-LOC",
+        ),
+        (None, {"do_train": True, "labels": ["O", "PER"]}, "--labels lists each tag once, .*O,PER"),
+        (None, {"do_train": True, "labels": ["O", "O"]}, "--labels lists each tag once, .*O,O"),
+        (
+            None,
+            {"do_train": True, "data_dir": None},
+            "name it by --train_file, or its folder, wher",
+        ),
+        (
+            None,
+            {"do_eval": True, "train_file": "none.txt"},
+            r"tags of the model must be known: .*labels.txt.*\(--train_file: none.txt\) are missi",
+        ),
+        (
+            None,
+            {"do_train": True, "init_checkpoint": "/x/uncased_L-12_H-768_A-12/bert_model.ckpt"},
+            "was trained on lowercased text, but --do_lower_case=False",
+        ),
+        (None, {"do_train": True, "max_seq_length": 3}, "--max_seq_length must be at least 4"),
+        (
+            None,
+            {"do_train": True, "feature_based": True},
+            "--feature_layers=concat_last_four needs a model of at least 4 layers",
+        ),
+    ],
+)
+def test_what_is_refused(folder, monkeypatch, file, flags, message):
+    monkeypatch.chdir(folder)
+    if file is not None:
+        (folder / "train.txt").write_text(file)
+    with pytest.raises(ValueError, match=message):
+        tag(folder, **flags)
+    left = list((folder / "out").glob("*")) if (folder / "out").exists() else []
+    assert not [path for path in left if path.name in ("train.tf_record", "checkpoint")]

@@ -1,0 +1,243 @@
+"""The fast tokenizer gives the reference's ids on every text, with every vocabulary."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf import tokenization
+from bert_tf.text import fast_tokenization
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Where the rules of Unicode, of Python and of tensorflow-text part ways.
+ODD_CHARS = (
+    "\0\t\n\r\x0b\x0c\x1c\x7f\x85\xa0\xad\u0130\u0301\u0345\u037e\u03a3\u03c2\u1e9e\u1fef\u200b\u200d"
+    "\u2028\u2029\u212a\u3000\u3042\u4e00\uac00\ud800\udfff\ue000\uf900\ufeff\ufffd\U0001f600"
+    "\U0002f800\U000e0001\U0010ffff"
+)
+RANGES = (
+    *[(0x20, 0x7E)] * 4,
+    *[(0x00, 0x24F)] * 3,
+    (0x250, 0x6FF),
+    (0x900, 0x1FFF),
+    (0x2000, 0x33FF),
+    (0x3400, 0xFFFF),
+    (0x10000, 0x1FFFF),
+    (0x20000, 0x10FFFF),
+)
+
+
+@pytest.fixture(params=["tensorflow-text", "cache"])
+def path(request, monkeypatch):
+    """Sends texts of printable ASCII down either path, however few they are."""
+    pytest.importorskip("tensorflow_text")
+    many = sys.maxsize if request.param == "cache" else 1
+    monkeypatch.setattr(fast_tokenization, "_MIN_BATCH", many)
+
+
+def check(vocab_file, texts: list[str], do_lower_case: bool) -> None:
+    fast = fast_tokenization.FastTokenizer(str(vocab_file), do_lower_case)
+    reference = tokenization.FullTokenizer(str(vocab_file), do_lower_case)
+    assert fast.vocab == reference.vocab and fast.inv_vocab == reference.inv_vocab
+    for _ in range(2):  # the second time from the cache
+        ids, row_splits = fast.encode(texts)
+        assert (ids.dtype, row_splits.dtype) == (np.int32, np.int64)
+        assert len(row_splits) == len(texts) + 1 and row_splits[0] == 0
+        assert row_splits[-1] == len(ids)
+        for i, text in enumerate(texts):
+            expected = reference.convert_tokens_to_ids(reference.tokenize(text))
+            assert ids[row_splits[i] : row_splits[i + 1]].tolist() == expected, ascii(text)
+
+
+def write_vocab(path: Path, tokens: list[str]) -> Path:
+    path.write_text("\n".join(tokens), encoding="utf-8", newline="")
+    return path
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_text_of_all_kinds(tmp_path, path, do_lower_case):
+    pieces = (
+        "a b c d e A B . , # [ ] unk \u03c3 \u03c2 \u00e9 \u4e00 \u8c48 \u1100 \U0001f600".split()
+    )
+    vocab = write_vocab(
+        tmp_path / "vocab.txt", ["x", "[UNK]", *pieces, *("##" + piece for piece in pieces), "##"]
+    )
+    texts = [
+        *("", " ", "\t", "\n", "a", "a\tb", "a\nb", "a\x0bb", "\0", "A.b,,c", "abcde", "abcx x"),
+        *(
+            "[UNK]",
+            "a [UNK] b",
+            "##a",
+            "# #a",
+            "a##b",
+            "##",
+            "a" * 200,
+            "a" * 201,
+            "A" * 200 + ".b",
+        ),
+        *(
+            "\u00e9" * 101,
+            "\u00e9" * 200,
+            "\u00e9" * 201,
+            "\u00c9\u00e9 e\u0301",
+            "a\u00e9\u4e00b c",
+        ),
+        *(
+            "\u03a3\u03a3 \u03a3.\u03a3",
+            "\u4e00\u03a3\u03a3\uf900",
+            "\uac00",
+            "\ud800a",
+            "a\u200bb",
+        ),
+        *("a.b " * 25_000, "a" * 100_000, "\u00e9.a " * 25_000, "\u00e9" * 100_000),
+    ]
+    check(vocab, texts, do_lower_case)
+
+
+def test_every_code_point(tmp_path, monkeypatch):
+    """Neither the shortcut for cleaning nor the tables of the second path change a character."""
+    monkeypatch.setattr(fast_tokenization, "_MAX_CACHED_LENGTH", 0)
+    vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]"])
+    # The code points left out are private or not assigned.
+    points = [*range(0x32000), *range(0xE0000, 0xE0200), *range(0x10FF00, 0x110000)]
+    texts = [f"A{chr(point)}B" for point in points]
+    for do_lower_case in (True, False):
+        words: list[str] = []
+
+        def collect(text: str, words: list[str] = words) -> list[str]:
+            words += text.split()
+            return []
+
+        fast = fast_tokenization.FastTokenizer(str(vocab), do_lower_case)
+        monkeypatch.setattr(fast._ids_of_token._wordpiece, "tokenize", collect)
+        monkeypatch.setattr(fast, "_encode_ascii", None)
+        # One by one, because it is the text that decides whether it has to be cleaned.
+        fast.encode(texts)
+        assert words == tokenization.BasicTokenizer(do_lower_case).tokenize(" ".join(texts))
+
+
+def random_text(rng: random.Random, alphabet: list[str]) -> str:
+    kind = rng.randrange(5)
+    length = rng.choice((0, 1, 3, 10, 40))
+    if kind == 0:
+        return "".join(rng.choice(alphabet) for _ in range(rng.choice((199, 200, 201)))) + " a"
+    if kind == 1:
+        return "".join(chr(rng.randint(32, 126)) for _ in range(length))
+    if kind == 2:
+        return "".join(random_char(rng) for _ in range(length))
+    mixed = alphabet + list(" .#\t")
+    return "".join(rng.choice(mixed) for _ in range(length)) + (
+        random_char(rng) if kind == 3 else ""
+    )
+
+
+def random_char(rng: random.Random) -> str:
+    return rng.choice(ODD_CHARS) if rng.random() < 0.2 else chr(rng.randint(*rng.choice(RANGES)))
+
+
+def random_tokens(rng: random.Random, alphabet: list[str]) -> list[str]:
+    tokens = ["[UNK]"]
+    for _ in range(rng.choice((0, 5, 50))):
+        length = rng.choice((1, 1, 2, 2, 3, 5, 90, 199, 300))
+        token = "".join(rng.choice(alphabet) for _ in range(length))
+        tokens.append(rng.choice(("", "##")) + token)
+    odd = [
+        "",
+        "##",
+        "##.",
+        "###",
+        "#",
+        "a b",
+        "a\u2028b",
+        "[CLS]",
+        "\u00e9",
+        "e",
+        "##e",
+        "\u3000",
+        "\t",
+    ]
+    tokens += rng.sample(odd, rng.randint(0, 6)) + rng.choices(tokens, k=2)
+    for char in alphabet * rng.randint(0, 1):
+        tokens += [char, f"##{char}"]
+    rng.shuffle(tokens)
+    return [token.encode("utf-8", "ignore").decode().replace("\n", "") for token in tokens]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_texts_and_vocabularies(tmp_path, path, seed):
+    rng = random.Random(seed)
+    alphabets = [list("ab"), list("abAB"), list("a\u03a3\u03c3\u03c2"), list("abcdefghij0123XYZ")]
+    alphabet = rng.choice([*alphabets, [random_char(rng) for _ in range(9)]])
+    vocab = write_vocab(tmp_path / "vocab.txt", random_tokens(rng, alphabet))
+    texts = [random_text(rng, alphabet) for _ in range(60)]
+    check(vocab, texts, do_lower_case=True)
+    check(vocab, texts, do_lower_case=False)
+
+
+def test_no_texts(tmp_path):
+    vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a"])
+    ids, row_splits = fast_tokenization.FastTokenizer(str(vocab)).encode([])
+    assert (ids.tolist(), row_splits.tolist()) == ([], [0])
+
+
+def test_one_string_is_refused(tmp_path):
+    vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a"])
+    with pytest.raises(TypeError, match="a sequence of strings, not one string: 'a b'"):
+        fast_tokenization.FastTokenizer(str(vocab)).encode("a b")
+
+
+def test_required_tokens(tmp_path):
+    vocab = write_vocab(tmp_path / "vocab.txt", ["a"])
+    with pytest.raises(ValueError, match=r"lacks \[UNK\], \[SEP\]"):
+        fast_tokenization.FastTokenizer(str(vocab), required_tokens=["[SEP]"])
+
+
+def test_full_cache_starts_afresh(tmp_path, monkeypatch):
+    monkeypatch.setattr(fast_tokenization, "_MAX_CACHED", 3)
+    monkeypatch.setattr(fast_tokenization, "_MAX_CACHED_LENGTH", 4)
+    vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", *"abcdef", *(f"##{c}" for c in "abcdef")])
+    texts = ["a b c d e f ab ba abcdef", "a a b b", "\u00e9a \u00e9b \u00e9c \u00e9d \u00e9a"]
+    check(vocab, texts, do_lower_case=True)
+    fast = fast_tokenization.FastTokenizer(str(vocab))
+    fast.encode(texts)
+    assert len(fast._ids_of_token) <= 3 and "abcdef" not in fast._ids_of_token
+
+
+def test_without_tensorflow_text(tmp_path):
+    """The same ids, and one warning however many tokenizers are made."""
+    vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a", "##b", "b"])
+    program = (
+        "import sys; sys.modules['tensorflow_text'] = None\n"
+        "from bert_tf.text.fast_tokenization import FastTokenizer\n"
+        "for _ in range(3): fast = FastTokenizer(sys.argv[1])\n"
+        "ids, row_splits = fast.encode(['Ab b', '', 'x'] * 300)\n"
+        "assert row_splits[-1] == len(ids) == 3 * 300 + 300\n"
+        "print(ids[:4].tolist(), row_splits[:4].tolist())\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(vocab)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "[1, 2, 3, 0] [0, 3, 3, 4]\n"
+    assert result.stderr.count("Tokenizing without tensorflow-text") == 1
+    assert 'pip install --no-deps "tensorflow-text==2.' in result.stderr
+
+
+@pytest.mark.skipif("BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set")
+@pytest.mark.parametrize("casing", ["uncased", "cased"])
+def test_ids_are_the_originals(path, casing):
+    golden = Path(os.environ["BERT_TF_GOLDEN"])
+    vocab_file = str(golden.parent / "released" / "vocab_uncased.txt")
+    with open(golden / "text" / "lines.jsonl", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    with open(golden / "text" / f"{casing}.jsonl", encoding="utf-8") as file:
+        expected = [json.loads(line) for line in file]
+    fast = fast_tokenization.FastTokenizer(vocab_file, do_lower_case=casing == "uncased")
+    ids, row_splits = fast.encode(lines)
+    assert [part.tolist() for part in np.split(ids, row_splits[1:-1])] == expected

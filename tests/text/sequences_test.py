@@ -1,0 +1,75 @@
+"""Tests of bert_tf.text.sequences."""
+
+import random
+
+import pytest
+
+from bert_tf.text import sequences
+
+
+def test_pack_pair_literal():
+    packed = sequences.pack_pair([7, 8], [9], 9, cls_id=2, sep_id=3)
+    assert packed == {
+        "input_ids": [2, 7, 8, 3, 9, 3, 0, 0, 0],
+        "input_mask": [1, 1, 1, 1, 1, 1, 0, 0, 0],
+        "segment_ids": [0, 0, 0, 0, 1, 1, 0, 0, 0],
+    }
+
+
+def test_pack_pair_without_padding():
+    packed = sequences.pack_pair([7], [8, 9], 6, cls_id=2, sep_id=3)
+    assert packed["input_ids"] == [2, 7, 3, 8, 9, 3]
+    assert packed["input_mask"] == [1] * 6
+    assert packed["segment_ids"] == [0, 0, 0, 1, 1, 1]
+
+
+def test_pack_pair_without_a_second_sequence():
+    packed = sequences.pack_pair([7, 8], [], 6, cls_id=2, sep_id=3)
+    assert packed == {
+        "input_ids": [2, 7, 8, 3, 0, 0],
+        "input_mask": [1, 1, 1, 1, 0, 0],
+        "segment_ids": [0] * 6,
+    }
+
+
+def _drop_tokens(a, b, limit, rng):
+    while len(a) + len(b) > limit:
+        loser = a if len(a) > len(b) else b
+        loser.pop(0 if rng.random() < 0.5 else -1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_truncate_pair_drops_the_same_tokens_one_by_one(seed):
+    choose = random.Random(seed)
+    a = list(range(choose.randint(1, 90)))
+    b = list(range(1000, 1000 + choose.randint(1, 90)))
+    limit = choose.randint(2, 120)
+    rng, same_rng = random.Random(seed), random.Random(seed)
+    start_a, end_a, start_b, end_b = sequences.truncate_pair(len(a), len(b), limit, rng)
+    kept_a, kept_b = a[start_a:end_a], b[start_b:end_b]
+    _drop_tokens(a, b, limit, same_rng)
+    assert (kept_a, kept_b) == (a, b)
+    assert rng.getstate() == same_rng.getstate()
+
+
+def test_truncate_pair_leaves_short_pairs_alone():
+    rng = random.Random(3)
+    state = rng.getstate()
+    assert sequences.truncate_pair(4, 5, 9, rng) == (0, 4, 0, 5)
+    assert rng.getstate() == state
+
+
+@pytest.mark.parametrize(
+    "lengths, limit, kept",
+    [
+        ((3, 2), 5, (3, 2)),
+        ((3, 2), 4, (2, 2)),  # the longer one
+        ((2, 3), 4, (2, 2)),
+        ((2, 2), 3, (2, 1)),  # the second of two equally long ones
+        ((9, 1), 4, (3, 1)),
+        ((7, 9), 1, (1, 0)),
+        ((0, 5), 2, (0, 2)),
+    ],
+)
+def test_truncate_longer(lengths, limit, kept):
+    assert sequences.truncate_longer(*lengths, limit) == kept

@@ -1,0 +1,176 @@
+"""The vocabulary tool, run as a user runs it, and what it promises of the vocabulary."""
+
+import collections
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow_text")
+
+from bert_tf import tokenization  # noqa: E402
+from bert_tf.text import fast_tokenization
+from tools import build_vocabulary  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TEXT = (
+    "The lowering of the lower and the lowest; the newer, the newest, the widest.\n"
+    "\n"
+    "D\u00e9j\u00e0 vu -- na\u00efve widening\tof the new \u4e2d\u6587 words\u2026 "
+    "\u03a3\u03bf\u03c6\u03cc\u03c2 #1!\u200b\n"
+) * 3
+
+
+def run(*flags: object, hash_seed: str = "0") -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "tools.build_vocabulary", *map(str, flags)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+    )
+
+
+def build(folder: Path, text: str | bytes, vocab_size: int = 120, **others) -> list[str]:
+    """Returns the lines of the vocabulary that `text` gives."""
+    source = folder / "text.txt"
+    source.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    output_file = folder / "made" / "vocab.txt"
+    settings = {"do_lower_case": True, "max_unique_chars": 1000, **others}
+    build_vocabulary.build_vocabulary(str(source), str(output_file), vocab_size, **settings)
+    assert os.listdir(output_file.parent) == ["vocab.txt"]
+    return output_file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def test_program(tmp_path):
+    for number, text in enumerate((TEXT, "quiz\n")):
+        (tmp_path / f"text{number}.txt").write_text(text, encoding="utf-8")
+    files = []
+    for hash_seed in ("1", "2"):
+        output_file = tmp_path / f"vocab{hash_seed}.txt"
+        result = run(
+            f"--input_file={tmp_path}/text0.*,{tmp_path}/text1.txt",
+            f"--output_file={output_file}",
+            "--vocab_size=85",
+            "--nodo_lower_case",
+            hash_seed=hash_seed,
+        )
+        assert result.returncode == 0, result.stderr
+        assert f"{output_file}: 85 tokens, learned from " in result.stderr
+        files.append(output_file.read_text(encoding="utf-8"))
+    assert files[0] == files[1]
+    tokens = files[0].removesuffix("\n").split("\n")
+    assert tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert len(tokens) == len(set(tokens)) == 85
+    assert {"the", "The", "\u00e9", "##\u00ef", "\u4e2d", "q", "z"} <= set(tokens)
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_own_text_has_no_unknown_words(tmp_path, do_lower_case):
+    text = TEXT + "y" + "x" * 199 + "\n" + "z" * 51
+    tokens = build(tmp_path, text, do_lower_case=do_lower_case)
+    vocab_file = str(tmp_path / "made" / "vocab.txt")
+    reference = tokenization.FullTokenizer(vocab_file, do_lower_case)
+    fast = fast_tokenization.FastTokenizer(vocab_file, do_lower_case)
+    lines = text.split("\n")
+    ids, row_splits = fast.encode(lines)
+    for line, line_ids in zip(lines, np.split(ids, row_splits[1:-1]), strict=True):
+        pieces = reference.tokenize(line)
+        assert "[UNK]" not in pieces, line
+        assert [tokens[i] for i in line_ids] == pieces
+
+
+def test_size_is_kept_exactly_where_the_text_suffices(tmp_path):
+    rng = random.Random(5)
+    words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 9))) for _ in range(700)]
+    text = "\n".join(" ".join(rng.choices(words, range(700, 0, -1), k=11)) for _ in range(400))
+    sizes = [len(build(tmp_path, text, size)) for size in (25, 26, 61, 333, 600)]
+    assert sizes == [25, 26, 61, 333, 600]
+    everything = build(tmp_path, text, 30522)
+    assert len(everything) < 30522 and len(set(text.split()).difference(everything)) < 20
+    # A larger vocabulary knows more of the words, not fewer.
+    known = [len(set(words).intersection(build(tmp_path, text, size))) for size in (100, 300, 900)]
+    assert known == sorted(known) and known[0] < known[2]
+
+
+def test_pieces_that_cannot_occur_take_no_room(tmp_path):
+    tokens = build(tmp_path, TEXT)
+    assert {",", "\u4e2d", "\u2026", "##w"} <= set(tokens)
+    assert not {"##,", "##\u4e2d", "##\u2026"}.intersection(tokens)
+
+
+def test_words_are_counted_as_the_tokenizer_splits_them(monkeypatch):
+    monkeypatch.setattr(build_vocabulary, "_MAX_CHUNKS", 4)
+    odd = "A\u200bB\tc\x0bd e\u2028f \ufffdg\ufffd h\u4e2d\u03a3\u03a3. i\u3000\u0130 \0 \x1c"
+    batches = [TEXT.split("\n"), [odd, "", "one\u00a0two"], odd.split(" ")]
+    for do_lower_case in (True, False):
+        basic = tokenization.BasicTokenizer(do_lower_case)
+        expected = collections.Counter(
+            word for batch in batches for line in batch for word in basic.tokenize(line)
+        )
+        counts = build_vocabulary.count_words(batches, do_lower_case)
+        assert counts == expected and list(counts) == sorted(counts)
+
+
+def test_rare_characters_are_left_out_with_a_warning(tmp_path, monkeypatch):
+    warnings = []
+    monkeypatch.setattr(
+        build_vocabulary.logging, "warning", lambda text, *args: warnings.append(text % args)
+    )
+    tokens = build(tmp_path, "aa ab ba bb aac\n" * 9 + "qa\n", max_unique_chars=3)
+    assert set("abc") <= set(tokens) and "q" not in tokens
+    assert len(warnings) == 1
+    assert warnings[0].startswith("1 words (2.17%) have characters that are not in the vocabulary")
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "message"),
+    [
+        (b"\n \n\x00\n", 9, "--input_file: the text has no words"),
+        (b"good\nbad \xff\n", 99, "text.txt, line 2, is not UTF-8"),
+        (b"a b c d!\n", 13, "--vocab_size=13: the special tokens and the characters of the text"),
+    ],
+)
+def test_unusable_text_leaves_nothing_behind(tmp_path, text, size, message):
+    output_file = tmp_path / "made" / "vocab.txt"
+    output_file.parent.mkdir()
+    output_file.write_text("as it was")
+    with pytest.raises(ValueError) as error:
+        build(tmp_path, text, size)
+    assert message in str(error.value)
+    assert os.listdir(output_file.parent) == ["vocab.txt"]
+    assert output_file.read_text() == "as it was"
+
+
+def test_unusable_output(tmp_path):
+    (tmp_path / "file").write_text("words")
+    (tmp_path / "folder").mkdir()
+    for name, problem in (
+        ("file/vocab.txt", "cannot be written: "),
+        ("folder", "must name a file"),
+    ):
+        with pytest.raises(ValueError, match=f"--output_file=.*/{name} {problem}"):
+            build_vocabulary.build_vocabulary(
+                str(tmp_path / "file"), str(tmp_path / name), 99, True, 1000
+            )
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--input_file=no/such*.txt", "--output_file=v"], "no/such*.txt matches no file"),
+        (["--input_file=x", "--output_file=v", "--do_lower_case", "False"], "stray words 'False'"),
+        (["--output_file=v"], "--input_file"),
+    ],
+)
+def test_command_line_errors(flags, message):
+    result = run(*flags)
+    assert result.returncode != 0
+    assert message in result.stdout + result.stderr
+    assert not (ROOT / "v").exists()

@@ -1,0 +1,297 @@
+"""Tests of tools.compile_for_tpu and tools.tpu_compiler.
+
+Those marked tpu_compiler need the extra `compile`; .ci/run gives them an environment of their own,
+where a package that is missing is a failure.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bert_tf.modeling import BertConfig  # noqa: E402
+from bert_tf.tasks.pretraining.phases import PretrainingPhase  # noqa: E402
+from tools import compile_for_tpu, hlo_text, tpu_compiler  # noqa: E402
+from tools.matrix_products import training_flops  # noqa: E402
+
+ONE_LAYER = {
+    "vocab_size": 1000,
+    "hidden_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 192,
+    "max_position_embeddings": 40,
+    "type_vocab_size": 3,
+}
+PHASE = PretrainingPhase(32, 1, 8, 5)
+
+
+def make_run(replicas=1, accumulation_steps=1, reduction="local_clip_sum", sizes=None, **options):
+    """Returns a run of a 1-layer model with a TPU's defaults."""
+    options = {
+        "use_one_hot_embeddings": True,
+        "recompute_activations": False,
+        "dtype": "bfloat16",
+        **options,
+    }
+    config = BertConfig.from_dict({**ONE_LAYER, **(sizes or {})})
+    return compile_for_tpu.Run(config, options, replicas, accumulation_steps, reduction)
+
+
+def lookup_flops(run, phase):
+    """Returns the operations of looking up embeddings by products, and of their gradients."""
+    rows = run.config.type_vocab_size  # always one-hot
+    if run.options["use_one_hot_embeddings"]:
+        rows += run.config.vocab_size
+    return 2 * 2 * phase.batch_size * phase.max_seq_length * rows * run.config.hidden_size
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 4])
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_the_products_of_the_step_are_those_on_paper(accumulation_steps, one_hot):
+    run = make_run(2, accumulation_steps, use_one_hot_embeddings=one_hot)
+    program = compile_for_tpu.lower(run, PHASE)
+    expected = training_flops(run.config, PHASE) + lookup_flops(run, PHASE)
+    assert compile_for_tpu.program_flops(program, accumulation_steps) == expected
+
+
+@pytest.mark.slow
+def test_recomputed_layers_count_as_operations_but_not_as_the_models():
+    on_paper = [
+        training_flops(make_run(sizes={"num_hidden_layers": n}).config, PHASE) for n in (1, 2)
+    ]
+    layer_forward = (on_paper[1] - on_paper[0]) // 3
+    plain, recomputed = (
+        make_run(sizes={"num_hidden_layers": 2}, recompute_activations=recompute)
+        for recompute in (False, True)
+    )
+    more = sum(
+        sign * compile_for_tpu.program_flops(compile_for_tpu.lower(run, PHASE), 1)
+        for sign, run in ((1, recomputed), (-1, plain))
+    )
+    # The last product of a layer is not needed for the layer's own gradient.
+    assert 1.5 * layer_forward < more <= 2 * layer_forward
+
+
+def test_bfloat16_leaves_no_float32_product_and_float32_leaves_nothing_else():
+    program = compile_for_tpu.lower(make_run(), PHASE)
+    assert compile_for_tpu.float32_products(program) == []
+    program = compile_for_tpu.lower(make_run(dtype="float32"), PHASE)
+    names = compile_for_tpu.float32_products(program)
+    assert len(names) == len(program.matrix_products) > 30
+    assert any("layer_0" in name and "query" in name for name in names)
+
+
+EXECUTABLE = tpu_compiler.Executable(
+    arguments=2 * 2**30,
+    outputs=2**30,
+    aliased=2**30,
+    temporaries=3 * 2**30,
+    code=2**29,
+    flops=5e12,
+    hlo="ENTRY %main (a: f32[]) -> f32[] {\n  ROOT %a = f32[] parameter(0)\n}",
+)
+
+
+def test_report_and_bound():
+    run = make_run(4, 2)
+    products = [
+        hlo_text.MatrixProduct("a", ("bf16", "bf16"), 10**12, in_loop=False),
+        hlo_text.MatrixProduct("b", ("bf16", "f32"), 2 * 10**12, in_loop=True),
+    ]
+    device = tpu_compiler.Chip(flops=100e12, bandwidth=1e12, memory=8.0)
+    lines = compile_for_tpu.report(
+        run, PHASE, compile_for_tpu.Program(b"", products), EXECUTABLE, device
+    )
+    on_paper = training_flops(run.config, PHASE)
+    assert lines == [
+        "fits: 5.50 of 8.00 GiB a replica (arguments 2.000, temporaries 3.000, code 0.500)",
+        "TFLOP a replica: 5 in matrix products, of which the model's"
+        f" {on_paper / 1e12:.4g}; 5 of every kind, counting loops once",
+        "float32 matrix products: 1 (b)",
+        "all-reduces: 0, and 0 in loops",
+        "a step takes at least 50 ms: 50 for matrix products, 3.22 to read arguments and write"
+        " outputs",
+        f"at most 640 sequences/s, {on_paper / 5e12:.1%} MFU",
+    ]
+    slow_memory = dataclasses.replace(device, bandwidth=10e9)
+    bound = compile_for_tpu.lower_bound(EXECUTABLE, 5 * 10**12, slow_memory)
+    assert bound.seconds == bound.memory == 3 * 2**30 / 10e9
+
+
+@pytest.mark.parametrize("limit", [0, 7, 8, 100, 101, 640, 5000])
+@pytest.mark.parametrize("start", [1, 64, 100])
+def test_largest_batch(limit, start):
+    asked = []
+
+    def fits(batch_size):
+        asked.append(batch_size)
+        return batch_size <= limit
+
+    largest = compile_for_tpu.largest_batch(fits, start, 8)
+    assert limit - max(8, limit / 16) < largest <= limit
+    assert largest == max([size for size in asked if size <= limit], default=0)
+    assert len(set(asked)) == len(asked) < 16 and all(size and size % 8 == 0 for size in asked)
+
+
+def test_the_search_counts_replicas_and_parts(monkeypatch, capsys):
+    monkeypatch.setattr(compile_for_tpu, "try_phase", lambda run, phase, _: phase.batch_size <= 100)
+    assert compile_for_tpu.search_phase(make_run(4, 2), PHASE, None)
+    assert capsys.readouterr().out == "largest batch of length 32: 384, 96 a replica\n\n"
+    monkeypatch.setattr(compile_for_tpu, "try_phase", lambda *_: False)
+    assert not compile_for_tpu.search_phase(make_run(4, 2), PHASE, None)
+
+
+def test_a_batch_that_cannot_be_divided_is_refused():
+    phase = PretrainingPhase(32, 1, 48, 5)
+    assert compile_for_tpu.divide(phase, 8, 2) == dataclasses.replace(phase, batch_size=6)
+    rule = r"\(48\) must be a multiple of the number of replicas \(8, see --num_tpu_cores\) times"
+    with pytest.raises(ValueError, match=rule + r" --gradient_accumulation_steps \(4\)"):
+        compile_for_tpu.divide(phase, 8, 4)
+
+
+def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "libtpu", None)
+    with pytest.raises(ValueError, match=r'libtpu is not here.*pip install -e "\.\[compile\]"'):
+        tpu_compiler.open_topology("v5e:1x1")
+
+
+# From here on with the TPU compiler.
+
+
+@functools.cache
+def program(replicas, accumulation_steps=1, reduction="local_clip_sum"):
+    run = make_run(replicas, accumulation_steps, reduction)
+    return compile_for_tpu.lower(run, PHASE)
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize(
+    "name, devices, memory",
+    [
+        ("v2:2x2", 8, 7.48),
+        ("v3:2x2", 8, 15.48),
+        ("v4:2x2x1", 8, 15.25),
+        ("v5e:2x2", 4, 15.75),
+        ("v5p:2x2x1", 4, 95.73),
+        ("v6e:2x2", 4, 31.24),
+    ],
+)
+def test_every_generation(name, devices, memory):
+    topology = tpu_compiler.open_topology(name)
+    assert len(topology.devices) == devices and topology.device.memory == memory
+    for replicas in (1, devices):
+        step = program(replicas)
+        executable = tpu_compiler.compile_hlo(step.hlo, topology, replicas)
+        outside, in_loops = hlo_text.all_reduces(executable.hlo)
+        assert outside == 0 if replicas == 1 else 1 <= outside <= 4
+        assert in_loops == 0
+        # Weights and both slots in float32, their batch of 8; all but the batch is written over.
+        assert 3 * 4 * 118_000 < executable.arguments < 2**22
+        assert executable.aliased > 0.98 * executable.outputs
+        assert executable.arguments < executable.hbm < memory * 2**30
+        # The rest is element by element, and much in so small a model.
+        products = compile_for_tpu.program_flops(step, 1)
+        assert products < executable.flops < 1.5 * products
+
+
+@pytest.mark.tpu_compiler
+def test_accumulation_reduces_after_its_loop():
+    topology = tpu_compiler.open_topology("v5e:2x2")
+    step = program(4, accumulation_steps=4)
+    assert any(product.in_loop for product in step.matrix_products)
+    executable = tpu_compiler.compile_hlo(step.hlo, topology, 4)
+    outside, in_loops = hlo_text.all_reduces(executable.hlo)
+    assert 1 <= outside <= 4 and in_loops == 0
+    assert any(i.in_loop for i in hlo_text.instructions(executable.hlo))
+
+
+@pytest.mark.tpu_compiler
+def test_the_other_reduction_of_gradients():
+    topology = tpu_compiler.open_topology("v5e:2x2")
+    texts = []
+    for reduction in ("local_clip_sum", "global_mean_clip"):
+        step = program(4, reduction=reduction)
+        executable = tpu_compiler.compile_hlo(step.hlo, topology, 4)
+        assert hlo_text.all_reduces(executable.hlo)[0] >= 1
+        texts.append(step.hlo)
+    assert texts[0] != texts[1]
+
+
+@pytest.mark.tpu_compiler
+def test_recomputing_activations_takes_less_memory():
+    """Of a batch far too large, for then the compiler says how much it would take, and soon."""
+    topology = tpu_compiler.open_topology("v5e:1x1")
+    phase = PretrainingPhase(32, 1, 2**18, 1)
+    needed = []
+    for recompute in (False, True):
+        run = make_run(
+            sizes={"num_hidden_layers": 4},
+            recompute_activations=recompute,
+            use_one_hot_embeddings=False,
+        )
+        with pytest.raises(tpu_compiler.DoesNotFit) as error:
+            tpu_compiler.compile_hlo(compile_for_tpu.lower(run, phase).hlo, topology, 1)
+        needed.append(float(re.search(r"\(([\d.]+)G\) exceeds", str(error.value)).group(1)))
+    assert needed[1] < 0.7 * needed[0]  # a half or a third, as the compiler is older or newer
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    path = tmp_path / "bert_config.json"
+    path.write_text(json.dumps(ONE_LAYER))
+    return path
+
+
+def run_tool(*arguments):
+    """Returns the status, the output and the messages of the program."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.compile_for_tpu", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.tpu_compiler
+def test_each_phase_is_compiled_and_one_that_does_not_fit_is_said(config_file):
+    status, output, messages = run_tool(
+        "--topology=v5e:2x4",
+        f"--bert_config_file={config_file}",
+        "--phases=32:900:64:5,16:100:4194304:16",
+        "--num_tpu_cores=2",
+        "--gradient_reduction=global_mean_clip",
+    )
+    assert status == compile_for_tpu.STATUS_DOES_NOT_FIT, messages
+    assert "v5e:2x4: 2 replicas on 8 devices of at most 197 TFLOP/s and 819 GB/s" in output
+    first, second = output.split("length ")[1:]
+    assert first.startswith("32, 5 predictions, batch 64: 32 a replica\n  fits: 0.")
+    assert "float32 matrix products: 0\n" in first
+    assert second.startswith("16, 16 predictions, batch 4194304: 2097152 a replica\n")
+    assert re.search(r"\n  does not fit: Ran out of memory .*\(15\.75G\)\n", second)
+
+
+@pytest.mark.tpu_compiler
+def test_what_there_is_not_is_refused(config_file):
+    for arguments, message in (
+        (["--topology=v5e"], "--topology is GENERATION:SHAPE, the shape counting chips, such as"),
+        (["--topology=v9:2x2"], "v6e:2x4; not 'v9:2x2'"),
+        (
+            ["--topology=v5e:1x1", "--num_tpu_cores=4"],
+            "--num_tpu_cores (4) must be at most the number of devices of --topology=v5e:1x1 (1)",
+        ),
+    ):
+        status, output, messages = run_tool(f"--bert_config_file={config_file}", *arguments)
+        assert status == 1 and output == ""
+        assert message in messages and "Traceback" not in messages

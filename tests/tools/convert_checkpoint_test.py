@@ -1,0 +1,375 @@
+"""Tests of tools/convert_checkpoint.py, and of tools/bert_weights.py under it."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from bert_tf import tokenization
+from bert_tf.files import checkpoints
+from bert_tf.modeling import BertConfig, BertModel
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
+from tests.support.hugging_face_folders import (
+    CONFIG,
+    ENCODER,
+    HEADS,
+    POOLER,
+    SIZES,
+    assert_same_bits,
+    make_tensors,
+    write_folder,
+)
+from tests.support.numpy_bert import NumpyBert, gelu, layer_norm, log_softmax
+from tests.support.pretraining_runs import ROOT, run_code, variables
+from tools import bert_weights, convert_checkpoint
+
+HEAD_NAMES = {
+    "cls.predictions.transform.dense.bias": "cls/predictions/transform/dense/bias",
+    "cls.predictions.transform.LayerNorm.weight": "cls/predictions/transform/LayerNorm/gamma",
+    "cls.predictions.transform.LayerNorm.bias": "cls/predictions/transform/LayerNorm/beta",
+    "cls.predictions.bias": "cls/predictions/output_bias",
+    "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
+    "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
+    "classifier.weight": "output_weights",
+    "classifier.bias": "output_bias",
+    "qa_outputs.weight": "cls/squad/output_weights",
+    "qa_outputs.bias": "cls/squad/output_bias",
+}
+
+
+def test_names_are_those_that_the_model_has(tmp_path):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER))
+    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    assert sorted(os.listdir(tmp_path / "tf")) == [
+        "bert_config.json",
+        "bert_model.ckpt.data-00000-of-00001",
+        "bert_model.ckpt.index",
+        "vocab.txt",
+    ]
+    config = json.loads((tmp_path / "tf" / "bert_config.json").read_text())
+    assert config == {**SIZES, "hidden_act": "gelu"}
+    model = BertModel(BertConfig.from_dict(config))
+    expected = {variable.path: tuple(variable.shape) for variable in model.variables}
+    found = variables(tmp_path / "tf" / "bert_model.ckpt")
+    assert {name: value.shape for name, value in found.items()} == expected
+
+
+def hugging_face_forward(tensors, ids):
+    """Returns the last layer's vectors, [S, H], as Hugging Face's own layers compute them."""
+
+    def linear(x, name):  # torch.nn.Linear: x W^T + b
+        return x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"]
+
+    def norm(x, name):
+        return layer_norm(x, tensors[f"{name}.LayerNorm.weight"], tensors[f"{name}.LayerNorm.bias"])
+
+    x = tensors["embeddings.word_embeddings.weight"][ids]
+    x = x + tensors["embeddings.position_embeddings.weight"][: len(ids)]
+    x = norm(x + tensors["embeddings.token_type_embeddings.weight"][0], "embeddings")
+    for i in range(2):
+        scope = f"encoder.layer.{i}"
+        query, key, value = (
+            linear(x, f"{scope}.attention.self.{k}").reshape(len(ids), 3, 2)
+            for k in ("query", "key", "value")
+        )
+        probs = np.exp(log_softmax(np.einsum("fnd,tnd->nft", query, key) / np.sqrt(2)))
+        context = np.einsum("nft,tnd->fnd", probs, value).reshape(len(ids), 6)
+        context = linear(context, f"{scope}.attention.output.dense")
+        x = norm(x + context, f"{scope}.attention.output")
+        inner = gelu(linear(x, f"{scope}.intermediate.dense"))
+        x = norm(x + linear(inner, f"{scope}.output.dense"), f"{scope}.output")
+    return x
+
+
+def test_the_converted_model_computes_the_same(tmp_path):
+    tensors = make_tensors(ENCODER | POOLER)
+    convert_checkpoint.convert(
+        write_folder(tmp_path / "hf", tensors), str(tmp_path / "tf"), "checkpoint"
+    )
+    ids = np.array([4, 1, 12, 0, 7])
+    model = NumpyBert({**SIZES, "hidden_act": "gelu"}, variables(tmp_path / "tf/bert_model.ckpt"))
+    outputs = model.forward(ids[None], np.ones((1, 5)), np.zeros((1, 5), int))
+    expected = hugging_face_forward({k: v.astype(np.float64) for k, v in tensors.items()}, ids)
+    np.testing.assert_allclose(outputs["sequence_output"][0], expected, rtol=1e-9)
+    pooled = np.tanh(expected[0] @ tensors["pooler.dense.weight"].T + tensors["pooler.dense.bias"])
+    np.testing.assert_allclose(outputs["pooled_output"][0], pooled, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "prefix", "architecture"),
+    [
+        (ENCODER | POOLER | HEADS, "bert.", "BertForQuestionAnswering"),
+        (ENCODER | POOLER, "", "BertModel"),
+        (ENCODER, "", "BertModel"),
+        (
+            ENCODER | POOLER | {k: v for k, v in HEADS.items() if k.startswith("cls")},
+            "bert.",
+            "BertForPreTraining",
+        ),
+        (
+            ENCODER | POOLER | {k: v for k, v in HEADS.items() if k.startswith("classifier")},
+            "bert.",
+            "BertForSequenceClassification",
+        ),
+        (
+            ENCODER | {k: v for k, v in HEADS.items() if k.startswith("cls.predictions")},
+            "bert.",
+            "BertForMaskedLM",
+        ),
+    ],
+)
+def test_there_and_back_every_bit_is_the_same(tmp_path, shapes, prefix, architecture, warnings):
+    tensors = make_tensors(shapes, prefix)
+    source = write_folder(tmp_path / "hf", tensors)
+    checkpoint, back, again = (str(tmp_path / name) for name in ("tf", "back", "again"))
+    convert_checkpoint.convert(source, checkpoint, "checkpoint")
+    prefix = os.path.join(checkpoint, "bert_model.ckpt")
+    convert_checkpoint.convert(prefix, back, "safetensors")
+    assert sorted(os.listdir(back)) == ["config.json", "model.safetensors", "vocab.txt"]
+    assert_same_bits(safetensors.numpy.load_file(f"{back}/model.safetensors"), tensors)
+    with open(f"{back}/vocab.txt", encoding="utf-8") as vocab:
+        assert vocab.read() == "[PAD]\nä\n"
+    with open(f"{back}/config.json") as reader:
+        config = json.load(reader)
+    assert config["architectures"] == [architecture]
+    assert len(config.get("id2label", [])) == 3 * ("classifier.bias" in shapes)
+    for key in CONFIG.keys() - {"transformers_version"}:
+        assert config[key] == CONFIG[key], key
+    with safetensors.safe_open(f"{back}/model.safetensors", "np") as file:
+        assert file.metadata() == {"format": "pt"}  # Hugging Face's own reader demands it
+    convert_checkpoint.convert(back, again, "checkpoint")
+    assert_same_bits(variables(f"{again}/bert_model.ckpt"), variables(prefix))
+    told = any("has no pooler: a program that needs one" in text for text in warnings)
+    assert told == ("pooler.dense.bias" not in shapes)
+
+
+def test_the_bias_of_multiple_choice_changes_nothing_and_is_left_out(tmp_path):
+    shapes = ENCODER | POOLER | {"classifier.weight": (1, 6), "classifier.bias": (1,)}
+    tensors = make_tensors(shapes)
+    # The names of two classes are what such a file has where nobody thought of them.
+    source = write_folder(
+        tmp_path / "hf",
+        tensors,
+        architectures=["BertForMultipleChoice"],
+        id2label={"0": "LABEL_0", "1": "LABEL_1"},
+    )
+    checkpoint, back, again = (str(tmp_path / name) for name in ("tf", "back", "again"))
+    convert_checkpoint.convert(source, checkpoint, "checkpoint")
+    prefix = f"{checkpoint}/bert_model.ckpt"
+    found = variables(prefix)
+    model = MultipleChoiceTask(BertConfig.from_dict(SIZES)).build_model()
+    expected = {variable.path: tuple(variable.shape) for variable in model.variables}
+    assert {name: value.shape for name, value in found.items()} == expected
+
+    choices = np.random.default_rng(5).integers(0, 13, size=(4, 5))
+    exact = {name: value.astype(np.float64) for name, value in tensors.items()}
+    first = np.stack([hugging_face_forward(exact, ids)[0] for ids in choices])
+    pooled = np.tanh(first @ exact["pooler.dense.weight"].T + exact["pooler.dense.bias"])
+    assert abs(exact["classifier.bias"]) > 0.1
+    scores = pooled @ exact["classifier.weight"][0] + exact["classifier.bias"]
+    bert = NumpyBert({**SIZES, "hidden_act": "gelu"}, found)
+    outputs = bert.forward(choices, np.ones((4, 5)), np.zeros((4, 5), int))
+    log_probs = log_softmax(outputs["pooled_output"] @ found["output_weights"][0])
+    np.testing.assert_allclose(log_probs, log_softmax(scores), rtol=1e-6)
+
+    convert_checkpoint.convert(prefix, back, "safetensors")
+    expected = make_tensors(shapes, "bert.") | {"classifier.bias": np.zeros(1, np.float32)}
+    assert_same_bits(safetensors.numpy.load_file(f"{back}/model.safetensors"), expected)
+    with open(f"{back}/config.json") as reader:
+        config = json.load(reader)
+    assert config["architectures"] == ["BertForMultipleChoice"]
+    assert "id2label" not in config
+    convert_checkpoint.convert(back, again, "checkpoint")
+    assert_same_bits(variables(f"{again}/bert_model.ckpt"), found)
+    assert not os.path.exists(f"{again}/labels.txt")
+
+
+def test_heads_keep_their_values_under_the_original_names(tmp_path):
+    tensors = make_tensors(ENCODER | POOLER | HEADS, "bert.")
+    # Copies that are stored beside what they are tied to, and constants.
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
+    tensors["bert.embeddings.position_ids"] = np.arange(7, dtype=np.int64)[None]
+    source = write_folder(tmp_path / "hf", tensors)
+    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    found = variables(tmp_path / "tf" / "bert_model.ckpt")
+    for other_name, name in HEAD_NAMES.items():
+        np.testing.assert_array_equal(found[name], tensors[other_name], err_msg=name)
+    np.testing.assert_array_equal(
+        found["cls/predictions/transform/dense/kernel"],
+        tensors["cls.predictions.transform.dense.weight"].T,
+    )
+    assert len(found) == len(ENCODER | POOLER | HEADS)
+
+
+def test_older_names_and_narrow_types(tmp_path, warnings):
+    tensors = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): value.astype(np.float16)
+        for name, value in make_tensors(ENCODER).items()
+    }
+    source = write_folder(
+        tmp_path / "hf", tensors, vocab=None, hidden_act="gelu", layer_norm_eps=1e-5
+    )
+    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    found = variables(tmp_path / "tf" / "bert_model.ckpt")
+    np.testing.assert_array_equal(
+        found["bert/encoder/layer_1/output/LayerNorm/gamma"],
+        tensors["encoder.layer.1.output.LayerNorm.gamma"].astype(np.float32),
+    )
+    assert {value.dtype for value in found.values()} == {np.dtype(np.float32)}
+    assert not os.path.exists(tmp_path / "tf" / "vocab.txt")
+    text = "\n".join(warnings)
+    for part in (
+        "holds weights of type F16: now float32",
+        "layer_norm_eps is 1e-05, and here it is always 1e-12",
+        "hidden_act is gelu in its exact form",
+        "has no pooler",
+        "No vocab.txt beside --input, and no --vocab_file",
+    ):
+        assert part in text
+
+
+def test_slots_are_left_out(tmp_path):
+    rng = np.random.default_rng(4)
+    weights = {
+        "bert/pooler/dense/bias": rng.normal(size=5).astype(np.float32),
+        "crf/transitions": rng.normal(size=(2, 3)).astype(np.float32),
+    }
+    slots = {f"{name}/adam_{k}": value + 1 for name, value in weights.items() for k in "mv"}
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    variables_by_name = {**weights, **slots, "global_step": np.int64(7)}
+    checkpoints.CheckpointDirectory(str(folder)).save(
+        {name: tf.Variable(value) for name, value in variables_by_name.items()}, 7
+    )
+    config = tmp_path / "elsewhere.json"
+    config.write_text(json.dumps(SIZES))
+    vocab = tmp_path / "words.txt"
+    vocab.write_text("[PAD]\nb\n")
+    output_dir = tmp_path / "published"
+    convert_checkpoint.convert(str(folder), str(output_dir), "checkpoint", str(config), str(vocab))
+    assert_same_bits(variables(output_dir / "bert_model.ckpt"), weights)
+    assert json.loads((output_dir / "bert_config.json").read_text()).items() >= SIZES.items()
+    assert (output_dir / "vocab.txt").read_text() == "[PAD]\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "config", "message"),
+    [
+        (
+            {"classifier.weight": (3, 6), "classifier.bias": (3,)},
+            {"architectures": ["BertForMultipleChoice"]},
+            "classifier.weight: [3, 6], not [1, 6]",
+        ),
+        ({"encoder.layer.2.output.dense.bias": (6,)}, {}, "Unexpected: \n  encoder.layer.2.output"),
+        ({"pooler.dense.bias": None}, {}, "Missing: \n  pooler.dense.bias\nUnexpected: nothing"),
+        ({"encoder.layer.1.output.dense.bias": None}, {}, "Missing: \n  encoder.layer.1.output"),
+        (
+            {"encoder.layer.0.intermediate.dense.weight": (6, 10)},
+            {},
+            "Of another shape: \n  encoder.layer.0.intermediate.dense.weight: [6, 10], not [10, 6]",
+        ),
+        ({"classifier.weight": (3, 5), "classifier.bias": (3,)}, {}, "weight: [3, 5], not [-1, 6]"),
+        ({"bert.pooler.dense.bias": (6,)}, {}, "pooler.dense.bias twice, with and without the"),
+        (
+            {"cls.predictions.decoder.weight": (13, 6)},
+            {},
+            "cls.predictions.decoder.weight must equal embeddings.word_embeddings.weight",
+        ),
+        ({}, {"model_type": "roberta"}, "has no model whose model_type is 'roberta'; it must be"),
+        ({}, {"position_embedding_type": "relative_key"}, "whose position_embedding_type is"),
+        ({}, {"is_decoder": True}, "whose is_decoder is True; it must be False"),
+        ({}, {"hidden_act": "silu"}, "hidden_act: Unsupported activation 'silu'"),
+        ({}, {"vocab_size": None}, "config.json: A BERT configuration is a dictionary that has at"),
+        ({}, {"vocab_size": 14}, "word_embeddings.weight: [13, 6], not [14, 6]"),
+    ],
+)
+def test_what_is_no_such_model_is_refused(tmp_path, change, config, message):
+    shapes = {k: v for k, v in {**ENCODER, **POOLER, **change}.items() if v is not None}
+    source = write_folder(tmp_path / "hf", make_tensors(shapes), **config)
+    with pytest.raises(ValueError) as error:
+        convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    assert message in str(error.value)
+    assert not (tmp_path / "tf").exists()
+
+
+def test_missing_and_damaged_files(tmp_path):
+    source = tmp_path / "hf"
+    write_folder(source, make_tensors(ENCODER))
+    output_dir = str(tmp_path / "tf")
+
+    def message(path=source, output_dir=output_dir, output_format="checkpoint", config=None):
+        with pytest.raises(ValueError) as error:
+            convert_checkpoint.convert(str(path), output_dir, output_format, config)
+        return str(error.value)
+
+    assert "must not be the folder of --input" in message(output_dir=str(source))
+    assert "can be converted to --output_format=checkpoint only" in message(
+        output_format="safetensors"
+    )
+    whole = (source / "model.safetensors").read_bytes()
+    (source / "model.safetensors").write_bytes(whole[:-9])
+    assert "model.safetensors is damaged or no safetensors file" in message()
+    (source / "config.json").write_text("{")
+    assert "config.json is not JSON" in message()
+    (source / "config.json").write_text("[1]")
+    assert "config.json must hold a dictionary; received [1]" in message()
+    os.remove(source / "config.json")
+    assert "config.json cannot be read" in message()
+    os.remove(source / "model.safetensors")
+    (source / "pytorch_model.bin").write_text("")
+    assert (
+        "must have model.safetensors and config.json, or a checkpoint and the file `checkpoint`,"
+        " which names it; it has ['pytorch_model.bin', 'vocab.txt']" in message()
+    )
+    assert "--input=/nowhere/bert_model.ckpt" in message("/nowhere/bert_model.ckpt")
+    assert not os.path.exists(output_dir)
+
+
+def test_a_checkpoint_of_another_model_is_not_written_as_bert(tmp_path):
+    checkpoints.write(str(tmp_path / "x.ckpt"), {"lstm/kernel": np.ones(3, np.float32)})
+    (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
+    with pytest.raises(ValueError) as error:
+        convert_checkpoint.convert(str(tmp_path / "x.ckpt"), str(tmp_path / "hf"), "safetensors")
+    assert "Unexpected: \n  lstm/kernel" in str(error.value)
+    assert "\n  bert/embeddings/word_embeddings\n" in str(error.value)
+
+
+def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER | HEADS))
+    weights, config, _ = convert_checkpoint.read_safetensors(source)
+    del weights["output_bias"]
+    with pytest.raises(ValueError) as error:
+        convert_checkpoint.to_safetensors(weights, config, "x.ckpt")
+    assert "Missing: \n  output_bias\nUnexpected: nothing" in str(error.value)
+
+
+def test_names_of_a_released_checkpoint():
+    golden = os.environ.get("BERT_TF_GOLDEN")
+    if not golden:
+        pytest.skip("BERT_TF_GOLDEN is not set")
+    folder = os.path.join(golden, "programs")
+    config = BertConfig.from_json_file(os.path.join(folder, "bert_config.json"))
+    found = dict(tf.train.list_variables(os.path.join(folder, "bert_model.ckpt")))
+    weights = [weight for part in bert_weights.parts(config).values() for weight in part]
+    assert {weight.name: list(weight.shape) for weight in weights} == {
+        **found,
+        "output_weights": [-1, config.hidden_size],
+        "output_bias": [-1],
+    }
+
+
+def test_the_program(tmp_path):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER))
+    argv = ["convert_checkpoint", f"--input={source}", f"--output_dir={tmp_path}/tf"]
+    run_code(
+        f"import sys, runpy; sys.path.insert(0, {ROOT!r}); sys.argv = {argv!r}\n"
+        "runpy.run_module('tools.convert_checkpoint', run_name='__main__')"
+    )
+    assert len(variables(tmp_path / "tf" / "bert_model.ckpt")) == len(ENCODER)
+    assert tokenization.load_vocab(str(tmp_path / "tf" / "vocab.txt")) == {"[PAD]": 0, "ä": 1}

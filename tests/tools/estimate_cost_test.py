@@ -1,0 +1,62 @@
+"""tools/estimate_cost.py: what it assumes, and what it prints as a program."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
+from tools import estimate_cost
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = "flags/pretraining/uncased_base.flags"
+MODELS = ROOT / "flags" / "models"
+BASE = BertConfig.from_json_file(str(MODELS / "uncased_L-12_H-768_A-12" / "bert_config.json"))
+LARGE = BertConfig.from_json_file(str(MODELS / "uncased_L-24_H-1024_A-16" / "bert_config.json"))
+
+
+def test_the_utilisation_is_what_its_source_says():
+    # Table 1 and section 4.1 of arXiv:1904.00962: batches of 64K and 32K, 8,599 steps, 76 minutes.
+    phases = parse_phases("128:7037:65536:20,512:1562:32768:77")
+    total = sum(phase.num_steps * estimate_cost.training_flops(LARGE, phase) for phase in phases)
+    share = total / (1024 * 123e12 * 76 * 60)
+    assert share == pytest.approx(0.3, abs=0.05)
+    best, worst = estimate_cost.UTILISATION
+    assert worst < share < best
+
+
+def test_estimate():
+    accelerator = estimate_cost.Accelerator("x", 4, 100.0, 0.5, 2.0, "zone-a")
+    phase = PretrainingPhase(128, 10, 256, 20)
+    flops = 10 * estimate_cost.training_flops(BASE, phase)
+    seconds = flops / (4 * 100e12 * 0.5)
+    text = estimate_cost.estimate(BASE, [phase] * 1000, accelerator, spot=False)
+    hours = 1000 * seconds / 3600
+    assert f"{hours:.1f} to {2.5 * hours:.1f} hours, if 50% to 20%" in text
+    assert f"{hours * 4 * 2:,.2f} to {2.5 * hours * 4 * 2:,.2f} US dollars at 2 a chip" in text
+    assert "on demand in zone-a" in text and "steps  10,000: 10 of 256" in text
+    spot = estimate_cost.estimate(BASE, [phase] * 1000, accelerator, spot=True)
+    assert f"{hours * 4 * 0.5:,.2f} to" in spot and "spot in zone-a" in spot
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "tools.estimate_cost", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_program():
+    common = (f"--flagfile={RECIPE}", "--input_file=x", "--output_dir=y")
+    done = run("--accelerator=v5e-8", *common)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(
+        "An estimate, never measured:\n  steps  1,000,000: 900,000 of 256"
+    )
+    # What tpu/README.md shows.
+    shown = (ROOT / "tpu" / "README.md").read_text()
+    assert "".join(done.stdout.splitlines(keepends=True)[:-1]) in shown
+
+    wrong = run("--accelerator=v5e-9", *common)
+    assert wrong.returncode == 1
+    assert "must be one of v2-8, v3-8, v4-8, v5e-8, v5p-8, v6e-8" in wrong.stderr

@@ -1,0 +1,125 @@
+"""Tests of tools/hugging_face_config.py: the names of the classes, through whole conversions."""
+
+import json
+import os
+
+import pytest
+
+from bert_tf.files import label_file
+from tests.support.hugging_face_folders import ENCODER, HEADS, POOLER, make_tensors, write_folder
+from tools import convert_checkpoint
+
+TAGS = ["O", *(f"{part}-{kind}" for kind in ("PER", "LOC", "ORG", "ÄÖ x", "MISC") for part in "BI")]
+
+
+def write_classifier(folder, outputs, **config):
+    """Returns the path of a folder whose model has a classifier of so many outputs."""
+    shapes = {"classifier.weight": (outputs, 6), "classifier.bias": (outputs,)}
+    return write_folder(folder, make_tensors(ENCODER | POOLER | shapes, "bert."), **config)
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as reader:
+        return json.load(reader)
+
+
+@pytest.mark.parametrize(
+    ("labels", "architecture"),
+    [
+        (TAGS, "BertForTokenClassification"),
+        (["O", "B", "AB"], "BertForSequenceClassification"),  # blood groups
+        (["LABEL_1", "LABEL_0"], "BertForSequenceClassification"),  # not the default order
+    ],
+)
+def test_the_names_of_the_classes_go_both_ways(tmp_path, labels, architecture):
+    id2label = {str(i): label for i, label in enumerate(labels)}
+    source = write_classifier(
+        tmp_path / "hf",
+        len(labels),
+        architectures=[architecture],
+        id2label=dict(sorted(id2label.items(), reverse=True)),  # 9, 8, ..., 10, 1, 0
+    )
+    checkpoint, copy, back, again = (str(tmp_path / name) for name in ("tf", "copy", "hf2", "tf2"))
+    convert_checkpoint.convert(source, checkpoint, "checkpoint")
+    # As run_classifier and run_tagging ask for them.
+    prefix = f"{checkpoint}/bert_model.ckpt"
+    assert label_file.read_labels(str(tmp_path / "new_run"), prefix) == labels
+    convert_checkpoint.convert(prefix, copy, "checkpoint")
+    convert_checkpoint.convert(f"{copy}/bert_model.ckpt", back, "safetensors")
+    config = read_json(f"{back}/config.json")
+    assert config["architectures"] == [architecture]
+    assert config["id2label"] == id2label
+    assert config["label2id"] == {label: i for i, label in enumerate(labels)}
+    convert_checkpoint.convert(back, again, "checkpoint")
+    assert label_file.labels_in(again) == labels
+
+
+@pytest.mark.parametrize(
+    ("outputs", "config", "labels"),
+    [
+        (3, {}, None),
+        (3, {"id2label": {str(i): f"LABEL_{i}" for i in range(3)}}, None),
+        (1, {"id2label": {"0": "similarity"}}, []),
+    ],
+    ids=["missing", "default", "number"],
+)
+def test_what_has_no_names(tmp_path, outputs, config, labels):
+    config["architectures"] = ["BertForTokenClassification"]
+    source = write_classifier(tmp_path / "hf", outputs, **config)
+    output_dir = str(tmp_path / "tf")
+    os.mkdir(output_dir)
+    label_file.write_labels(output_dir, ["of", "another", "model"])
+    convert_checkpoint.convert(source, output_dir, "checkpoint")
+    assert label_file.labels_in(output_dir) == labels
+
+
+def test_more_names_than_outputs(tmp_path):
+    convert_checkpoint.convert(
+        write_classifier(tmp_path / "hf", 2), str(tmp_path / "tf"), "checkpoint"
+    )
+    label_file.write_labels(str(tmp_path / "tf"), ["a", "b", "c"])
+    with pytest.raises(
+        ValueError, match="of the classifier's 2 outputs; it names 3: a, b, c. Mend"
+    ):
+        convert_checkpoint.convert(
+            f"{tmp_path}/tf/bert_model.ckpt", str(tmp_path / "hf2"), "safetensors"
+        )
+
+
+def test_without_a_classifier_names_are_not_read(tmp_path):
+    shapes = ENCODER | POOLER | {k: v for k, v in HEADS.items() if not k.startswith("classifier")}
+    names = {"0": "a", "5": "a\n"}
+    source = write_folder(tmp_path / "hf", make_tensors(shapes, "bert."), id2label=names)
+    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    assert not os.path.exists(tmp_path / "tf" / "labels.txt")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"0": "a", "1": "b"},
+        {"0": "LABEL_0", "1": "LABEL_1"},
+        {"0": "a", "1": "b", "2": "c", "3": "d"},
+        {"1": "a", "2": "b", "3": "c"},
+        {"0": "a", "01": "b", "2": "c"},
+        {"0": "a", "1": "b", "2": "c\nd"},
+        {"0": "a", "1": "b", "2": "c\r"},
+        {"0": "a", "1": "b", "2": ""},
+        {"0": "a", "1": "b", "2": "a"},
+        {"0": "a", "1": "b", "2": 3},
+        {"0": "a", "1": "b", "2": ["c"]},
+        ["a", "b", "c"],
+    ],
+    ids=str,
+)
+def test_names_that_do_not_fit_are_refused(tmp_path, names):
+    source = write_classifier(tmp_path / "hf", 3, id2label=names)
+    with pytest.raises(ValueError) as error:
+        convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    assert str(error.value) == (
+        f"{source}/config.json: id2label must name each of the classifier's 3 outputs: the keys are"
+        " the numbers from 0 to 2, and the names are texts of one line, no two of them the same;"
+        f" received {names!r}. Mend it, or remove id2label from the file: the classes then have no"
+        " names"
+    )
+    assert not (tmp_path / "tf").exists()

@@ -1,0 +1,191 @@
+"""TriviaQA in SQuAD's format: the tool as it is run, what it finds, what it says of bad input."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.tasks.squad import features
+from bert_tf.tasks.squad.examples import read_squad_examples
+from tests.support.squad_files import make_tokenizer
+from tools import triviaqa_to_squad
+from tools.triviaqa_to_squad import find_answer, first_tokens
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def item(question_id, value, wikipedia=(), web=(), aliases=()) -> dict:
+    return {
+        "Question": f"Which is {question_id}?",
+        "QuestionId": question_id,
+        "Answer": {
+            "Value": value,
+            "Aliases": [value, *aliases],
+            "NormalizedAliases": [alias.lower() for alias in (value, *aliases)],
+        },
+        "EntityPages": [{"Filename": name, "Title": name} for name in wikipedia],
+        "SearchResults": [{"Filename": name, "Rank": 1} for name in web],
+    }
+
+
+DOCUMENTS = {
+    "wikipedia/River.txt": "The Thames, or\nRiver  Thames, runs.\n" + "x " * 40 + "Isis",
+    "wikipedia/Caf\u00e9.txt": "A caf\u00e9 in London; a Cafeteria is no CAF\u00c9.",
+    "web/7/7_1.txt": "Isis is the Thames at Oxford.",
+}
+ITEMS = [
+    item(
+        "q1", "River Thames", ["River.txt", "Caf\u00e9.txt", "River.txt"], ["7/7_1.txt"], ["Thames"]
+    ),
+    item("q2", "Isis", ["River.txt"], ["7/7_1.txt"]),
+    item("q3", "London", ["Caf\u00e9.txt", "gone.txt"]),
+]
+
+
+@pytest.fixture
+def source(tmp_path):
+    for name, text in DOCUMENTS.items():
+        path = tmp_path / "evidence" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (tmp_path / "qa.json").write_text(json.dumps({"Data": ITEMS, "Domain": "Wikipedia"}))
+    return tmp_path
+
+
+def convert(source, **settings) -> dict[str, tuple[str, dict]]:
+    """Returns the context and the answer of each question written."""
+    output_file = str(source / "out.json")
+    count = triviaqa_to_squad.triviaqa_to_squad(
+        str(source / "qa.json"), str(source / "evidence"), output_file, **settings
+    )
+    written = {}
+    for article in json.loads(Path(output_file).read_text())["data"]:
+        (paragraph,) = article["paragraphs"]
+        for question in paragraph["qas"]:
+            (answer,) = question["answers"]
+            written[question["id"]] = paragraph["context"], answer
+            start = answer["answer_start"]
+            assert paragraph["context"][start : start + len(answer["text"])] == answer["text"]
+    assert len(written) == count
+    return written
+
+
+def test_first_tokens():
+    text = "One, two\n(three) four\u2026 "
+    assert first_tokens(text, 3) == "One, two"
+    assert first_tokens(text, 6) == "One, two\n(three)"
+    assert first_tokens(text, 8) == "One, two\n(three) four\u2026"
+    assert first_tokens(text, 400) == text.rstrip()
+    assert first_tokens("", 3) == first_tokens(" \n", 3) == ""
+
+
+@pytest.mark.parametrize(
+    "answers, text",
+    [
+        (["thames"], "Thames"),
+        (["River Thames"], "River\n Thames"),
+        (["Thames", "the thames"], "The Thames"),  # the longer of two at one place
+        (["at", "Ham"], None),  # parts of words
+        (["a+b (c)"], "A+B (c)"),
+        (["", " "], None),
+        (["nowhere", "river thames", "a+b (c)"], "River\n Thames"),
+    ],
+)
+def test_find_answer(answers, text):
+    context = "The Thames, that is the River\n Thames, has A+B (c)."
+    found = find_answer(context, answers)
+    assert (found and found["text"]) == text
+    if found:
+        assert context[found["answer_start"] :].startswith(text)
+
+
+def test_program_and_its_output_in_training(source):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tools.triviaqa_to_squad",
+            f"--triviaqa_file={source}/qa.json",
+            f"--evidence_dir={source}/evidence",
+            f"--output_file={source}/made.json",
+            "--max_tokens=30",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 of 3 documents are not there, such as wikipedia/gone.txt" in done.stderr
+    assert "2 questions from 3 documents" in done.stderr
+    data = read_squad_examples(str(source / "made.json"), "train_file", True, False)
+    assert [(e.qas_id, e.answers) for e in data.examples] == [
+        ("q1--wikipedia/River.txt", ("Thames",)),
+        ("q3--wikipedia/Caf\u00e9.txt", ("London",)),
+    ]
+    assert data.contexts[0] == "The Thames, or\nRiver  Thames, runs.\n" + "x " * 20 + "x"
+    tokenizer = make_tokenizer(source)
+    contexts = features.tokenize_contexts(data.contexts, tokenizer)
+    windows = features.write_records(
+        str(source / "x.tf_record"), data, contexts, tokenizer, features.WindowSettings(), True
+    )
+    assert len(windows) == 2
+
+
+def test_folders_and_length(source):
+    assert convert(source).keys() == {
+        "q1--wikipedia/River.txt",
+        "q2--wikipedia/River.txt",
+        "q3--wikipedia/Caf\u00e9.txt",
+    }
+    both = convert(source, folders=["wikipedia", "web"], max_tokens=8)
+    assert both.keys() == {
+        "q1--wikipedia/River.txt",
+        "q1--web/7/7_1.txt",
+        "q2--web/7/7_1.txt",
+        "q3--wikipedia/Caf\u00e9.txt",
+    }
+    assert both["q2--web/7/7_1.txt"] == (
+        DOCUMENTS["web/7/7_1.txt"],
+        {"text": "Isis", "answer_start": 0},
+    )
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("", "--triviaqa_file=.* is empty; it must be a JSON file as TriviaQA's are"),
+        ("[", "is no JSON"),
+        ("[]", "must have `Data`, a list of objects with `QuestionId`.*TypeError"),
+        ('{"data": []}', "KeyError: 'Data'"),
+        ('{"Data": [{"QuestionId": "q", "Question": "x"}]}', "KeyError: 'Answer'"),
+        ('{"Data": []}', "no question has a document in its EntityPages"),
+        (json.dumps({"Data": [item("q", "x", ["gone.txt"])]}), "has none of the 1 documents"),
+        (
+            json.dumps({"Data": [item("q", "Rome", ["River.txt"])]}),
+            "has an answer in its first 400",
+        ),
+    ],
+)
+def test_bad_input(source, content, message):
+    (source / "qa.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        convert(source)
+    assert not list(source.glob("out.json*"))
+
+
+def test_output_that_cannot_be_written(source):
+    with pytest.raises(ValueError, match="--output_file=.*/gone/x.json cannot be written"):
+        triviaqa_to_squad.triviaqa_to_squad(
+            str(source / "qa.json"), str(source / "evidence"), str(source / "gone" / "x.json")
+        )
+
+
+def test_a_document_that_cannot_be_read_is_not_left_out(source):
+    document = source / "evidence" / next(iter(DOCUMENTS))
+    document.unlink()
+    document.mkdir()
+    with pytest.raises(OSError, match=f"--evidence_dir=.*: .*{document.name} cannot be read: "):
+        convert(source)
+    assert not list(source.glob("out.json*"))

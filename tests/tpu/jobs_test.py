@@ -1,0 +1,269 @@
+"""tpu/submit.sh, watch.sh, status.sh and delete.sh as a user runs them, with a stand-in gcloud."""
+
+import subprocess
+
+import pytest
+
+from tests.support.tpu_desk import JOB, Desk, commit_checkout, write_program
+
+
+@pytest.fixture(scope="session")
+def committed(tmp_path_factory):
+    return commit_checkout(tmp_path_factory.mktemp("committed"))
+
+
+@pytest.fixture
+def desk(tmp_path, committed):
+    return Desk(tmp_path, committed)
+
+
+def test_submit(desk):
+    (desk.state / "real_python").touch()
+    done = desk.run("submit.sh", "job.env", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "8.4 to 21.0 hours, if 50% to 20%" in done.stdout
+    assert "0.245 a chip and hour, spot" in done.stdout
+    assert done.stdout.index("An estimate") < done.stdout.index("queued-resources create")
+
+    [create] = desk.requests("create")
+    assert {
+        "bert-test",
+        "--node-id=bert-test",
+        "--zone=us-central1-a",
+        "--accelerator-type=v5litepod-8",
+        "--runtime-version=v2-alpha-tpuv5-lite",
+        "--spot",
+    } <= {*create}
+    assert desk.object("job.flags").splitlines() == [
+        "--flagfile=flags/pretraining/uncased_base.flags",
+        "--input_file=gs://my-bucket/records/train_{max_seq_length}_*.tfrecord",
+        "--tpu=local",
+        "--output_dir=gs://my-bucket/bert-test/output",
+    ]
+    archive = desk.bucket / "bert-test" / "source.tar.gz"
+    names = subprocess.check_output(["tar", "-tzf", archive], text=True).splitlines()
+    assert {"run_pretraining.py", "setup.py", "flags/pretraining/uncased_base.flags"} <= {*names}
+    assert "job.env" not in names
+
+
+def test_submitted_again_nothing_happens(desk):
+    desk.submit()
+    again = desk.run("submit.sh", "job.env", "--yes")
+    assert again.returncode == 0
+    assert "was submitted before and is WAITING_FOR_RESOURCES" in again.stdout
+    assert len(desk.requests("create")) == 1
+
+
+def test_submit_of_a_job_that_is_done(desk):
+    (desk.bucket / "bert-test").mkdir()
+    (desk.bucket / "bert-test" / "result").write_text("done 2026-11-21T00:00:00Z\n")
+    done = desk.run("submit.sh", "job.env", "--yes")
+    assert done.returncode == 0
+    assert "bert-test is done; there is nothing to do" in done.stdout
+    assert "gs://my-bucket/bert-test/output" in done.stdout
+    assert not desk.requests("create")
+
+
+@pytest.mark.parametrize("state", ["FAILED", "SUSPENDED", "ACTIVE"])
+def test_submit_of_a_job_that_failed_goes_on(desk, state):
+    desk.plan([state], ["ACTIVE"])
+    desk.submit()
+    (desk.bucket / "bert-test" / "result").write_text("failed 2026-11-21T00:00:00Z: bad flags\n")
+    done = desk.run("submit.sh", "job.env", "--yes")
+    assert done.returncode == 0
+    assert "the last attempt ended so: failed 2026-11-21T00:00:00Z: bad flags" in done.stdout
+    assert not (desk.bucket / "bert-test" / "result").exists()
+    assert len(desk.requests("create")) == 2 and len(desk.requests("delete")) == 1
+
+
+@pytest.mark.parametrize("script", ["submit.sh", "watch.sh", "delete.sh", "status.sh"])
+def test_dry_run_executes_nothing(desk, script):
+    for name in ("gcloud", "curl"):
+        (desk.bin / name).unlink()
+    done = desk.run(script, "job.env", DRY_RUN="1")
+    assert done.returncode == 0, done.stderr
+    assert not desk.calls()
+    assert "+ gcloud compute tpus queued-resources list --project=my-project" in done.stdout
+    created = "+ gcloud compute tpus queued-resources create bert-test" in done.stdout
+    assert created == (script in ("submit.sh", "watch.sh"))
+    deleted = "+ gcloud compute tpus queued-resources delete bert-test" in done.stdout
+    assert deleted == (script in ("watch.sh", "delete.sh"))
+    assert ("+ git -C" in done.stdout) == (script == "submit.sh")
+
+
+def test_submit_asks_before_it_creates(desk):
+    for answer in ("", "n\n"):
+        done = desk.run("submit.sh", "job.env", answer=answer)
+        assert done.returncode == 1
+        assert "An estimate" in done.stdout
+        assert "nothing was created: answer y, or add --yes" in done.stderr
+        assert not desk.requests("create") and not desk.calls("storage", "cp")
+    assert desk.run("submit.sh", "job.env", answer="y\n").returncode == 0
+    assert len(desk.requests("create")) == 1
+
+
+def test_on_demand(desk):
+    job = JOB.replace("SPOT=yes", "SPOT=no").replace("v5e-8", "v3-8")
+    desk.job(job)
+    desk.submit()
+    assert "--accelerator=v3-8 --nospot" in desk.lines("python")[0]
+    [create] = desk.requests("create")
+    assert "--spot" not in create and "--accelerator-type=v3-8" in create
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (
+            "ACCELERATOR=v5e-8",
+            "ACCELERATOR=v5e-16",
+            "must be one of v2-8 v3-8 v4-8 v5e-8 v5p-8 v6e-8",
+        ),
+        ("gs://my-bucket\n", "my-bucket\n", "BUCKET must be gs:// and a bucket's name"),
+        ("gs://my-bucket\n", "gs://my-bucket/a\n", "BUCKET must be gs:// and a bucket's name"),
+        ("NAME=bert-test", "NAME=Bert_Test", "NAME must be lower-case letters, digits"),
+        ("ZONE=us-central1-a", "", "job.env must set ZONE"),
+        ("SPOT=yes", "SPOT=maybe", "SPOT must be yes or no"),
+        ("uncased_base", "uncased_bass", "there is no such file in"),
+        ("FLAGS=(", "FLAGS=(--output_dir=x", "FLAGS of job.env must not have --output_dir=x"),
+        ("FLAGS=(", "FLAGS=(do_train", "must be flags, --name=value; it has do_train"),
+    ],
+)
+def test_a_job_file_that_cannot_be(desk, old, new, message):
+    desk.job(JOB.replace(old, new, 1))
+    done = desk.run("submit.sh", "job.env", "--yes")
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert not desk.calls()
+
+
+def test_nothing_of_the_job_comes_from_the_environment(desk):
+    desk.job(JOB.replace("ZONE=us-central1-a", ""))
+    done = desk.run("submit.sh", "job.env", "--yes", ZONE="us-east1-d")
+    assert "job.env must set ZONE" in done.stderr
+
+
+def test_messages_without_a_job(desk):
+    assert "there is no job file other.env" in desk.run("watch.sh", "other.env").stderr
+    assert "usage: tpu/submit.sh JOB_FILE [--yes]" in desk.run("submit.sh").stderr
+    assert "received: job.env --force" in desk.run("submit.sh", "job.env", "--force").stderr
+    (desk.bin / "gcloud").unlink()
+    assert "gcloud is not installed: https://" in desk.run("delete.sh", "job.env").stderr
+
+
+def test_flags_that_the_program_refuses_cost_nothing(desk):
+    (desk.state / "real_python").touch()
+    desk.job(JOB.replace("FLAGS=(", "FLAGS=(--learning_rat=1", 1))
+    done = desk.run("submit.sh", "job.env", "--yes")
+    assert done.returncode == 1
+    assert "Unknown command line flag 'learning_rat'" in done.stderr
+    assert "nothing was created" in done.stderr
+    assert not desk.requests("create") and not desk.calls("storage", "cp")
+
+
+def test_the_machine_gets_what_is_committed(desk):
+    (desk.checkout / "run_pretraining.py").write_text("changed")
+    done = desk.run("submit.sh", "job.env", "--yes")
+    assert "commit or stash what differs from it:\n M run_pretraining.py" in done.stderr
+    subprocess.run(["git", "checkout", "-q", "."], cwd=desk.checkout, check=True)
+    (desk.checkout / "mine.flags").touch()
+    desk.job(JOB.replace("flags/pretraining/uncased_base.flags", "mine.flags"))
+    done = desk.run("submit.sh", "job.env", "--yes")
+    assert "mine.flags must be committed" in done.stderr
+    assert not desk.calls()
+
+
+def test_a_bucket_that_is_not_there(desk):
+    desk.job(JOB.replace("gs://my-bucket\n", "gs://other\n"))
+    done = desk.run("submit.sh", "job.env", "--yes")
+    assert done.returncode == 1
+    assert "gs://other not found: 404" in done.stderr
+    assert not desk.requests("create")
+
+
+def test_watch_asks_again_until_the_job_is_done(desk):
+    desk.plan(
+        ["WAITING_FOR_RESOURCES", "ACTIVE", "SUSPENDING", "SUSPENDED"],
+        ["ERROR: error: no network", "PROVISIONING", "ACTIVE", "ACTIVE/PREEMPTED"],
+        ["ACTIVE", ["ACTIVE", "done 2026-11-21T00:00:00Z\n"]],
+    )
+    desk.submit()
+    done = desk.run("watch.sh", "job.env")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("asking again") == 2
+    assert "bert-test: done 2026-11-21T00:00:00Z" in done.stdout
+    first, *others = desk.requests("create")
+    assert others == [first, first]
+    assert not [*(desk.state / "requests").iterdir()]
+
+
+def test_watch_ends_with_a_job_that_failed(desk):
+    desk.plan([["ACTIVE", "failed 2026-11-21T00:00:00Z: run_pretraining.py ended with status 1\n"]])
+    desk.submit()
+    done = desk.run("watch.sh", "job.env")
+    assert done.returncode == 1
+    assert "bert-test: failed 2026-11-21T00:00:00Z: run_pretraining.py ended" in done.stdout
+    assert len(desk.requests("create")) == 1
+
+
+def test_watch_leaves_the_request_of_another_watcher_alone(desk):
+    desk.plan(["SUSPENDED"])
+    desk.submit()
+    # While this one sleeps after its deletion, the other one has asked again.
+    (desk.state / "other").write_text('["PROVISIONING", ["ACTIVE", "done today"]]')
+    copy = 'cp -n "$STAND_IN_STATE/other" "$STAND_IN_STATE/requests/us-central1-a.bert-test"'
+    write_program(desk.bin / "sleep", copy)
+    done = desk.run("watch.sh", "job.env")
+    assert "bert-test: done today" in done.stdout
+    assert len(desk.requests("create")) == 1 and len(desk.requests("delete")) == 2
+
+
+def test_watch_does_not_revive_what_was_deleted(desk):
+    done = desk.run("watch.sh", "job.env")
+    assert done.returncode == 1
+    assert "there is no request named bert-test in us-central1-a" in done.stderr
+    assert not desk.requests("create")
+
+
+def test_watch_gives_up_on_requests_that_fail(desk):
+    desk.plan(*[["FAILED"]] * 9)
+    desk.submit()
+    done = desk.run("watch.sh", "job.env")
+    assert done.returncode == 1
+    assert "gave up: 5 requests in a row failed" in done.stderr
+    assert len(desk.requests("create")) == 5
+
+
+def test_a_job_moves_to_another_zone_after_it_was_deleted(desk):
+    desk.plan(["WAITING_FOR_RESOURCES"], ["ACTIVE"])
+    desk.submit()
+    desk.job(JOB.replace("us-central1-a", "us-east1-d"))
+    done = desk.run("submit.sh", "job.env", "--yes")
+    assert done.returncode == 1
+    assert "was submitted in us-central1-a before and is WAITING_FOR_RESOURCES" in done.stderr
+    assert len(desk.requests("create")) == 1
+    desk.job(JOB)
+    desk.run("delete.sh", "job.env")
+    desk.job(JOB.replace("us-central1-a", "us-east1-d"))
+    desk.submit()
+    assert "--zone=us-east1-d" in desk.requests("create")[1]
+    assert desk.object("zone") == "us-east1-d\n"
+
+
+def test_delete_twice(desk):
+    desk.submit()
+    for _ in range(2):
+        done = desk.run("delete.sh", "job.env")
+        assert done.returncode == 0, done.stderr
+        assert "no request and no machine named bert-test is left" in done.stdout
+    assert len(desk.requests("delete")) == 1
+    assert (desk.bucket / "bert-test" / "job.flags").exists()
+
+
+def test_status(desk):
+    desk.submit()
+    desk.machine(0)
+    done = desk.run("status.sh", "job.env")
+    assert "request: ABSENT\nresult: done 20" in done.stdout
+    assert "a line of the program" in done.stdout
+    assert "no log yet" in desk.run("status.sh", "job.env", DRY_RUN="1").stdout

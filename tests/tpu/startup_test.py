@@ -1,0 +1,133 @@
+"""tpu/startup.sh as a TPU machine runs it, with stand-ins for Google, uv and the program."""
+
+import sys
+
+import pytest
+
+from bert_tf.runs import command_flags
+from tests.support.pretraining_runs import write_config, write_records
+from tests.support.tpu_desk import JOB, Desk, commit_checkout
+
+
+@pytest.fixture(scope="session")
+def committed(tmp_path_factory):
+    return commit_checkout(tmp_path_factory.mktemp("committed"))
+
+
+@pytest.fixture
+def desk(tmp_path, committed):
+    return Desk(tmp_path, committed)
+
+
+def test_machine_runs_the_flags_and_deletes_itself(desk):
+    desk.submit()
+    log = desk.machine(0)
+    assert "a line of the program" in log
+    assert desk.object("result").startswith("done 20")
+    machine = desk.state / "machine"
+    assert desk.lines("runs") == [f"{machine}/source run_pretraining.py --flagfile=../job.flags"]
+    assert (machine / "source" / "flags" / "pretraining" / "uncased_base.flags").exists()
+    assert "--tpu=local" in (machine / "job.flags").read_text()
+    assert desk.lines("uv") == [
+        "venv --quiet --python 3.11 venv",
+        "pip install --python venv/bin/python ./source[tpu]",
+    ]
+    assert desk.lines("pjrt") == [f"{machine}/venv/lib/python3.11/site-packages/libtpu/libtpu.so"]
+    [delete] = desk.requests("delete")
+    assert {"bert-test", "--project=my-project", "--zone=us-central1-a", "--force"} <= {*delete}
+
+
+def test_machine_of_an_older_generation(desk):
+    desk.job(JOB.replace("v5e-8", "v3-8"))
+    desk.submit()
+    desk.machine(0)
+    assert desk.lines("pjrt") == ["none"]
+
+
+def test_machine_tells_the_program_that_it_is_taken(desk):
+    desk.submit()
+    log = desk.machine("taken", 0)
+    assert log.index("the machine is being taken") < log.index("saved")
+    assert "the program ended with status 75" in log
+    # This machine was not taken after all, so the program was started again.
+    assert len(desk.lines("runs")) == 2
+    assert desk.object("result").startswith("done 20")
+
+
+@pytest.mark.parametrize("status", [1, command_flags.DIVERGED_STATUS])
+def test_machine_does_not_repeat_a_mistake(desk, status):
+    desk.submit()
+    desk.machine(status)
+    assert f"run_pretraining.py ended with status {status};" in desk.object("result")
+    assert desk.object("result").startswith("failed 20")
+    assert len(desk.lines("runs")) == 1 and len(desk.requests("delete")) == 1
+
+
+def test_machine_repeats_a_crash_twice(desk):
+    desk.submit()
+    log = desk.machine(139, 75, 134, 143, 137)
+    assert "the third crash, with status 137" in desk.object("result")
+    assert len(desk.lines("runs")) == 5
+    assert log.count("startup.sh: running") == 5
+
+
+def test_machine_that_cannot_install(desk):
+    desk.submit()
+    (desk.state / "no_index").touch()
+    log = desk.machine(0)
+    assert "attempt 5 failed: install" in log
+    assert "the installation; the log says why" in desk.object("result")
+    assert not desk.lines("runs") and len(desk.requests("delete")) == 1
+
+
+def test_machine_that_comes_up_after_the_end(desk):
+    desk.plan(["ACTIVE"], ["ACTIVE"])
+    desk.submit()
+    desk.machine(0)
+    (desk.state / "requests" / "us-central1-a.bert-test").write_text('["ACTIVE"]')
+    desk.machine(0)
+    assert len(desk.lines("runs")) == 1 and len(desk.requests("delete")) == 2
+
+
+# The first time, the machine is taken as soon as there is a checkpoint.
+REAL_PROGRAM = f"""if [ -e "$STAND_IN_STATE/begun" ]; then rm -f "$STAND_IN_STATE/preempted"; else
+  touch "$STAND_IN_STATE/begun"
+  (until [ -e "$STAND_IN_STATE/output/checkpoint" ]; do sleep 1; done
+   touch "$STAND_IN_STATE/preempted") &
+fi
+exec "{sys.executable}" "$@\""""
+
+
+@pytest.mark.slow
+def test_machine_with_the_real_program(desk):
+    desk.job(JOB.replace("v5e-8", "v3-8"))  # without PJRT, for which there is no libtpu here
+    desk.submit()
+    config = write_config(desk.state / "bert_config.json")
+    records = write_records(desk.state / "train.tfrecord", 50, 16, 3, seed=0)
+    flags = f"""--do_train
+--bert_config_file={config}
+--input_file={records}
+--output_dir={desk.state}/output
+--max_seq_length=16
+--max_predictions_per_seq=3
+--train_batch_size=4
+--num_train_steps=400
+--num_warmup_steps=10
+--iterations_per_loop=20
+"""
+    (desk.bucket / "bert-test" / "job.flags").write_text(flags)
+    log = desk.machine(program=REAL_PROGRAM)
+    assert log.index("the machine is being taken") < log.index("ended with status 75")
+    assert "the program ended with status 0" in log
+    assert desk.object("result").startswith("done 20")
+    assert (desk.state / "output" / "model.ckpt-400.index").exists()
+
+
+@pytest.mark.slow
+def test_machine_whose_program_finds_no_tpu(desk):
+    desk.job(JOB.replace("v5e-8", "v3-8"))  # without PJRT, for which there is no libtpu here
+    desk.submit()
+    log = desk.machine(program=f'exec "{sys.executable}" "$@"')
+    assert "run_pretraining.py: " in log and "TPU" in log
+    assert "ended with status 1" in desk.object("result")
+    assert log.count("startup.sh: running") == 1
