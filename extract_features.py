@@ -87,7 +87,7 @@ def main() -> None:
     run.extract_features(
         config,
         strategy,
-        command_flags.settings_from_flags(run.Settings),
+        command_flags.settings_from_flags(run.ExtractionSettings),
         **command_flags.computation_options(on_tpu),
     )
 

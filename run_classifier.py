@@ -19,11 +19,12 @@ The same command started again goes on from the last checkpoint in --output_dir.
 
 from absl import flags
 
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags, fine_tuning_settings
 from bert_tf.tasks.classification.other import XNLI_LANGUAGES
 from bert_tf.tasks.classification.processors import get_processor, processors
-from bert_tf.tasks.classification.run import Settings, run_classifier
+from bert_tf.tasks.classification.run import ClassifierSettings, run_classifier
 from bert_tf.tasks.classification.table import TableColumns
 from bert_tf.tasks.classification.tfds_input import TfdsSource
 
@@ -72,9 +73,9 @@ flags.DEFINE_string("tfds_test_split", None, "Its split to predict.")
 def main() -> None:
     """Reads the flags and runs what they ask for."""
     if not FLAGS.data_dir and not FLAGS.tfds:
-        raise ValueError("The examples must come from --data_dir or --tfds; neither is given")
+        raise UserError("The examples must come from --data_dir or --tfds; neither is given")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
-    settings = command_flags.settings_from_flags(Settings)
+    settings = command_flags.settings_from_flags(ClassifierSettings)
     processor = get_processor(
         FLAGS.task_name,
         FLAGS.data_dir or "",

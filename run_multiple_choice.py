@@ -11,7 +11,7 @@ from absl import flags
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
-from bert_tf.tasks.multiple_choice.run import Settings, run_multiple_choice
+from bert_tf.tasks.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
 
 FLAGS = flags.FLAGS
 
@@ -33,7 +33,7 @@ def main() -> None:
     """Reads the flags and fine-tunes, evaluates and predicts."""
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     strategy, on_tpu = command_flags.get_strategy(["output_dir", "init_checkpoint"])
-    settings = command_flags.settings_from_flags(Settings)
+    settings = command_flags.settings_from_flags(MultipleChoiceSettings)
     run_multiple_choice(config, strategy, settings, command_flags.model_options(on_tpu))
 
 

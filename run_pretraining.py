@@ -19,11 +19,12 @@ The same command started again goes on from the last checkpoint in --output_dir.
 
 from absl import flags
 
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
-from bert_tf.tasks.pretraining.run import Settings, run_pretraining
+from bert_tf.tasks.pretraining.run import PretrainingSettings, run_pretraining
 
 FLAGS = flags.FLAGS
 
@@ -78,7 +79,7 @@ def phases_from_flags() -> tuple[list[PretrainingPhase], PretrainingPhase]:
     """Returns the phases of training, and the lengths, batch size and steps of evaluation.
 
     Raises:
-        ValueError: flags contradict each other.
+        UserError: flags contradict each other.
     """
     if FLAGS.phases is None:
         phases = [
@@ -93,12 +94,12 @@ def phases_from_flags() -> tuple[list[PretrainingPhase], PretrainingPhase]:
         phases = parse_phases(FLAGS.phases)
         total = sum(phase.num_steps for phase in phases)
         if FLAGS["num_train_steps"].present and FLAGS.num_train_steps != total:
-            raise ValueError(
+            raise UserError(
                 f"--num_train_steps ({FLAGS.num_train_steps}) must equal the sum of the steps in"
                 f" --phases ({total}), or be left out"
             )
         if FLAGS["train_batch_size"].present:
-            raise ValueError("--train_batch_size is in --phases already; leave it out")
+            raise UserError("--train_batch_size is in --phases already; leave it out")
     length = FLAGS.max_seq_length if FLAGS["max_seq_length"].present else phases[-1].max_seq_length
     of_phases = {phase.max_seq_length: phase.max_predictions_per_seq for phase in phases}
     if FLAGS["max_predictions_per_seq"].present or length not in of_phases:
@@ -119,7 +120,7 @@ def main() -> None:
     )
     task = PretrainingTask(config, **command_flags.model_options(on_tpu))
     settings = command_flags.settings_from_flags(
-        Settings, phases=phases, evaluation_phase=evaluation_phase
+        PretrainingSettings, phases=phases, evaluation_phase=evaluation_phase
     )
     run_pretraining(config, task, strategy, settings)
 

@@ -19,7 +19,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
 from bert_tf.tasks.squad.answers import AnswerSettings
 from bert_tf.tasks.squad.features import WindowSettings
-from bert_tf.tasks.squad.run import Settings, run_squad
+from bert_tf.tasks.squad.run import SquadSettings, run_squad
 
 FLAGS = flags.FLAGS
 
@@ -71,7 +71,7 @@ flags.DEFINE_float(
 def main() -> None:
     """Reads the flags, fine-tunes and predicts."""
     settings = command_flags.settings_from_flags(
-        Settings,
+        SquadSettings,
         windows=command_flags.settings_from_flags(WindowSettings),
         answers=command_flags.settings_from_flags(AnswerSettings),
     )

@@ -15,7 +15,7 @@ from absl import flags
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS
-from bert_tf.tasks.tagging.run import Settings, run_tagging
+from bert_tf.tasks.tagging.run import TaggingSettings, run_tagging
 
 FLAGS = flags.FLAGS
 
@@ -75,7 +75,7 @@ def main() -> None:
     """Reads the flags and tags."""
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     strategy, on_tpu = command_flags.get_strategy(["output_dir", "init_checkpoint"])
-    settings = command_flags.settings_from_flags(Settings)
+    settings = command_flags.settings_from_flags(TaggingSettings)
     run_tagging(config, strategy, settings, command_flags.model_options(on_tpu))
 
 

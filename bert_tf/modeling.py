@@ -13,6 +13,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig, gelu, get_activation
 from bert_tf.model.layers import (
     Embeddings,
@@ -20,9 +21,9 @@ from bert_tf.model.layers import (
     NamedDense,
     create_initializer,
     dropout,
-    fold_in,
     get_shape_list,
 )
+from bert_tf.seeds import fold_in
 
 __all__ = [
     "BertConfig",
@@ -30,7 +31,6 @@ __all__ = [
     "BertOutput",
     "create_initializer",
     "dropout",
-    "fold_in",
     "gelu",
     "get_activation",
     "get_shape_list",
@@ -105,7 +105,7 @@ class BertModel(keras.Model):
     ):
         policies = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
         if dtype not in policies:
-            raise ValueError(f"dtype must be float32 or bfloat16, not {dtype!r}")
+            raise UserError(f"dtype must be float32 or bfloat16, not {dtype!r}")
         policy = keras.DTypePolicy(policies[dtype])
         super().__init__(name=name, dtype=policy)
         # A copy, as in the original: changing the caller's object later changes nothing here.
@@ -141,7 +141,7 @@ class BertModel(keras.Model):
                 from TensorFlow's global generator.
 
         Raises:
-            ValueError: a rank is wrong or the sequence is longer than max_position_embeddings.
+            UserError: a rank is wrong or the sequence is longer than max_position_embeddings.
         """
         input_shape = get_shape_list(input_ids, expected_rank=2, name="input_ids")
         if input_mask is None:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
+
 UNKNOWN_TOKEN = "[UNK]"
 
 # Released models whose vocabulary says nothing of the case in a way that can be read off the file.
@@ -53,7 +55,7 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
             folder and then `bert_model.ckpt`, are judged; others, "" and None pass.
 
     Raises:
-        ValueError: the casing is not that of the released model.
+        UserError: the casing is not that of the released model.
     """
     match = re.match(r".*?([A-Za-z0-9_-]+)/bert_model\.ckpt", init_checkpoint or "")
     if match is None:
@@ -62,7 +64,7 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
     for models, needed in ((_LOWER_CASED_MODELS, True), (_CASED_MODELS, False)):
         if model_name in models and bool(do_lower_case) != needed:
             kind = "lowercased" if needed else "cased"
-            raise ValueError(
+            raise UserError(
                 f"--init_checkpoint={init_checkpoint}: {model_name} was trained on {kind} text, but"
                 f" --do_lower_case={bool(do_lower_case)}; set --do_lower_case={needed}, or move the"
                 " checkpoint to a folder of another name if this is meant"
@@ -78,7 +80,7 @@ def check_vocab_size(vocab: Mapping[str, int], vocab_size: int, vocab_file: str)
         vocab_file: where the vocabulary is from, for messages.
 
     Raises:
-        ValueError: there are more tokens than embeddings. Where there are fewer, which may be
+        UserError: there are more tokens than embeddings. Where there are fewer, which may be
             meant, a warning says so.
     """
     size = max(vocab.values()) + 1
@@ -87,7 +89,7 @@ def check_vocab_size(vocab: Mapping[str, int], vocab_size: int, vocab_file: str)
         f" {vocab_size}"
     )
     if size > vocab_size:
-        raise ValueError(f"{told}; a checkpoint needs the vocabulary that it was trained with")
+        raise UserError(f"{told}; a checkpoint needs the vocabulary that it was trained with")
     if size < vocab_size:
         logging.warning("%s. Is it the vocabulary that the checkpoint was trained with?", told)
 
@@ -96,7 +98,7 @@ def convert_to_unicode(text: str | bytes) -> str:
     """Returns `text` as a str; of bytes, what is not UTF-8 is left out.
 
     Raises:
-        ValueError: `text` is neither str nor bytes.
+        UserError: `text` is neither str nor bytes.
     """
     if isinstance(text, str):
         return text
@@ -109,7 +111,7 @@ def printable_text(text: str | bytes) -> str:
     """Returns `text` as `print` and logging take it: in Python 3, what `convert_to_unicode` does.
 
     Raises:
-        ValueError: `text` is neither str nor bytes.
+        UserError: `text` is neither str nor bytes.
     """
     return convert_to_unicode(text)
 
@@ -126,30 +128,30 @@ def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str
         required_tokens: tokens that must be there.
 
     Raises:
-        ValueError: the file is missing, empty or not UTF-8, or lacks required tokens.
+        UserError: the file is missing, empty or not UTF-8, or lacks required tokens.
     """
     try:
         with tf.io.gfile.GFile(vocab_file, "rb") as reader:
             data = reader.read()
     except tf.errors.OpError as error:
-        raise ValueError(f"--vocab_file={vocab_file}: cannot be read: {error.message}") from error
+        raise UserError(f"--vocab_file={vocab_file}: cannot be read: {error.message}") from error
     try:
         # GFile.readline, which the original calls, drops every carriage return, also inside a line,
         # and knows no line ends but "\n".
         text = data.replace(b"\r", b"").decode("utf-8")
     except UnicodeDecodeError as error:
         line_number = 1 + error.object.count(b"\n", 0, error.start)
-        raise ValueError(
+        raise UserError(
             f"--vocab_file={vocab_file}: line {line_number} is not UTF-8 ({error.reason}); convert"
             " the file, or name a vocabulary"
         ) from error
     if not text:
-        raise ValueError(f"--vocab_file={vocab_file}: the file is empty; it needs one token a line")
+        raise UserError(f"--vocab_file={vocab_file}: the file is empty; it needs one token a line")
     tokens = [line.strip() for line in text.removesuffix("\n").split("\n")]
     vocab = {token: index for index, token in enumerate(tokens)}
     missing = [token for token in required_tokens if token not in vocab]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"--vocab_file={vocab_file}: lacks {', '.join(missing)}; it must have each of"
             f" {', '.join(required_tokens)} on a line of its own. It has {len(vocab)} tokens, the"
             f" first {', '.join(map(repr, tokens[:3]))}"
@@ -230,7 +232,7 @@ class FullTokenizer:
                 original fails only when the first unknown word is converted.
 
         Raises:
-            ValueError: see `load_vocab`.
+            UserError: see `load_vocab`.
         """
         needed = dict.fromkeys((UNKNOWN_TOKEN, *required_tokens))
         self.vocab = load_vocab(vocab_file, tuple(needed))

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf import tokenization
 from bert_tf.engine import distribution
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.extraction import data, run, schema, writers
@@ -76,7 +77,7 @@ def extract(files, output_file, config=None, **settings) -> str:
     }
     strategy = distribution.get_strategy("one_device", 1)
     config = BertConfig.from_dict(config or CONFIG)
-    num_lines = run.extract_features(config, strategy, run.Settings(**settings))
+    num_lines = run.extract_features(config, strategy, run.ExtractionSettings(**settings))
     assert num_lines == sum(1 for _ in data.read_lines(settings["input_file"]))
     return str(output_file)
 
@@ -160,12 +161,12 @@ def test_lines_become_examples(files, max_seq_length):
 def test_unusable_text(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(b"good\nbad \xff\n")
-    with pytest.raises(ValueError, match="text.txt: line 2 is not UTF-8 .*convert the file"):
+    with pytest.raises(UserError, match="text.txt: line 2 is not UTF-8 .*convert the file"):
         data.count_lines(str(path))
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="the file is empty; it must have a text, or a pair of"):
+    with pytest.raises(UserError, match="the file is empty; it must have a text, or a pair of"):
         data.count_lines(str(path))
-    with pytest.raises(ValueError, match="--input_file=.*absent.txt: cannot be read"):
+    with pytest.raises(UserError, match="--input_file=.*absent.txt: cannot be read"):
         data.count_lines(str(tmp_path / "absent.txt"))
     path.write_bytes(b"\n")
     assert data.count_lines(str(path)) == 1
@@ -316,7 +317,7 @@ def test_golden(tmp_path, length_buckets):
     folder = os.path.join(golden, "programs")
     with open(os.path.join(folder, "golden.json")) as reader:
         (flags,) = [x["flags"] for x in json.load(reader) if x["program"] == "extract_features"]
-    settings = run.Settings(
+    settings = run.ExtractionSettings(
         input_file=os.path.join(folder, "sentences.txt"),
         output_file=str(tmp_path / "features.jsonl"),
         init_checkpoint=os.path.join(folder, "bert_model.ckpt"),
@@ -372,10 +373,10 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
     # An error of the computation is not one of the file.
     with pytest.raises(tf.errors.ResourceExhaustedError), open_writer(str(path)):
         raise tf.errors.ResourceExhaustedError(None, None, "no memory")
-    with pytest.raises(ValueError, match="must name a?\\s?files?, but .* is a directory"):
+    with pytest.raises(UserError, match="must name a?\\s?files?, but .* is a directory"):
         with open_writer(str(tmp_path)):
             pass
-    with pytest.raises(ValueError, match="--output_file"):
+    with pytest.raises(UserError, match="--output_file"):
         with open_writer(str(path / "below")):
             pass
     with open_writer(str(path)) as write:
@@ -401,7 +402,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
     ],
 )
 def test_flags_that_do_not_fit(files, tmp_path, settings, message):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         extract(files, tmp_path / "out", **settings)
     assert message in str(error.value)
     assert os.listdir(tmp_path) == []
@@ -410,7 +411,7 @@ def test_flags_that_do_not_fit(files, tmp_path, settings, message):
 def test_a_vocabulary_that_does_not_fit(files, tmp_path, monkeypatch):
     vocab_file = tmp_path / "vocab.txt"
     vocab_file.write_text("".join(f"{word}\n" for word in [*WORDS, "more"]))
-    with pytest.raises(ValueError, match="has 14 tokens, and vocab_size of --bert_config_file is"):
+    with pytest.raises(UserError, match="has 14 tokens, and vocab_size of --bert_config_file is"):
         extract(files, tmp_path / "out", vocab_file=str(vocab_file))
     vocab_file.write_text("".join(f"{word}\n" for word in WORDS[:-1]))
     warnings = []
@@ -428,9 +429,9 @@ def test_a_checkpoint_that_lacks_weights(files, tmp_path):
     checkpoint = str(tmp_path / "poolerless.ckpt")
     checkpoints.write(checkpoint, poolerless)
     extract(files, tmp_path / "out", init_checkpoint=checkpoint)  # nothing needs it
-    with pytest.raises(ValueError, match="lacks bert/pooler/dense/bias, bert/pooler/dense/kernel"):
+    with pytest.raises(UserError, match="lacks bert/pooler/dense/bias, bert/pooler/dense/kernel"):
         extract(files, tmp_path / "out", init_checkpoint=checkpoint, outputs="pooled_vector")
     checkpoint = str(tmp_path / "shallow.ckpt")
     checkpoints.write(checkpoint, {n: w for n, w in weights.items() if "layer_1" not in n})
-    with pytest.raises(ValueError, match="it lacks bert/encoder/layer_1/attention/output"):
+    with pytest.raises(UserError, match="it lacks bert/encoder/layer_1/attention/output"):
         extract(files, tmp_path / "out", init_checkpoint=checkpoint)

@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # stands is a decision. Programs and tools stand above all of them.
 FLOORS = (
     "errors",
+    "seeds",
     "installation",
+    "progress",
     "files",
     "tokenization",
     "text",
@@ -29,6 +31,7 @@ FLOORS = (
 )
 # What never imports what, although it stands below.
 NEVER = {
+    "engine": {"model", "modeling", "text", "tokenization"},
     "model": {"files", "text", "tokenization"},
     "modeling": {"files", "text", "tokenization"},
 }

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import modeling
+from bert_tf.errors import UserError
 from bert_tf.model import layers
 from tests.support import numpy_bert
 
@@ -192,7 +193,7 @@ def test_batch_and_length_may_be_dynamic():
 def test_too_long_a_sequence_is_refused():
     model, _ = _model()
     model(_inputs(0, B, 11)[0])
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         model(_inputs(0, B, 12)[0])
     assert (
         "The sequence length (12) must be at most max_position_embeddings (11) of the"
@@ -202,7 +203,7 @@ def test_too_long_a_sequence_is_refused():
 
 def test_ids_of_a_wrong_rank_are_refused():
     model, _ = _model()
-    with pytest.raises(ValueError, match=r"input_ids must have rank 2, not 1 \(shape \(7,\)\)"):
+    with pytest.raises(UserError, match=r"input_ids must have rank 2, not 1 \(shape \(7,\)\)"):
         model(np.zeros(S, np.int32))
 
 

@@ -18,7 +18,7 @@ from bert_tf.runs import training
 from bert_tf.tasks.pretraining import data
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.run import Settings, run_pretraining
+from bert_tf.tasks.pretraining.run import PretrainingSettings, run_pretraining
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from tests.support.pretraining_runs import CONFIG, variables
 
@@ -55,7 +55,7 @@ def make_records(output_file):
 
 def run(output_dir, num_steps, **more):
     config = BertConfig.from_json_file("ram://made/bert_config.json")
-    settings = Settings(
+    settings = PretrainingSettings(
         input_file="ram://made/*.tfrecord",
         output_dir=output_dir,
         phases=[PretrainingPhase(16, num_steps, 4, 3)],

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.squad.answers import AnswerSettings
 from bert_tf.tasks.squad.features import WindowSettings
-from bert_tf.tasks.squad.run import Settings, run_squad
+from bert_tf.tasks.squad.run import SquadSettings, run_squad
 from tests.support.pretraining_runs import run, variables, write_config
 from tests.support.squad_files import (
     GOLDEN,
@@ -41,7 +42,7 @@ def run_in_process(config_file, **flags):
     max_seq_length = flags["max_seq_length"]  # a field of two
     windows, answers = take(WindowSettings), take(AnswerSettings)
     flags["max_seq_length"] = max_seq_length
-    settings = take(Settings, windows=windows, answers=answers, length_buckets="none")
+    settings = take(SquadSettings, windows=windows, answers=answers, length_buckets="none")
     assert not flags
     config = BertConfig.from_json_file(str(config_file))
     return run_squad(config, tf.distribute.get_strategy(), settings, {})
@@ -235,7 +236,7 @@ def test_questions_without_answers_are_answered(folder, tmp_path, warnings):
     assert names == {"predictions.json", "nbest_predictions.json", "eval.tf_record"}
     flags |= {"do_train": True, "train_file": f"{folder}/train.json", "evaluate_every_steps": 1}
     flags |= {"version_2_with_negative": True}
-    with pytest.raises(ValueError, match="each of which must have `answers`"):
+    with pytest.raises(UserError, match="each of which must have `answers`"):
         run_in_process(folder / "config.json", **flags)
 
 
@@ -243,7 +244,7 @@ def test_training_on_nothing(folder, tmp_path):
     path = write_squad(tmp_path / "x.json", (" ", [question("q", "who", [], is_impossible=True)]))
     flags = flags_for(folder) | {"train_file": path, "do_train": True, "do_predict": False}
     flags |= {"keep_best": False, "output_dir": f"{tmp_path}/out"}
-    with pytest.raises(ValueError, match="--train_file must have a context with text; in this one"):
+    with pytest.raises(UserError, match="--train_file must have a context with text; in this one"):
         run_in_process(folder / "config.json", **flags)
 
 
@@ -258,5 +259,5 @@ def test_training_on_nothing(folder, tmp_path):
     ],
 )
 def test_flags_that_do_not_fit(folder, changes, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         run_in_process(folder / "config.json", **flags_for(folder) | changes)

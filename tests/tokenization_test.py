@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf import tokenization
+from bert_tf.errors import UserError
 
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
 
@@ -101,7 +102,7 @@ def test_character_classes():
 def test_convert_to_unicode():
     for convert in (tokenization.convert_to_unicode, tokenization.printable_text):
         assert convert("\u00e9") == convert(b"\xc3\xa9") == convert(b"\xc3\xa9\xff") == "\u00e9"
-        with pytest.raises(ValueError, match="Text must be str or bytes, not int: 3"):
+        with pytest.raises(UserError, match="Text must be str or bytes, not int: 3"):
             convert(3)
 
 
@@ -160,13 +161,13 @@ def test_unusable_vocabulary(tmp_path, content, message):
     path = tmp_path / "vocab.txt"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         tokenization.FullTokenizer(str(path), required_tokens=("[CLS]", "[MASK]"))
     assert f"--vocab_file={path}" in str(error.value) and message in str(error.value)
 
 
 def test_vocabulary_is_a_directory(tmp_path):
-    with pytest.raises(ValueError, match="--vocab_file=.*cannot be read"):
+    with pytest.raises(UserError, match="--vocab_file=.*cannot be read"):
         tokenization.load_vocab(str(tmp_path))
 
 
@@ -180,7 +181,7 @@ def test_vocabulary_is_a_directory(tmp_path):
     ],
 )
 def test_casing_must_match_released_checkpoint(do_lower_case, checkpoint, kind):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         tokenization.validate_case_matches_checkpoint(do_lower_case, checkpoint)
     assert f"was trained on {kind} text, but --do_lower_case={do_lower_case}" in str(error.value)
     tokenization.validate_case_matches_checkpoint(not do_lower_case, checkpoint)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 
 
@@ -128,7 +129,7 @@ def present_parts(
         ],
     }
     if any(problems.values()):
-        raise ValueError(
+        raise UserError(
             f"{path} must hold the weights of the BERT model that its configuration describes."
             + "".join(
                 f"\n{title}: " + ("".join(f"\n  {line}" for line in lines) or "nothing")

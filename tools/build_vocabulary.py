@@ -18,10 +18,11 @@ import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf import tokenization
+from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.runs import command_flags
-from bert_tf.tasks.pretraining import documents
+from bert_tf.text import documents
 
 # In the order of the released English vocabularies, without their [unused] lines. [PAD] is 0
 # because padding is written as 0.
@@ -82,18 +83,18 @@ def learn_vocabulary(
             others teach nothing, and are unknown afterwards.
 
     Raises:
-        ValueError: there are no words, more characters than `vocab_size` has room for, or no
+        UserError: there are no words, more characters than `vocab_size` has room for, or no
             tensorflow-text.
     """
     try:
         from tensorflow_text.tools.wordpiece_vocab.wordpiece_tokenizer_learner_lib import learn
     except ImportError as error:
-        raise ValueError(
+        raise UserError(
             f"a vocabulary is learned by tensorflow-text, which is not installed here ({error});"
             " run this where the package has the extra `cpu`, and copy the vocabulary"
         ) from error
     if not word_counts:
-        raise ValueError("--input_file: the text has no words; name files that hold some")
+        raise UserError("--input_file: the text has no words; name files that hold some")
     counts = collections.Counter(word_counts)
     for word in word_counts:
         if len(word) > _MAX_TOKEN_LENGTH:
@@ -137,7 +138,7 @@ def _cut(vocab: Sequence[str], vocab_size: int, max_unique_chars: int) -> list[s
         token for token in vocab if token in SPECIAL_TOKENS or len(token.removeprefix("##")) <= 1
     }
     if len(must_stay) > vocab_size:
-        raise ValueError(
+        raise UserError(
             f"--vocab_size={vocab_size}: the special tokens and the characters of the text take"
             f" {len(must_stay)}; raise it, or keep fewer characters than"
             f" --max_unique_chars={max_unique_chars}"
@@ -166,7 +167,7 @@ def build_vocabulary(
     """Learns a vocabulary from text files and writes it; see the flags of the same names.
 
     Raises:
-        ValueError: nothing matches, the text cannot be read or has no words, or the file must not
+        UserError: nothing matches, the text cannot be read or has no words, or the file must not
             be written. Nothing is left behind then.
         OSError: writing failed in another way, perhaps for the moment.
     """

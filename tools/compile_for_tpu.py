@@ -28,6 +28,7 @@ from tensorflow.compiler.tf2xla.ops.gen_xla_ops import xla_all_reduce
 import run_pretraining
 from bert_tf import optimization
 from bert_tf.engine.steps import Replicas, train_step
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.model import PretrainingTask
@@ -233,10 +234,10 @@ def divide(phase: PretrainingPhase, replicas: int, accumulation_steps: int) -> P
     """Returns the phase with the batch size of one replica.
 
     Raises:
-        ValueError: the batch cannot be cut into parts of one size.
+        UserError: the batch cannot be cut into parts of one size.
     """
     if phase.batch_size % (replicas * accumulation_steps):
-        raise ValueError(
+        raise UserError(
             f"the batch of --train_batch_size or --phases ({phase.batch_size}) must be a multiple"
             f" of the number of replicas ({replicas}, see --num_tpu_cores) times"
             f" --gradient_accumulation_steps ({accumulation_steps})"
@@ -289,7 +290,7 @@ def main() -> None:
     device, devices = topology.device, len(topology.devices)
     replicas = FLAGS.num_tpu_cores if FLAGS["num_tpu_cores"].present else devices
     if replicas > devices:
-        raise ValueError(
+        raise UserError(
             f"--num_tpu_cores ({replicas}) must be at most the number of devices of"
             f" --topology={topology.name} ({devices})"
         )

@@ -39,6 +39,7 @@ import safetensors.numpy
 import tensorflow as tf
 from absl import flags, logging
 
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.label_file import labels_in, write_labels
 from bert_tf.files.whole_files import write_whole
@@ -66,7 +67,7 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
         folder: holds `model.safetensors` and `config.json`.
 
     Raises:
-        ValueError: a file is missing or damaged, or the model is not a BERT as it was published.
+        UserError: a file is missing or damaged, or the model is not a BERT as it was published.
     """
     path = os.path.join(folder, SAFETENSORS_NAME)
     config_path = os.path.join(folder, "config.json")
@@ -75,7 +76,7 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
     try:
         tensors = dict(safetensors.deserialize(_read(path)))
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
+        raise UserError(f"{path} is damaged or no safetensors file: {error}") from error
     by_name: dict[str, dict[str, Any]] = {}
     for full_name in sorted(tensors):
         name = full_name.removeprefix("bert.")
@@ -83,13 +84,13 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
         name = re.sub("LayerNorm.gamma$", "LayerNorm.weight", name)
         name = re.sub("LayerNorm.beta$", "LayerNorm.bias", name)
         if name in by_name:
-            raise ValueError(f"{path} has {name} twice, with and without the prefix `bert.`")
+            raise UserError(f"{path} has {name} twice, with and without the prefix `bert.`")
         if not _BUFFERS.search(name):
             by_name[name] = tensors[full_name]
     for tied, name in _TIED.items():
         copy = by_name.pop(tied, None)
         if copy is not None and copy["data"] != by_name.get(name, copy)["data"]:
-            raise ValueError(
+            raise UserError(
                 f"{path}: {tied} must equal {name}, since google-research/bert has one variable"
                 " for both; they differ"
             )
@@ -101,7 +102,7 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
 
     dtypes = {tensor["dtype"] for tensor in by_name.values()}
     if not dtypes.issubset(_DTYPES):
-        raise ValueError(
+        raise UserError(
             f"{path}: weights must be of type {', '.join(_DTYPES)}; found"
             f" {', '.join(sorted(dtypes.difference(_DTYPES)))}"
         )
@@ -130,14 +131,14 @@ def read_checkpoint(path: str) -> dict[str, np.ndarray]:
     """Returns the variables of a checkpoint by name, without the optimizer's slots and the step.
 
     Raises:
-        ValueError: there is no checkpoint, or it is damaged.
+        UserError: there is no checkpoint, or it is damaged.
     """
     reader = checkpoints.open_checkpoint(path, "input")
     names = [n for n in reader.get_variable_to_shape_map() if not checkpoints.SLOT_PATTERN.match(n)]
     try:
         return {name: reader.get_tensor(name) for name in sorted(names)}
     except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
-        raise ValueError(f"--input={path} is damaged: {error}") from error
+        raise UserError(f"--input={path} is damaged: {error}") from error
 
 
 def to_safetensors(
@@ -155,7 +156,7 @@ def to_safetensors(
         labels: the names of the classes, if they are known. Those of a tagger are tags.
 
     Raises:
-        ValueError: the variables are not those of a BERT model with heads that both formats have.
+        UserError: the variables are not those of a BERT model with heads that both formats have.
     """
     shapes = {name: value.shape for name, value in variables.items()}
     multiple_choice = shapes.get("output_weights", ())[:1] == (1,) and "output_bias" not in shapes
@@ -187,23 +188,23 @@ def convert(
     """Writes a model in another format; see the flags of the same names, --input for `source`.
 
     Raises:
-        ValueError: a file is missing, damaged, or holds something else than a BERT model.
+        UserError: a file is missing, damaged, or holds something else than a BERT model.
     """
     if _same_folder(source, output_dir):
-        raise ValueError(
+        raise UserError(
             f"--output_dir={output_dir} must not be the folder of --input, whose files would be"
             " replaced"
         )
     if tf.io.gfile.exists(os.path.join(source, SAFETENSORS_NAME)):
         if output_format == "safetensors" or bert_config_file:
-            raise ValueError(
+            raise UserError(
                 f"--input={source} is a folder with {SAFETENSORS_NAME}; it can be converted to"
                 " --output_format=checkpoint only, and its configuration is the config.json in it"
             )
         folder = source
         variables, config, labels = read_safetensors(folder)
     elif tf.io.gfile.isdir(source) and not tf.io.gfile.exists(os.path.join(source, "checkpoint")):
-        raise ValueError(
+        raise UserError(
             f"--input={source} must have {SAFETENSORS_NAME} and config.json, or a checkpoint and"
             f" the file `checkpoint`, which names it; it has {sorted(tf.io.gfile.listdir(source))}"
         )
@@ -247,7 +248,7 @@ def _read(path: str) -> bytes:
         with tf.io.gfile.GFile(path, "rb") as reader:
             return reader.read()
     except tf.errors.OpError as error:
-        raise ValueError(f"{path} cannot be read: {error.message}") from error
+        raise UserError(f"{path} cannot be read: {error.message}") from error
 
 
 def _define_flags() -> None:

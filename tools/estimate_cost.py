@@ -14,6 +14,7 @@ import os
 from absl import flags
 
 import run_pretraining
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
@@ -49,7 +50,7 @@ def read_accelerator(name: str, path: str = ACCELERATORS) -> Accelerator:
     """Returns the slice of that name.
 
     Raises:
-        ValueError: the file has none.
+        UserError: the file has none.
     """
     with open(path, encoding="utf-8") as lines:
         rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
@@ -57,7 +58,7 @@ def read_accelerator(name: str, path: str = ACCELERATORS) -> Accelerator:
         if row[0] == name:
             _, _, _, _, chips, tflops, spot, on_demand, zone = row
             return Accelerator(name, int(chips), float(tflops), float(spot), float(on_demand), zone)
-    raise ValueError(
+    raise UserError(
         f"--accelerator must be one of {', '.join(row[0] for row in rows)} (tpu/accelerators.txt);"
         f" received {name}"
     )
@@ -109,7 +110,7 @@ def main() -> None:
     accelerator = read_accelerator(FLAGS.accelerator)
     phases, _ = run_pretraining.phases_from_flags()
     if not FLAGS.do_train:
-        raise ValueError("The flags must have --do_train: an evaluation alone is not estimated.")
+        raise UserError("The flags must have --do_train: an evaluation alone is not estimated.")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     print(estimate(config, phases, accelerator, FLAGS.spot, FLAGS.recompute_activations))
 

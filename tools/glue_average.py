@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags
 
+from bert_tf.errors import UserError
 from bert_tf.runs import command_flags, reporting
 
 FLAGS = flags.FLAGS
@@ -40,7 +41,7 @@ def find_directories(output_dirs: Sequence[str]) -> dict[str, str]:
             hyphens of a task's name do not matter.
 
     Raises:
-        ValueError: a directory is of no task of GLUE, or a task has two.
+        UserError: a directory is of no task of GLUE, or a task has two.
     """
     names = {_plain(task): task for task in TASKS}
     found: dict[str, str] = {}
@@ -50,12 +51,12 @@ def find_directories(output_dirs: Sequence[str]) -> dict[str, str]:
             directory, name = entry, os.path.basename(entry.rstrip("/"))
         task = names.get(_plain(name))
         if task is None:
-            raise ValueError(
+            raise UserError(
                 f"--output_dirs: {entry} must be named like a task ({', '.join(TASKS)}), or be "
                 "TASK=DIRECTORY"
             )
         if task in found:
-            raise ValueError(f"--output_dirs: both {found[task]} and {directory} are of {task}")
+            raise UserError(f"--output_dirs: both {found[task]} and {directory} are of {task}")
         found[task] = directory
     return found
 
@@ -64,15 +65,15 @@ def read_results(directory: str) -> dict[str, float]:
     """Returns the figures of a run's eval_results.txt by name.
 
     Raises:
-        ValueError: there is no such file, or it has another form.
+        UserError: there is no such file, or it has another form.
     """
     path = os.path.join(directory, "eval_results.txt")
     try:
         results = reporting.read_results(path)
     except ValueError as error:
-        raise ValueError(f"{path} must hold lines `name = number`: {error}") from error
+        raise UserError(f"{path} must hold lines `name = number`: {error}") from error
     if not results:
-        raise ValueError(f"{path} cannot be read; run run_classifier.py with --do_eval")
+        raise UserError(f"{path} cannot be read; run run_classifier.py with --do_eval")
     return results
 
 

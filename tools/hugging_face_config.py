@@ -6,6 +6,7 @@ from typing import Any
 
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.files.whole_files import read_text
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.tagging.conll import is_tag
@@ -17,15 +18,15 @@ def read_config(path: str) -> dict[str, Any]:
     """Returns the content of a `config.json`.
 
     Raises:
-        ValueError: the file is missing or damaged, or the model is not a BERT as it was published.
+        UserError: the file is missing or damaged, or the model is not a BERT as it was published.
     """
     text = read_text(path, path, "it must describe the model beside it")
     try:
         config = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
+        raise UserError(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict):
-        raise ValueError(f"{path} must hold a dictionary; received {config!r}")
+        raise UserError(f"{path} must hold a dictionary; received {config!r}")
     rules = {
         "model_type": ("bert", "bert"),
         "position_embedding_type": ("absolute", "absolute"),
@@ -34,7 +35,7 @@ def read_config(path: str) -> dict[str, Any]:
     }
     for key, (needed, default) in rules.items():
         if config.get(key, default) != needed:
-            raise ValueError(
+            raise UserError(
                 f"{path}: google-research/bert has no model whose {key} is {config[key]!r}; it must"
                 f" be {needed!r}"
             )
@@ -49,7 +50,7 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
         path: its file, for messages.
 
     Raises:
-        ValueError: a value is missing or impossible.
+        UserError: a value is missing or impossible.
     """
     if config.get("layer_norm_eps", 1e-12) != 1e-12:
         logging.warning(
@@ -71,7 +72,7 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     try:
         return BertConfig.from_dict(known).to_dict()
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
 
 
 def is_multiple_choice(config: Mapping[str, Any]) -> bool:
@@ -91,7 +92,7 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
         path: the file of `config`, for messages.
 
     Raises:
-        ValueError: `id2label` is not what a `labels.txt` can say of that many classes.
+        UserError: `id2label` is not what a `labels.txt` can say of that many classes.
     """
     names = config.get("id2label")
     if names is None:
@@ -103,7 +104,7 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
         or not all(isinstance(name, str) and name.splitlines() == [name] for name in names.values())
         or len(set(names.values())) < count
     ):
-        raise ValueError(
+        raise UserError(
             f"{path}: id2label must name each of the classifier's {count} outputs: the keys are"
             f" the numbers from 0 to {count - 1}, and the names are texts of one line, no two of"
             f" them the same; received {names!r}. Mend it, or remove id2label from the file: the"
@@ -134,11 +135,11 @@ def to_config(
         num_outputs: of the classifier, if it has one.
 
     Raises:
-        ValueError: there are more or fewer names than outputs.
+        UserError: there are more or fewer names than outputs.
     """
     labels = labels or []
     if labels and num_outputs != len(labels):
-        raise ValueError(
+        raise UserError(
             f"labels.txt must name each of the classifier's {num_outputs} outputs; it names"
             f" {len(labels)}: {', '.join(labels)}. Mend it, or remove it: the classes then have no"
             " names"

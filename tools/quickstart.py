@@ -21,6 +21,7 @@ import time
 
 from absl import flags
 
+from bert_tf.errors import UserError
 from bert_tf.runs import command_flags
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -93,7 +94,7 @@ def run(command: list[str]) -> None:
 def main() -> None:
     """Runs every command of the quickstart."""
     if not os.path.isdir(_RECIPE):
-        raise ValueError(
+        raise UserError(
             f"The quickstart reads {_RECIPE}, which is not in {os.getcwd()}:"
             " run it from the root of the checkout."
         )

@@ -26,6 +26,7 @@ from typing import Any
 
 from absl import flags
 
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.runs import command_flags
 from bert_tf.runs.heartbeat import Heartbeat
@@ -45,7 +46,7 @@ def parse_grid(vary: Sequence[str]) -> list[dict[str, str]]:
         vary: for each flag `NAME=VALUE,VALUE,...`.
 
     Raises:
-        ValueError: an entry is of another form, or a flag is there twice or is one that the search
+        UserError: an entry is of another form, or a flag is there twice or is one that the search
             itself sets.
     """
     axes: dict[str, list[str]] = {}
@@ -53,13 +54,13 @@ def parse_grid(vary: Sequence[str]) -> list[dict[str, str]]:
         name, _, values = entry.partition("=")
         axis = list(dict.fromkeys(values.split(",")))
         if not re.fullmatch(r"\w+", name) or not all(axis):
-            raise ValueError(
+            raise UserError(
                 f"--vary={entry!r}: must be the name of a flag and its values, such as"
                 f" {PAPER_GRID[1]}"
             )
         if name in axes or name in ("output_dir", "random_seed"):
             reason = "is given twice" if name in axes else "is set by the search itself"
-            raise ValueError(f"--vary={entry!r}: {name} {reason}")
+            raise UserError(f"--vary={entry!r}: {name} {reason}")
         axes[name] = axis
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
@@ -68,14 +69,14 @@ def check_command(command: Sequence[str]) -> None:
     """Raises ValueError if what follows `--` is no program with flags, or sets --output_dir."""
     example = "-- run_classifier.py --task_name=MRPC --do_train --do_eval ..."
     if not command:
-        raise ValueError(f"the program to run and its flags must follow after --: {example}")
+        raise UserError(f"the program to run and its flags must follow after --: {example}")
     if command[0] != "-m" and not os.path.isfile(command[0]):
-        raise ValueError(
+        raise UserError(
             f"after -- a Python program must come first, and {command[0]!r} is no file: {example}"
         )
     wrong = [word for word in command if re.match(r"--?output_dir(=|$)", word)]
     if wrong:
-        raise ValueError(f"{wrong[0]} must not follow after --: each trial has its own")
+        raise UserError(f"{wrong[0]} must not follow after --: each trial has its own")
 
 
 def search(
@@ -92,7 +93,7 @@ def search(
         **options: further arguments of `Search`.
 
     Raises:
-        ValueError: flags are wrong, or every trial has failed.
+        UserError: flags are wrong, or every trial has failed.
         OSError: the directory cannot be written to.
     """
     check_command(command)
@@ -110,7 +111,7 @@ def search(
         print(trials.table())
         best = trials.best()
         if best is None:
-            raise ValueError("every trial has failed; see the messages above")
+            raise UserError("every trial has failed; see the messages above")
         print(f"The best: {best}\nIts output: {trials.folder(best)}")
     return best
 

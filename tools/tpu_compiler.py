@@ -13,6 +13,8 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from bert_tf.errors import UserError
+
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
@@ -102,7 +104,7 @@ def _import(name: str) -> types.ModuleType:
         importlib.import_module("libtpu")
         return importlib.import_module(name)
     except ImportError as error:
-        raise ValueError(
+        raise UserError(
             f"compiling for TPUs needs the TPU compiler, and {error.name or error} is not here:"
             ' in an environment of its own, run pip install -e ".[compile]"'
         ) from error
@@ -112,7 +114,7 @@ def open_topology(name: str) -> Topology:
     """Returns a topology by its name, `GENERATION:SHAPE` such as v5e:2x4 or v4:2x2x1.
 
     Raises:
-        ValueError: there is no such topology, or no compiler.
+        UserError: there is no such topology, or no compiler.
     """
     topologies = _import("jax.experimental.topologies")
     try:
@@ -122,7 +124,7 @@ def open_topology(name: str) -> Topology:
         devices = topologies.get_topology_desc(name, "tpu", **host).devices
         chip = CHIPS[devices[0].device_kind]
     except (RuntimeError, ValueError, KeyError) as error:
-        raise ValueError(
+        raise UserError(
             "--topology is GENERATION:SHAPE, the shape counting chips, such as v2:2x2, v3:2x2,"
             f" v4:2x2x1, v5e:2x4, v5p:2x2x1 or v6e:2x4; not {name!r} ({error})"
         ) from error

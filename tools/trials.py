@@ -19,6 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine import interrupts
+from bert_tf.errors import UserError
 from bert_tf.files.whole_files import write_whole
 from bert_tf.runs import reporting
 
@@ -61,7 +62,7 @@ class Search:
         keep_checkpoints: "all" or "best".
 
     Raises:
-        ValueError: the directory has trials of another command.
+        UserError: the directory has trials of another command.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Search:
         for record in sorted(_read_records(output_dir), key=lambda record: record["ended"]):
             trial = Trial(**{f.name: record[f.name] for f in dataclasses.fields(Trial)})
             if trial.status == 0 and record["command"] != self._command:
-                raise ValueError(
+                raise UserError(
                     f"--output_dir={output_dir} has trials of another command; go on with that one"
                     " or choose another --output_dir.\n"
                     f"There: {shlex.join(record['command'])}\nHere:  {shlex.join(self._command)}"
@@ -94,7 +95,7 @@ class Search:
         """Runs a trial for each point, but for those that have ended well, and keeps the tables.
 
         Raises:
-            ValueError: before any trial has ended well, one ends with the status of wrong flags;
+            UserError: before any trial has ended well, one ends with the status of wrong flags;
                 or the results of one lack the metric.
             SystemExit: a trial was interrupted; the status is its own.
             KeyboardInterrupt: the search was; the trial has been told and has ended.
@@ -106,7 +107,7 @@ class Search:
                 logging.info("Trial %d of %d: %s", number, len(todo), trial)
                 known = self._run_trial(trial)
             if known.status == 0 and self._metric not in known.results:
-                raise ValueError(
+                raise UserError(
                     f"--metric={self._metric} must be one of the results that a trial writes to"
                     f" eval_results.txt in {self.folder(known)}; there:"
                     f" {', '.join(known.results) or 'nothing; does the program need --do_eval?'}"
@@ -134,7 +135,7 @@ class Search:
         else:
             logging.error("The trial failed with status %d: %s", status, shlex.join(command))
             if status == USER_ERROR_STATUS and not self._finished():
-                raise ValueError(
+                raise UserError(
                     "a trial ended with status 1 before any has ended well, so its flags or its"
                     f" input are wrong; see its message above.\nThe trial: {shlex.join(command)}"
                 )

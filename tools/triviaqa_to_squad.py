@@ -18,9 +18,10 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf.engine.progress import Progress
+from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.whole_files import UnfinishedFile
+from bert_tf.progress import Progress
 from bert_tf.runs import command_flags
 from bert_tf.tasks.squad.examples import load_json
 
@@ -73,7 +74,7 @@ def read_triviaqa(path: str, folders: Sequence[str]) -> dict[str, list[Question]
         folders: which of `FOLDERS`.
 
     Raises:
-        ValueError: the file is missing, no JSON or not built like TriviaQA's, or lists no document.
+        UserError: the file is missing, no JSON or not built like TriviaQA's, or lists no document.
     """
     content = load_json(path, "triviaqa_file", "TriviaQA")
     documents: dict[str, list[Question]] = {}
@@ -88,14 +89,14 @@ def read_triviaqa(path: str, folders: Sequence[str]) -> dict[str, list[Question]
                 ):
                     documents.setdefault(f"{folder}/{file}", []).append(question)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
+        raise UserError(
             f"--triviaqa_file={path} must have `Data`, a list of objects with `QuestionId`,"
             " `Question`, `Answer` (`Value`, `Aliases`, `NormalizedAliases`) and lists of objects"
             f" with `Filename`, as qa/wikipedia-train.json has; {type(error).__name__}: {error}"
         ) from error
     if not documents:
         lists = " or ".join(FOLDERS[folder] for folder in folders)
-        raise ValueError(f"--triviaqa_file={path}: no question has a document in its {lists}")
+        raise UserError(f"--triviaqa_file={path}: no question has a document in its {lists}")
     return documents
 
 
@@ -105,7 +106,7 @@ def paragraphs(
     """Yields the path and SQuAD's paragraph of each document that holds an answer.
 
     Raises:
-        ValueError: none of the documents is there.
+        UserError: none of the documents is there.
     """
     missing = []
     with Progress("reading documents", "documents", len(documents)) as work:
@@ -137,7 +138,7 @@ def paragraphs(
             if qas:
                 yield name, {"context": context, "qas": qas}
     if len(missing) == len(documents):
-        raise ValueError(
+        raise UserError(
             f"--evidence_dir={evidence_dir} has none of the {len(missing)} documents of"
             f" --triviaqa_file, such as {missing[0]}; it is the folder `evidence` of TriviaQA"
         )
@@ -157,7 +158,7 @@ def triviaqa_to_squad(
     """Returns the number of questions written; the arguments are the flags.
 
     Raises:
-        ValueError: an input is missing or not TriviaQA's, no document holds an answer, or the
+        UserError: an input is missing or not TriviaQA's, no document holds an answer, or the
             output must not be written. There is no output then.
         OSError: a document that is there cannot be read, or writing failed in another way.
     """
@@ -171,7 +172,7 @@ def triviaqa_to_squad(
             file.write(((",\n" if count else "\n") + json.dumps(article)).encode())
             count += len(paragraph["qas"])
         if not count:
-            raise ValueError(
+            raise UserError(
                 f"none of the {len(documents)} documents of --triviaqa_file={triviaqa_file} has"
                 f" an answer in its first {max_tokens} tokens; nothing is written"
             )

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
+
 # How the gradients of several replicas become one: see `steps.reduce_gradients`.
 GRADIENT_REDUCTIONS = ("local_clip_sum", "global_mean_clip")
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored")
@@ -27,10 +29,10 @@ def get_strategy(
             several replicas without GPUs.
 
     Raises:
-        ValueError: the arguments contradict each other, or TF_CONFIG is missing.
+        UserError: the arguments contradict each other, or TF_CONFIG is missing.
     """
     if distribution_strategy != "mirrored" and num_cpu_devices > 1:
-        raise ValueError(
+        raise UserError(
             f"--num_cpu_devices={num_cpu_devices} is of use with --distribution_strategy=mirrored"
             f" only, not with {distribution_strategy}"
         )
@@ -38,7 +40,7 @@ def get_strategy(
         return tf.distribute.get_strategy()
     if distribution_strategy == "multi_worker_mirrored":
         if not os.environ.get("TF_CONFIG"):
-            raise ValueError(
+            raise UserError(
                 "--distribution_strategy=multi_worker_mirrored needs the environment variable"
                 ' TF_CONFIG, on each machine with its own index: {"cluster": {"worker":'
                 ' ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
@@ -75,7 +77,7 @@ def get_tpu_strategy(
         num_tpu_cores: how many cores the TPU must have; None for however many it has.
 
     Raises:
-        ValueError: there is no such TPU, or it has another number of cores.
+        UserError: there is no such TPU, or it has another number of cores.
     """
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
@@ -85,14 +87,14 @@ def get_tpu_strategy(
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.OpError, ImportError, ValueError, RuntimeError) as error:
-        raise ValueError(
+        raise UserError(
             f"--tpu={tpu}: no TPU can be reached ({getattr(error, 'message', error)}). On a TPU"
             " machine `local` is its own TPU; elsewhere leave --tpu and --use_tpu out."
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     cores = strategy.num_replicas_in_sync
     if num_tpu_cores is not None and cores != num_tpu_cores:
-        raise ValueError(f"--num_tpu_cores={num_tpu_cores}, but --tpu={tpu} has {cores} cores")
+        raise UserError(f"--num_tpu_cores={num_tpu_cores}, but --tpu={tpu} has {cores} cores")
     logging.info("Running on %d TPU cores", cores)
     return strategy
 
@@ -106,7 +108,7 @@ def check_paths(tpu: str, paths: dict[str, str | None]) -> None:
             them; None for a flag that is not given.
 
     Raises:
-        ValueError: the TPU is another machine's, and a path is on this one.
+        UserError: the TPU is another machine's, and a path is on this one.
     """
     if tpu == "local":
         return
@@ -114,7 +116,7 @@ def check_paths(tpu: str, paths: dict[str, str | None]) -> None:
     for flag, path in named:
         scheme, separator, _ = path.partition("://")
         if path and (not separator or scheme in ("file", "ram")):
-            raise ValueError(
+            raise UserError(
                 f"--{flag}={path}: a TPU of another machine (--tpu={tpu}) does not see this one's"
                 " files; give a gs://BUCKET/... path, or run on the TPU's own machine with"
                 " --tpu=local"
@@ -176,11 +178,11 @@ def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: 
     """Returns the examples of one replica in a batch of `batch_size` over all of them.
 
     Raises:
-        ValueError: the replicas do not divide the batch.
+        UserError: the replicas do not divide the batch.
     """
     replicas = strategy.num_replicas_in_sync
     if batch_size % replicas:
-        raise ValueError(
+        raise UserError(
             f"--{flag} ({batch_size}) must be a multiple of the number of replicas ({replicas})"
         )
     return batch_size // replicas

@@ -9,6 +9,7 @@ from absl import logging
 
 from bert_tf.engine.distribution import ONE_HOST, InputShard
 from bert_tf.engine.length_buckets import Buckets
+from bert_tf.errors import UserError
 from bert_tf.files import records
 
 READERS = 4  # files read in turn, num_cpu_threads of the original's input_fn_builder
@@ -226,7 +227,7 @@ def record_windows(files: Sequence[str], schema: records.Schema, size: int) -> I
     """Yields the parsed records in their order, `size` at a time; the last may be fewer.
 
     Raises:
-        ValueError: the records are damaged, or do not fit the schema.
+        UserError: the records are damaged, or do not fit the schema.
     """
     dataset = tf.data.TFRecordDataset(list(files)).batch(size)
     dataset = dataset.map(lambda serialized: records.parse(serialized, schema))
@@ -251,15 +252,15 @@ def explain(error: tf.errors.OpError, files: Sequence[str]) -> Exception:
     """
     message = error.message
     if isinstance(error, tf.errors.DataLossError):
-        return ValueError(f"A record file is damaged: {records.find_corrupt(files)}.")
+        return UserError(f"A record file is damaged: {records.find_corrupt(files)}.")
     some = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
     named = f" (in one of {some})."
     if "assertion failed: " in message:
         parts = re.findall(r"\[([^\]]*)\]", message.split("assertion failed: ", 1)[1])
-        return ValueError("Wrong ids in the input: " + " ".join(parts[:4]) + named)
+        return UserError("Wrong ids in the input: " + " ".join(parts[:4]) + named)
     if "ParseExample" in message:
         what = re.search(r"Key: .*?(?=\n|$)", message)
-        return ValueError(
+        return UserError(
             "Every record must have the lengths that the flags say; received another one: "
             + (what.group() if what else message)
             + named

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files import records
 
 MAX_AUTO_LENGTHS = 8  # that `auto` chooses: more of them save little and are compiled, too
@@ -27,7 +28,7 @@ def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
         max_seq_length: of the records.
 
     Raises:
-        ValueError: the text is none of these, or a length is above `max_seq_length`.
+        UserError: the text is none of these, or a length is above `max_seq_length`.
     """
     if text == "none":
         return (max_seq_length,)
@@ -35,12 +36,12 @@ def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
         step = -(-max_seq_length // (MAX_AUTO_LENGTHS * LENGTH_MULTIPLE)) * LENGTH_MULTIPLE
         return (*range(step, max_seq_length, step), max_seq_length)
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
-        raise ValueError(
+        raise UserError(
             f"--length_buckets must be auto, none, or lengths such as 32,64,128; not {text!r}"
         )
     lengths = sorted({*map(int, text.split(",")), max_seq_length})
     if lengths[-1] > max_seq_length:
-        raise ValueError(
+        raise UserError(
             f"--length_buckets={text}: no length may be above --max_seq_length={max_seq_length}"
         )
     return tuple(lengths)

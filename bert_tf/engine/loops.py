@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.modeling import fold_in
+from bert_tf.seeds import fold_in
 
 POLL_SECONDS = 0.5
 

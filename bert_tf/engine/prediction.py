@@ -9,8 +9,9 @@ import tensorflow as tf
 from bert_tf.engine import distribution
 from bert_tf.engine.length_buckets import Buckets, example_lengths
 from bert_tf.engine.loops import StepLoop
-from bert_tf.engine.progress import Progress
 from bert_tf.engine.steps import Task
+from bert_tf.errors import UserError
+from bert_tf.progress import Progress
 
 WINDOW_BATCHES = 100  # held in memory and sorted by length together
 MIN_BATCHES = 4  # a length that fewer batches of a window need is not compiled
@@ -25,10 +26,10 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
         flag: the flag (no dashes) that sets it, for messages.
 
     Raises:
-        ValueError: the batch size does not fit the replicas, or several processes run together.
+        UserError: the batch size does not fit the replicas, or several processes run together.
     """
     if distribution.several_processes(strategy):
-        raise ValueError(
+        raise UserError(
             "Evaluation and prediction run on one machine, not on several workers; leave out"
             " --do_eval, --do_predict and --evaluate_every_steps, and use one machine when the"
             " training is over"

@@ -10,8 +10,8 @@ from typing import Protocol
 import keras
 import tensorflow as tf
 
-from bert_tf.modeling import fold_in
 from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
+from bert_tf.seeds import fold_in
 
 Features = Mapping[str, tf.Tensor]
 Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]

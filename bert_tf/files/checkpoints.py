@@ -15,12 +15,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.files import storage
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
 
 
-class DamagedCheckpointError(ValueError):
+class DamagedCheckpointError(UserError):
     """A checkpoint is missing or not whole: files deleted, truncated, or copied in part."""
 
 
@@ -33,7 +34,7 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
         flag: the flag (no dashes) that gave the path, for messages.
 
     Raises:
-        ValueError: there is no checkpoint, or a file of it is missing.
+        UserError: there is no checkpoint, or a file of it is missing.
     """
     _check_path(path, flag)
     prefix = path
@@ -44,7 +45,7 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
             found = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".index"))
             if len(found) != 1:
                 names = ", ".join(name.removesuffix(".index") for name in found)
-                raise ValueError(
+                raise UserError(
                     f"--{flag}={path} is a directory, and it has no file `checkpoint` that names a"
                     f" checkpoint{f'; name one of {names}' if found else ''}"
                 )
@@ -65,7 +66,7 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
 def _check_path(path: str, flag: str) -> None:
     storage.check_file_system(path, flag)
     if re.search(r"[\[*?]", path):
-        raise ValueError(
+        raise UserError(
             f"--{flag}={path}: the path of a checkpoint must not have [, * or ?, which TensorFlow"
             " takes for a pattern; rename the directory"
         )
@@ -75,7 +76,7 @@ def _named_in(directory: str) -> list[str]:
     """Returns the prefixes that the file `checkpoint` of a directory names, the newest last.
 
     Raises:
-        ValueError: the file is damaged.
+        UserError: the file is damaged.
     """
     try:
         state = tf.train.get_checkpoint_state(directory)
@@ -86,7 +87,7 @@ def _named_in(directory: str) -> list[str]:
         return [p for p in state.all_model_checkpoint_paths if p != newest] + [newest]
     path = os.path.join(directory, "checkpoint")
     if tf.io.gfile.exists(path):
-        raise ValueError(
+        raise UserError(
             f"The file {path} must name the newest checkpoint in a line like"
             ' model_checkpoint_path: "model.ckpt-1000", and it does not. Mend or delete it.'
         )
@@ -97,7 +98,7 @@ def open_checkpoint(path: str, flag: str = "init_checkpoint") -> Any:
     """Returns a reader of the tensors by name, as `tf.train.load_checkpoint` does.
 
     Raises:
-        ValueError: there is no checkpoint at `path` (see `find_prefix`), it cannot be read, or it
+        UserError: there is no checkpoint at `path` (see `find_prefix`), it cannot be read, or it
             is an object-based one of TensorFlow 2, which has no variable names.
     """
     prefix = find_prefix(path, flag)
@@ -108,7 +109,7 @@ def open_checkpoint(path: str, flag: str = "init_checkpoint") -> Any:
             f"--{flag}={path}: {prefix} cannot be read: {error}"
         ) from error
     if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
-        raise ValueError(
+        raise UserError(
             f"--{flag}={path}: {prefix} was written by tf.train.Checkpoint or Keras and does not"
             " hold its variables by name; a checkpoint in the format of google-research/bert is"
             " needed"
@@ -129,7 +130,7 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
         init_checkpoint: a prefix or a directory.
 
     Raises:
-        ValueError: a variable has another shape or type in the checkpoint, or the two have no
+        UserError: a variable has another shape or type in the checkpoint, or the two have no
             variable in common; the message lists both sides. Or the data file is damaged.
     """
     reader = open_checkpoint(init_checkpoint)
@@ -138,7 +139,7 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
     missing = [name for name in variables if name not in shapes]
     unexpected = sorted(n for n in shapes if n not in variables and not SLOT_PATTERN.match(n))
     if not common:
-        raise ValueError(
+        raise UserError(
             f"--init_checkpoint={init_checkpoint} has none of the model's variables.\n"
             f"Missing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}"
         )
@@ -162,7 +163,7 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
     """Sets every variable, slots and `global_step` included, from the checkpoint at `prefix`.
 
     Raises:
-        ValueError: the checkpoint lacks a variable or has one of another shape; both sides are
+        UserError: the checkpoint lacks a variable or has one of another shape; both sides are
             listed, and nothing is set.
         DamagedCheckpointError: a file of it is missing or damaged.
     """
@@ -172,7 +173,7 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
     # Slots of weights that are frozen now, or of a run that only evaluates.
     unexpected = sorted(n for n in shapes if n not in variables and not SLOT_PATTERN.match(n))
     if missing:
-        raise ValueError(
+        raise UserError(
             f"The checkpoint {prefix} in --output_dir must hold every variable of this run to be"
             f" resumed.\nMissing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}\nChoose"
             " another --output_dir, and name this checkpoint by --init_checkpoint if its weights"
@@ -198,7 +199,7 @@ def _check_shapes(
         if shapes[name] != variables[name].shape.as_list() or dtypes[name] != variables[name].dtype
     ]
     if different:
-        raise ValueError(
+        raise UserError(
             f"{checkpoint} does not fit the configuration; check --bert_config_file (vocab_size is"
             " the first size of bert/embeddings/word_embeddings), and the classes, whose number is"
             f" that of output_weights.\nDifferent: {_lines(different)}"
@@ -247,7 +248,7 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
         flag: the flag (no dashes) that named it, for messages.
 
     Raises:
-        ValueError: it is no directory, or must not be written to.
+        UserError: it is no directory, or must not be written to.
         OSError: writing failed in another way, perhaps for the moment.
     """
     storage.check_file_system(output_dir, flag)
@@ -273,7 +274,7 @@ class CheckpointDirectory:
         keep: how many are kept; 0 keeps all.
 
     Raises:
-        ValueError: a checkpoint there could not be read again.
+        UserError: a checkpoint there could not be read again.
     """
 
     def __init__(self, directory: str, keep: int = 5):
@@ -292,7 +293,7 @@ class CheckpointDirectory:
         None if there is no checkpoint. One that is damaged is passed over with a warning.
 
         Raises:
-            ValueError: the file `checkpoint` is damaged or names no whole checkpoint, or the
+            UserError: the file `checkpoint` is damaged or names no whole checkpoint, or the
                 checkpoint does not fit the variables (see `restore`).
         """
         kept = _named_in(self.directory)
@@ -303,7 +304,7 @@ class CheckpointDirectory:
             except DamagedCheckpointError as error:
                 logging.warning("%s. Looking for the checkpoint before it", error)
         if kept:
-            raise ValueError(
+            raise UserError(
                 f"The file {os.path.join(self.directory, 'checkpoint')} names {', '.join(kept)},"
                 " and none of them is there and whole. Delete that file to start anew."
             )

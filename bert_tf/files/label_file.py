@@ -22,7 +22,7 @@ def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | Non
             the checkpoint's head other classes.
 
     Raises:
-        ValueError: a file cannot be read, or there is no such checkpoint.
+        UserError: a file cannot be read, or there is no such checkpoint.
     """
     prefix = checkpoints.CheckpointDirectory(output_dir).latest()
     if not prefix and init_checkpoint:
@@ -34,7 +34,7 @@ def labels_in(folder: str) -> list[str] | None:
     """Returns the classes that the file in a folder names; None if there is no file.
 
     Raises:
-        ValueError: the file cannot be read.
+        UserError: the file cannot be read.
     """
     path = os.path.join(folder, LABELS_FILE)
     if not tf.io.gfile.exists(path):

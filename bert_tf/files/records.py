@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files import storage
 
 Schema = Mapping[str, tf.io.FixedLenFeature]
@@ -56,16 +57,16 @@ def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Sch
         schema: what the record must hold.
 
     Raises:
-        ValueError: names or lengths differ from the schema's.
+        UserError: names or lengths differ from the schema's.
     """
     if values.keys() != schema.keys():
-        raise ValueError(f"a record holds {sorted(schema)}, not {sorted(values)}")
+        raise UserError(f"a record holds {sorted(schema)}, not {sorted(values)}")
     example = tf.train.Example()
     features = example.features.feature
     for name, feature in schema.items():
         numbers = values[name]
         if len(numbers) != math.prod(feature.shape):
-            raise ValueError(
+            raise UserError(
                 f"feature {name} has {len(numbers)} values; its shape is {feature.shape}"
             )
         if feature.dtype is tf.int64:
@@ -89,17 +90,17 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
         flag: the flag (no dashes) that named them, for messages.
 
     Raises:
-        ValueError: no path, the same path twice, a path that is a directory or must not be written.
+        UserError: no path, the same path twice, a path that is a directory or must not be written.
         OSError: writing failed in another way, perhaps for the moment.
     """
     if not paths or not all(paths):
-        raise ValueError(f"--{flag} names no file: {','.join(paths)!r}")
+        raise UserError(f"--{flag} names no file: {','.join(paths)!r}")
     if len(set(paths)) < len(paths):
-        raise ValueError(f"--{flag} names a file twice: {','.join(paths)}")
+        raise UserError(f"--{flag} names a file twice: {','.join(paths)}")
     for path in paths:
         storage.check_file_system(path, flag)
         if tf.io.gfile.isdir(path):
-            raise ValueError(f"--{flag} must name files, but {path} is a directory")
+            raise UserError(f"--{flag} must name files, but {path} is a directory")
     # Not made from the names, which may be as long as the file system allows already, nor from the
     # process's number: in containers those of all machines of a run are the same.
     unique = uuid.uuid4().hex
@@ -142,9 +143,7 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
                 tf.io.gfile.remove(path)
 
 
-def _cannot_write(
-    paths: Sequence[str], flag: str, error: tf.errors.OpError
-) -> ValueError | OSError:
+def _cannot_write(paths: Sequence[str], flag: str, error: tf.errors.OpError) -> UserError | OSError:
     return storage.write_error(
         error,
         f"cannot write --{flag}={','.join(paths[:3])}{',...' if len(paths) > 3 else ''}:"
@@ -181,7 +180,7 @@ def check_files(files: Sequence[str], schema: Schema, flag: str) -> None:
         flag: the flag (no dashes) that named the files, for messages.
 
     Raises:
-        ValueError: a file cannot be read as a TFRecord file of tf.Examples, is without records, or
+        UserError: a file cannot be read as a TFRecord file of tf.Examples, is without records, or
             its first record lacks a feature or has one of another length or type.
     """
     # One pipeline: making one for each of a thousand files takes a minute.
@@ -193,23 +192,23 @@ def check_files(files: Sequence[str], schema: Schema, flag: str) -> None:
         try:
             found, record = next(iterator, (b"", b""))
         except tf.errors.OpError as error:
-            raise ValueError(
+            raise UserError(
                 f"--{flag}: {path} is {_damage(error)} in its first record, or not a TFRecord file"
             ) from error
         if found != os.fsencode(path):
-            raise ValueError(f"--{flag}: {path} holds no record")
+            raise UserError(f"--{flag}: {path} holds no record")
         example = tf.train.Example()
         try:
             example.ParseFromString(record)
         except (
             Exception
         ) as error:  # protobuf's DecodeError; its module differs between implementations
-            raise ValueError(
+            raise UserError(
                 f"--{flag}: the records of {path} are not tf.Examples: {error}"
             ) from error
         problems = _differences(example.features.feature, schema)
         if problems:
-            raise ValueError(
+            raise UserError(
                 f"--{flag}: {path} was made with other settings than these: {'; '.join(problems)}"
             )
 

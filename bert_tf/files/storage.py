@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
+from bert_tf.errors import UserError
+
 # An answer takes about a second. TensorFlow itself goes on asking for minutes, without a word.
 _STORAGE_SECONDS = 15.0
 
@@ -20,13 +22,13 @@ def check_file_system(path: str, flag: str) -> None:
     """Returns nothing if TensorFlow knows the file system that `path` is on, and it answers.
 
     Raises:
-        ValueError: TensorFlow has nothing to serve the scheme (`gs://`, ...) with.
+        UserError: TensorFlow has nothing to serve the scheme (`gs://`, ...) with.
         OSError: Google Cloud Storage gives no answer. A bucket that refuses access has answered;
             the access itself reports that.
     """
     scheme, separator, rest = path.partition("://")
     if separator and scheme not in tf.io.gfile.get_registered_schemes():
-        raise ValueError(
+        raise UserError(
             f"--{flag}={path}: this TensorFlow knows no file system {scheme}://.{advice(path)}"
         )
     if scheme == "gs" and separator and not _bucket_answers(rest.partition("/")[0]):
@@ -60,14 +62,14 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
         flag: the flag (no dashes) they come from, for messages.
 
     Raises:
-        ValueError: a pattern matches nothing, or a file is missing, a directory, empty, or on a
+        UserError: a pattern matches nothing, or a file is missing, a directory, empty, or on a
             file system that TensorFlow cannot reach.
     """
     if isinstance(patterns, str):
         patterns = patterns.split(",")
     patterns = [pattern for pattern in patterns if pattern]
     if not patterns:
-        raise ValueError(f"--{flag} names no file")
+        raise UserError(f"--{flag} names no file")
     files = []
     for pattern in patterns:
         check_file_system(pattern, flag)
@@ -76,22 +78,22 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
             if not matches and tf.io.gfile.exists(pattern):
                 matches = [pattern]  # a file whose own name has brackets in it
         except tf.errors.OpError as error:
-            raise ValueError(
+            raise UserError(
                 f"--{flag}: cannot look for {pattern}: {error_text(error)}.{advice(pattern)}"
             ) from error
         if not matches:
             missing = "matches no file" if any(c in pattern for c in "*?[") else "does not exist"
-            raise ValueError(f"--{flag}: {pattern} {missing}")
+            raise UserError(f"--{flag}: {pattern} {missing}")
         files.extend(matches)
 
     def check(path: str) -> None:
         status = tf.io.gfile.stat(path)
         if status.is_directory:
-            raise ValueError(
+            raise UserError(
                 f"--{flag}: {path} is a directory; name the files in it, e.g. {path.rstrip('/')}/*"
             )
         if status.length == 0:
-            raise ValueError(f"--{flag}: {path} is empty")
+            raise UserError(f"--{flag}: {path} is empty")
 
     with ThreadPoolExecutor(16) as pool:  # one request per file where the files are in a bucket
         for _ in pool.map(check, files):
@@ -117,7 +119,7 @@ def error_text(error: tf.errors.OpError) -> str:
     return re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", error.message)
 
 
-def write_error(error: tf.errors.OpError, message: str) -> ValueError | OSError:
+def write_error(error: tf.errors.OpError, message: str) -> UserError | OSError:
     """Returns what to raise where writing failed: an OSError if it may work at another time.
 
     Args:
@@ -132,4 +134,4 @@ def write_error(error: tf.errors.OpError, message: str) -> ValueError | OSError:
         tf.errors.PermissionDeniedError,
         tf.errors.UnauthenticatedError,
     )
-    return (ValueError if isinstance(error, lasting) else OSError)(message)
+    return (UserError if isinstance(error, lasting) else OSError)(message)

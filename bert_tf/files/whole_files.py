@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files import storage
 
 
@@ -20,7 +21,7 @@ class UnfinishedFile:
         place: the file as messages name it, with its flag where one names it; None is `path`.
 
     Raises:
-        ValueError: also by its methods, the file must not be written.
+        UserError: also by its methods, the file must not be written.
         OSError: the same, writing failed in another way, perhaps for the moment.
     """
 
@@ -28,7 +29,7 @@ class UnfinishedFile:
         self._path = path
         self._place = place or path
         if tf.io.gfile.isdir(path):
-            raise ValueError(f"{self._place} must name a file, but it is a directory")
+            raise UserError(f"{self._place} must name a file, but it is a directory")
         # Not by the process's number: in containers those of all machines of a run are the same.
         self.name = f"{path}.{uuid.uuid4().hex[:8]}.unfinished"
         self._writer = tf.io.gfile.GFile(self.name, "wb")
@@ -82,7 +83,7 @@ def write_whole(path: str, content: str | bytes) -> None:
     """Writes a file at once; after an error what was there is untouched.
 
     Raises:
-        ValueError: the file must not be written.
+        UserError: the file must not be written.
         OSError: writing failed in another way, perhaps for the moment.
     """
     with UnfinishedFile(path) as file:
@@ -99,15 +100,15 @@ def read_text(path: str, place: str, rule: str) -> str:
         rule: what the file must be, for messages.
 
     Raises:
-        ValueError: the file cannot be read or is not UTF-8; the message has the line.
+        UserError: the file cannot be read or is not UTF-8; the message has the line.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as reader:
             return reader.read().decode("utf-8-sig")
     except tf.errors.OpError as error:
-        raise ValueError(f"{place} cannot be read ({error.message}); {rule}") from error
+        raise UserError(f"{place} cannot be read ({error.message}); {rule}") from error
     except UnicodeDecodeError as error:
         line = 1 + error.object.count(b"\n", 0, error.start)
-        raise ValueError(
+        raise UserError(
             f"{place}, line {line}: not UTF-8 ({error.reason}); convert the file to UTF-8"
         ) from error

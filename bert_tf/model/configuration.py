@@ -9,6 +9,8 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
+
 Activation = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -21,14 +23,14 @@ def get_activation(activation_string: str | Activation | None) -> Activation | N
     """Returns the function of an activation's name, itself a function; None for "" or "linear".
 
     Raises:
-        ValueError: the name is none of gelu, relu, tanh, linear.
+        UserError: the name is none of gelu, relu, tanh, linear.
     """
     if activation_string is None or callable(activation_string):
         return activation_string
     functions = {"": None, "linear": None, "relu": tf.nn.relu, "gelu": gelu, "tanh": tf.tanh}
     name = str(activation_string).lower()
     if name not in functions:
-        raise ValueError(
+        raise UserError(
             f"Unsupported activation {activation_string!r}; it must be one of gelu, relu, tanh,"
             " linear."
         )
@@ -52,7 +54,7 @@ class BertConfig:
         initializer_range: standard deviation of the truncated normal initial weights.
 
     Raises:
-        ValueError: a value is impossible; the message lists every one that is.
+        UserError: a value is impossible; the message lists every one that is.
     """
 
     def __init__(
@@ -110,20 +112,20 @@ class BertConfig:
             )
         try:
             get_activation(self.hidden_act)
-        except ValueError as error:
+        except UserError as error:
             problems.append(f"hidden_act: {error}")
         if problems:
-            raise ValueError("The BERT configuration is impossible: " + "; ".join(problems))
+            raise UserError("The BERT configuration is impossible: " + "; ".join(problems))
 
     @classmethod
     def from_dict(cls, json_object: dict[str, Any]) -> "BertConfig":
         """Returns a configuration; unknown keys are named in a warning and kept as attributes.
 
         Raises:
-            ValueError: `vocab_size` is missing or a value is impossible.
+            UserError: `vocab_size` is missing or a value is impossible.
         """
         if not isinstance(json_object, dict) or "vocab_size" not in json_object:
-            raise ValueError(
+            raise UserError(
                 "A BERT configuration is a dictionary that has at least the key vocab_size;"
                 f" received {json_object!r}"
             )
@@ -142,25 +144,25 @@ class BertConfig:
         """Returns the configuration in a `bert_config.json`, read through `tf.io.gfile`.
 
         Raises:
-            ValueError: the file is missing, is not JSON, or holds an impossible configuration.
+            UserError: the file is missing, is not JSON, or holds an impossible configuration.
         """
         try:
             with tf.io.gfile.GFile(json_file, "r") as reader:
                 json_object = json.loads(reader.read())
         except tf.errors.OpError as error:
-            raise ValueError(
+            raise UserError(
                 f"The BERT configuration {json_file} cannot be read ({error.message});"
                 " check --bert_config_file."
             ) from error
         except ValueError as error:
-            raise ValueError(
+            raise UserError(
                 f"The BERT configuration {json_file} is not JSON ({error}); check"
                 " --bert_config_file."
             ) from error
         try:
             return cls.from_dict(json_object)
-        except ValueError as error:
-            raise ValueError(f"{json_file}: {error}") from error
+        except UserError as error:
+            raise UserError(f"{json_file}: {error}") from error
 
     def check_seq_length(self, max_seq_length: int, flag: str = "max_seq_length") -> None:
         """Returns nothing if the model can take sequences of this length.
@@ -170,10 +172,10 @@ class BertConfig:
             flag: the flag (no dashes) that sets it, for the message.
 
         Raises:
-            ValueError: they are longer than its position embeddings.
+            UserError: they are longer than its position embeddings.
         """
         if max_seq_length > self.max_position_embeddings:
-            raise ValueError(
+            raise UserError(
                 f"The length {max_seq_length} of --{flag} must be at most max_position_embeddings"
                 f" ({self.max_position_embeddings}) of --bert_config_file"
             )

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 
+from bert_tf.errors import UserError
+
 
 def parse_frozen_layers(text: str, num_hidden_layers: int) -> Callable[[str], bool]:
     """Returns whether the variable of a name is frozen.
@@ -14,7 +16,7 @@ def parse_frozen_layers(text: str, num_hidden_layers: int) -> Callable[[str], bo
         num_hidden_layers: how many encoder layers there are.
 
     Raises:
-        ValueError: a part is none of these.
+        UserError: a part is none of these.
     """
     scopes: list[str] = []
     for part in filter(None, text.split(",")):
@@ -27,7 +29,7 @@ def parse_frozen_layers(text: str, num_hidden_layers: int) -> Callable[[str], bo
             layers = range(int(numbers[1]), int(numbers[2] or numbers[1]) + 1)
             scopes += [f"bert/encoder/layer_{i}/" for i in layers]
         else:
-            raise ValueError(
+            raise UserError(
                 "--freeze_layers is a list with commas of all, embeddings, pooler, encoder layers"
                 f" from 0 to {num_hidden_layers - 1} and ranges of them such as 0-2; not {part!r}"
             )

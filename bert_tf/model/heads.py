@@ -8,7 +8,8 @@ import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig, get_activation
-from bert_tf.model.layers import LayerNorm, create_initializer, dropout, fold_in, get_shape_list
+from bert_tf.model.layers import LayerNorm, create_initializer, dropout, get_shape_list
+from bert_tf.seeds import fold_in
 
 # Of what `OutputLayer` is given; the original's, whatever the configuration says.
 OUTPUT_DROPOUT_PROB = 0.1

@@ -12,7 +12,9 @@ import math
 import keras
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import Activation, BertConfig, get_activation
+from bert_tf.seeds import fold_in
 
 LAYER_NORM_EPSILON = 1e-12  # tf.contrib.layers.layer_norm, which the original calls
 MASKED_SCORE = -10000.0  # what attention_layer of the original adds where the mask is 0
@@ -21,11 +23,6 @@ MASKED_SCORE = -10000.0  # what attention_layer of the original adds where the m
 def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
     """Returns a truncated normal initializer of its own seed, drawn from Keras's global one."""
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
-
-
-def fold_in(seed: tf.Tensor, data: int | tf.Tensor) -> tf.Tensor:
-    """Returns another int32 [2] seed, a function of `seed` and `data` alone."""
-    return tf.random.experimental.stateless_fold_in(seed, data, alg="philox")
 
 
 def dropout(input_tensor: tf.Tensor, dropout_prob: float | None, seed: tf.Tensor | None):
@@ -54,7 +51,7 @@ def get_shape_list(
     """Returns the dimensions of a tensor, as Python numbers wherever they are static.
 
     Raises:
-        ValueError: the rank is not (one of) `expected_rank`.
+        UserError: the rank is not (one of) `expected_rank`.
     """
     if expected_rank is not None:
         ranks = [expected_rank] if isinstance(expected_rank, int) else expected_rank
@@ -137,7 +134,7 @@ class Embeddings(keras.layers.Layer):
                 )
             )
         elif seq_length > longest:
-            raise ValueError(f"The sequence length ({seq_length}) {rule}")
+            raise UserError(f"The sequence length ({seq_length}) {rule}")
         shape = [batch_size, seq_length, config.hidden_size]
         if self.use_one_hot_embeddings:
             words = self._one_hot_lookup(input_ids, self.word_embeddings.value)

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.files.label_file import write_labels
 from bert_tf.runs import reporting
@@ -57,11 +58,11 @@ class BestCheckpoint:
             values: all that a checkpoint holds, by name.
 
         Raises:
-            ValueError: the best so far was chosen by another metric.
+            UserError: the best so far was chosen by another metric.
         """
         best = reporting.read_results(self._results) if self.prefix() else {}
         if best and self._metric not in best:
-            raise ValueError(
+            raise UserError(
                 f"{self._results}: the best checkpoint must have been chosen by {self._metric}, and"
                 f" there are only {', '.join(best)}; take another --output_dir, or delete"
                 f" {self.folder}"

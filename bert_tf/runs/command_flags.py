@@ -11,6 +11,7 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from bert_tf.engine import distribution, interrupts
+from bert_tf.errors import UserError
 
 # EX_DATAERR, EX_SOFTWARE and EX_IOERR of sysexits.h.
 DIVERGED_STATUS = 65
@@ -48,7 +49,7 @@ def run_program(main: Callable[[], None]) -> None:
         try:
             main()
             interrupts.ignore_sigterm()
-        except (ValueError, OSError, FloatingPointError) as error:
+        except (UserError, OSError, FloatingPointError) as error:
             if logging.level_debug():
                 raise
             print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
@@ -303,7 +304,7 @@ def get_strategy(path_flags: Sequence[str]) -> tuple[tf.distribute.Strategy, boo
         path_flags: the flags (no dashes) with the paths that the devices' hosts read and write.
 
     Raises:
-        ValueError: flags contradict each other; the TPU cannot be reached, has another number of
+        UserError: flags contradict each other; the TPU cannot be reached, has another number of
             cores, or is another machine's, which does not see the paths.
     """
     values = flags.FLAGS
@@ -313,7 +314,7 @@ def get_strategy(path_flags: Sequence[str]) -> tuple[tf.distribute.Strategy, boo
         return strategy, False
     for name in ("distribution_strategy", "num_cpu_devices"):
         if values[name].present:
-            raise ValueError(f"--{name} is of use without a TPU only; leave it or --tpu out")
+            raise UserError(f"--{name} is of use without a TPU only; leave it or --tpu out")
     tpu = values.tpu or values.tpu_name or values.master or os.environ.get("TPU_NAME", "local")
     distribution.check_paths(tpu, {name: values[name].value for name in path_flags})
     strategy = distribution.get_tpu_strategy(

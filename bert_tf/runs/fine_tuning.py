@@ -15,6 +15,7 @@ from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import WINDOW_BATCHES
 from bert_tf.engine.steps import Task
 from bert_tf.engine.whole_file_input import WholeFileInput
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records
 from bert_tf.files.label_file import write_labels
 from bert_tf.files.whole_files import write_whole
@@ -22,7 +23,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.freezing import parse_frozen_layers
 from bert_tf.runs import reporting, training
 from bert_tf.runs.best_checkpoint import BestCheckpoint
-from bert_tf.runs.fine_tuning_settings import Settings, check_settings
+from bert_tf.runs.fine_tuning_settings import FineTuningSettings, check_settings
 from bert_tf.runs.heartbeat import Heartbeat
 
 
@@ -62,7 +63,7 @@ class FineTuner:
             () of regression. None if the task always has the same ones.
 
     Raises:
-        ValueError: the settings contradict each other or do not fit the configuration; another
+        UserError: the settings contradict each other or do not fit the configuration; another
             run writes to the directory.
         OSError: the directory cannot be written to.
     """
@@ -72,7 +73,7 @@ class FineTuner:
         config: BertConfig,
         task: Task,
         strategy: tf.distribute.Strategy,
-        settings: Settings,
+        settings: FineTuningSettings,
         schema: records.Schema,
         best_metric: str,
         labels: Sequence[str] | None = None,
@@ -104,7 +105,7 @@ class FineTuner:
         if settings.init_checkpoint and not trained:
             checkpoints.find_prefix(settings.init_checkpoint)  # before any record is made
         if settings.do_train and not trained and self._best.prefix():
-            raise ValueError(
+            raise UserError(
                 f"{self._best.folder} must be of the run in --output_dir, which has no checkpoint;"
                 " delete that folder to begin anew, or choose another --output_dir"
             )
@@ -160,7 +161,7 @@ class FineTuner:
                 --evaluate_every_steps, if that is given, and at the end where the best are kept.
 
         Raises:
-            ValueError: there are too few examples, batch sizes do not fit the replicas, or the
+            UserError: there are too few examples, batch sizes do not fit the replicas, or the
                 checkpoints do not fit the model.
             FloatingPointError: a loss or gradient is not finite.
             OSError: a checkpoint cannot be written.
@@ -170,7 +171,7 @@ class FineTuner:
         num_train_steps = int(num_examples / settings.train_batch_size * settings.num_train_epochs)
         num_warmup_steps = int(num_train_steps * settings.warmup_proportion)
         if num_train_steps < 1:
-            raise ValueError(
+            raise UserError(
                 f"Training needs at least one batch: {num_examples} examples,"
                 f" --train_batch_size={settings.train_batch_size} and"
                 f" --num_train_epochs={settings.num_train_epochs} make {num_train_steps} steps"
@@ -270,7 +271,7 @@ class FineTuner:
                 `prediction.check_prediction` allows.
 
         Raises:
-            ValueError: the file is damaged.
+            UserError: the file is damaged.
         """
         logging.info("  Num examples = %d", num_records)
         logging.info("  Batch size = %d", batch_size)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf import tokenization
 from bert_tf.engine.prediction import check_prediction
+from bert_tf.errors import UserError
 from bert_tf.files.label_file import read_labels
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.training_settings import TrainingSettings
@@ -15,7 +16,7 @@ from bert_tf.text.fast_tokenization import FastTokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(TrainingSettings):
+class FineTuningSettings(TrainingSettings):
     """What every fine-tuning program is told; each field is the flag of that name."""
 
     vocab_file: str
@@ -33,7 +34,7 @@ class Settings(TrainingSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationSettings(Settings):
+class EvaluationSettings(FineTuningSettings):
     """What programs with --do_eval and --do_predict are told; each field is the flag's name."""
 
     do_eval: bool = False
@@ -46,10 +47,10 @@ def needed_sets(strategy: tf.distribute.Strategy, settings: EvaluationSettings) 
     """Returns which of the sets of examples, "train", "eval" and "predict", a run reads.
 
     Raises:
-        ValueError: there is none, or its batch size does not fit the replicas.
+        UserError: there is none, or its batch size does not fit the replicas.
     """
     if not (settings.do_train or settings.do_eval or settings.do_predict):
-        raise ValueError("At least one of --do_train, --do_eval and --do_predict must be given.")
+        raise UserError("At least one of --do_train, --do_eval and --do_predict must be given.")
     names = ["train"] if settings.do_train else []
     if settings.do_eval or settings.evaluate_every_steps:
         check_prediction(strategy, settings.eval_batch_size, "eval_batch_size")
@@ -60,19 +61,19 @@ def needed_sets(strategy: tf.distribute.Strategy, settings: EvaluationSettings) 
     return names
 
 
-def learned_labels(settings: Settings) -> list[str] | None:
+def learned_labels(settings: FineTuningSettings) -> list[str] | None:
     """Returns the classes of the model that a run begins with: see `label_file.read_labels`."""
     init_checkpoint = None if settings.do_train else settings.init_checkpoint
     return read_labels(settings.output_dir, init_checkpoint)
 
 
 def make_tokenizer(
-    config: BertConfig, settings: Settings, required_tokens: Sequence[str]
+    config: BertConfig, settings: FineTuningSettings, required_tokens: Sequence[str]
 ) -> FastTokenizer:
     """Returns the tokenizer of the vocabulary that belongs to the checkpoint.
 
     Raises:
-        ValueError: the vocabulary lacks one of `required_tokens`, has more tokens than the model
+        UserError: the vocabulary lacks one of `required_tokens`, has more tokens than the model
             has embeddings, or the checkpoint is a released model of the other casing.
     """
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, settings.init_checkpoint)
@@ -81,7 +82,7 @@ def make_tokenizer(
     return tokenizer
 
 
-def check_settings(config: BertConfig, settings: Settings, one_length: bool) -> None:
+def check_settings(config: BertConfig, settings: FineTuningSettings, one_length: bool) -> None:
     """Returns nothing if the settings fit each other and the model.
 
     Args:
@@ -90,29 +91,29 @@ def check_settings(config: BertConfig, settings: Settings, one_length: bool) -> 
         one_length: whether all batches are padded to --max_seq_length.
 
     Raises:
-        ValueError: they do not.
+        UserError: they do not.
     """
     config.check_seq_length(settings.max_seq_length)
     if (settings.keep_best or settings.early_stopping_patience) and (
         settings.do_train and not settings.evaluate_every_steps
     ):
-        raise ValueError(
+        raise UserError(
             "--keep_best and --early_stopping_patience go by the evaluations during training; say"
             " how often by --evaluate_every_steps"
         )
     if settings.group_by_length and one_length:
-        raise ValueError(
+        raise UserError(
             "--group_by_length is of use where batches are padded to several lengths; give"
             " --length_buckets, or leave it out"
         )
     if settings.evaluate_every_steps and not settings.do_train:
-        raise ValueError("--evaluate_every_steps is of use with --do_train only; leave it out")
+        raise UserError("--evaluate_every_steps is of use with --do_train only; leave it out")
     if settings.export_dir and not settings.do_train:
-        raise ValueError("--export_dir is written after training; add --do_train or leave it out")
+        raise UserError("--export_dir is written after training; add --do_train or leave it out")
     sources = [path for path in (settings.init_checkpoint, settings.vocab_file) if path]
     folders = {settings.output_dir, *sources, *map(os.path.dirname, sources)}
     if settings.export_dir and _real(settings.export_dir) in map(_real, folders):
-        raise ValueError(
+        raise UserError(
             f"--export_dir={settings.export_dir} must not be --output_dir or the folder of"
             " --init_checkpoint or --vocab_file, whose files it would replace"
         )

@@ -16,6 +16,8 @@ import uuid
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
+
 FILE_NAME = "run.heartbeat"
 BEAT_SECONDS = 10.0
 EXPIRES_SECONDS = 30.0  # three beats: one that fails or takes long must not look like death
@@ -64,7 +66,7 @@ class Heartbeat:
         """Returns the heartbeat once the directory is this run's.
 
         Raises:
-            ValueError: another run has the directory.
+            UserError: another run has the directory.
             OSError: the file cannot be read or written.
         """
         try:
@@ -161,8 +163,8 @@ class Heartbeat:
     def _is_ours(self, owner: dict | None) -> bool:
         return owner is not None and owner["id"] == self._owner["id"]
 
-    def _in_use(self, owner: dict) -> ValueError:
-        return ValueError(
+    def _in_use(self, owner: dict) -> UserError:
+        return UserError(
             f"--output_dir={self._output_dir} is in use: {_name(owner)} is training there and"
             f" renews {self._path}. Two runs must not share a directory: wait for that one, stop"
             " it, or name another --output_dir. (If you are sure that it is dead, delete the file.)"

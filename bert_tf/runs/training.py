@@ -14,9 +14,10 @@ from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline, interrupts
 from bert_tf.engine.loops import LoopInterrupted, StepLoop
 from bert_tf.engine.prediction import Predictor
-from bert_tf.engine.progress import Progress
 from bert_tf.engine.steps import Task, evaluation_step, train_step
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records
+from bert_tf.progress import Progress
 from bert_tf.runs import reporting
 from bert_tf.runs.heartbeat import Heartbeat
 
@@ -127,7 +128,7 @@ class Trainer:
         elif init_checkpoint:
             checkpoints.initialize(weights, init_checkpoint)
         if self._barrier(self.global_step) != self.global_step:
-            raise ValueError(
+            raise UserError(
                 f"--output_dir={output_dir} must be one directory that all machines of the run"
                 f" reach: on this one its newest checkpoint is of step {self.global_step}, on"
                 " another of another step"
@@ -171,7 +172,7 @@ class Trainer:
             evaluate: returns whether training is to go on.
 
         Raises:
-            ValueError: batch sizes do not fit the replicas, or the input is damaged.
+            UserError: batch sizes do not fit the replicas, or the input is damaged.
             FloatingPointError: a loss or gradient is not finite; nothing of it is saved.
             OSError: a checkpoint cannot be written, or another run has taken the directory over.
         """
@@ -180,7 +181,7 @@ class Trainer:
                 self.strategy, phase.batch_size, "train_batch_size"
             )
             if part % accumulation_steps:
-                raise ValueError(
+                raise UserError(
                     f"--gradient_accumulation_steps ({accumulation_steps}) must divide the"
                     f" examples of one replica in a batch ({part})"
                 )
@@ -370,7 +371,7 @@ class Trainer:
         `loss` is the mean of the batches' losses, each with the weight of its examples.
 
         Raises:
-            ValueError: the batch size does not fit the replicas, or the input is damaged.
+            UserError: the batch size does not fit the replicas, or the input is damaged.
         """
         if self._evaluated and self._evaluated[0] == (self.global_step, evaluation):
             return self._evaluated[1]  # at the end of training, by --evaluate_every_steps

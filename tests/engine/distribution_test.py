@@ -9,6 +9,7 @@ import time
 import pytest
 
 from bert_tf.engine import distribution
+from bert_tf.errors import UserError
 from tests.support.pretraining_runs import command, run, write_config, write_records
 
 
@@ -77,7 +78,7 @@ def test_a_remote_tpu_sees_buckets_alone(flag, path):
     distribution.check_paths("tpu-1", paths)
     distribution.check_paths("local", {**paths, flag: path})
     for value in (path, f"gs://b/0,{path},gs://b/1"):
-        with pytest.raises(ValueError, match=f"^--{flag}={path}: a TPU of another machine"):
+        with pytest.raises(UserError, match=f"^--{flag}={path}: a TPU of another machine"):
             distribution.check_paths("tpu-1", {**paths, flag: value})
 
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.engine.length_buckets import Buckets, example_lengths, parse_lengths
+from bert_tf.errors import UserError
 from bert_tf.files import records
 
 
@@ -26,13 +27,13 @@ def test_lengths(text, max_seq_length, lengths):
 
 @pytest.mark.parametrize("text", ["", "12,", "0,5", "long", "-8", "8 16"])
 def test_other_words_are_refused(text):
-    with pytest.raises(ValueError, match="must be auto, none, or lengths such as 32,64,128; not"):
+    with pytest.raises(UserError, match="must be auto, none, or lengths such as 32,64,128; not"):
         parse_lengths(text, 128)
 
 
 def test_a_length_beyond_the_records_is_refused():
     message = "--length_buckets=64,130: no length may be above --max_seq_length=128"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         parse_lengths("64,130", 128)
 
 

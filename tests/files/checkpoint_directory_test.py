@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 
 
@@ -107,10 +108,10 @@ def test_a_directory_may_move(tmp_path):
 def test_a_path_that_tensorflow_would_take_for_a_pattern_is_refused(tmp_path, name):
     path = str(tmp_path / name)
     rule = "the path of a checkpoint must not have [, * or ?, which TensorFlow takes for a pattern"
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.CheckpointDirectory(path)
     assert str(info.value) == f"--output_dir={path}: {rule}; rename the directory"
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.find_prefix(path + "/bert_model.ckpt")
     assert str(info.value).startswith(f"--init_checkpoint={path}/bert_model.ckpt: {rule}")
 
@@ -166,7 +167,7 @@ def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
     for step in (1, 2):
         directory.save(_variables(), step)
         _truncate(tmp_path / f"model.ckpt-{step}.data-00000-of-00001")
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         directory.restore_latest(_variables())
     assert str(info.value) == (
         f"The file {tmp_path}/checkpoint names {tmp_path}/model.ckpt-1, {tmp_path}/model.ckpt-2,"
@@ -190,7 +191,7 @@ def test_a_damaged_file_checkpoint_does_not_start_a_run_anew(tmp_path, content):
     directory.save(_variables(), 1)
     (tmp_path / "checkpoint").write_text(content)
     for call in (directory.latest, lambda: checkpoints.find_prefix(str(tmp_path))):
-        with pytest.raises(ValueError) as info:
+        with pytest.raises(UserError) as info:
             call()
         assert str(info.value) == (
             f"The file {tmp_path}/checkpoint must name the newest checkpoint in a line like"

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import optimization
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.model import PretrainingModel
@@ -158,7 +159,7 @@ def test_every_way_to_name_a_checkpoint(tmp_path):
 
 def test_a_checkpoint_that_is_not_there(tmp_path):
     path = str(tmp_path / "no" / "bert_model.ckpt")
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.find_prefix(path)
     assert str(info.value) == (
         f"--init_checkpoint={path}: a checkpoint is named by its prefix and consists of files"
@@ -171,19 +172,19 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
 def test_a_checkpoint_with_a_file_missing(tmp_path, suffix):
     prefix = _write(tmp_path / "bert_model.ckpt")
     os.remove(prefix + suffix)
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.initialize(_weights(_variables()), prefix)
     missing = suffix.replace("00001", "*")
     assert str(info.value).endswith(f"not found: {prefix}{missing}")
 
 
 def test_the_other_flag_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"^--checkpoint=.*/x: a checkpoint is named by"):
+    with pytest.raises(UserError, match=r"^--checkpoint=.*/x: a checkpoint is named by"):
         checkpoints.open_checkpoint(str(tmp_path / "x"), "checkpoint")
 
 
 def test_a_directory_without_the_file_checkpoint(tmp_path):
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.find_prefix(str(tmp_path))
     message = (
         f"--init_checkpoint={tmp_path} is a directory, and it has no file `checkpoint` that names a"
@@ -193,13 +194,13 @@ def test_a_directory_without_the_file_checkpoint(tmp_path):
     _write(tmp_path / "bert_model.ckpt")
     assert checkpoints.find_prefix(str(tmp_path)) == f"{tmp_path}/bert_model.ckpt"
     _write(tmp_path / "other.ckpt")
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.find_prefix(str(tmp_path))
     assert str(info.value) == message + "; name one of bert_model.ckpt, other.ckpt"
 
 
 def test_an_unknown_file_system():
-    with pytest.raises(ValueError, match="--init_checkpoint=nosuch://x: .* no file system nosuch"):
+    with pytest.raises(UserError, match="--init_checkpoint=nosuch://x: .* no file system nosuch"):
         checkpoints.find_prefix("nosuch://x")
 
 
@@ -207,7 +208,7 @@ def test_garbage_is_refused(tmp_path):
     prefix = str(tmp_path / "bert_model.ckpt")
     for suffix in (".index", ".data-00000-of-00001"):
         (tmp_path / f"bert_model.ckpt{suffix}").write_bytes(b"garbage" * 99)
-    with pytest.raises(ValueError, match=f"--init_checkpoint={prefix}: {prefix} cannot be read: "):
+    with pytest.raises(UserError, match=f"--init_checkpoint={prefix}: {prefix} cannot be read: "):
         checkpoints.open_checkpoint(prefix)
 
 
@@ -218,18 +219,18 @@ def test_a_damaged_data_file_is_refused(tmp_path):
     for damaged in (content[:1000], content[:1000] + b"x" + content[1001:]):
         data.write_bytes(damaged)
         variables = {"a": tf.Variable(np.zeros(3000))}
-        with pytest.raises(ValueError) as info:
+        with pytest.raises(UserError) as info:
             checkpoints.initialize(variables, prefix)
         assert f"--init_checkpoint={prefix} is damaged" in str(info.value)
         assert "a cannot be read (" in str(info.value)
-        with pytest.raises(ValueError, match=f"The checkpoint {prefix} in --output_dir is damaged"):
+        with pytest.raises(UserError, match=f"The checkpoint {prefix} in --output_dir is damaged"):
             checkpoints.restore(variables, prefix)
         assert not variables["a"].numpy().any()
 
 
 def test_an_object_based_checkpoint_is_refused(tmp_path):
     prefix = tf.train.Checkpoint(weight=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.open_checkpoint(prefix)
     assert (
         f"{prefix} was written by tf.train.Checkpoint or Keras and does not hold its variables by"
@@ -271,7 +272,7 @@ def test_initialize_lists_what_differs(tmp_path, warnings):
 
 def test_initialize_refuses_a_checkpoint_with_nothing_in_common(tmp_path):
     prefix = _write(tmp_path / "x", {"a": np.float32([1]), "b/adam_m": np.float32([2])})
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.initialize({"c": tf.Variable([0.0]), "d": tf.Variable([0.0])}, prefix)
     assert str(info.value) == (
         f"--init_checkpoint={prefix} has none of the model's variables.\n"
@@ -299,7 +300,7 @@ def test_initialize_refuses_other_shapes_and_types(tmp_path):
     prefix = _write(tmp_path / "bert_model.ckpt")
     variables = _different()
     before = _values(variables)
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.initialize(_weights(variables), prefix)
     assert str(info.value) == f"--init_checkpoint={prefix}" + DIFFERENT
     _assert_equal(_values(variables), before)
@@ -309,7 +310,7 @@ def test_restore_refuses_other_shapes_and_types(tmp_path):
     prefix = _write(tmp_path / "model.ckpt-3")
     variables = _different()
     before = _values(variables)
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.restore(variables, prefix)
     assert str(info.value) == f"The checkpoint {prefix} in --output_dir" + DIFFERENT
     _assert_equal(_values(variables), before)
@@ -322,7 +323,7 @@ def test_restore_needs_every_variable(tmp_path):
     prefix = _write(tmp_path / "model.ckpt-3", saved)
     variables = _variables(100.0)
     before = _values(variables)
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         checkpoints.restore(variables, prefix)
     assert str(info.value).startswith(
         f"The checkpoint {prefix} in --output_dir must hold every variable of this run to be"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files import records
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -65,7 +66,7 @@ def test_serialize_does_not_depend_on_the_order_of_names_or_the_process():
 
 def test_serialize_refuses_other_names_and_lengths():
     values = _values(0)
-    with pytest.raises(ValueError, match="feature words has 4 values; its shape is"):
+    with pytest.raises(UserError, match="feature words has 4 values; its shape is"):
         records.serialize({**values, "words": [1, 2, 3, 4]}, SCHEMA)
     del values["label"]
     with pytest.raises(
@@ -127,7 +128,7 @@ def test_write_files_errors(tmp_path):
         ([str(tmp_path)], f"--output_file must name files, but {tmp_path} is a directory"),
         ([str(tmp_path / "no" / "a")], f"cannot write --output_file={tmp_path}/no/a: .*must exist"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(UserError, match=message):
             with records.write_files(paths, "output_file"):
                 pass
     assert os.listdir(tmp_path) == []
@@ -177,18 +178,18 @@ def test_check_files_names_file_feature_length_and_flag(tmp_path):
         "flags": records.int64_feature([7], "max_words"),
         "weights": records.float_feature([3], "max_weights"),
     }
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         records.check_files([path], other, "input_file")
     assert str(error.value) == (
         f"--input_file: {path} was made with other settings than these: "
         "length of words, flags is 5 there, 7 by the flags (--max_words=5 would fit)"
     )
-    with pytest.raises(ValueError, match="feature new is missing .the file has flags, label, we"):
+    with pytest.raises(UserError, match="feature new is missing .the file has flags, label, we"):
         records.check_files([path], {"new": SCHEMA["words"]}, "input_file")
-    with pytest.raises(ValueError, match="feature words is a int64_list, not a float_list"):
+    with pytest.raises(UserError, match="feature words is a int64_list, not a float_list"):
         records.check_files([path], {"words": records.float_feature([5])}, "input_file")
     # A plain FixedLenFeature will do; it only knows no flag.
-    with pytest.raises(ValueError, match="length of words is 5 there, 4 by the flags$"):
+    with pytest.raises(UserError, match="length of words is 5 there, 4 by the flags$"):
         records.check_files([path], {"words": tf.io.FixedLenFeature([4], tf.int64)}, "input_file")
 
 
@@ -201,13 +202,13 @@ def test_check_files_refuses_what_is_no_record_file(tmp_path):
     ):
         path = tmp_path / name
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=f"^--input_file: {tmp_path}/{message}"):
+        with pytest.raises(UserError, match=f"^--input_file: {tmp_path}/{message}"):
             records.check_files([str(path)], SCHEMA, "input_file")
     with records.write_files([str(tmp_path / "other")], "output_file") as write:
         write(b"\xff\xff no example")
-    with pytest.raises(ValueError, match="the records of .*/other are not tf.Examples"):
+    with pytest.raises(UserError, match="the records of .*/other are not tf.Examples"):
         records.check_files([str(tmp_path / "other")], SCHEMA, "input_file")
-    with pytest.raises(ValueError, match="--input_file: .*gone is unreadable"):
+    with pytest.raises(UserError, match="--input_file: .*gone is unreadable"):
         records.check_files([str(tmp_path / "gone")], SCHEMA, "input_file")
 
 

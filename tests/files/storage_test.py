@@ -16,6 +16,7 @@ import time
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from tests.support import standin_storage
 from tests.support.pretraining_runs import ROOT, run, write_config, write_records
@@ -96,7 +97,7 @@ def test_expand_files_errors(tmp_path):
         (f"{tmp_path}", f"--input_file: {tmp_path} is a directory"),
         ("nosuch://bucket/x", "--input_file=nosuch://bucket/x: .* no file system nosuch://"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(UserError, match=message):
             storage.expand_files(pattern, "input_file")
 
 
@@ -133,9 +134,9 @@ def test_google_storage_that_cannot_be_reached():
 def test_google_storage_without_support(monkeypatch):
     monkeypatch.setattr(tf.io.gfile, "get_registered_schemes", lambda: ["", "file", "ram"])
     message = "=gs://b/x: this TensorFlow knows no file system gs://.*tensorflow-io-gcs-filesystem"
-    with pytest.raises(ValueError, match="--input_file" + message):
+    with pytest.raises(UserError, match="--input_file" + message):
         storage.expand_files("gs://b/x", "input_file")
-    with pytest.raises(ValueError, match="--output_file" + message):
+    with pytest.raises(UserError, match="--output_file" + message):
         with records.write_files(["gs://b/x"], "output_file"):
             pass
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
 
 FULL_DISK = """
@@ -30,10 +31,10 @@ def test_text_and_bytes(tmp_path):
 
 
 def test_what_cannot_be_written_is_told_and_leaves_nothing(tmp_path):
-    with pytest.raises(ValueError, match="cannot be written: .*must be writable and have room"):
+    with pytest.raises(UserError, match="cannot be written: .*must be writable and have room"):
         write_whole(str(tmp_path / "none" / "a"), "x")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ValueError, match="--x=.*folder must name a file, but it is a directory"):
+    with pytest.raises(UserError, match="--x=.*folder must name a file, but it is a directory"):
         UnfinishedFile(str(tmp_path / "folder"), f"--x={tmp_path}/folder")
     assert os.listdir(tmp_path) == ["folder"]
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig, gelu, get_activation
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -103,7 +104,7 @@ def test_unknown_keys_are_named_and_kept(warnings):
 )
 @pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, "8", None, True])
 def test_impossible_sizes_are_refused(key, value):
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         BertConfig(**{**DEFAULTS, key: value})
     assert str(info.value) == (
         "The BERT configuration is impossible: "
@@ -114,27 +115,27 @@ def test_impossible_sizes_are_refused(key, value):
 @pytest.mark.parametrize("key", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
 @pytest.mark.parametrize("value", [-0.1, 1.0, 10, "0.1", True, float("nan")])
 def test_impossible_rates_are_refused(key, value):
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         BertConfig(**{**DEFAULTS, key: value})
     assert f"impossible: {key} must be at least 0 and below 1, not {value!r}" in str(info.value)
 
 
 @pytest.mark.parametrize("value", [0, -0.02, None, "0.02"])
 def test_impossible_initializer_ranges_are_refused(value):
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         BertConfig(97, initializer_range=value)
     assert f"initializer_range must be above 0, not {value!r}" in str(info.value)
 
 
 def test_heads_must_divide_the_hidden_size():
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         BertConfig(97, hidden_size=24, num_attention_heads=5)
     assert "hidden_size (24) must be a multiple of num_attention_heads (5)" in str(info.value)
 
 
 @pytest.mark.parametrize("value", ["swish", 5, ["gelu"]])
 def test_unknown_activations_are_refused(value):
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         BertConfig(97, hidden_act=value)
     assert (
         f"impossible: hidden_act: Unsupported activation {value!r}; it must be one of gelu, relu,"
@@ -143,7 +144,7 @@ def test_unknown_activations_are_refused(value):
 
 
 def test_all_that_is_impossible_is_listed():
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         BertConfig(0, hidden_dropout_prob=2, initializer_range=-1, hidden_act="swish")
     for key in ("vocab_size", "hidden_dropout_prob", "initializer_range", "hidden_act"):
         assert f"{key}" in str(info.value)
@@ -152,7 +153,7 @@ def test_all_that_is_impossible_is_listed():
 
 @pytest.mark.parametrize("value", [{}, {"hidden_size": 24}, [1], None])
 def test_a_dictionary_with_vocab_size_is_needed(value):
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         BertConfig.from_dict(value)
     assert "at least the key vocab_size; received " + repr(value) in str(info.value)
 
@@ -168,7 +169,7 @@ def test_a_dictionary_with_vocab_size_is_needed(value):
 def test_a_file_that_is_not_json(tmp_path, content, message):
     path = tmp_path / "bert_config.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         BertConfig.from_json_file(str(path))
     assert f"The BERT configuration {path} {message}" in str(info.value)
     assert str(info.value).endswith("; check --bert_config_file.")
@@ -176,7 +177,7 @@ def test_a_file_that_is_not_json(tmp_path, content, message):
 
 def test_a_file_that_cannot_be_read(tmp_path):
     for path in (tmp_path / "no_such.json", tmp_path):
-        with pytest.raises(ValueError) as info:
+        with pytest.raises(UserError) as info:
             BertConfig.from_json_file(str(path))
         assert f"The BERT configuration {path} cannot be read (" in str(info.value)
         assert "check --bert_config_file" in str(info.value)
@@ -193,7 +194,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
 def test_an_impossible_file_is_named(tmp_path, content, message):
     path = tmp_path / "bert_config.json"
     path.write_text(content)
-    with pytest.raises(ValueError) as info:
+    with pytest.raises(UserError) as info:
         BertConfig.from_json_file(str(path))
     assert str(info.value).startswith(f"{path}: ") and message in str(info.value)
 

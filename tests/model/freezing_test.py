@@ -2,6 +2,7 @@
 
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.model.freezing import parse_frozen_layers
 
 NAMES = [
@@ -32,5 +33,5 @@ def test_what_is_frozen(text, frozen):
 @pytest.mark.parametrize("text", ["12", "3-12", "5-3", "encoder", "1,two", "-1"])
 def test_other_words_are_refused(text):
     message = "encoder layers from 0 to 11 and ranges of them such as 0-2; not"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         parse_frozen_layers(text, 12)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import modeling
+from bert_tf.errors import UserError
 from bert_tf.model import heads
 from tests.support import numpy_bert
 
@@ -50,7 +51,7 @@ def test_gather_indexes():
         ],
     )
     np.testing.assert_array_equal(dynamic(sequence, positions), expected)
-    with pytest.raises(ValueError, match="must have rank 3, not 2"):
+    with pytest.raises(UserError, match="must have rank 3, not 2"):
         heads.gather_indexes(tf.zeros([3, 4]), positions)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.model import configuration, layers
 from tests.support import numpy_bert
 
@@ -94,7 +95,7 @@ def test_a_row_that_is_all_padding_attends_as_if_it_had_no_mask():
 
 def test_get_shape_list():
     assert layers.get_shape_list(tf.zeros([3, 5]), expected_rank=[2, 3]) == [3, 5]
-    with pytest.raises(ValueError, match="hidden must have rank 2 or 4, not 3"):
+    with pytest.raises(UserError, match="hidden must have rank 2 or 4, not 3"):
         layers.get_shape_list(tf.zeros([1, 2, 3]), [2, 4], name="hidden")
 
     @tf.function(input_signature=[tf.TensorSpec([None, 5])])

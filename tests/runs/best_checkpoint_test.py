@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.runs import reporting
 from bert_tf.runs.best_checkpoint import BestCheckpoint
 from tests.support.pretraining_runs import variables
@@ -60,5 +61,5 @@ def test_results_without_a_checkpoint_are_none(make, tmp_path):
 def test_a_best_one_by_another_metric(make, tmp_path):
     see(make(), 10, 0.5)
     other = BestCheckpoint(str(tmp_path), "best_f1", 0, every_steps=10)
-    with pytest.raises(ValueError, match="chosen by best_f1, and there are only f1, "):
+    with pytest.raises(UserError, match="chosen by best_f1, and there are only f1, "):
         other.update({"best_f1": 0.7}, 20, {})

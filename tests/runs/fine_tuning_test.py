@@ -11,13 +11,14 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.engine import distribution
+from bert_tf.errors import UserError
 from bert_tf.model import heads
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.run import Settings, run_classifier
+from bert_tf.tasks.classification.run import ClassifierSettings, run_classifier
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.classification.table import TableColumns
 from tests.support.pretraining_runs import run_code, variables, write_config
@@ -33,7 +34,7 @@ def reviews(tmp_path_factory):
 
 @pytest.fixture
 def settings(reviews, tmp_path):
-    return Settings(
+    return ClassifierSettings(
         data_dir=str(reviews),
         output_dir=str(tmp_path / "out"),
         vocab_file=f"{reviews}/vocab.txt",
@@ -83,7 +84,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_does_not_fit_is_refused_before_anything_is_trained(case, reviews, settings, tmp_path):
     changes, message = BAD[case]
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(UserError, match=re.escape(message)):
         classify(reviews, settings, do_train=True, **changes)
     assert not (tmp_path / "out" / "checkpoint").exists()
 
@@ -106,14 +107,14 @@ def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
         ),
     ):
         changed = dataclasses.replace(settings, **changes)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(UserError, match=message):
             FineTuner(config, task, tf.distribute.get_strategy(), changed, schema, "x")
 
 
 def test_a_vocabulary_that_is_smaller_is_told_of(reviews, settings, warnings):
-    with pytest.raises(ValueError, match="At least one of"):
+    with pytest.raises(UserError, match="At least one of"):
         classify(reviews, settings)
-    with pytest.raises(ValueError, match="make 0 steps"):
+    with pytest.raises(UserError, match="make 0 steps"):
         classify(reviews, settings, do_train=True, vocab_size=30, train_batch_size=999)
     assert [text for text in warnings if "Is it the vocabulary that" in text]
 
@@ -136,7 +137,7 @@ def test_a_trained_model_keeps_its_classes(reviews, settings, tmp_path):
     elsewhere = {"init_checkpoint": f"{out}/best", "output_dir": f"{tmp_path}/elsewhere"}
     for changes in ({}, elsewhere):
         message = "was trained with, in their order: bad,good .*good,bad"
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(UserError, match=message):
             columns = {"labels": ["good", "bad"]}
             classify(reviews, settings, do_eval=True, columns=columns, **changes)
 
@@ -161,7 +162,7 @@ def test_it_is_said_which_weights_are_taken(reviews, settings, tmp_path, warning
     assert any("the last ones; --keep_best takes the best" in text for text in warnings)
     for path in [*out.glob("model.ckpt-*"), out / "checkpoint"]:
         path.unlink()
-    with pytest.raises(ValueError, match="out/best must be of the run in --output_dir, which has"):
+    with pytest.raises(UserError, match="out/best must be of the run in --output_dir, which has"):
         classify(reviews, settings, **changes)
     shutil.rmtree(out / "best")
     classify(reviews, settings, do_eval=True, keep_best=True)
@@ -178,7 +179,7 @@ def compare_two_replicas_with_one(reviews, folder):
     reviews, folder = Path(reviews), Path(folder)
     write_config(reviews / "quiet.json", **QUIET)
     for name, strategy in strategies.items():
-        settings = Settings(
+        settings = ClassifierSettings(
             data_dir=str(reviews),
             output_dir=str(folder / name),
             vocab_file=f"{reviews}/vocab.txt",
@@ -190,7 +191,7 @@ def compare_two_replicas_with_one(reviews, folder):
             length_buckets="16,28",
         )
         if name == "two":  # before anything is trained
-            with pytest.raises(ValueError, match=r"--eval_batch_size \(7\) must be a multiple of"):
+            with pytest.raises(UserError, match=r"--eval_batch_size \(7\) must be a multiple of"):
                 changes = {"do_eval": True, "eval_batch_size": 7}
                 classify(reviews, settings, strategy, "quiet.json", **changes)
             assert not (folder / name).exists()

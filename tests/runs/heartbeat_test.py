@@ -11,6 +11,7 @@ import time
 import pytest
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.runs.heartbeat import Heartbeat
 from tests.support import standin_storage
 from tests.support.pretraining_runs import ROOT
@@ -113,7 +114,7 @@ def test_a_live_run_keeps_its_directory_and_a_killed_one_does_not(tmp_path, log)
     live = Run(tmp_path)
     assert live.ask("begin") == "began"
     began = time.monotonic()
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         heartbeat(tmp_path).__enter__()
     assert time.monotonic() - began < 10, "a renewed file needs no waiting to the end"
     assert str(error.value) == (
@@ -161,7 +162,7 @@ def test_a_run_elsewhere_whose_file_goes_away_or_is_renewed(tmp_path, monkeypatc
     path = tmp_path / "run.heartbeat"
     path.write_text(written_elsewhere())
     monkeypatch.setattr(time, "sleep", lambda seconds: path.write_text(written_elsewhere(2)))
-    with pytest.raises(ValueError, match="in use: process 11 on tpu-7 is training there"):
+    with pytest.raises(UserError, match="in use: process 11 on tpu-7 is training there"):
         heartbeat(tmp_path).__enter__()
     monkeypatch.setattr(time, "sleep", lambda seconds: path.unlink(missing_ok=True))
     heartbeat(tmp_path)._wait_for_the_last_run()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bert_tf.engine import distribution, prediction
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import reporting, training
@@ -81,7 +82,7 @@ def check_worker(folder):
             replicas_test.check_training(strategy, task, files, gradient_reduction, 1)
     several, _ = replicas_test.check_evaluation(strategy, files, f"{folder}/both", f"{own}/one")
     assert os.path.exists(f"{folder}/both/eval_results.txt")
-    with pytest.raises(ValueError, match="Evaluation and prediction run on one machine"):
+    with pytest.raises(UserError, match="Evaluation and prediction run on one machine"):
         prediction.check_prediction(strategy, 24, "predict_batch_size")
     # A checkpoint that one has and the other does not.
     output_dir = f"{folder}/of_{shard.index}"
@@ -91,7 +92,7 @@ def check_worker(folder):
         values["global_step"] = np.int64(7)
         checkpoints.CheckpointDirectory(output_dir).save(values, 7)
     message = f"^--output_dir={output_dir} must be one directory that all machines of the run reach"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         training.Trainer(task, strategy, output_dir, lambda step: 0.0)
 
 

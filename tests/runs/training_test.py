@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import optimization
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records
 from bert_tf.runs import training
 
@@ -333,7 +334,7 @@ def test_accumulation_gives_the_whole_batch_s_update(files, tmp_path):
 
 
 def test_parts_must_divide_the_batch(files, tmp_path):
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(UserError) as raised:
         trainer(tmp_path / "out").train(phases(files, (5, 16)), accumulation_steps=3)
     assert "--gradient_accumulation_steps (3) must divide" in str(raised.value)
     assert "(16)" in str(raised.value)
@@ -341,7 +342,7 @@ def test_parts_must_divide_the_batch(files, tmp_path):
 
 def test_an_output_directory_that_cannot_be_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="must be a directory that can be written to"):
+    with pytest.raises(UserError, match="must be a directory that can be written to"):
         trainer(tmp_path / "file" / "out")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bert_tf import tokenization
+from bert_tf.errors import UserError
 from bert_tf.text import fast_tokenization
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,7 +195,7 @@ def test_one_string_is_refused(tmp_path):
 
 def test_required_tokens(tmp_path):
     vocab = write_vocab(tmp_path / "vocab.txt", ["a"])
-    with pytest.raises(ValueError, match=r"lacks \[UNK\], \[SEP\]"):
+    with pytest.raises(UserError, match=r"lacks \[UNK\], \[SEP\]"):
         fast_tokenization.FastTokenizer(str(vocab), required_tokens=["[SEP]"])
 
 

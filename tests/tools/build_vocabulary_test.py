@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_tf.errors import UserError
+
 pytest.importorskip("tensorflow_text")
 
 from bert_tf import tokenization  # noqa: E402
@@ -140,7 +142,7 @@ def test_unusable_text_leaves_nothing_behind(tmp_path, text, size, message):
     output_file = tmp_path / "made" / "vocab.txt"
     output_file.parent.mkdir()
     output_file.write_text("as it was")
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         build(tmp_path, text, size)
     assert message in str(error.value)
     assert os.listdir(output_file.parent) == ["vocab.txt"]
@@ -154,7 +156,7 @@ def test_unusable_output(tmp_path):
         ("file/vocab.txt", "cannot be written: "),
         ("folder", "must name a file"),
     ):
-        with pytest.raises(ValueError, match=f"--output_file=.*/{name} {problem}"):
+        with pytest.raises(UserError, match=f"--output_file=.*/{name} {problem}"):
             build_vocabulary.build_vocabulary(
                 str(tmp_path / "file"), str(tmp_path / name), 99, True, 1000
             )

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.errors import UserError
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -155,13 +157,13 @@ def test_a_batch_that_cannot_be_divided_is_refused():
     phase = PretrainingPhase(32, 1, 48, 5)
     assert compile_for_tpu.divide(phase, 8, 2) == dataclasses.replace(phase, batch_size=6)
     rule = r"\(48\) must be a multiple of the number of replicas \(8, see --num_tpu_cores\) times"
-    with pytest.raises(ValueError, match=rule + r" --gradient_accumulation_steps \(4\)"):
+    with pytest.raises(UserError, match=rule + r" --gradient_accumulation_steps \(4\)"):
         compile_for_tpu.divide(phase, 8, 4)
 
 
 def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "libtpu", None)
-    with pytest.raises(ValueError, match=r'libtpu is not here.*pip install -e "\.\[compile\]"'):
+    with pytest.raises(UserError, match=r'libtpu is not here.*pip install -e "\.\[compile\]"'):
         tpu_compiler.open_topology("v5e:1x1")
 
 

@@ -9,6 +9,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf import tokenization
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.modeling import BertConfig, BertModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
@@ -292,7 +293,7 @@ def test_slots_are_left_out(tmp_path):
 def test_what_is_no_such_model_is_refused(tmp_path, change, config, message):
     shapes = {k: v for k, v in {**ENCODER, **POOLER, **change}.items() if v is not None}
     source = write_folder(tmp_path / "hf", make_tensors(shapes), **config)
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
     assert message in str(error.value)
     assert not (tmp_path / "tf").exists()
@@ -304,7 +305,7 @@ def test_missing_and_damaged_files(tmp_path):
     output_dir = str(tmp_path / "tf")
 
     def message(path=source, output_dir=output_dir, output_format="checkpoint", config=None):
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(UserError) as error:
             convert_checkpoint.convert(str(path), output_dir, output_format, config)
         return str(error.value)
 
@@ -334,7 +335,7 @@ def test_missing_and_damaged_files(tmp_path):
 def test_a_checkpoint_of_another_model_is_not_written_as_bert(tmp_path):
     checkpoints.write(str(tmp_path / "x.ckpt"), {"lstm/kernel": np.ones(3, np.float32)})
     (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         convert_checkpoint.convert(str(tmp_path / "x.ckpt"), str(tmp_path / "hf"), "safetensors")
     assert "Unexpected: \n  lstm/kernel" in str(error.value)
     assert "\n  bert/embeddings/word_embeddings\n" in str(error.value)
@@ -344,7 +345,7 @@ def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
     source = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER | HEADS))
     weights, config, _ = convert_checkpoint.read_safetensors(source)
     del weights["output_bias"]
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         convert_checkpoint.to_safetensors(weights, config, "x.ckpt")
     assert "Missing: \n  output_bias\nUnexpected: nothing" in str(error.value)
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.errors import UserError
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tools import hlo_text  # noqa: E402
@@ -68,7 +70,7 @@ def test_all_reduces_are_counted_where_they_begin():
 
 
 def test_what_cannot_be_counted_is_refused():
-    with pytest.raises(ValueError, match="only `dot` is counted as a matrix product.*dot.2"):
+    with pytest.raises(UserError, match="only `dot` is counted as a matrix product.*dot.2"):
         hlo_text.matrix_products(PROGRAM.replace("dot(f32[4,6]", "convolution(f32[4,6]"))
-    with pytest.raises(ValueError, match="marked ENTRY"):
+    with pytest.raises(UserError, match="marked ENTRY"):
         hlo_text.all_reduces(PROGRAM.replace("ENTRY ", ""))

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.files import label_file
 from tests.support.hugging_face_folders import ENCODER, HEADS, POOLER, make_tensors, write_folder
 from tools import convert_checkpoint
@@ -114,7 +115,7 @@ def test_without_a_classifier_names_are_not_read(tmp_path):
 )
 def test_names_that_do_not_fit_are_refused(tmp_path, names):
     source = write_classifier(tmp_path / "hf", 3, id2label=names)
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
     assert str(error.value) == (
         f"{source}/config.json: id2label must name each of the classifier's 3 outputs: the keys are"

@@ -13,6 +13,7 @@ import time
 import pytest
 
 from bert_tf.engine import interrupts
+from bert_tf.errors import UserError
 from bert_tf.runs import command_flags
 from tests.support.pretraining_runs import ROOT, write_config
 from tools import search_hyperparameters as tool
@@ -99,7 +100,7 @@ def test_the_grid_of_the_paper():
     ],
 )
 def test_a_grid_that_is_none(vary, message):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         tool.parse_grid(vary)
     assert message in str(error.value)
 
@@ -213,17 +214,17 @@ def test_a_failed_trial_is_recorded_and_tried_again_next_time(tmp_path, stand_in
     assert tool.search(command, str(folder), vary).flags == {"learning_rate": "0.05"}
     assert started()[3:] == ["learning_rate-0.05"]
     assert [row["status"] for row in read_table(folder)] == ["0", "0", "0"]
-    with pytest.raises(ValueError, match="has trials of another command; go on with that one or"):
+    with pytest.raises(UserError, match="has trials of another command; go on with that one or"):
         tool.search([*command, "--more=1"], str(folder), vary)
 
 
 def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
     command, started = stand_in
     vary = ["learning_rate=0.02,0.05"]
-    with pytest.raises(ValueError, match="status 1 before any has ended well, so its flags or its"):
+    with pytest.raises(UserError, match="status 1 before any has ended well, so its flags or its"):
         tool.search([*command, "--behaviour=1@0.02"], str(tmp_path / "out"), vary)
     assert len(started()) == 1
-    with pytest.raises(ValueError, match="--metric=eval_f1 must be one of .* eval_accuracy, eval_"):
+    with pytest.raises(UserError, match="--metric=eval_f1 must be one of .* eval_accuracy, eval_"):
         tool.search(command, str(tmp_path / "out"), vary, metric="eval_f1")
     tool.search(command, str(tmp_path / "out"), vary)
     assert started() == [f"learning_rate-{rate}" for rate in ("0.02", "0.02", "0.05")]
@@ -232,7 +233,7 @@ def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
         other = str(tmp_path / f"other_{status}")
         best = tool.search([*command, f"--behaviour={status}@0.02"], other, vary)
         assert best.flags == {"learning_rate": "0.05"}
-    with pytest.raises(ValueError, match="every trial has failed"):
+    with pytest.raises(UserError, match="every trial has failed"):
         vary = ["learning_rate=0.02"]
         tool.search([*command, "--behaviour=70@0.02"], str(tmp_path / "bad"), vary)
 
@@ -254,7 +255,7 @@ def test_a_trial_that_was_interrupted_by_itself_ends_the_search_with_its_status(
     ],
 )
 def test_commands_that_cannot_be(tmp_path, command, message):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(UserError) as error:
         tool.search(command, str(tmp_path / "out"))
     assert message in str(error.value)
     assert not (tmp_path / "out").exists()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.squad import features
 from bert_tf.tasks.squad.examples import read_squad_examples
 from tests.support.squad_files import make_tokenizer
@@ -170,13 +171,13 @@ def test_folders_and_length(source):
 )
 def test_bad_input(source, content, message):
     (source / "qa.json").write_text(content)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         convert(source)
     assert not list(source.glob("out.json*"))
 
 
 def test_output_that_cannot_be_written(source):
-    with pytest.raises(ValueError, match="--output_file=.*/gone/x.json cannot be written"):
+    with pytest.raises(UserError, match="--output_file=.*/gone/x.json cannot be written"):
         triviaqa_to_squad.triviaqa_to_squad(
             str(source / "qa.json"), str(source / "evidence"), str(source / "gone" / "x.json")
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.files import whole_files
 
 
@@ -81,7 +82,7 @@ class DataProcessor:
         """Returns the examples of the set `which`.
 
         Raises:
-            ValueError: the set is missing or not as it should be: says where and what to change.
+            UserError: the set is missing or not as it should be: says where and what to change.
         """
         raise NotImplementedError
 
@@ -127,7 +128,7 @@ class TsvProcessor(DataProcessor):
 
     def read(self, which: str, data_dir: str) -> list[InputExample]:
         if which not in self.files:
-            raise ValueError(f"this task has no {which} set, only {', '.join(self.files)}")
+            raise UserError(f"this task has no {which} set, only {', '.join(self.files)}")
         path = os.path.join(data_dir, self.files[which])
         columns = self.test_columns if which == "test" else self.columns
         rows = self.numbered_rows(path, columns)
@@ -141,7 +142,7 @@ class TsvProcessor(DataProcessor):
         """Yields (number of the line counted from 0, columns) of each line but a header.
 
         Raises:
-            ValueError: the file cannot be read, or an example is where its header should be.
+            UserError: the file cannot be read, or an example is where its header should be.
         """
         rows = enumerate(read_rows(path))
         if columns.header:
@@ -153,15 +154,15 @@ def read_text(path: str) -> str:
     """Returns the text of a UTF-8 file without its byte-order mark and its carriage returns.
 
     Raises:
-        ValueError: the file is missing, empty or not UTF-8.
+        UserError: the file is missing, empty or not UTF-8.
     """
     rule = "--data_dir must name the folder that holds the task's files"
     if not tf.io.gfile.exists(path):
-        raise ValueError(f"{path} does not exist: {contents(os.path.dirname(path))}. {rule}")
+        raise UserError(f"{path} does not exist: {contents(os.path.dirname(path))}. {rule}")
     # As the original's reader does: GFile.readline drops every carriage return.
     text = whole_files.read_text(path, path, rule).replace("\r", "")
     if not text.strip():
-        raise ValueError(f"{path} is empty; it must hold the text of its examples")
+        raise UserError(f"{path} is empty; it must hold the text of its examples")
     return text
 
 
@@ -171,7 +172,7 @@ def read_rows(path: str) -> Iterator[list[str]]:
     Quotes are characters like any other (the original's csv.reader with quotechar=None).
 
     Raises:
-        ValueError: see `read_text`.
+        UserError: see `read_text`.
     """
     for line in read_text(path).removesuffix("\n").split("\n"):
         yield line.split("\t") if line else []
@@ -198,7 +199,7 @@ def rows_to_examples(
         refuse_empty_rows: raises if an empty row is before an example.
 
     Raises:
-        ValueError: a row is empty, lacks a column or has no valid label, or there is no example.
+        UserError: a row is empty, lacks a column or has no valid label, or there is no example.
     """
     last = max(columns.text_a, columns.text_b or 0, columns.label or 0, columns.guid or 0)
     # A label counted from the end must not be one of the columns before it.
@@ -213,13 +214,13 @@ def rows_to_examples(
             empty = i
             continue
         if refuse_empty_rows and empty is not None:
-            raise ValueError(
+            raise UserError(
                 f"{path}, line {empty + 1}: the line is empty, and examples follow, whose "
                 "predictions are numbered by their lines; delete it, or put its example there"
             )
         if len(row) < needed:
             if not skip_short_rows:
-                raise ValueError(
+                raise UserError(
                     f"{path}, line {i + 1}: a column is missing: there are {len(row)}, and at "
                     f"least {needed} are due. The line begins {chr(9).join(row)[:60]!r}; mend or "
                     "delete it"
@@ -244,7 +245,7 @@ def rows_to_examples(
             *(path, needed, len(short), short[0]),
         )
     if not examples:
-        raise ValueError(f"{path} holds no example; it must hold one a line, after a header if any")
+        raise UserError(f"{path} holds no example; it must hold one a line, after a header if any")
     return examples
 
 
@@ -260,7 +261,7 @@ def parse_label(
         place: file and line, for messages.
 
     Raises:
-        ValueError: `text` is no valid label.
+        UserError: `text` is no valid label.
     """
     if labels is not None:
         if text in labels:
@@ -278,7 +279,7 @@ def parse_label(
     hint = "correct or delete the line"
     if place.endswith(", line 1"):
         hint += ", which must not be there if it is a header: this file has none"
-    raise ValueError(f"{place}: label {text!r} must be {valid}; {hint}")
+    raise UserError(f"{place}: label {text!r} must be {valid}; {hint}")
 
 
 def stand_in_label(processor: DataProcessor) -> str | float:
@@ -311,7 +312,7 @@ def _check_header(
     else:
         is_example = re.fullmatch(r"\d+(\.\d*)?", cell) is not None
     if is_example:
-        raise ValueError(
+        raise UserError(
             f"{path}, line 1: the line must be a header, which is passed over, but it looks like "
             f"an example ({cell!r} in column {column % len(row)}, counted from 0); put a line with "
             "the columns' names before it"

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from absl import logging
 
-from bert_tf.engine import progress
+from bert_tf import progress
+from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.tasks.classification.examples import InputExample, shown
 from bert_tf.tasks.classification.schema import classification_schema
@@ -35,11 +36,11 @@ def write_records(
         output_file: the TFRecord file.
 
     Raises:
-        ValueError: `max_seq_length` has no room for a token, an example has no valid label, or the
+        UserError: `max_seq_length` has no room for a token, an example has no valid label, or the
             file cannot be written.
     """
     if max_seq_length < 4:
-        raise ValueError(
+        raise UserError(
             "--max_seq_length must be at least 4, for [CLS], a token of the text and two [SEP]; "
             f"got {max_seq_length}"
         )
@@ -83,7 +84,7 @@ def _label(example: InputExample, label_ids: dict[str, int] | None) -> int | flo
     if label_ids is None:
         return float(example.label)
     if example.label not in label_ids:
-        raise ValueError(
+        raise UserError(
             f"example {example.guid}: unknown label {example.label!r}; it must be one of "
             f"{shown(label_ids)}"
         )

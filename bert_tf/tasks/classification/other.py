@@ -4,6 +4,7 @@ import os
 
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.classification.examples import (
     Columns,
     DataProcessor,
@@ -33,10 +34,10 @@ class XnliProcessor(TsvProcessor):
         """Takes the language; the original's, Chinese, unless told otherwise.
 
         Raises:
-            ValueError: XNLI has no such language.
+            UserError: XNLI has no such language.
         """
         if language not in XNLI_LANGUAGES:
-            raise ValueError(
+            raise UserError(
                 f"--xnli_language must be one of {', '.join(XNLI_LANGUAGES)}; got {language}"
             )
         self.language = language
@@ -59,7 +60,7 @@ class XnliProcessor(TsvProcessor):
         else:
             rows = [(i, row) for i, row in rows if row[:1] == [self.language]]
             if not rows:
-                raise ValueError(
+                raise UserError(
                     f"{path} has no line that begins with {self.language}; --xnli_language must "
                     "be one that is there"
                 )
@@ -86,7 +87,7 @@ class ImdbProcessor(DataProcessor):
             names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
             names = sorted(name for name in names if name.endswith(".txt"))
             if not names:
-                raise ValueError(
+                raise UserError(
                     f"there is no review in {folder}: {contents(data_dir)}. --data_dir must be the "
                     "folder aclImdb, with train/neg, train/pos, test/neg and test/pos"
                 )

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.classification import glue, other, table, tfds_input
 from bert_tf.tasks.classification.examples import DataProcessor
 
@@ -45,17 +46,17 @@ def get_processor(
             where its columns name none.
 
     Raises:
-        ValueError: there is no such task, or it cannot be set up so.
+        UserError: there is no such task, or it cannot be set up so.
     """
     wanted = task_name.lower().replace("-", "")
     found = [cls for name, cls in processors.items() if name.replace("-", "") == wanted]
     if not found:
-        raise ValueError(
+        raise UserError(
             f"--task_name={task_name}: no such task; there are {', '.join(sorted(processors))}"
         )
     columns = columns or table.TableColumns()
     if source and data_dir:
-        raise ValueError(
+        raise UserError(
             f"The examples come from --data_dir={data_dir} or from --tfds={source.tfds}; leave one"
             " of them out"
         )
@@ -63,16 +64,16 @@ def get_processor(
         if getattr(columns, field.name) == field.default:
             continue
         if source and field.name in ("has_header", "delimiter"):
-            raise ValueError(f"--{field.name} is for files; leave it out with --tfds")
+            raise UserError(f"--{field.name} is for files; leave it out with --tfds")
         if found == [table.TableProcessor]:
             continue
         if not source:
-            raise ValueError(
+            raise UserError(
                 f"--{field.name} is for --task_name=table or --tfds; leave it out, since "
                 f"--task_name={task_name} has files of a form of its own"
             )
         if field.name in ("labels", "regression"):
-            raise ValueError(
+            raise UserError(
                 f"--{field.name} is for --task_name=table; leave it out, since"
                 f" --task_name={task_name} has labels of its own"
             )

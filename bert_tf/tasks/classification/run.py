@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import fine_tuning_settings, reporting
@@ -20,7 +21,7 @@ from bert_tf.text.sequences import REQUIRED_TOKENS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(fine_tuning_settings.EvaluationSettings):
+class ClassifierSettings(fine_tuning_settings.EvaluationSettings):
     """What run_classifier is told; the fields are its flags.
 
     data_dir: None where the examples come from TensorFlow Datasets.
@@ -33,7 +34,7 @@ def run_classifier(
     config: BertConfig,
     processor: DataProcessor,
     strategy: tf.distribute.Strategy,
-    settings: Settings,
+    settings: ClassifierSettings,
     model_options: dict,
 ) -> dict[str, float] | None:
     """Returns the results of the evaluation, if there is one.
@@ -52,7 +53,7 @@ def run_classifier(
         model_options: further arguments of `ClassificationModel`.
 
     Raises:
-        ValueError: settings, files and checkpoint do not fit together.
+        UserError: settings, files and checkpoint do not fit together.
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
@@ -111,11 +112,11 @@ def run_classifier(
         return tuner.run(num_examples.get("train"), evaluate, predict)
 
 
-def _check_labels(settings: Settings, labels: Sequence[str]) -> None:
+def _check_labels(settings: ClassifierSettings, labels: Sequence[str]) -> None:
     """Raises if the model was trained with other classes, or with these in another order."""
     learned = fine_tuning_settings.learned_labels(settings)
     if learned not in (None, list(labels)):
-        raise ValueError(
+        raise UserError(
             "The classes must be those that the model in --output_dir or --init_checkpoint was"
             f" trained with, in their order: {','.join(learned) or 'none'} ({LABELS_FILE} beside"
             f" it); they are {','.join(labels) or 'none'}. A table's can be named by --labels; if"

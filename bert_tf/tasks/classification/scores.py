@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bert_tf.errors import UserError
+
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Returns the share of predictions that are right; both int `[examples]`."""
@@ -65,10 +67,10 @@ def evaluate(metrics: Sequence[str], labels: np.ndarray, outputs: np.ndarray) ->
             predicted; for regression float `[examples]`, the predictions.
 
     Raises:
-        ValueError: there is no example.
+        UserError: there is no example.
     """
     if not len(labels):
-        raise ValueError("there is no example to evaluate")
+        raise UserError("there is no example to evaluate")
     predictions = np.argmax(outputs, axis=-1) if outputs.ndim == 2 else outputs
     scores = {name: METRICS[name](labels, predictions) for name in metrics}
     for pair in _AVERAGED:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.classification.examples import (
     Columns,
     DataProcessor,
@@ -53,11 +54,11 @@ class TableColumns:
 
     def __post_init__(self):
         if self.delimiter is not None and len(self.delimiter) != 1:
-            raise ValueError(f"--delimiter must be one character; got {self.delimiter!r}")
+            raise UserError(f"--delimiter must be one character; got {self.delimiter!r}")
         if self.regression and self.labels:
-            raise ValueError("--labels names classes, which --regression has not: leave one out")
+            raise UserError("--labels names classes, which --regression has not: leave one out")
         if self.labels and len(set(self.labels)) < len(self.labels):
-            raise ValueError(f"--labels names a class twice: {','.join(self.labels)}")
+            raise UserError(f"--labels names a class twice: {','.join(self.labels)}")
 
 
 class TableProcessor(DataProcessor):
@@ -67,7 +68,7 @@ class TableProcessor(DataProcessor):
         """Takes what is known of the files; the training file is read here if it has the classes.
 
         Raises:
-            ValueError: the classes are to be collected, and the training file does not tell them.
+            UserError: the classes are to be collected, and the training file does not tell them.
         """
         self.table = columns
         self.labels = columns.labels
@@ -93,7 +94,7 @@ class TableProcessor(DataProcessor):
 
     def _collect_labels(self, data_dir: str) -> list[str]:
         if not self.has("train", data_dir):
-            raise ValueError(
+            raise UserError(
                 "The classes must be known: --data_dir must hold train.tsv or train.csv, or"
                 " --labels must name them in the order in which the model has learned them;"
                 f" {contents(data_dir)}"
@@ -107,13 +108,13 @@ class TableProcessor(DataProcessor):
         found = collections.Counter(labels)
         alone = [label for label, count in found.items() if count == 1]
         if not columns.header and len(found) > 2 and alone == labels[:1]:
-            raise ValueError(
+            raise UserError(
                 f"{path}, line 1: of all labels {labels[0]!r} alone is there but once, so the line"
                 " looks like a header; leave --has_header=false out, or name the classes by"
                 " --labels"
             )
         if len(found) < 2:
-            raise ValueError(
+            raise UserError(
                 f"{path}: --label_column={self.table.label_column} must hold at least two classes; "
                 f"it holds {shown(found) or 'none'}. --labels tells them where the file does not"
             )
@@ -128,7 +129,7 @@ class TableProcessor(DataProcessor):
     def _path(self, which: str, data_dir: str) -> str:
         path = self._find(which, data_dir)
         if path is None:
-            raise ValueError(
+            raise UserError(
                 f"--data_dir must hold {which}.tsv or {which}.csv; {contents(data_dir)}"
             )
         return path
@@ -150,14 +151,14 @@ class TableProcessor(DataProcessor):
                 rows.append((first_line, row))
                 first_line = reader.line_num
         except csv.Error as error:
-            raise ValueError(
+            raise UserError(
                 f"{path}, line {first_line + 1}: {error}; a quote inside a quoted column is written"
                 " twice, and a quoted column must end"
             ) from error
         rows = _from_the_first(rows)
         for i, row in rows:
             if self.table.has_header and len(row) > len(rows[0][1]):
-                raise ValueError(
+                raise UserError(
                     f"{path}, line {i + 1}: there are {len(row)} columns, and the header names"
                     f" {len(rows[0][1])}; put quotes around a text with {delimiter!r} in it"
                 )
@@ -176,12 +177,12 @@ class TableProcessor(DataProcessor):
             if name is None and field == "text_b":
                 continue
             if name is None:
-                raise ValueError(
+                raise UserError(
                     f"--task_name=table needs --{field}_column; {path} has {shown(names)}"
                 )
             if name not in names:
                 what = "columns named" if self.table.has_header else "no header, but columns"
-                raise ValueError(
+                raise UserError(
                     f"--{field}_column={name}: {path} has no such column; it has {what} "
                     f"{shown(names)}. --has_header says whether line 1 names the columns"
                 )

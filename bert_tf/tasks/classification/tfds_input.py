@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
     InputExample,
@@ -69,7 +70,7 @@ class TfdsProcessor(DataProcessor):
             language: which translation to take, where the texts come in several languages.
 
         Raises:
-            ValueError: there is no such dataset, or it has not the features.
+            UserError: there is no such dataset, or it has not the features.
         """
         self._task = task
         self._source = source
@@ -96,7 +97,7 @@ class TfdsProcessor(DataProcessor):
         specification = self._source.tfds
         split = self._split(which)
         if split is None:
-            raise ValueError(
+            raise UserError(
                 f"--tfds={specification} has no split {' or '.join(self.tfds_splits[which])} but "
                 f"{', '.join(sorted(self._builder.info.splits))}; --tfds_{which}_split chooses one"
             )
@@ -129,7 +130,7 @@ class TfdsProcessor(DataProcessor):
                     )
                 )
         if not examples:
-            raise ValueError(f"--tfds={specification}: split {split} holds no example")
+            raise UserError(f"--tfds={specification}: split {split} holds no example")
         # Of joined splits, which have the same numbers, the examples of each stay in their order.
         return [examples[i] for i in np.argsort(numbers, kind="stable")]
 
@@ -144,7 +145,7 @@ class TfdsProcessor(DataProcessor):
                 self._language in spec[name] or "translation" in spec[name]
             )
             if not is_translation and spec[name] != tf.TensorSpec([], tf.string):
-                raise ValueError(
+                raise UserError(
                     f"--tfds={self._source.tfds}: the text {name!r} must be one string an example, "
                     f"or one for each language with {self._language} among them; it is "
                     f"{spec[name]}. --text_a_column and --text_b_column choose others"
@@ -175,11 +176,11 @@ class TfdsProcessor(DataProcessor):
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
             return parse_label(text, labels, self.label_range, place)
         if not 0 <= value < len(names):
-            raise ValueError(f"{place}: there is no label; choose a split that has them")
+            raise UserError(f"{place}: there is no label; choose a split that has them")
         if set(names) <= set(labels):
             return names[value]
         if len(names) != len(labels):
-            raise ValueError(
+            raise UserError(
                 f"--tfds={self._source.tfds} has the classes {shown(names)}, the task "
                 f"{shown(labels)}; --task_name must be another, such as table"
             )
@@ -190,14 +191,14 @@ def _decode(text: bytes, place: str) -> str:
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{place}: a text is not UTF-8 ({error.reason})") from error
+        raise UserError(f"{place}: a text is not UTF-8 ({error.reason})") from error
 
 
 def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None, str]:
     """Returns which features are text_a, text_b (None if there is none) and label.
 
     Raises:
-        ValueError: a feature that is asked for is not there, or none has a usual name.
+        UserError: a feature that is asked for is not there, or none has a usual name.
     """
     features = builder.info.features
     label = columns.label_column or "label"
@@ -209,12 +210,12 @@ def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None,
     for flag in ("text_a", "text_b", "label"):
         name = getattr(columns, f"{flag}_column")
         if name and name not in features:
-            raise ValueError(
+            raise UserError(
                 f"--{flag}_column={name}: {builder.info.name} has not that feature but "
                 f"{', '.join(sorted(features))}"
             )
     if text_a is None:
-        raise ValueError(
+        raise UserError(
             f"{builder.info.name} has the features {', '.join(sorted(features))}; "
             "--text_a_column and --text_b_column must say which are the texts"
         )
@@ -225,13 +226,13 @@ def class_names(source: TfdsSource, columns: TableColumns) -> list[str]:
     """Returns the classes of a dataset in its own order.
 
     Raises:
-        ValueError: the dataset does not tell them.
+        UserError: the dataset does not tell them.
     """
     builder = prepared_datasets.find(source.tfds, source.tfds_data_dir, source.tfds)
     label = feature_names(builder, columns)[2]
     names = _class_names(builder, label)
     if not names:
-        raise ValueError(
+        raise UserError(
             f"--tfds={source.tfds}: the feature {label!r} does not tell its classes; name them "
             "with --labels, or the feature with --label_column, or set --regression"
         )

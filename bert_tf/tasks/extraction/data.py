@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.text import sequences
 from bert_tf.text.fast_tokenization import FastTokenizer
 
@@ -29,7 +30,7 @@ def read_lines(input_file: str) -> Iterator[str]:
     """Yields the lines of a text file, without white space around them.
 
     Raises:
-        ValueError: the file cannot be read or is not UTF-8; the message has the line.
+        UserError: the file cannot be read or is not UTF-8; the message has the line.
     """
     try:
         with tf.io.gfile.GFile(input_file, "rb") as reader:
@@ -40,23 +41,23 @@ def read_lines(input_file: str) -> Iterator[str]:
                 try:
                     yield line.decode("utf-8").strip()
                 except UnicodeDecodeError as error:
-                    raise ValueError(
+                    raise UserError(
                         f"--input_file={input_file}: line {number} is not UTF-8 ({error.reason});"
                         " convert the file, e.g. with iconv"
                     ) from error
     except tf.errors.OpError as error:
-        raise ValueError(f"--input_file={input_file}: cannot be read: {error.message}") from error
+        raise UserError(f"--input_file={input_file}: cannot be read: {error.message}") from error
 
 
 def count_lines(input_file: str) -> int:
     """Returns the number of lines, having read them all: what is wrong with one shows at once.
 
     Raises:
-        ValueError: the file cannot be read, is not UTF-8, or is empty.
+        UserError: the file cannot be read, is not UTF-8, or is empty.
     """
     count = sum(1 for _ in read_lines(input_file))
     if not count:
-        raise ValueError(
+        raise UserError(
             f"--input_file={input_file}: the file is empty; it must have a text, or a pair of texts"
             " with ' ||| ' between them, on each line"
         )

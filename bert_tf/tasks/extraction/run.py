@@ -14,6 +14,7 @@ from absl import logging
 from bert_tf import tokenization
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import WINDOW_BATCHES, Predictor, check_prediction
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.extraction import data, schema, writers
@@ -26,7 +27,7 @@ _MEMORY = 512 << 20  # bytes of results that are held at a time
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class ExtractionSettings:
     """What a run does; each field is the flag of extract_features of that name."""
 
     input_file: str
@@ -43,7 +44,7 @@ class Settings:
 
 
 def extract_features(
-    config: BertConfig, strategy: tf.distribute.Strategy, settings: Settings, **options
+    config: BertConfig, strategy: tf.distribute.Strategy, settings: ExtractionSettings, **options
 ) -> int:
     """Returns the number of lines for which it has written what the model makes of them.
 
@@ -54,7 +55,7 @@ def extract_features(
         **options: further arguments of `FeaturesModel`.
 
     Raises:
-        ValueError: flags, text, vocabulary, checkpoint and configuration do not fit together. All
+        UserError: flags, text, vocabulary, checkpoint and configuration do not fit together. All
             that can be checked is before the first batch.
     """
     config.check_seq_length(settings.max_seq_length)
@@ -105,7 +106,7 @@ def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) ->
     if "pooled_vector" not in outputs:
         missing = {name for name in missing if not name.startswith("bert/pooler/")}
     if missing:
-        raise ValueError(
+        raise UserError(
             f"--init_checkpoint={init_checkpoint} must have every weight that --outputs depends on;"
             f" it lacks {', '.join(sorted(missing))}"
         )
@@ -141,7 +142,7 @@ def _windows(
 
 
 def _open_writer(
-    settings: Settings, layers: list[int], outputs: list[str], tokenizer: FastTokenizer
+    settings: ExtractionSettings, layers: list[int], outputs: list[str], tokenizer: FastTokenizer
 ) -> contextlib.AbstractContextManager[writers.Write]:
     if settings.output_format == "json":
         return writers.write_json(settings.output_file, layers)

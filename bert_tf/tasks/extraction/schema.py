@@ -1,5 +1,6 @@
 """What is computed for a line of text, and what the model is given for it."""
 
+from bert_tf.errors import UserError
 from bert_tf.files import records
 
 # For a line of t tokens ([CLS] and [SEP] among them), the chosen layers L, hidden size H, attention
@@ -30,17 +31,17 @@ def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
     """Returns the numbers in --layers as they are given: 0 is the first layer, -1 the last.
 
     Raises:
-        ValueError: one is not a number, or the model has no such layer.
+        UserError: one is not a number, or the model has no such layer.
     """
     try:
         numbers = [int(number) for number in layers.split(",")]
     except ValueError as error:
-        raise ValueError(
+        raise UserError(
             f"--layers={layers}: must be numbers separated by commas, such as -1,-2,-3,-4"
         ) from error
     wrong = [n for n in numbers if not -num_hidden_layers <= n < num_hidden_layers]
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"--layers={layers}: the model has {num_hidden_layers} layers, of which 0 is the first"
             f" and -1 the last, so numbers go from {-num_hidden_layers} to {num_hidden_layers - 1};"
             f" not {', '.join(map(str, wrong))}"
@@ -52,11 +53,11 @@ def parse_outputs(outputs: str) -> list[str]:
     """Returns the names in --outputs, in the order of `OUTPUTS`.
 
     Raises:
-        ValueError: a name is none of `OUTPUTS`.
+        UserError: a name is none of `OUTPUTS`.
     """
     names = outputs.split(",")
     if not set(names).issubset(OUTPUTS):
-        raise ValueError(
+        raise UserError(
             f"--outputs={outputs}: must be one or more of {', '.join(OUTPUTS)}, separated by commas"
         )
     return [name for name in OUTPUTS if name in names]

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from bert_tf.engine import progress
+from bert_tf import progress
+from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.tasks.multiple_choice.schema import NUM_CHOICES, multiple_choice_schema
 from bert_tf.tasks.multiple_choice.swag import Question
@@ -34,10 +35,10 @@ def write_records(
         output_file: the TFRecord file.
 
     Raises:
-        ValueError: `max_seq_length` has no room for tokens, or the file cannot be written.
+        UserError: `max_seq_length` has no room for tokens, or the file cannot be written.
     """
     if max_seq_length < 5:
-        raise ValueError(
+        raise UserError(
             "--max_seq_length must be at least 5, for [CLS], two texts of a token and two [SEP];"
             f" got {max_seq_length}"
         )

@@ -18,7 +18,7 @@ _FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(fine_tuning_settings.EvaluationSettings):
+class MultipleChoiceSettings(fine_tuning_settings.EvaluationSettings):
     """What run_multiple_choice is told; the fields are its flags."""
 
     data_dir: str
@@ -27,7 +27,7 @@ class Settings(fine_tuning_settings.EvaluationSettings):
 def run_multiple_choice(
     config: BertConfig,
     strategy: tf.distribute.Strategy,
-    settings: Settings,
+    settings: MultipleChoiceSettings,
     model_options: dict,
 ) -> dict[str, float | int] | None:
     """Returns the results of the evaluation, if there is one.
@@ -43,7 +43,7 @@ def run_multiple_choice(
         model_options: further arguments of `BertModel`.
 
     Raises:
-        ValueError: settings, files and checkpoint do not fit together.
+        UserError: settings, files and checkpoint do not fit together.
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """

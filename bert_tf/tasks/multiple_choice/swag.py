@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 
+from bert_tf.errors import UserError
 from bert_tf.files import whole_files
 from bert_tf.tasks.multiple_choice.schema import NUM_CHOICES
 
@@ -35,14 +36,14 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
         labelled: whether there must be a label. Else it is not looked at.
 
     Raises:
-        ValueError: the file cannot be read, is empty, lacks a column, or a row has other columns
+        UserError: the file cannot be read, is empty, lacks a column, or a row has other columns
             or an unknown label.
     """
     text = whole_files.read_text(
         path, path, "--data_dir must name a folder with SWAG's train.csv, val.csv and test.csv"
     )
     if not text.strip():
-        raise ValueError(f"{path} is empty; it must hold a line of column names and questions")
+        raise UserError(f"{path} is empty; it must hold a line of column names and questions")
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     needed = ["sent1", "sent2", *_ENDINGS, *(["label"] if labelled else [])]
     questions = []
@@ -50,22 +51,22 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
         names = reader.fieldnames or []
         missing = [name for name in needed if name not in names]
         if missing:
-            raise ValueError(
+            raise UserError(
                 f"{path}: the first line must name the columns {', '.join(needed)}; it lacks"
                 f" {', '.join(missing)} and has {', '.join(names) or 'none'}. Take SWAG's csv files"
                 " with four endings"
             )
         for row in reader:
             if None in row or None in row.values():
-                raise ValueError(
+                raise UserError(
                     f"{path}, line {reader.line_num}: each row must have {len(names)} columns;"
                     " this one has more or fewer. Put quotes around texts with commas"
                 )
             questions.append(_question(row, labelled, f"{path}, line {reader.line_num}"))
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: {error}; mend its quotes") from error
+        raise UserError(f"{path}, line {reader.line_num}: {error}; mend its quotes") from error
     if not questions:
-        raise ValueError(f"{path} holds no question below its first line; --data_dir needs some")
+        raise UserError(f"{path} holds no question below its first line; --data_dir needs some")
     return questions
 
 
@@ -73,7 +74,7 @@ def _question(row: dict[str, str], labelled: bool, place: str) -> Question:
     label = None
     if labelled:
         if row["label"] not in map(str, range(NUM_CHOICES)):
-            raise ValueError(
+            raise UserError(
                 f"{place}: the label is the number of the right ending, from 0 to"
                 f" {NUM_CHOICES - 1}; got {row['label']!r}"
             )

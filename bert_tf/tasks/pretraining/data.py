@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.engine import progress
+from bert_tf import progress
+from bert_tf.errors import UserError
 from bert_tf.files import records, storage
-from bert_tf.tasks.pretraining import documents as documents_lib
-from bert_tf.tasks.pretraining import instances, schema, tfds_text
-from bert_tf.text import fast_tokenization
+from bert_tf.tasks.pretraining import instances, schema
+from bert_tf.text import dataset_text, fast_tokenization
+from bert_tf.text import documents as documents_lib
 
 _LOGGED_INSTANCES = 20
 _REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
@@ -46,10 +47,10 @@ def create_pretraining_data(
     their final, random order.
 
     Raises:
-        ValueError: a setting out of range, input that is missing or no UTF-8 or without tokens, an
+        UserError: a setting out of range, input that is missing or no UTF-8 or without tokens, an
             unusable vocabulary, or a place that cannot be written. No output file is written then.
     """
-    settings = instances.Settings(
+    settings = instances.InstanceSettings(
         max_seq_length=max_seq_length,
         max_predictions_per_seq=max_predictions_per_seq,
         masked_lm_prob=masked_lm_prob,
@@ -58,7 +59,7 @@ def create_pretraining_data(
     )
     _check(settings, dupe_factor)
     if bool(input_file) == bool(tfds):
-        raise ValueError(
+        raise UserError(
             "exactly one of --input_file and --tfds says where the text is; "
             f"got --input_file={input_file or ''} and --tfds={tfds or ''}"
         )
@@ -71,7 +72,7 @@ def create_pretraining_data(
             logging.info("  %s", path)
         lines = documents_lib.read_text(files, "input_file")
     else:
-        lines = tfds_text.read_tfds(tfds, tfds_data_dir, tfds_text_feature)
+        lines = dataset_text.read_tfds(tfds, tfds_data_dir, tfds_text_feature)
     rng = random.Random(random_seed)
     # The files are opened before the long work so that a missing directory shows at once.
     with records.write_files(output_files, "output_file") as write, contextlib.ExitStack() as stack:
@@ -79,7 +80,7 @@ def create_pretraining_data(
         documents = documents_lib.read_documents(lines, tokenizer.encode, vocab_size)
         logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
         if not len(documents):
-            raise ValueError(f"there are no tokens in the text of {_source(input_file, tfds)}")
+            raise UserError(f"there are no tokens in the text of {_source(input_file, tfds)}")
         if len(documents) == 1:
             logging.warning(
                 "all text is one document (an empty line should stand between documents), so that "
@@ -116,7 +117,7 @@ def _source(input_file: str | None, tfds: str | None) -> str:
     return f"--input_file={input_file}" if input_file else f"--tfds={tfds}"
 
 
-def _check(settings: instances.Settings, dupe_factor: int) -> None:
+def _check(settings: instances.InstanceSettings, dupe_factor: int) -> None:
     # Each of two sentences needs a token beside [CLS] and two [SEP].
     for name, value, least in (
         ("max_seq_length", settings.max_seq_length, 5),
@@ -124,13 +125,13 @@ def _check(settings: instances.Settings, dupe_factor: int) -> None:
         ("dupe_factor", dupe_factor, 1),
     ):
         if value < least:
-            raise ValueError(f"--{name} must be at least {least}; got {value}")
+            raise UserError(f"--{name} must be at least {least}; got {value}")
     for name, value in (
         ("masked_lm_prob", settings.masked_lm_prob),
         ("short_seq_prob", settings.short_seq_prob),
     ):
         if not 0.0 <= value <= 1.0:  # also refuses NaN
-            raise ValueError(f"--{name} is a probability, between 0 and 1; got {value}")
+            raise UserError(f"--{name} is a probability, between 0 and 1; got {value}")
 
 
 class _Spill:
@@ -182,8 +183,8 @@ class _Spill:
             data = os.pread(number, 4 + self._longest, offset)
             yield data[4 : 4 + int.from_bytes(data[:4], "little")]
 
-    def _error(self, error: OSError) -> ValueError:
-        return ValueError(
+    def _error(self, error: OSError) -> UserError:
+        return UserError(
             f"cannot keep instances in a temporary file in {self._directory}: {error.strerror}; "
             "it takes about as much room as the output. --spill_dir chooses another directory"
         )

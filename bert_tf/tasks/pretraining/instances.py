@@ -8,14 +8,14 @@ import dataclasses
 import random
 from collections.abc import Iterator, Mapping, MutableSequence
 
-from bert_tf.tasks.pretraining.documents import Document, Documents
 from bert_tf.text import sequences
+from bert_tf.text.documents import Document, Documents
 
 _RANDOM_DOCUMENT_TRIES = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class InstanceSettings:
     """What instances look like; the fields are the program's flags of the same names."""
 
     max_seq_length: int
@@ -57,7 +57,11 @@ def shuffle(values: MutableSequence, rng: random.Random) -> None:
 
 
 def create_instances(
-    documents: Documents, index: int, settings: Settings, vocabulary: Vocabulary, rng: random.Random
+    documents: Documents,
+    index: int,
+    settings: InstanceSettings,
+    vocabulary: Vocabulary,
+    rng: random.Random,
 ) -> Iterator[dict[str, list]]:
     """Yields the instances of one document, each the values of one record by feature name.
 
@@ -126,7 +130,7 @@ def _mask(
     instance: dict[str, list],
     length_a: int,
     length_b: int,
-    settings: Settings,
+    settings: InstanceSettings,
     vocabulary: Vocabulary,
     rng: random.Random,
 ) -> None:

@@ -8,6 +8,7 @@ from absl import logging
 
 from bert_tf import optimization
 from bert_tf.engine import distribution, interrupts
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records, storage
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import training
@@ -19,7 +20,7 @@ from bert_tf.tasks.pretraining.schema import pretraining_schema
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(TrainingSettings):
+class PretrainingSettings(TrainingSettings):
     """What a run does; each field is the flag of run_pretraining of that name.
 
     phases: in order; one that is made of --max_seq_length and its companions if there is no
@@ -38,22 +39,25 @@ class Settings(TrainingSettings):
 
 
 def run_pretraining(
-    config: BertConfig, task: PretrainingTask, strategy: tf.distribute.Strategy, settings: Settings
+    config: BertConfig,
+    task: PretrainingTask,
+    strategy: tf.distribute.Strategy,
+    settings: PretrainingSettings,
 ) -> dict[str, float | int] | None:
     """Returns the results of the evaluation, if there is one; checkpoints are in `output_dir`.
 
     Raises:
-        ValueError: settings, records, checkpoint and configuration do not fit together. All that
+        UserError: settings, records, checkpoint and configuration do not fit together. All that
             can be checked is before the first step.
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
     if not settings.do_train and not settings.do_eval:
-        raise ValueError("At least one of --do_train and --do_eval must be given.")
+        raise UserError("At least one of --do_train and --do_eval must be given.")
     if settings.evaluate_every_steps and not settings.do_train:
-        raise ValueError("--evaluate_every_steps is of use with --do_train only; leave it out.")
+        raise UserError("--evaluate_every_steps is of use with --do_train only; leave it out.")
     if settings.eval_input_file and not (settings.do_eval or settings.evaluate_every_steps):
-        raise ValueError(
+        raise UserError(
             "--eval_input_file is of use with --do_eval or --evaluate_every_steps only."
         )
     phases = []
@@ -130,7 +134,7 @@ def _open_records(config: BertConfig, pattern: str, flag: str, phase: Pretrainin
     return files, schema, limits
 
 
-def _learning_rate(settings: Settings) -> optimization.Schedule:
+def _learning_rate(settings: PretrainingSettings) -> optimization.Schedule:
     """Returns one schedule over all phases (the paper, A.2), or one for each."""
     rate, warmup = settings.learning_rate, settings.num_warmup_steps
     if not settings.restart_schedule:

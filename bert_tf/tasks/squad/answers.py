@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_tf.files.whole_files import write_whole
 from bert_tf.tasks.squad.examples import SquadData, split_words
-from bert_tf.tasks.squad.features import Context, Window, max_context
+from bert_tf.tasks.squad.features import Context, ContextWindow, max_context
 from bert_tf.tasks.squad.final_text import FinalText
 
 # Stands for the odds where nothing but "no answer" can be said: above any difference of logits. It
@@ -51,7 +51,7 @@ class Predictions:
 class _Scored(NamedTuple):
     """A window with its logits, float64 [length]."""
 
-    window: Window
+    window: ContextWindow
     start_logits: np.ndarray
     end_logits: np.ndarray
 
@@ -86,7 +86,7 @@ class _ContextText:
 def predict_answers(
     data: SquadData,
     contexts: Sequence[Context],
-    windows: Sequence[Window],
+    windows: Sequence[ContextWindow],
     results: Iterable[Mapping[str, np.ndarray]],
     settings: AnswerSettings,
     tokens: Mapping[int, str],
@@ -136,7 +136,7 @@ def write_json(content: Mapping, path: str) -> None:
     write_whole(path, json.dumps(content, indent=4) + "\n")
 
 
-def _scored(window: Window, result: Mapping[str, np.ndarray]) -> _Scored:
+def _scored(window: ContextWindow, result: Mapping[str, np.ndarray]) -> _Scored:
     if window.unique_id != result["unique_ids"]:
         raise RuntimeError(
             f"the results must come in the order of the windows; {window.unique_id} was due,"
@@ -230,7 +230,7 @@ def _candidates(
     return candidates
 
 
-def _best_positions(logits: np.ndarray, window: Window, n_best_size: int) -> np.ndarray:
+def _best_positions(logits: np.ndarray, window: ContextWindow, n_best_size: int) -> np.ndarray:
     """Returns those of the n best positions that are in the window's span, counted in it."""
     # All positions compete, the question and the padding too, as in the original.
     best = np.argsort(-logits, kind="stable")[:n_best_size] - window.offset

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.files import storage
 
 # What separates words: the original's is_whitespace, which knows fewer characters than str.split.
@@ -68,7 +69,7 @@ def read_squad_examples(
         version_2_with_negative: whether there may be questions without an answer.
 
     Raises:
-        ValueError: the file is missing, empty, no JSON or not built like SQuAD, or has no question;
+        UserError: the file is missing, empty, no JSON or not built like SQuAD, or has no question;
             for training, a question has no answer or several, or one outside its context; for
             prediction, two questions have the same id.
     """
@@ -94,9 +95,9 @@ def read_squad_examples(
         else:
             examples.append(SquadExample(*common, _answer_texts(question, where)))
     if not ids:
-        raise ValueError(f"{source} has no question; its paragraphs need `qas`")
+        raise UserError(f"{source} has no question; its paragraphs need `qas`")
     if not examples:
-        raise ValueError(f"{source}: none of its {len(ids)} answers is found at its answer_start")
+        raise UserError(f"{source}: none of its {len(ids)} answers is found at its answer_start")
     if repeated:
         _report_repeated(repeated, len(ids), source, is_training)
     if unanswered and not version_2_with_negative:
@@ -131,7 +132,7 @@ def _report_repeated(repeated: list[str], distinct: int, source: str, is_trainin
         f" {distinct} others: {named}"
     )
     if not is_training:  # one answer would stand in the place of another
-        raise ValueError(f"{message}. Rename or remove them")
+        raise UserError(f"{message}. Rename or remove them")
     logging.warning("%s", message)
 
 
@@ -144,23 +145,23 @@ def load_json(path: str, flag: str, dataset: str) -> object:
         dataset: whose format it should have, for messages.
 
     Raises:
-        ValueError: the file is missing, empty or no JSON.
+        UserError: the file is missing, empty or no JSON.
     """
     storage.check_file_system(path, flag)
     try:
         with tf.io.gfile.GFile(path, "rb") as reader:
             text = reader.read()
     except tf.errors.OpError as error:
-        raise ValueError(
+        raise UserError(
             f"--{flag}={path}: cannot be read: {error.message}{storage.advice(path)}"
         ) from error
     rule = f"it must be a JSON file as {dataset}'s are"
     if not text.strip():
-        raise ValueError(f"--{flag}={path} is empty; {rule}")
+        raise UserError(f"--{flag}={path} is empty; {rule}")
     try:
         return json.loads(text)
     except ValueError as error:  # also what is not UTF-8
-        raise ValueError(f"--{flag}={path} is no JSON ({error}); {rule}") from error
+        raise UserError(f"--{flag}={path} is no JSON ({error}); {rule}") from error
 
 
 def _questions(content: object, source: str) -> Iterator[tuple[str, str, dict]]:
@@ -179,16 +180,16 @@ def _questions(content: object, source: str) -> Iterator[tuple[str, str, dict]]:
 def _get(node: object, key: str, kind: type | tuple[type, ...], where: str):
     """Returns node[key], having checked its type."""
     if not isinstance(node, dict):
-        raise ValueError(
+        raise UserError(
             f"{where} must be an object with `{key}`, as in SQuAD's files; it is {_kind(node)}"
         )
     if key not in node:
         names = ", ".join(sorted(node)) or "nothing"
-        raise ValueError(f"{where} has no `{key}`, as SQuAD's files have; it has {names}")
+        raise UserError(f"{where} has no `{key}`, as SQuAD's files have; it has {names}")
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(node[key], kinds):
         wanted = " or ".join(_KINDS[one] for one in kinds)
-        raise ValueError(f"{where}: `{key}` must be {wanted}; it is {_kind(node[key])}")
+        raise UserError(f"{where}: `{key}` must be {wanted}; it is {_kind(node[key])}")
     return node[key]
 
 
@@ -212,7 +213,7 @@ def _the_answer(question: dict, where: str) -> tuple[str, int]:
             if answers
             else "for SQuAD 2.0 give --version_2_with_negative and mark the question is_impossible"
         )
-        raise ValueError(
+        raise UserError(
             "For training, each question should have exactly 1 answer;"
             f" {where} has {len(answers)}: {advice}"
         )
@@ -233,11 +234,11 @@ class _Words:
         """Returns an answer's first and last word; None, with a warning, if it is not there.
 
         Raises:
-            ValueError: it would be outside the context.
+            UserError: it would be outside the context.
         """
         end = start + len(text) - 1
         if start < 0 or max(start, end) >= self._length:
-            raise ValueError(
+            raise UserError(
                 f"{where}: an answer must lie within its context of {self._length} characters; this"
                 f" one has answer_start {start} and {len(text)} characters: {text!r}"
             )

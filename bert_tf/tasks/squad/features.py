@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf.engine.progress import Progress
+from bert_tf.errors import UserError
 from bert_tf.files import records
+from bert_tf.progress import Progress
 from bert_tf.tasks.squad.examples import SquadData, SquadExample, split_words
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.text import sequences
@@ -41,7 +42,7 @@ class Span(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Window:
+class ContextWindow:
     """What one record holds: [CLS], the question, [SEP], a span of the context, [SEP].
 
     unique_id: the number of the record, from 1000000000.
@@ -61,7 +62,7 @@ class WindowSettings:
     """How windows are cut; each field is the flag of run_squad of that name.
 
     Raises:
-        ValueError: the lengths leave no room for the context.
+        UserError: the lengths leave no room for the context.
     """
 
     max_seq_length: int = 384
@@ -70,13 +71,13 @@ class WindowSettings:
 
     def __post_init__(self):
         if self.max_seq_length <= self.max_query_length + 3:
-            raise ValueError(
+            raise UserError(
                 f"The max_seq_length ({self.max_seq_length}) must be greater than max_query_length"
                 f" ({self.max_query_length}) + 3: beside the question, [CLS] and two [SEP] there"
                 " must be room for the text"
             )
         if self.doc_stride < 1 or self.max_query_length < 0:
-            raise ValueError(
+            raise UserError(
                 f"--doc_stride ({self.doc_stride}) must be at least 1 and --max_query_length"
                 f" ({self.max_query_length}) at least 0"
             )
@@ -163,7 +164,7 @@ def write_records(
     tokenizer: FastTokenizer,
     settings: WindowSettings,
     is_training: bool,
-) -> list[Window]:
+) -> list[ContextWindow]:
     """Returns the windows of all questions, in order, having written a record of each to a file.
 
     The records are those of the original's convert_examples_to_features and FeatureWriter. Of a
@@ -178,11 +179,11 @@ def write_records(
         is_training: whether the records hold answers.
 
     Raises:
-        ValueError: the file cannot be written.
+        UserError: the file cannot be written.
     """
     schema = squad_schema(settings.max_seq_length, is_training)
     cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
-    windows: list[Window] = []
+    windows: list[ContextWindow] = []
     with (
         records.write_files([path], "output_dir") as write,
         Progress("making records", "questions", len(data.examples)) as work,
@@ -196,7 +197,7 @@ def write_records(
             max_tokens = settings.max_seq_length - len(query) - 3
             for span in make_spans(len(ids), max_tokens, settings.doc_stride):
                 unique_id = FIRST_UNIQUE_ID + len(windows)
-                window = Window(unique_id, index, len(query) + 2, span)
+                window = ContextWindow(unique_id, index, len(query) + 2, span)
                 text = ids[span.start : span.start + span.length]
                 values = sequences.pack_pair(query, text, settings.max_seq_length, cls_id, sep_id)
                 values["unique_ids"] = [unique_id]
@@ -237,7 +238,7 @@ def _answer_tokens(
     return improve_answer_span(context.ids.tolist(), start, end, answer_ids)
 
 
-def _positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]:
+def _positions(window: ContextWindow, answer: tuple[int, int] | None) -> tuple[int, int]:
     """Returns the answer's first and last position in the sequence; 0, 0 if it is not all there."""
     first, length = window.span
     if answer is None or answer[0] < first or answer[1] >= first + length:
@@ -246,7 +247,7 @@ def _positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int
     return start, end
 
 
-def _log(window: Window, values: dict[str, list[int]], tokenizer: FastTokenizer) -> None:
+def _log(window: ContextWindow, values: dict[str, list[int]], tokenizer: FastTokenizer) -> None:
     """Logs one record, the lists of zeros and ones aside, as the original does its first ones."""
     length = sum(values["input_mask"])
     tokens = [tokenizer.inv_vocab[token_id] for token_id in values["input_ids"][:length]]

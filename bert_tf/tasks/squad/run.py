@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine.prediction import check_prediction
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import fine_tuning_settings
 from bert_tf.runs.fine_tuning import FineTuner
@@ -23,7 +24,7 @@ _SHUFFLE_SEED = 12345
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(fine_tuning_settings.Settings):
+class SquadSettings(fine_tuning_settings.FineTuningSettings):
     """What run_squad is told; the other fields are its flags.
 
     windows: how texts are cut to --max_seq_length.
@@ -41,7 +42,7 @@ class Settings(fine_tuning_settings.Settings):
 def run_squad(
     config: BertConfig,
     strategy: tf.distribute.Strategy,
-    settings: Settings,
+    settings: SquadSettings,
     model_options: dict,
 ) -> dict[str, float | int] | None:
     """Returns the scores of the predictions, if --predict_file has answers.
@@ -57,7 +58,7 @@ def run_squad(
         model_options: further arguments of `SquadModel`.
 
     Raises:
-        ValueError: settings, files and checkpoint do not fit together.
+        UserError: settings, files and checkpoint do not fit together.
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
@@ -74,7 +75,7 @@ def run_squad(
             settings.predict_file, "predict_file", False, with_negative
         )
         if settings.evaluate_every_steps and not _has_answers(predict_data):
-            raise ValueError(
+            raise UserError(
                 "--evaluate_every_steps scores the answers to the questions of"
                 f" --predict_file={settings.predict_file}, each of which must have `answers`; name"
                 " another file, or leave it out"
@@ -116,15 +117,15 @@ def run_squad(
         return tuner.write_results(scores)
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: SquadSettings) -> None:
     if not settings.do_train and not settings.do_predict:
-        raise ValueError("At least one of --do_train and --do_predict must be given.")
+        raise UserError("At least one of --do_train and --do_predict must be given.")
     if settings.do_train and not settings.train_file:
-        raise ValueError("With --do_train, --train_file must say what to train on.")
+        raise UserError("With --do_train, --train_file must say what to train on.")
     if settings.do_predict and not settings.predict_file:
-        raise ValueError("With --do_predict, --predict_file must say which questions to answer.")
+        raise UserError("With --do_predict, --predict_file must say which questions to answer.")
     if settings.evaluate_every_steps and not (settings.do_train and settings.predict_file):
-        raise ValueError(
+        raise UserError(
             "--evaluate_every_steps needs --do_train, and --predict_file with the questions and"
             " answers to evaluate on"
         )
@@ -146,14 +147,16 @@ def _write_training_records(
     windows = features.write_records(path, data, contexts, tokenizer, settings, is_training=True)
     logging.info("%s: %d examples, %d records", path, len(data.examples), len(windows))
     if not windows:
-        raise ValueError("--train_file must have a context with text; in this one all are empty")
+        raise UserError("--train_file must have a context with text; in this one all are empty")
     return len(data.examples)
 
 
 class _Questions:
     """The questions of --predict_file, and their records in eval.tf_record."""
 
-    def __init__(self, data: SquadData, tokenizer: FastTokenizer, path: str, settings: Settings):
+    def __init__(
+        self, data: SquadData, tokenizer: FastTokenizer, path: str, settings: SquadSettings
+    ):
         self.data = data
         self._settings = settings
         self._tokens = tokenizer.inv_vocab

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
+from bert_tf.errors import UserError
 from bert_tf.files.whole_files import read_text, write_whole
 
 DOCUMENT_START = "-DOCSTART-"
@@ -41,7 +42,7 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
         tags_required: whether a file of words alone is refused.
 
     Raises:
-        ValueError: the file cannot be read, holds no sentence, a line has no tag where others have
+        UserError: the file cannot be read, holds no sentence, a line has no tag where others have
             (or tags are required), or a tag is none.
     """
     sentences: list[Sentence] = []
@@ -67,18 +68,18 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
         else:
             tagged = len(columns) > 1 if tagged is None else tagged
             if not tagged and len(columns) > 1:
-                raise ValueError(
+                raise UserError(
                     f"--{flag}: {path}, line {number}: a line of this file holds a word alone, as"
                     f" its first one does; this one has {len(columns)} columns. Tag all words or"
                     " none"
                 )
             if tagged and len(columns) == 1:
-                raise ValueError(
+                raise UserError(
                     f"--{flag}: {path}, line {number}: a line holds a word and, in its last column,"
                     f" its tag; this one holds only {columns[0]!r}. Add the tag"
                 )
             if tagged and not is_tag(columns[-1]):
-                raise ValueError(
+                raise UserError(
                     f"--{flag}: {path}, line {number}: a tag is O, B-TYPE or I-TYPE; the last"
                     f" column has {columns[-1]!r}. Convert other schemes to these"
                 )
@@ -87,7 +88,7 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
                 tags.append(columns[-1])
     end_sentence()
     if not sentences:
-        raise ValueError(f"--{flag}: {path} holds no sentence; it needs a word and its tag a line")
+        raise UserError(f"--{flag}: {path} holds no sentence; it needs a word and its tag a line")
     if not documents:
         sentences = [
             dataclasses.replace(sentence, document=i) for i, sentence in enumerate(sentences)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert_tf.engine import progress
+from bert_tf import progress
+from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.schema import tagging_schema
@@ -17,7 +18,7 @@ REQUIRED_TOKENS = (*sequences.REQUIRED_TOKENS, "[UNK]")
 _LOGGED_EXAMPLES = 5  # as in the original's file_based_convert_examples_to_features
 
 
-class Window(NamedTuple):
+class TaggedWindow(NamedTuple):
     """Words that one record holds, [begin, end), and those among them it tags, [first, last)."""
 
     begin: int
@@ -28,7 +29,7 @@ class Window(NamedTuple):
 
 def make_windows(
     lengths: Sequence[int], sentence_ends: Sequence[int], room: int, document_context: bool
-) -> Iterator[Window]:
+) -> Iterator[TaggedWindow]:
     """Yields windows over a document, one for each sentence; every word is tagged by one of them.
 
     A window holds its sentence and, on both sides as far as there is room for whole words, what
@@ -51,7 +52,7 @@ def make_windows(
                 size += lengths[last]
                 last += 1
             begin, end = _widen(lengths, start, last, low, high, room - size)
-            yield Window(begin, end, start, last)
+            yield TaggedWindow(begin, end, start, last)
             start = last
 
 
@@ -108,10 +109,10 @@ def write_records(
         output_file: the TFRecord file.
 
     Raises:
-        ValueError: `max_seq_length` has no room, or the file cannot be written.
+        UserError: `max_seq_length` has no room, or the file cannot be written.
     """
     if max_seq_length < 4:
-        raise ValueError(
+        raise UserError(
             "--max_seq_length must be at least 4, for [CLS], a word, one beside it and [SEP]; got"
             f" {max_seq_length}"
         )
@@ -142,7 +143,7 @@ def write_records(
 
 
 def _features(
-    window: Window,
+    window: TaggedWindow,
     pieces: Sequence[list[int]],
     labels: Sequence[int],
     tokenizer: FastTokenizer,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.modeling import BertOutput
 
 
@@ -44,11 +45,11 @@ def check_feature_layers(feature_layers: str, num_hidden_layers: int) -> None:
     """Returns nothing if a model of so many encoder layers has the features.
 
     Raises:
-        ValueError: it has too few.
+        UserError: it has too few.
     """
     needed = FEATURE_LAYERS[feature_layers].layers
     if num_hidden_layers < needed:
-        raise ValueError(
+        raise UserError(
             f"--feature_layers={feature_layers} needs a model of at least {needed} layers;"
             f" num_hidden_layers of --bert_config_file is {num_hidden_layers}. Choose another of"
             f" {', '.join(FEATURE_LAYERS)}"

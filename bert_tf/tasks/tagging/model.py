@@ -82,7 +82,7 @@ class TaggingTask:
         **options: its further arguments.
 
     Raises:
-        ValueError: BERT has too few layers for `feature_layers`.
+        UserError: BERT has too few layers for `feature_layers`.
     """
 
     def __init__(

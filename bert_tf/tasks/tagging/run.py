@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.errors import UserError
 from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import fine_tuning_settings, reporting
@@ -23,7 +24,7 @@ _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(fine_tuning_settings.EvaluationSettings):
+class TaggingSettings(fine_tuning_settings.EvaluationSettings):
     """What run_tagging is told; the fields are its flags."""
 
     data_dir: str | None = None
@@ -40,7 +41,7 @@ class Settings(fine_tuning_settings.EvaluationSettings):
 def run_tagging(
     config: BertConfig,
     strategy: tf.distribute.Strategy,
-    settings: Settings,
+    settings: TaggingSettings,
     model_options: dict,
 ) -> dict[str, float | int] | None:
     """Returns the results of the evaluation, if there is one.
@@ -57,7 +58,7 @@ def run_tagging(
         model_options: further arguments of `BertModel`.
 
     Raises:
-        ValueError: settings, files and checkpoint do not fit together.
+        UserError: settings, files and checkpoint do not fit together.
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
@@ -110,20 +111,20 @@ def run_tagging(
         return tuner.run(num_examples.get("train"), evaluate, predict)
 
 
-def _path(settings: Settings, flag: str) -> tuple[str, str]:
+def _path(settings: TaggingSettings, flag: str) -> tuple[str, str]:
     """Returns a file's path and the flag that names it."""
     path = getattr(settings, flag)
     if path:
         return path, flag
     if not settings.data_dir:
-        raise ValueError(
+        raise UserError(
             f"A CoNLL file is needed: name it by --{flag}, or its folder, where it is called"
             f" {_FILES[flag]}, by --data_dir"
         )
     return os.path.join(settings.data_dir, _FILES[flag]), "data_dir"
 
 
-def _labels(settings: Settings, training: list[Sentence] | None) -> list[str]:
+def _labels(settings: TaggingSettings, training: list[Sentence] | None) -> list[str]:
     """Returns the tags in the order of the logits.
 
     They are those that the model in `output_dir` has been trained with, else --labels, else the
@@ -132,7 +133,7 @@ def _labels(settings: Settings, training: list[Sentence] | None) -> list[str]:
     learned = fine_tuning_settings.learned_labels(settings)
     if learned is not None:
         if settings.labels and list(settings.labels) != learned:
-            raise ValueError(
+            raise UserError(
                 f"--labels={','.join(settings.labels)} must be those that the model in --output_dir"
                 f" or --init_checkpoint was trained with, {','.join(learned)} ({LABELS_FILE} beside"
                 " it); leave it out, or choose another model"
@@ -141,7 +142,7 @@ def _labels(settings: Settings, training: list[Sentence] | None) -> list[str]:
     if settings.labels:
         labels = list(settings.labels)
         if len(set(labels)) < len(labels) or not all(map(conll.is_tag, labels)):
-            raise ValueError(
+            raise UserError(
                 "--labels lists each tag once, O, B-TYPE or I-TYPE, with commas between them; got"
                 f" {','.join(labels)}"
             )
@@ -150,14 +151,14 @@ def _labels(settings: Settings, training: list[Sentence] | None) -> list[str]:
     if training is None:
         if not tf.io.gfile.exists(path):
             file = os.path.join(settings.output_dir, LABELS_FILE)
-            raise ValueError(
+            raise UserError(
                 f"The tags of the model must be known: {file}, which --do_train writes, and the"
                 f" training file (--{flag}: {path}) are missing. List them by --labels"
             )
         training = conll.read_sentences(path, flag)
     labels = sorted({tag for sentence in training for tag in sentence.tags})
     if len(labels) == 1:
-        raise ValueError(
+        raise UserError(
             f"--{flag}: {path} must have words of different tags, and all are {labels[0]}; there"
             " is nothing to learn from it"
         )
@@ -168,7 +169,7 @@ def _check_tags(sentences: list[Sentence], labels: Sequence[str], path: str, fla
     found = {tag for sentence in sentences for tag in sentence.tags or ()}
     unknown = sorted(found - set(labels))
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"--{flag}: {path} has the tags {', '.join(unknown)}, which are not among the"
             f" model's: {', '.join(labels)}. Mend the file, or train a model anew, in an"
             " --output_dir of its own, that is told all of them by --labels"

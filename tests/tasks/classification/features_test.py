@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import tokenization
+from bert_tf.errors import UserError
 from bert_tf.tasks.classification import features, processors
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.schema import classification_schema
@@ -182,7 +183,7 @@ def test_the_first_five_are_logged(tmp_path, tokenizer, monkeypatch):
 def test_errors(tmp_path, tokenizer):
     path = tmp_path / "f"
     path.write_text("as it was")
-    with pytest.raises(ValueError, match="--max_seq_length must be at least 4, .*; got 3"):
+    with pytest.raises(UserError, match="--max_seq_length must be at least 4, .*; got 3"):
         features.write_records([], ["0"], 3, tokenizer, str(path))
     examples = [InputExample("g1", "a", None, "0"), InputExample("g2", "a", None, "maybe")]
     with pytest.raises(

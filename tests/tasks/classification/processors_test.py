@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.classification import examples, other, processors
 from bert_tf.tasks.classification.examples import InputExample
 
@@ -146,10 +147,10 @@ def test_xnli_in_another_language(tmp_path):
         ("dev-1", "ja", "nein", "neutral"),
         ("dev-3", "nun", "gut", "entailment"),
     ]
-    with pytest.raises(ValueError, match=r"xnli.test.tsv has no line that begins with de; --xnli_"):
+    with pytest.raises(UserError, match=r"xnli.test.tsv has no line that begins with de; --xnli_"):
         read("xnli", "test", tmp_path, **german)
     assert len(other.XNLI_LANGUAGES) == 15
-    with pytest.raises(ValueError, match="--xnli_language must be one of ar, bg, .*, zh; got it"):
+    with pytest.raises(UserError, match="--xnli_language must be one of ar, bg, .*, zh; got it"):
         processors.get_processor("xnli", xnli_language="it")
 
 
@@ -218,7 +219,7 @@ def test_the_diagnostic_set_is_for_prediction_alone(tmp_path):
     assert read("AX", "test", tmp_path) == [("test-1", "The cat", "A cat", "contradiction")]
     labels = processors.get_processor("MNLI").get_labels()
     assert processors.get_processor("AX").get_labels() == labels
-    with pytest.raises(ValueError, match="this task has no train set, only test"):
+    with pytest.raises(UserError, match="this task has no train set, only test"):
         read("AX", "train", tmp_path)
 
 
@@ -232,7 +233,7 @@ def test_broken_rows_of_qqp_are_left_out(tmp_path, warnings):
     ]
     # Not of the test file: GLUE takes predictions by the numbers of its lines.
     write(tmp_path, {"test.tsv": rows("id|question1|question2", "0|Why?", "1|How?|Who?")})
-    with pytest.raises(ValueError, match="test.tsv, line 2: a column is missing"):
+    with pytest.raises(UserError, match="test.tsv, line 2: a column is missing"):
         read("QQP", "test", tmp_path)
 
 
@@ -272,7 +273,7 @@ def test_empty_lines_are_no_examples(tmp_path):
     write(tmp_path, {"test.tsv": rows("index|i|j|a|b", "0|0|0|x|y") + "\n\n"})
     assert read("mrpc", "test", tmp_path) == [("test-1", "x", "y", "0")]
     write(tmp_path, {"test.tsv": rows("index|i|j|a|b", "0|0|0|x|y", "", "1|0|0|x|y")})
-    with pytest.raises(ValueError, match="/test.tsv, line 3: the line is empty, and examples fol"):
+    with pytest.raises(UserError, match="/test.tsv, line 3: the line is empty, and examples fol"):
         read("mrpc", "test", tmp_path)
 
 
@@ -367,12 +368,12 @@ GOOD = rows("Quality|i|j|a|b", "1|0|0|x|y", "0|0|0|x|y")
 )
 def test_bad_files(tmp_path, task, which, files, message):
     write(tmp_path, files)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         read(task, which, tmp_path)
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(ValueError, match="train.tsv does not exist: there is no folder .*nowhere"):
+    with pytest.raises(UserError, match="train.tsv does not exist: there is no folder .*nowhere"):
         read("rte", "train", tmp_path / "nowhere")
 
 
@@ -387,7 +388,7 @@ def test_names():
             assert type(processors.get_processor(name.upper())) is processors.processors[name]
     for name in ("sst-2", "SST2", "sst2"):
         assert processors.get_processor(name).submission_file == "SST-2.tsv"
-    with pytest.raises(ValueError, match="--task_name=snli: no such task; there are ax, cola,"):
+    with pytest.raises(UserError, match="--task_name=snli: no such task; there are ax, cola,"):
         processors.get_processor("snli")
 
 
@@ -424,7 +425,7 @@ def test_imdb(tmp_path):
     for which in ("dev", "test"):
         assert read("imdb", which, tmp_path) == [(f"{which}-{row[0]}", *row[1:]) for row in tests]
     (tmp_path / "train/neg/3_1.txt").unlink()
-    with pytest.raises(ValueError, match="there is no review in .*train/neg: .* holds 'test', 'tr"):
+    with pytest.raises(UserError, match="there is no review in .*train/neg: .* holds 'test', 'tr"):
         read("imdb", "train", tmp_path)
 
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors, scores
 
 LABELS = np.array([1, 1, 0, 1, 0, 0, 1, 0])
@@ -106,5 +107,5 @@ def test_every_task_has_its_metrics_and_its_best_one():
 
 
 def test_no_example():
-    with pytest.raises(ValueError, match="there is no example to evaluate"):
+    with pytest.raises(UserError, match="there is no example to evaluate"):
         scores.evaluate(("accuracy",), np.array([], np.int64), np.zeros((0, 2)))

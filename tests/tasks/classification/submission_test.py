@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.runs import reporting
 from bert_tf.tasks.classification import processors, submission
 from tests.support.pretraining_runs import ROOT
@@ -126,10 +127,10 @@ def test_bad_directories(tmp_path):
         ValueError, match="--output_dirs: .*/best must be named like a task .MNLI, "
     ):
         glue_average.find_directories([f"{tmp_path}/best"])
-    with pytest.raises(ValueError, match="--output_dirs: both a/sst2 and b are of SST-2"):
+    with pytest.raises(UserError, match="--output_dirs: both a/sst2 and b are of SST-2"):
         glue_average.find_directories(["a/sst2", "SST-2=b"])
-    with pytest.raises(ValueError, match="eval_results.txt cannot be read; run run_classifier.py"):
+    with pytest.raises(UserError, match="eval_results.txt cannot be read; run run_classifier.py"):
         glue_average.read_results(str(tmp_path))
     (tmp_path / "eval_results.txt").write_text("eval_accuracy: 3\n")
-    with pytest.raises(ValueError, match="eval_results.txt must hold lines `name = number`: "):
+    with pytest.raises(UserError, match="eval_results.txt must hold lines `name = number`: "):
         glue_average.read_results(str(tmp_path))

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors, table
 from bert_tf.tasks.classification.table import TableColumns
 
@@ -122,14 +123,14 @@ def test_a_table_of_numbers(tmp_path):
 )
 def test_bad_tables(tmp_path, text, columns, message):
     write(tmp_path, {"train.csv": text})
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         arguments = {**{n: getattr(BY_NAME, n) for n in vars(BY_NAME)}, **columns}
         read("train", tmp_path, TableColumns(**arguments))
 
 
 def test_a_table_that_is_not_there(tmp_path):
     write(tmp_path, {"train.csv": CSV})
-    with pytest.raises(ValueError, match="--data_dir must hold dev.tsv or dev.csv; .* 'train.csv'"):
+    with pytest.raises(UserError, match="--data_dir must hold dev.tsv or dev.csv; .* 'train.csv'"):
         read("dev", tmp_path, BY_NAME)
 
 
@@ -139,12 +140,12 @@ def test_an_empty_line_before_the_end_of_a_test_file(tmp_path):
     tsv_columns = TableColumns("text", labels=["a", "b"])
     tsv = "\ntext\none\n\ntwo\n\n"
     write(tmp_path, {"test.csv": CSV, "train.csv": CSV})
-    with pytest.raises(ValueError, match="test.csv, line 4: the line is empty, and examples foll"):
+    with pytest.raises(UserError, match="test.csv, line 4: the line is empty, and examples foll"):
         read("test", tmp_path, csv_columns)
     assert len(read("train", tmp_path, csv_columns)) == 2
     (tmp_path / "test.csv").unlink()
     write(tmp_path, {"test.tsv": tsv})
-    with pytest.raises(ValueError, match="test.tsv, line 4: the line is empty, and examples foll"):
+    with pytest.raises(UserError, match="test.tsv, line 4: the line is empty, and examples foll"):
         read("test", tmp_path, tsv_columns)
     write(tmp_path, {"test.tsv": tsv.replace("one\n\n", "one\n")})
     assert [row[:2] for row in read("test", tmp_path, tsv_columns)] == [
@@ -155,7 +156,7 @@ def test_an_empty_line_before_the_end_of_a_test_file(tmp_path):
 
 def test_without_a_training_file_the_classes_must_be_named(tmp_path):
     write(tmp_path, {"test.csv": CSV.replace("\n\n", "\n")})
-    with pytest.raises(ValueError, match="The classes must be known: .* or --labels .* 'test.csv'"):
+    with pytest.raises(UserError, match="The classes must be known: .* or --labels .* 'test.csv'"):
         read("test", tmp_path, BY_NAME)
     assert read("test", tmp_path, dataclasses.replace(BY_NAME, labels=["1", "10"]))
 
@@ -163,7 +164,7 @@ def test_without_a_training_file_the_classes_must_be_named(tmp_path):
 def test_a_header_where_none_is_due_is_no_class(tmp_path):
     columns = TableColumns(text_a_column="0", label_column="1", has_header=False)
     write(tmp_path, {"train.csv": "text,stars\na,1\nb,2\nc,1\nd,2\n"})
-    with pytest.raises(ValueError, match="train.csv, line 1: of all labels 'stars' alone is there"):
+    with pytest.raises(UserError, match="train.csv, line 1: of all labels 'stars' alone is there"):
         read("train", tmp_path, columns)
     named = dataclasses.replace(columns, labels=["1", "2", "stars"])
     assert len(read("train", tmp_path, named)) == 5
@@ -174,7 +175,7 @@ def test_columns_are_for_tables_alone():
         (TableColumns(labels=["a", "b"]), "labels"),
         (TableColumns(has_header=False), "has_header"),
     ):
-        with pytest.raises(ValueError, match=f"--{name} is for --task_name=table or --tfds; leave"):
+        with pytest.raises(UserError, match=f"--{name} is for --task_name=table or --tfds; leave"):
             processors.get_processor("MRPC", columns=columns)
     assert processors.get_processor("MRPC", columns=TableColumns()).get_labels() == ["0", "1"]
 

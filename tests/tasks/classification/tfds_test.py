@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors
 from bert_tf.tasks.classification.table import TableColumns
 from bert_tf.tasks.classification.tfds_input import TfdsSource
@@ -202,10 +203,10 @@ def test_flags_of_files_and_of_other_tasks_are_refused(data_dir):
             "--regression is for .* --task_name=MRPC has labels",
         ),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(UserError, match=message):
             processor("MRPC", "tiny_mrpc", data_dir, columns)
     source = TfdsSource(tfds="tiny_mrpc", tfds_data_dir=data_dir)
-    with pytest.raises(ValueError, match="--data_dir=mrpc or from --tfds=tiny_mrpc; leave"):
+    with pytest.raises(UserError, match="--data_dir=mrpc or from --tfds=tiny_mrpc; leave"):
         processors.get_processor("MRPC", "mrpc", source=source)
 
 
@@ -290,11 +291,11 @@ def test_errors(data_dir):
         ),
         ("MRPC", "train", "nosuch", {}, "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(UserError, match=message):
             read(task, which, dataset, data_dir, TableColumns(**columns))
-    with pytest.raises(ValueError, match="example 0 .counted from 0.: there is no label; choose"):
+    with pytest.raises(UserError, match="example 0 .counted from 0.: there is no label; choose"):
         read("MRPC", "dev", "tiny_mrpc", data_dir, tfds_dev_split="test")
-    with pytest.raises(ValueError, match="cannot read split 'tset'; tiny_mrpc has test, train"):
+    with pytest.raises(UserError, match="cannot read split 'tset'; tiny_mrpc has test, train"):
         read("MRPC", "dev", "tiny_mrpc", data_dir, tfds_dev_split="tset")
-    with pytest.raises(ValueError, match="'premise' must be one string .* with de among them"):
+    with pytest.raises(UserError, match="'premise' must be one string .* with de among them"):
         read("XNLI", "dev", "tiny_xnli", data_dir, language="de")

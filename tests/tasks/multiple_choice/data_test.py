@@ -6,6 +6,7 @@ import io
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.tasks.multiple_choice import data
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
@@ -83,18 +84,18 @@ def test_a_test_file_has_no_labels(write):
     ],
 )
 def test_what_is_refused(write, text, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         read_questions(write(text), labelled=True)
 
 
 def test_a_missing_file_is_named(tmp_path):
     message = "train.csv cannot be read .*; --data_dir must name a folder with SWAG's train.csv"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         read_questions(str(tmp_path / "train.csv"), labelled=True)
 
 
 def test_a_line_that_is_not_utf8_is_named(write):
-    with pytest.raises(ValueError, match="line 2: not UTF-8"):
+    with pytest.raises(UserError, match="line 2: not UTF-8"):
         read_questions(write(make_csv({**ROW, "sent1": "caf\u00e9"}), "latin-1"), True)
 
 
@@ -148,5 +149,5 @@ def test_the_longer_text_is_cut(tmp_path):
 
 
 def test_too_short_a_sequence_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="--max_seq_length must be at least 5, .*; got 4"):
+    with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; got 4"):
         written(tmp_path, [QUESTION], 4)

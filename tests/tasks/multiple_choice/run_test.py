@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.runs import reporting
-from bert_tf.tasks.multiple_choice.run import Settings, run_multiple_choice
+from bert_tf.tasks.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
 from tests.support.pretraining_runs import run, variables, write_config
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] she sits up down".split()
@@ -74,7 +75,7 @@ def test_the_program_learns_scores_and_chooses(folder):
 def choose(folder, **options):
     """Runs the one call in this process, without training."""
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
-    settings = Settings(
+    settings = MultipleChoiceSettings(
         data_dir=str(folder),
         output_dir=str(folder / "out"),
         vocab_file=str(folder / "vocab.txt"),
@@ -108,6 +109,6 @@ def test_length_buckets_change_no_score(folder):
 def test_what_is_refused(folder, file, text, options, message):
     if file:
         (folder / file).write_text(text)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         choose(folder, **options)
     assert not (folder / "out").exists()

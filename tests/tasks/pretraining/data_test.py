@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import tokenization
+from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.tasks.pretraining import data, schema
 
@@ -283,7 +284,7 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
 def _refused(folder, message):
     """Expects a ValueError with `message` and no new file in `folder`."""
     before = sorted(os.listdir(folder))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         yield
     assert sorted(os.listdir(folder)) == before
 

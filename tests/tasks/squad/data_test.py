@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.squad.examples import read_squad_examples, split_words
 from tests.support.squad_files import question, write_squad
 
@@ -66,7 +67,7 @@ def test_answer_not_at_its_start_is_left_out(tmp_path, warnings):
     assert len(warnings) == 4
     assert "qas[0] (id moved): Could not find answer: '" in warnings[0]
     assert warnings[0].endswith("vs. 'John'")
-    with pytest.raises(ValueError, match="none of its 2 answers is found at its answer_start"):
+    with pytest.raises(UserError, match="none of its 2 answers is found at its answer_start"):
         read(write_squad(tmp_path / "y.json", (CONTEXT, qas[:2])))
 
 
@@ -82,7 +83,7 @@ def test_impossible(tmp_path):
     assert first.is_impossible and first.answers == ()
     assert (first.start_position, first.end_position) == (-1, -1)
     assert [(e.is_impossible, e.start_position) for e in others] == [(False, 3), (False, 3)]
-    with pytest.raises(ValueError, match=r"qas\[0\] \(id none\) has 0: .* give --version_2_w"):
+    with pytest.raises(UserError, match=r"qas\[0\] \(id none\) has 0: .* give --version_2_w"):
         read(path)
     # What has an answer is trained on, as in the original, which does not look at is_impossible.
     qas[0] = question("none", "q", [("John", start)], is_impossible=True)
@@ -108,7 +109,7 @@ def test_duplicate_ids(tmp_path, warnings):
     qas = [question(name, "q", [("The", 2)]) for name in ("a", "b", "a", "a")]
     path = write_squad(tmp_path / "x.json", (CONTEXT, qas))
     message = "every question needs an id of its own; 2 repeat one of the 2 others: a, a"
-    with pytest.raises(ValueError, match=f"--predict_file={path}: {message}. Rename or remove"):
+    with pytest.raises(UserError, match=f"--predict_file={path}: {message}. Rename or remove"):
         read(path, is_training=False, flag="predict_file")
     assert len(read(path).examples) == 4  # ids do nothing there
     assert warnings == [f"--train_file={path}: {message}"]
@@ -128,7 +129,7 @@ def test_duplicate_ids(tmp_path, warnings):
 )
 def test_bad_answers(tmp_path, answers, message):
     path = write_squad(tmp_path / "x.json", (CONTEXT, [question("q", "q", answers)]))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         read(path)
 
 
@@ -157,13 +158,13 @@ BAD_FILES = {
 def test_bad_file(tmp_path, content):
     path = tmp_path / "x.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ValueError, match=BAD_FILES[content]) as error:
+    with pytest.raises(UserError, match=BAD_FILES[content]) as error:
         read(path)
     assert str(error.value).startswith(f"--train_file={path}")
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(ValueError, match="--train_file=.*x.json: cannot be read: .*No such file"):
+    with pytest.raises(UserError, match="--train_file=.*x.json: cannot be read: .*No such file"):
         read(tmp_path / "x.json")
 
 

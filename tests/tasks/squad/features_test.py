@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.squad import features
 from bert_tf.tasks.squad.examples import read_squad_examples, split_words
 from bert_tf.tasks.squad.features import Span, WindowSettings
@@ -165,17 +166,17 @@ def test_many_contexts_are_tokenized_in_parts(tmp_path, monkeypatch):
 
 
 def test_no_room_for_the_text():
-    with pytest.raises(ValueError, match=r"max_seq_length \(67\) must be greater than max_query_"):
+    with pytest.raises(UserError, match=r"max_seq_length \(67\) must be greater than max_query_"):
         WindowSettings(67, 128, 64)
     assert WindowSettings(68, 128, 64)
-    with pytest.raises(ValueError, match=r"--doc_stride \(0\) must be at least 1"):
+    with pytest.raises(UserError, match=r"--doc_stride \(0\) must be at least 1"):
         WindowSettings(384, 0, 64)
 
 
 def test_vocabulary_without_separator(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("[PAD]\n[UNK]\n[CLS]\na\n")
-    with pytest.raises(ValueError, match=r"lacks \[SEP\]"):
+    with pytest.raises(UserError, match=r"lacks \[SEP\]"):
         FastTokenizer(str(path), True, REQUIRED_TOKENS)
 
 

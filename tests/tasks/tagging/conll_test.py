@@ -2,6 +2,7 @@
 
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.tagging.conll import Sentence, read_sentences, write_predictions
 
 
@@ -62,24 +63,24 @@ def test_words_alone_where_tags_are_not_required(write):
     ],
 )
 def test_what_is_refused(write, text, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         read_sentences(write(text), "eval_file")
 
 
 def test_tags_are_for_all_words_or_none(write):
-    with pytest.raises(ValueError, match="line 2: .*holds only 'rejects'"):
+    with pytest.raises(UserError, match="line 2: .*holds only 'rejects'"):
         read_sentences(write("EU B-ORG\nrejects\n"), "predict_file", tags_required=False)
-    with pytest.raises(ValueError, match="line 3: a line of this file holds a word alone"):
+    with pytest.raises(UserError, match="line 3: a line of this file holds a word alone"):
         read_sentences(write("EU\n\nrejects O\n"), "predict_file", tags_required=False)
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match="--train_file: .*missing.txt cannot be read"):
+    with pytest.raises(UserError, match="--train_file: .*missing.txt cannot be read"):
         read_sentences(str(tmp_path / "missing.txt"), "train_file")
 
 
 def test_a_line_that_is_not_utf8_is_named(write):
-    with pytest.raises(ValueError, match="line 2: not UTF-8"):
+    with pytest.raises(UserError, match="line 2: not UTF-8"):
         read_sentences(write("EU B-ORG\nK\u00f6ln B-LOC\n", "latin-1"), "train_file")
 
 

@@ -5,6 +5,7 @@ import random
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.tasks.tagging import data
 from bert_tf.tasks.tagging.conll import Sentence
@@ -134,7 +135,7 @@ def test_every_word_is_tagged_once_in_order_with_all_the_context_there_is_room_f
 
 
 def test_too_short_a_sequence_is_refused(tmp_path, tokenizer):
-    with pytest.raises(ValueError, match="--max_seq_length must be at least 4, .*; got 3"):
+    with pytest.raises(UserError, match="--max_seq_length must be at least 4, .*; got 3"):
         written(tmp_path, DOCUMENTS, tokenizer, 3)
     assert written(tmp_path, DOCUMENTS[:1], tokenizer, 4) == [
         ("[CLS] London is [SEP]", "X B-LOC X X"),

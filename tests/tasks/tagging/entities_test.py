@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.tagging.entities import entities, entity_metrics
 
 
@@ -138,5 +139,5 @@ def test_accuracy_counts_words():
 
 
 def test_sides_must_be_as_long():
-    with pytest.raises(ValueError):
+    with pytest.raises(UserError):
         entity_metrics([["O"]], [["O", "O"]])

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
+from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS, BiLstm
 from bert_tf.tasks.tagging.model import TaggingTask
@@ -244,5 +245,5 @@ def test_bfloat16_is_close():
 
 def test_too_few_layers_are_refused():
     config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 3})
-    with pytest.raises(ValueError, match="--feature_layers=concat_last_four needs a model of at l"):
+    with pytest.raises(UserError, match="--feature_layers=concat_last_four needs a model of at l"):
         TaggingTask(config, LABELS, feature_layers="concat_last_four")

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.tasks.tagging.conll import read_sentences
 from bert_tf.tasks.tagging.entities import entity_metrics
-from bert_tf.tasks.tagging.run import Settings, run_tagging
+from bert_tf.tasks.tagging.run import TaggingSettings, run_tagging
 from tests.support.pretraining_runs import run, variables, write_config
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] the in from came visited Ann Bob ##by Rome Oslo New York .".split()
@@ -85,7 +86,7 @@ def tag(folder, output_dir="out", **changes):
     }
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
     strategy = tf.distribute.get_strategy()
-    return run_tagging(config, strategy, Settings(**{**settings, **changes}), {})
+    return run_tagging(config, strategy, TaggingSettings(**{**settings, **changes}), {})
 
 
 def test_the_program_learns_scores_and_tags(trained):
@@ -112,7 +113,7 @@ def test_words_alone_are_tagged_by_the_labels_of_the_trained_model(trained):
     (trained / "words.txt").write_text("Ann\n\n" + "Bobby\n" * 40)
     flags = {"data_dir": None, "predict_file": str(trained / "words.txt"), "do_predict": True}
     results = (trained / "out/test_results.txt").read_text()
-    with pytest.raises(ValueError, match="--labels=O,B-PER must be those that the model in --out"):
+    with pytest.raises(UserError, match="--labels=O,B-PER must be those that the model in --out"):
         tag(trained, **flags, labels=["O", "B-PER"])
     tag(trained, **flags)
     lines = (trained / "out/predictions.txt").read_text().splitlines()
@@ -192,7 +193,7 @@ def test_what_is_refused(folder, monkeypatch, file, flags, message):
     monkeypatch.chdir(folder)
     if file is not None:
         (folder / "train.txt").write_text(file)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         tag(folder, **flags)
     left = list((folder / "out").glob("*")) if (folder / "out").exists() else []
     assert not [path for path in left if path.name in ("train.tf_record", "checkpoint")]

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.tasks.pretraining import documents, instances
+from bert_tf.errors import UserError
+from bert_tf.tasks.pretraining import instances
+from bert_tf.text import documents
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -87,7 +89,7 @@ def test_line_number_of_bad_utf8_does_not_depend_on_batches(tmp_path, monkeypatc
     monkeypatch.setattr(documents, "_BYTES_PER_READ", size)
     path = tmp_path / "text"
     path.write_bytes("é\r\nü\n\n".encode() * 3 + b"ok \xe2\x82\nend\n")
-    with pytest.raises(ValueError, match=f"{path}, line 10, is not UTF-8"):
+    with pytest.raises(UserError, match=f"{path}, line 10, is not UTF-8"):
         list(documents.read_text([str(path)], "input_file"))
 
 
@@ -107,7 +109,7 @@ def test_memory_of_documents_is_bounded_by_bytes_a_token(vocab_size, most):
     program = """
 import sys
 import numpy as np
-from bert_tf.tasks.pretraining import documents
+from bert_tf.text import documents
 
 vocab_size, num_batches = int(sys.argv[1]), int(sys.argv[2])
 lines = ["x"] * 4999 + [""]

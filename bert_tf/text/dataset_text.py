@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from bert_tf.engine import progress
+from bert_tf import progress
+from bert_tf.errors import UserError
 from bert_tf.text import prepared_datasets
 
 _DOCUMENTS_PER_BATCH = 256
@@ -59,7 +60,7 @@ def read_tfds(specification: str, data_dir: str | None, text_feature: str) -> It
         text_feature: the string feature that holds a document, `--tfds_text_feature`.
 
     Raises:
-        ValueError: the dataset, split or feature cannot be found, or a text is not UTF-8.
+        UserError: the dataset, split or feature cannot be found, or a text is not UTF-8.
     """
     dataset, total = _load(specification, data_dir, text_feature)
     number = 0
@@ -70,7 +71,7 @@ def read_tfds(specification: str, data_dir: str | None, text_feature: str) -> It
                 try:
                     lines.extend(split_sentences(text.decode("utf-8")))
                 except UnicodeDecodeError as error:
-                    raise ValueError(
+                    raise UserError(
                         f"--tfds={specification}: {text_feature!r} of example {number} (counted "
                         f"from 0) is not UTF-8: {error.reason}"
                     ) from error
@@ -86,19 +87,19 @@ def _load(
     """Returns a dataset of scalar strings and how many there are."""
     match = _SPECIFICATION.fullmatch(specification)
     if match is None:
-        raise ValueError(f"--tfds must be NAME[:SPLIT]; got {specification!r}")
+        raise UserError(f"--tfds must be NAME[:SPLIT]; got {specification!r}")
     name, split = match["name"], match["split"] or "train"
     builder = prepared_datasets.find(name, data_dir, specification)
     dataset, total = prepared_datasets.read_split(builder, split, specification)
     spec = dataset.element_spec
     if not isinstance(spec, dict) or text_feature not in spec:
         names = sorted(spec) if isinstance(spec, dict) else []
-        raise ValueError(
+        raise UserError(
             f"--tfds_text_feature={text_feature}: {name} has not that feature but "
             f"{', '.join(names)}"
         )
     if spec[text_feature] != tf.TensorSpec([], tf.string):
-        raise ValueError(
+        raise UserError(
             f"--tfds_text_feature={text_feature} must be one string an example; in {name} it is "
             f"{spec[text_feature]}"
         )

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.tasks.pretraining.tfds_text, on a dataset that is built on the spot."""
+"""Tests of bert_tf.text.dataset_text, on a dataset that is built on the spot."""
 
 import os
 import pathlib
@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from bert_tf.tasks.pretraining import tfds_text
+from bert_tf.errors import UserError
+from bert_tf.text import dataset_text
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -53,7 +54,7 @@ def data_dir(tmp_path_factory):
 
 def _read(specification, data_dir, feature="text"):
     return [
-        line for batch in tfds_text.read_tfds(specification, data_dir, feature) for line in batch
+        line for batch in dataset_text.read_tfds(specification, data_dir, feature) for line in batch
     ]
 
 
@@ -76,7 +77,7 @@ def test_split_sentences():
         ('"Really?" she asked. Été. Да. Нет', ['"Really?" she asked.', "Été.", "Да.", "Нет"]),
         ("今日は。元気？「はい！」x", ["今日は。", "元気？", "「はい！」", "x"]),
     ):
-        assert tfds_text.split_sentences(text) == sentences
+        assert dataset_text.split_sentences(text) == sentences
 
 
 def test_documents_of_a_split(data_dir):
@@ -102,7 +103,7 @@ def test_errors(data_dir):
         ("tiny", "number", "--tfds_text_feature=number must be one string an example"),
         ("tiny_bytes", "text", r"--tfds=tiny_bytes: 'text' of example 1 .* is not UTF-8"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(UserError, match=message):
             _read(specification, data_dir, feature)
 
 
@@ -116,7 +117,7 @@ def test_dataset_that_is_not_prepared(data_dir):
 
 def test_without_tensorflow_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(ValueError, match="--tfds needs tensorflow-datasets"):
+    with pytest.raises(UserError, match="--tfds needs tensorflow-datasets"):
         _read("tiny", None)
 
 

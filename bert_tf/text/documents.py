@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.engine import progress
+from bert_tf import progress
+from bert_tf.errors import UserError
 
 _BYTES_PER_READ = 1 << 20
 
@@ -142,7 +143,7 @@ def read_text(files: Sequence[str], flag: str) -> Iterator[list[str]]:
         flag: the flag (no dashes) that named them, for messages.
 
     Raises:
-        ValueError: a file is not UTF-8 (the message has file and line), or cannot be read.
+        UserError: a file is not UTF-8 (the message has file and line), or cannot be read.
     """
     total = sum(tf.io.gfile.stat(path).length for path in files)
     with progress.Progress("reading text", "bytes", total) as work:
@@ -153,7 +154,7 @@ def read_text(files: Sequence[str], flag: str) -> Iterator[list[str]]:
                     yield _decode(data, path, line_number, flag)
                     line_number += data.count(b"\n")
             except tf.errors.OpError as error:
-                raise ValueError(f"--{flag}: cannot read {path}: {error.message}") from error
+                raise UserError(f"--{flag}: cannot read {path}: {error.message}") from error
 
 
 def _read_whole_lines(path: str, work: progress.Progress) -> Iterator[bytes]:
@@ -176,7 +177,7 @@ def _decode(data: bytes, path: str, line_number: int, flag: str) -> list[str]:
         text = data.replace(b"\r", b"").decode("utf-8")
     except UnicodeDecodeError as error:
         line_number += error.object.count(b"\n", 0, error.start)
-        raise ValueError(
+        raise UserError(
             f"--{flag}: {path}, line {line_number}, is not UTF-8 ({error.reason}); "
             "convert the file, e.g. with iconv"
         ) from error

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.engine.progress."""
+"""Tests of bert_tf.progress."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from absl import logging
 
-from bert_tf.engine import progress
+from bert_tf import progress
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +49,7 @@ def test_bar_on_a_terminal(monkeypatch, capsys):
 def test_log_lines_appear_above_the_bar_of_a_terminal():
     code = """if True:
         from absl import app, logging
-        from bert_tf.engine.progress import Progress
+        from bert_tf.progress import Progress
 
         def main(argv):
             logging.set_verbosity(logging.INFO)
