@@ -21,7 +21,8 @@ from absl import flags
 
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags, fine_tuning_settings
+from bert_tf.runs import command_flags
+from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
 from bert_tf.tasks.classification.other import XNLI_LANGUAGES
 from bert_tf.tasks.classification.processors import get_processor, processors
 from bert_tf.tasks.classification.run import ClassifierSettings, run_classifier

@@ -208,22 +208,25 @@ def split_batches(
     return strategy.experimental_distribute_values_from_function(part_of_replica)
 
 
-def make_barrier(strategy: tf.distribute.Strategy) -> Callable[[float], float]:
+def make_barrier(strategy: tf.distribute.Strategy) -> Callable[[float], list[float]]:
     """Returns a function that returns when every process of the run has called it.
 
-    What it returns is the mean of the numbers that it was called with.
+    It returns the numbers that the processes called it with, in their order.
     """
     if not several_processes(strategy):
-        return lambda number: number
+        return lambda number: [number]
+    (shard,) = input_shards(strategy)
 
     @tf.function(autograph=False)
     def meet(number: tf.Tensor) -> tf.Tensor:
         def one():
             context = tf.distribute.get_replica_context()
-            # On the replica's device, which a value from outside does not have.
-            here = tf.identity(number)
-            return context.all_reduce(tf.distribute.ReduceOp.MEAN, here)
+            # A sum of vectors in which each process has a place of its own, for its first replica.
+            replicas = context.num_replicas_in_sync // shard.count
+            first = tf.cast(context.replica_id_in_sync_group % replicas == 0, number.dtype)
+            here = tf.one_hot(shard.index, shard.count, number * first, dtype=number.dtype)
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, here)
 
         return strategy.experimental_local_results(strategy.run(one))[0]
 
-    return lambda number: float(meet(tf.constant(number, tf.float64)))
+    return lambda number: meet(tf.constant(number, tf.float64)).numpy().tolist()

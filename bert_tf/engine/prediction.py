@@ -1,4 +1,4 @@
-"""What a model says of each example, in the order in which they are given."""
+"""Predictions of a model for examples, in their order."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,20 +8,24 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution
 from bert_tf.engine.length_buckets import Buckets, example_lengths
-from bert_tf.engine.loops import StepLoop
+from bert_tf.engine.prediction_loop import PredictionLoop
 from bert_tf.engine.steps import Task
 from bert_tf.errors import UserError
 from bert_tf.progress import Progress
 
-WINDOW_BATCHES = 100  # held in memory and sorted by length together
+WINDOW_BATCHES = 100  # a good number of batches to hold in memory and sort by length together
 MIN_BATCHES = 4  # a length that fewer batches of a window need is not compiled
+
+# Output -> its values for all examples: an array [examples, ...], or a list of one array an example
+# where batches had different lengths. Either is indexed by the example's number.
+Columns = dict[str, np.ndarray | list[np.ndarray]]
 
 
 def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> None:
-    """Returns nothing if predictions can be made in such batches: to be asked before training.
+    """Checks that predictions can be made in such batches. Call it before training.
 
     Args:
-        strategy: where.
+        strategy: the devices.
         batch_size: examples computed at a time, over all replicas.
         flag: the flag (no dashes) that sets it, for messages.
 
@@ -37,19 +41,31 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
     distribution.replica_batch_size(strategy, batch_size, flag)
 
 
+def join(windows: Iterable[Columns]) -> Columns:
+    """Returns the columns of several windows as one; none without any window.
+
+    Every output must have one shape, that of no batch's length.
+    """
+    windows = list(windows)
+    return {
+        name: np.concatenate([window[name] for window in windows])
+        for name in (windows[0] if windows else ())
+    }
+
+
 class Predictor:
     """Runs a task's `predictions` over examples. Each length is traced and compiled once.
 
     Args:
         task: says what is predicted.
         model: the task's model.
-        strategy: where.
+        strategy: the devices.
     """
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy):
         self._shards = distribution.input_shards(strategy)
-        self._loop = StepLoop(
-            strategy, lambda features, seed: task.predictions(model, features), per_example=True
+        self._loop = PredictionLoop(
+            strategy, lambda features, seed: task.predictions(model, features)
         )
 
     def predict(
@@ -58,23 +74,23 @@ class Predictor:
         batch_size: int,
         buckets: Buckets | None = None,
         num_examples: int | None = None,
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields what the task predicts for each example, in their order.
+    ) -> Iterator[Columns]:
+        """Yields the predictions for the examples of each window, in their order.
 
         Args:
-            windows: the features of so many examples at a time, each [examples, ...]; a window and
-                what is predicted for it are held in memory. 100 batches are a good size.
-            batch_size: examples computed at a time, over all replicas, such as
-                `check_prediction` allows.
+            windows: features by name, each [examples, ...]. A window and its predictions are held
+                in memory; `WINDOW_BATCHES` batches are a good size. Empty ones are passed over.
+            batch_size: examples computed at a time, over all replicas; see `check_prediction`.
             buckets: the examples of a window are sorted by length, and a batch is cut to the
-                bucket of its longest one. A prediction with the sequence's axis has the bucket's
+                bucket of its longest one; an output with the sequence's axis has the bucket's
                 length. None leaves order and lengths as they are.
-            num_examples: how many there will be, for the progress bar, if that is known.
+            num_examples: number of examples in all windows, for the progress bar, if known.
         """
         with Progress("Predicting", "examples", num_examples) as progress:
             for window in windows:
                 features = {name: np.asarray(value) for name, value in window.items()}
-                yield from self._predict_window(features, batch_size, buckets, progress)
+                if len(next(iter(features.values()))):
+                    yield self._predict_window(features, batch_size, buckets, progress)
 
     def _predict_window(
         self,
@@ -82,7 +98,7 @@ class Predictor:
         batch_size: int,
         buckets: Buckets | None,
         progress: Progress,
-    ) -> list[dict[str, np.ndarray]]:
+    ) -> Columns:
         count = len(next(iter(features.values())))
         order, batch_buckets = np.arange(count), np.zeros(-(-count // batch_size), int)
         if buckets:
@@ -92,9 +108,9 @@ class Predictor:
             longest = lengths[order[::batch_size]]
             buckets = buckets.frequent(longest, MIN_BATCHES)
             batch_buckets = np.searchsorted(buckets.lengths, longest)
-        # The last batch is filled up with the last example.
+        # The last example fills the last batch.
         padded = np.append(order, np.full(-count % batch_size, order[-1]))
-        results: list[dict[str, np.ndarray]] = [{}] * count
+        parts: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
         for bucket in np.unique(batch_buckets)[::-1]:
             steps = np.flatnonzero(batch_buckets == bucket)
             first, end = int(steps[0]), int(steps[-1]) + 1
@@ -106,10 +122,9 @@ class Predictor:
             outputs = self._loop.run(
                 self._iterators(part, end - first, batch_size), end - first, lambda steps: None
             )
-            for row, i in enumerate(real):
-                results[i] = {name: values[row] for name, values in outputs.items()}
+            parts.append((real, {name: x[: len(real)] for name, x in outputs.items()}))
             progress.advance(len(real))
-        return results
+        return {name: _in_order(count, name, parts) for name in parts[0][1]}
 
     def _iterators(
         self, features: dict[str, np.ndarray], num_steps: int, batch_size: int
@@ -126,3 +141,20 @@ class Predictor:
                 }
                 iterators.append(iter(tf.data.Dataset.from_tensor_slices(batches)))
         return iterators
+
+
+def _in_order(
+    count: int, name: str, parts: list[tuple[np.ndarray, dict[str, np.ndarray]]]
+) -> np.ndarray | list[np.ndarray]:
+    """Returns an output's column from its values by bucket, each with its examples' numbers."""
+    (first, *others) = [outputs[name] for _, outputs in parts]
+    if any(other.shape[1:] != first.shape[1:] for other in others):
+        column = [first] * count
+        for numbers, outputs in parts:
+            for i, value in zip(numbers, outputs[name], strict=True):
+                column[i] = value
+        return column
+    column = np.empty([count, *first.shape[1:]], first.dtype)
+    for numbers, outputs in parts:
+        column[numbers] = outputs[name]
+    return column

@@ -8,6 +8,7 @@ from absl import logging
 
 from bert_tf.files.whole_files import write_whole
 
+COUNTS = ("global_step", "total")  # results that are no metrics
 SUMMARY_STEPS = 100  # steps behind one point in TensorBoard, the Estimator's default
 
 
@@ -39,29 +40,6 @@ class Summaries:
             self._writer.flush()
 
 
-def means(
-    rows: Mapping[str, np.ndarray | tuple[np.ndarray, np.ndarray]],
-    start: int = 0,
-    end: int | None = None,
-) -> dict[str, float]:
-    """Returns one number for each metric of several steps.
-
-    Args:
-        rows: for each metric the values of every step, or the weighted sums and the weights of
-            every step. Without any weight the mean is 0, as tf.metrics has it.
-        start: first step that counts.
-        end: step after the last that counts; None for all.
-    """
-    result = {}
-    for name, values in rows.items():
-        if isinstance(values, tuple):
-            total, weight = (np.sum(v[start:end], dtype=np.float64) for v in values)
-            result[name] = float(total / weight) if weight else 0.0
-        else:
-            result[name] = float(np.mean(values[start:end], dtype=np.float64))
-    return result
-
-
 def mean_losses(losses: np.ndarray, batch_size: int) -> dict[str, float]:
     """Returns `eval_loss`, the mean over the examples, and the Estimator's `loss`.
 
@@ -82,6 +60,31 @@ def mean_losses(losses: np.ndarray, batch_size: int) -> dict[str, float]:
 def describe(scalars: Mapping[str, float]) -> str:
     """Returns the scalars in one line."""
     return ", ".join(f"{name} = {value:.5g}" for name, value in sorted(scalars.items()))
+
+
+def duration(seconds: float) -> str:
+    """Returns a time in words, in the two units that matter: 45 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+def curves(results: Mapping[str, float]) -> dict[str, float]:
+    """Returns an evaluation's results under the names that training's curves have.
+
+    So `eval_accuracy` lies over `accuracy` in TensorBoard. Counts make no curves.
+    """
+    named = {name.removeprefix("eval_"): value for name, value in results.items()}
+    # The mean over the examples, like training's loss; `loss` is the original's, over batches.
+    named |= {"loss": results["eval_loss"]} if "eval_loss" in results else {}
+    return {name: value for name, value in named.items() if name not in COUNTS}
 
 
 def log_results(results: Mapping[str, float | int]) -> None:

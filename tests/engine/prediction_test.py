@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.engine.prediction import Predictor
+from bert_tf.engine.prediction import Predictor, join
 
 S = 24
 BUCKETS = Buckets((6, 12, 18, S), ("input_ids", "input_mask"))
@@ -47,11 +47,20 @@ def predictor():
     return Predictor(Echo(), keras.Model(), tf.distribute.get_strategy())
 
 
+def rows(windows):
+    """Returns the predictions of each example, a dictionary each."""
+    return [
+        {name: column[i] for name, column in columns.items()}
+        for columns in windows
+        for i in range(len(columns["number"]))
+    ]
+
+
 @pytest.mark.parametrize("counts", [(40, 40, 13), (3,), (64,)])
 def test_results_are_in_order_whatever_the_buckets(predictor, counts):
-    plain = list(predictor.predict(make_windows(counts), 4))
+    plain = rows(predictor.predict(make_windows(counts), 4))
     assert {int(row["padded_to"]) for row in plain} == {S}
-    bucketed = list(predictor.predict(make_windows(counts), 4, BUCKETS))
+    bucketed = rows(predictor.predict(make_windows(counts), 4, BUCKETS))
     assert len(plain) == len(bucketed) == sum(counts)
     for i, (a, b) in enumerate(zip(plain, bucketed, strict=True)):
         assert a["number"] == b["number"] == i
@@ -63,10 +72,11 @@ def test_results_are_in_order_whatever_the_buckets(predictor, counts):
 
 
 def test_short_examples_are_padded_less(predictor):
-    rows = list(predictor.predict(make_windows((200,)), 4, BUCKETS))
+    (columns,) = predictor.predict(make_windows((200,)), 4, BUCKETS)
     windows = next(make_windows((200,)))
     needed = windows["input_mask"].sum(axis=1)
-    padded = np.array([row["padded_to"] for row in rows])
+    padded = columns["padded_to"]
+    assert [len(ids) for ids in columns["ids"]] == padded.tolist()
     assert set(padded) == {6, 12, 18, 24}
     assert (padded >= needed).all() and padded.sum() < 1.2 * needed.sum() + 200
 
@@ -82,13 +92,23 @@ def test_a_length_that_few_need_is_not_compiled(predictor):
     """Of 12 examples in batches of 4 no length has four batches; of 16 short ones one has."""
     (few,) = make_windows((12,))
     few["input_mask"][:, :7] = 1
-    assert {int(row["padded_to"]) for row in predictor.predict([few], 4, BUCKETS)} == {S}
+    (columns,) = predictor.predict([few], 4, BUCKETS)
+    assert set(columns["padded_to"]) == {S}
     short = {"input_mask": np.tile(np.arange(S) < 5, (16, 1)).astype(np.int32)}
     short |= {"input_ids": np.ones((16, S), np.int32), "number": np.arange(16, dtype=np.int32)}
     joined = {name: np.concatenate([few[name], short[name]]) for name in few}
-    padded = [int(row["padded_to"]) for row in predictor.predict([joined], 4, BUCKETS)]
+    (columns,) = predictor.predict([joined], 4, BUCKETS)
+    padded = columns["padded_to"]
     assert set(padded[:12]) == {S} and set(padded[12:]) == {6}
 
 
 def test_nothing_in_a_window_of_nothing(predictor):
     assert list(predictor.predict([], 4, BUCKETS)) == []
+    assert list(predictor.predict(make_windows((0,)), 4, BUCKETS)) == []  # nor in an empty one
+
+
+def test_columns_of_one_shape_are_joined(predictor):
+    columns = join(predictor.predict(make_windows((7, 5)), 4))
+    np.testing.assert_array_equal(columns["number"], np.arange(12))
+    assert columns["ids"].shape == (12, S)
+    assert join([]) == {}

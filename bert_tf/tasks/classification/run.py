@@ -4,13 +4,14 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
+from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError
 from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import fine_tuning_settings, reporting
+from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
+from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.tasks.classification import scores, submission
 from bert_tf.tasks.classification.examples import DataProcessor
@@ -94,8 +95,8 @@ def run_classifier(
             for suffix in sources:
                 name, batch_size = f"eval{suffix}", settings.eval_batch_size
                 if name in num_examples:
-                    rows = list(tuner.predict(name, num_examples[name], batch_size))
-                    part = _evaluate(processor, rows, batch_size)
+                    columns = join(tuner.predict(name, num_examples[name], batch_size))
+                    part = _evaluate(processor, columns, batch_size)
                     results |= {f"{key}{suffix}": value for key, value in part.items()}
             return results
 
@@ -103,13 +104,13 @@ def run_classifier(
             for suffix, source in sources.items():
                 name = f"predict{suffix}"
                 if name in num_examples:
-                    rows = tuner.predict(name, num_examples[name], settings.predict_batch_size)
-                    outputs = np.stack([row["outputs"] for row in rows])
+                    windows = tuner.predict(name, num_examples[name], settings.predict_batch_size)
+                    outputs = join(windows)["outputs"]
                     path = os.path.join(settings.output_dir, f"test_results{suffix}.tsv")
                     reporting.write_probabilities(path, outputs)
                     submission.write_submission(settings.output_dir, source, outputs)
 
-        return tuner.run(num_examples.get("train"), evaluate, predict)
+        return tuner.train_evaluate_predict(num_examples.get("train"), evaluate, predict)
 
 
 def _check_labels(settings: ClassifierSettings, labels: Sequence[str]) -> None:
@@ -125,15 +126,9 @@ def _check_labels(settings: ClassifierSettings, labels: Sequence[str]) -> None:
         )
 
 
-def _evaluate(
-    processor: DataProcessor, rows: list[dict[str, np.ndarray]], batch_size: int
-) -> dict[str, float]:
+def _evaluate(processor: DataProcessor, columns: Columns, batch_size: int) -> dict[str, float]:
     """Returns the results of an evaluation: the original's, and the metrics of the task."""
-    outputs, label_ids, losses = (
-        np.stack([row[name] for row in rows])
-        for name in ("outputs", "label_ids", "per_example_loss")
-    )
     return {
-        **reporting.mean_losses(losses, batch_size),
-        **scores.evaluate(processor.metrics, label_ids, outputs),
+        **reporting.mean_losses(columns["per_example_loss"], batch_size),
+        **scores.evaluate(processor.metrics, columns["label_ids"], columns["outputs"]),
     }

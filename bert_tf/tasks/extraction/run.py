@@ -87,14 +87,15 @@ def extract_features(
 
     predictor = Predictor(task, model, strategy)
     with _open_writer(settings, layers, outputs, tokenizer) as write:
-        for result in predictor.predict(windows(), settings.batch_size, buckets, num_lines):
-            example = waiting.popleft()
-            tokens = slice(len(example.tokens))
-            cut = {
-                name: value[(tokens,) * schema.SEQUENCE_AXES.get(name, 0)]
-                for name, value in result.items()
-            }
-            write(example.linex_index, example.tokens, {name: cut[name] for name in outputs})
+        for columns in predictor.predict(windows(), settings.batch_size, buckets, num_lines):
+            for i in range(len(columns[outputs[0]])):
+                example = waiting.popleft()
+                tokens = slice(len(example.tokens))
+                values = {
+                    name: columns[name][i][(tokens,) * schema.SEQUENCE_AXES.get(name, 0)]
+                    for name in outputs
+                }
+                write(example.linex_index, example.tokens, values)
     logging.info("%s: %d lines", settings.output_file, num_lines)
     return num_lines
 

@@ -6,8 +6,10 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.engine.prediction import Columns, join
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import fine_tuning_settings, reporting
+from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
+from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.tasks.multiple_choice import data, swag
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
@@ -69,21 +71,19 @@ def run_multiple_choice(
         }
         sets.clear()  # they are in the records now
 
-        def outputs(name: str, batch_size: int) -> list[dict[str, np.ndarray]]:
-            return list(tuner.predict(name, num_questions[name], batch_size))
+        def predictions(name: str, batch_size: int) -> Columns:
+            return join(tuner.predict(name, num_questions[name], batch_size))
 
         def evaluate() -> dict[str, float]:
-            rows = outputs("eval", settings.eval_batch_size)
-            right = [np.argmax(row["outputs"]) == row["label_ids"] for row in rows]
-            losses = np.stack([row["per_example_loss"] for row in rows])
+            columns = predictions("eval", settings.eval_batch_size)
+            right = np.argmax(columns["outputs"], axis=1) == columns["label_ids"]
             return {
                 "eval_accuracy": float(np.mean(right)),
-                **reporting.mean_losses(losses, settings.eval_batch_size),
+                **reporting.mean_losses(columns["per_example_loss"], settings.eval_batch_size),
             }
 
         def predict() -> None:
-            rows = outputs("predict", settings.predict_batch_size)
-            path = os.path.join(settings.output_dir, "test_results.tsv")
-            reporting.write_probabilities(path, np.stack([row["outputs"] for row in rows]))
+            outputs = predictions("predict", settings.predict_batch_size)["outputs"]
+            reporting.write_probabilities(tuner.run.path("test_results.tsv"), outputs)
 
-        return tuner.run(num_questions.get("train"), evaluate, predict)
+        return tuner.train_evaluate_predict(num_questions.get("train"), evaluate, predict)

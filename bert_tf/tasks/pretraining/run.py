@@ -1,19 +1,19 @@
 """Pre-training from record files to checkpoints and results: the one call of run_pretraining."""
 
-import contextlib
 import dataclasses
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf import optimization
-from bert_tf.engine import distribution, interrupts
+from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints, records, storage
+from bert_tf.files import records, storage
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import training
-from bert_tf.runs.heartbeat import Heartbeat
-from bert_tf.runs.training_settings import TrainingSettings
+from bert_tf.runs.phase import Phase
+from bert_tf.runs.run import Run
+from bert_tf.runs.settings import TrainingSettings
+from bert_tf.runs.trainer import Trainer
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.schema import pretraining_schema
@@ -63,7 +63,7 @@ def run_pretraining(
     phases = []
     if settings.do_train:
         phases = [
-            training.Phase(
+            Phase(
                 phase.num_steps,
                 phase.batch_size,
                 *_open_records(config, settings.input_file, "input_file", phase),
@@ -73,44 +73,32 @@ def run_pretraining(
     evaluation = None
     if settings.do_eval or settings.evaluate_every_steps:
         flag = "eval_input_file" if settings.eval_input_file else "input_file"
-        evaluation = training.Evaluation(
+        evaluation = EvaluationInput(
             settings.evaluation_phase.batch_size,
             *_open_records(config, getattr(settings, flag), flag, settings.evaluation_phase),
             settings.evaluation_phase.num_steps,
         )
-    checkpoints.make_output_dir(settings.output_dir)
-    with contextlib.ExitStack() as stack:
-        if distribution.several_processes(strategy):
-            stack.enter_context(interrupts.hold())
-        heartbeat = None
-        if settings.do_train and distribution.is_chief(strategy):
-            heartbeat = stack.enter_context(Heartbeat(settings.output_dir))
-        trainer = training.Trainer(
-            task,
-            strategy,
-            settings.output_dir,
-            _learning_rate(settings) if settings.do_train else None,
-            init_checkpoint=settings.init_checkpoint,
-            random_seed=settings.random_seed,
-            keep_checkpoint_max=settings.keep_checkpoint_max,
-            heartbeat=heartbeat,
-        )
+    with Run(strategy, settings) as run:
+        schedule = _schedule(settings) if settings.do_train else None
+        trainer = Trainer(task, run, settings, schedule)
+        evaluator = Evaluator(task, trainer.model, strategy)
+        results: dict[str, float | int] = {}
+
+        def evaluate() -> bool:
+            nonlocal results
+            step = trainer.global_step
+            if run.evaluated_step != step:  # --evaluate_every_steps may have done it at the end
+                logging.info("***** Running evaluation *****")
+                results = run.report(evaluator.evaluate(evaluation), step)
+                run.write_results(results)
+            return True
+
         if settings.do_train:
-            trainer.train(
-                phases,
-                save_checkpoints_steps=settings.save_checkpoints_steps,
-                iterations_per_loop=settings.iterations_per_loop,
-                accumulation_steps=settings.gradient_accumulation_steps,
-                gradient_reduction=settings.gradient_reduction,
-                evaluate_every_steps=settings.evaluate_every_steps,
-                evaluate=lambda: bool(trainer.evaluate(evaluation)),
-            )
-        elif trainer.global_step == 0 and not settings.init_checkpoint:
-            logging.warning(
-                "Evaluating untrained weights: --output_dir has no checkpoint, and there is no"
-                " --init_checkpoint"
-            )
-        return trainer.evaluate(evaluation) if settings.do_eval else None
+            logging.info("***** Running training *****")
+            trainer.train(phases, evaluate)
+        if settings.do_eval:
+            evaluate()
+        return results if settings.do_eval else None
 
 
 def _open_records(config: BertConfig, pattern: str, flag: str, phase: PretrainingPhase):
@@ -134,8 +122,8 @@ def _open_records(config: BertConfig, pattern: str, flag: str, phase: Pretrainin
     return files, schema, limits
 
 
-def _learning_rate(settings: PretrainingSettings) -> optimization.Schedule:
-    """Returns one schedule over all phases (the paper, A.2), or one for each."""
+def _schedule(settings: PretrainingSettings) -> optimization.Schedule:
+    """Returns the learning rates, over all phases (the paper, A.2) or anew for each."""
     rate, warmup = settings.learning_rate, settings.num_warmup_steps
     if not settings.restart_schedule:
         total = sum(phase.num_steps for phase in settings.phases)

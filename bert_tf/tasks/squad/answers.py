@@ -48,6 +48,18 @@ class Predictions:
     best_answers: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
+class WindowLogits(NamedTuple):
+    """What the model gives for a window (original: RawResult).
+
+    unique_id: the window's.
+    start, end: float32 [length], of at least the window's tokens.
+    """
+
+    unique_id: int
+    start: np.ndarray
+    end: np.ndarray
+
+
 class _Scored(NamedTuple):
     """A window with its logits, float64 [length]."""
 
@@ -87,7 +99,7 @@ def predict_answers(
     data: SquadData,
     contexts: Sequence[Context],
     windows: Sequence[ContextWindow],
-    results: Iterable[Mapping[str, np.ndarray]],
+    logits: Iterable[WindowLogits],
     settings: AnswerSettings,
     tokens: Mapping[int, str],
 ) -> Predictions:
@@ -97,25 +109,23 @@ def predict_answers(
         data: the questions.
         contexts: the word pieces of its contexts.
         windows: the windows of all questions, in order.
-        results: for each window, in the same order, `unique_ids`, int32 [], and `start_logits` and
-            `end_logits`, float32 [length], of at least the window's tokens. They are read one
-            question at a time.
+        logits: those of each window, in the same order. They are read one question at a time.
         settings: how to choose.
         tokens: word-piece id -> word piece.
 
     Raises:
-        RuntimeError: a result is another window's.
+        RuntimeError: logits are another window's.
     """
     predictions = Predictions()
     final_text = FinalText(settings.do_lower_case, settings.verbose_logging)
     groups = itertools.groupby(
-        zip(windows, results, strict=True), lambda pair: pair[0].example_index
+        zip(windows, logits, strict=True), lambda pair: pair[0].example_index
     )
     group = next(groups, None)
     for index, example in enumerate(data.examples):
         scored = []
         if group and group[0] == index:  # a context without a token has no window
-            scored = [_scored(window, result) for window, result in group[1]]
+            scored = [_scored(*pair) for pair in group[1]]
             group = next(groups, None)
         context = contexts[example.context_index]
         text = _ContextText(data.contexts[example.context_index], context, tokens, final_text)
@@ -136,14 +146,14 @@ def write_json(content: Mapping, path: str) -> None:
     write_whole(path, json.dumps(content, indent=4) + "\n")
 
 
-def _scored(window: ContextWindow, result: Mapping[str, np.ndarray]) -> _Scored:
-    if window.unique_id != result["unique_ids"]:
+def _scored(window: ContextWindow, logits: WindowLogits) -> _Scored:
+    if window.unique_id != logits.unique_id:
         raise RuntimeError(
-            f"the results must come in the order of the windows; {window.unique_id} was due,"
-            f" {result['unique_ids']} came"
+            f"logits must come in the order of the windows; those of {window.unique_id} were due,"
+            f" and those of {logits.unique_id} came"
         )
     # float64 as Python's floats are, in which the original adds.
-    return _Scored(window, *(np.float64(result[f"{name}_logits"]) for name in ("start", "end")))
+    return _Scored(window, np.float64(logits.start), np.float64(logits.end))
 
 
 def _add_prediction(

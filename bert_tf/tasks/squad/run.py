@@ -1,8 +1,10 @@
 """Fine-tuning on SQuAD and answering its questions: the one call of run_squad."""
 
 import dataclasses
+import itertools
 import os
 import random
+from collections.abc import Iterator
 
 import tensorflow as tf
 from absl import logging
@@ -10,7 +12,7 @@ from absl import logging
 from bert_tf.engine.prediction import check_prediction
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import fine_tuning_settings
+from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
 from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.tasks.squad import answers, features, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
@@ -167,13 +169,21 @@ class _Questions:
 
     def answer(self, tuner: FineTuner) -> answers.Predictions:
         """Returns the answers that the present weights give."""
-        results = ()
+        return answers.predict_answers(
+            self.data,
+            self._contexts,
+            self.windows,
+            self._logits(tuner),
+            self._settings.answers,
+            self._tokens,
+        )
+
+    def _logits(self, tuner: FineTuner) -> Iterator[answers.WindowLogits]:
         if self.windows:
             batch_size = self._settings.predict_batch_size
-            results = tuner.predict("eval", len(self.windows), batch_size)
-        return answers.predict_answers(
-            self.data, self._contexts, self.windows, results, self._settings.answers, self._tokens
-        )
+            for columns in tuner.predict("eval", len(self.windows), batch_size):
+                logits = (columns[name] for name in ("unique_ids", "start_logits", "end_logits"))
+                yield from itertools.starmap(answers.WindowLogits, zip(*logits, strict=True))
 
     def score(self, predictions: answers.Predictions) -> dict[str, float | int]:
         """Returns the official figures, and for SQuAD 2.0 the best thresholds."""

@@ -9,10 +9,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.engine.prediction import Columns
 from bert_tf.errors import UserError
 from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import fine_tuning_settings, reporting
+from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
+from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
@@ -91,8 +93,8 @@ def run_tagging(
         sets.pop("train", None)  # they are in the records now
 
         def tag(name: str, batch_size: int) -> tuple[list[list[str]], float]:
-            rows = tuner.predict(name, num_examples[name], batch_size)
-            return _tags_and_loss(rows, sets[name], labels)
+            windows = tuner.predict(name, num_examples[name], batch_size)
+            return _tags_and_loss(windows, sets[name], labels)
 
         def evaluate() -> dict[str, float]:
             return _scores(sets["eval"], *tag("eval", settings.eval_batch_size))
@@ -105,10 +107,9 @@ def run_tagging(
             if sets["predict"][0].tags is not None:
                 scores = _scores(sets["predict"], tags, loss)
                 scores["global_step"] = tuner.global_step
-                path = os.path.join(settings.output_dir, "test_results.txt")
-                reporting.write_results(path, scores)
+                reporting.write_results(tuner.run.path("test_results.txt"), scores)
 
-        return tuner.run(num_examples.get("train"), evaluate, predict)
+        return tuner.train_evaluate_predict(num_examples.get("train"), evaluate, predict)
 
 
 def _path(settings: TaggingSettings, flag: str) -> tuple[str, str]:
@@ -177,21 +178,21 @@ def _check_tags(sentences: list[Sentence], labels: Sequence[str], path: str, fla
 
 
 def _tags_and_loss(
-    rows: Iterable[dict[str, np.ndarray]], sentences: list[Sentence], labels: Sequence[str]
+    windows: Iterable[Columns], sentences: list[Sentence], labels: Sequence[str]
 ) -> tuple[list[list[str]], float]:
     """Returns the tags of each sentence and the mean loss of a word.
 
     Args:
-        rows: the predictions for the records of the sentences.
+        windows: the predictions for the records of the sentences.
         sentences: what the records were made of.
         labels: the tags in the order of the logits.
     """
     tags: list[str] = []
     loss = 0.0
-    for row in rows:
-        predictions = row["predictions"]
-        tags += [labels[i] for i in predictions[predictions >= 0]]
-        loss += float(np.sum(row["losses"], dtype=np.float64))
+    for columns in windows:
+        for predictions, losses in zip(columns["predictions"], columns["losses"], strict=True):
+            tags += [labels[i] for i in predictions[predictions >= 0]]
+            loss += float(np.sum(losses, dtype=np.float64))
     stream = iter(tags)
     grouped = [list(itertools.islice(stream, len(sentence.words))) for sentence in sentences]
     return grouped, loss / len(tags)

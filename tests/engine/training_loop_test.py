@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.engine.loops import StepLoop
+from bert_tf.engine.training_loop import TrainingLoop
 
 
 def draws(seed):
@@ -14,7 +14,7 @@ def draws(seed):
         return {"x": tf.random.stateless_uniform([], seed + features["x"][0], alg="philox")}
 
     batches = tf.data.Dataset.range(4).map(lambda i: {"x": tf.fill([2], tf.cast(i, tf.int32))})
-    loop = StepLoop(tf.distribute.get_strategy(), step, seed)
+    loop = TrainingLoop(tf.distribute.get_strategy(), step, seed)
     return loop.run([iter(batches)], 4, lambda _: None)["x"]
 
 
@@ -29,7 +29,7 @@ def test_an_error_while_progress_is_told_ends_the_loop():
         return {"x": tf.cast(features["x"], tf.float32)[0]}
 
     batches = tf.data.Dataset.from_tensors({"x": [1]}).repeat()
-    loop = StepLoop(tf.distribute.get_strategy(), step)
+    loop = TrainingLoop(tf.distribute.get_strategy(), step)
 
     def fail(count):
         raise RuntimeError("the terminal is gone")

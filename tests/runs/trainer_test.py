@@ -1,76 +1,27 @@
 """The course of a run, on a task that is nothing but a straight line: the loops know no BERT."""
 
 import glob
+import logging
 import os
+import random
+import re
 import signal
 import threading
 import time
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import optimization
+from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints, records
-from bert_tf.runs import training
-
-SCHEMA = {"x": records.float_feature([3]), "y": records.float_feature([1])}
-SLOPE = np.array([0.5, -1.0, 2.0], np.float32)
-
-
-class LineModel(keras.Model):
-    def __init__(self):
-        super().__init__(name="")
-        self.line = keras.layers.Dense(1, name="line")
-        self.line.build((None, 3))
-        self.built = True
-
-
-class LineTask:
-    """Least squares, with noise on the input that stands for dropout."""
-
-    def build_model(self):
-        return LineModel()
-
-    def normalizers(self, features):
-        weight = features.get("example_weight", tf.ones([features["x"].shape[0]]))
-        return {"count": tf.reduce_sum(weight)}
-
-    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        x = features["x"]
-        if training:
-            x += 0.1 * tf.random.stateless_normal(x.shape, dropout_seed, alg="philox")
-        error = tf.square(model.line(x) - features["y"])[:, 0]
-        weight = features.get("example_weight", tf.ones([x.shape[0]]))
-        total = tf.reduce_sum(error * weight)
-        return total / normalizers["count"], {"square": (total, tf.reduce_sum(weight))}
-
-
-def write(path, count, seed, scale=1.0):
-    rng = np.random.RandomState(seed)
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for x in rng.randn(count, 3).astype(np.float32):
-            values = {"x": x.tolist(), "y": [float(x @ SLOPE) * scale]}
-            writer.write(records.serialize(values, SCHEMA))
-    return str(path)
+from bert_tf.files import records
+from tests.support.line_task import SCHEMA, SLOPE, LineTask, phases, trainer, write
 
 
 @pytest.fixture
 def files(tmp_path):
     return [write(tmp_path / f"{i}.tfrecord", 40 + 7 * i, i) for i in range(3)]
-
-
-def trainer(output_dir, rate=0.05, total=60, **settings):
-    schedule = optimization.linear_schedule(rate, total, 5)
-    strategy = tf.distribute.get_strategy()
-    checkpoints.make_output_dir(str(output_dir))
-    return training.Trainer(LineTask(), strategy, str(output_dir), schedule, **settings)
-
-
-def phases(files, *steps_and_batches):
-    return [training.Phase(steps, batch, files, SCHEMA, {}) for steps, batch in steps_and_batches]
 
 
 def weights(of):
@@ -84,8 +35,8 @@ def assert_same(one, other):
 
 
 def test_it_learns_through_phases_and_keeps_the_last_five(files, tmp_path):
-    run = trainer(tmp_path / "out")
-    run.train(phases(files, (40, 16), (20, 8)), save_checkpoints_steps=7, iterations_per_loop=10)
+    run = trainer(tmp_path / "out", save_checkpoints_steps=7, iterations_per_loop=10)
+    run.train(phases(files, (40, 16), (20, 8)))
     assert run.global_step == 60
     np.testing.assert_allclose(run.model.line.kernel.numpy()[:, 0], SLOPE, atol=0.6)
     kept = sorted(glob.glob(str(tmp_path / "out/*.index")), key=os.path.getmtime)
@@ -98,50 +49,46 @@ def test_it_learns_through_phases_and_keeps_the_last_five(files, tmp_path):
     }
 
 
-def test_a_phase_is_traced_once(files, tmp_path, monkeypatch):
+def test_a_phase_is_traced_once(files, tmp_path):
     """Whatever the lengths of its loops, with saves and evaluations in between."""
-    loops = []
+    traces = []
 
-    class Loop(training.StepLoop):
-        def __init__(self, *arguments, **settings):
-            super().__init__(*arguments, **settings)
-            loops.append(self)
+    class CountingTask(LineTask):
+        def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+            traces.append((features["x"].shape[0], training))
+            return super().loss_and_metrics(model, features, normalizers, training, dropout_seed)
 
-    monkeypatch.setattr(training, "StepLoop", Loop)
-    run = trainer(tmp_path / "out", total=30)
-    evaluation = training.Evaluation(9, files, SCHEMA, {}, 0)
-    plan = phases(files, (17, 16), (13, 8))
-    run.train(
-        plan,
-        6,
+    run = trainer(
+        tmp_path / "out",
+        total=30,
+        save_checkpoints_steps=6,
         iterations_per_loop=4,
         evaluate_every_steps=7,
-        evaluate=lambda: bool(run.evaluate(evaluation)),
     )
-    assert len(loops) == 3  # the evaluation's, and one for each phase
-    assert [loop._loop.experimental_get_tracing_count() for loop in loops] == [1, 1, 1]
+    run.task = CountingTask()
+    evaluator = Evaluator(run.task, run.model, run.strategy)
+    source = EvaluationInput(9, files, SCHEMA, {}, 0)
+    run.train(phases(files, (17, 16), (13, 8)), lambda: bool(evaluator.evaluate(source)))
+    assert sorted(traces) == [(8, True), (9, False), (16, True)]
 
 
 @pytest.mark.parametrize("stop_at", [7, 28, 40, 57])
 def test_a_resumed_run_ends_bit_for_bit_like_one_left_alone(files, tmp_path, stop_at):
     """Stops at a checkpoint, at the end of a phase, between checkpoints; epochs have 141."""
     plan = phases(files, (40, 16), (20, 8))
-    whole = trainer(tmp_path / "whole")
-    whole.train(plan, save_checkpoints_steps=7, iterations_per_loop=10)
-    broken = trainer(tmp_path / "broken")
-    make_steps = broken._run_loop
+    loops = {"save_checkpoints_steps": 7, "iterations_per_loop": 10}
+    whole = trainer(tmp_path / "whole", **loops)
+    whole.train(plan)
+    broken = trainer(tmp_path / "broken", evaluate_every_steps=stop_at, **loops)
 
-    def stop(loop, num_steps, *arguments):
-        make_steps(loop, min(num_steps, max(1, stop_at - broken.global_step)), *arguments)
-        if broken.global_step >= stop_at:
-            raise RuntimeError("killed")
+    def kill():
+        raise RuntimeError("killed")
 
-    broken._run_loop = stop
     with pytest.raises(RuntimeError, match="killed"):
-        broken.train(plan, save_checkpoints_steps=7, iterations_per_loop=10)
-    again = trainer(tmp_path / "broken")
-    assert again.global_step == stop_at - (stop_at % 7 or 7)  # killed before that save
-    again.train(plan, save_checkpoints_steps=7, iterations_per_loop=3)
+        broken.train(plan, kill)
+    again = trainer(tmp_path / "broken", save_checkpoints_steps=7, iterations_per_loop=3)
+    assert again.global_step == stop_at - stop_at % 7
+    again.train(plan)
     assert_same(weights(whole), weights(again))
 
 
@@ -160,8 +107,8 @@ def test_a_checkpoint_without_a_place_in_the_input_is_resumed_with_a_warning(
     files, tmp_path, caplog
 ):
     plan = phases(files, (20, 16))
-    run = trainer(tmp_path / "out")
-    run.train(plan, save_checkpoints_steps=8)
+    run = trainer(tmp_path / "out", save_checkpoints_steps=8)
+    run.train(plan)
     for path in glob.glob(str(tmp_path / "out/*.input.*")):
         os.remove(path)
     again = trainer(tmp_path / "out")
@@ -193,9 +140,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(files, tmp_pat
             values = {"x": x.tolist(), "y": [float("inf") if len(x) else 0.0]}
             writer.write(records.serialize(values, SCHEMA))
     plan = phases(files, (10, 16)) + phases([bad], (10, 16))
-    run = trainer(tmp_path / "out")
+    run = trainer(tmp_path / "out", save_checkpoints_steps=4)
     with pytest.raises(FloatingPointError) as raised:
-        run.train(plan, save_checkpoints_steps=4)
+        run.train(plan)
     assert "is inf at step 10 (counted from 0)" in str(raised.value)
     assert f"The last checkpoint is {tmp_path}/out/model.ckpt-8" in str(raised.value)
     assert not glob.glob(str(tmp_path / "out/model.ckpt-1?*"))
@@ -215,11 +162,11 @@ def test_gradients_that_are_not_finite_stop_the_run(files, tmp_path):
 
 def test_weights_that_are_not_finite_are_not_saved(files, tmp_path):
     """The last update of a run is one that no later loss can tell of."""
-    run = trainer(tmp_path / "out")
+    run = trainer(tmp_path / "out", save_checkpoints_steps=1)
     run.optimizer.learning_rate = lambda step: tf.where(step < 1, 0.05, 3.4e38)
     with pytest.raises(FloatingPointError, match=r"line/.* is not finite at step \d+ \(counted"):
-        run.train(phases(files, (2, 16)), save_checkpoints_steps=1)
-    assert run._checkpoints.latest() == str(tmp_path / "out/model.ckpt-1")
+        run.train(phases(files, (2, 16)))
+    assert run.run.checkpoints.latest() == str(tmp_path / "out/model.ckpt-1")
     values = tf.train.load_checkpoint(str(tmp_path / "out/model.ckpt-1"))
     assert np.isfinite(values.get_tensor("line/kernel")).all()
 
@@ -228,7 +175,7 @@ def test_a_checkpoint_that_is_there_is_not_written_again(files, tmp_path):
     trainer(tmp_path / "out").train(phases(files, (5, 16)))
     before = os.stat(tmp_path / "out/model.ckpt-5.index").st_mtime_ns
     again = trainer(tmp_path / "out")
-    again._save(None)  # as an interrupt before the first step does
+    again.run.save(again.values(), 5, lambda prefix: None)  # as an interrupt at once would
     assert os.stat(tmp_path / "out/model.ckpt-5.index").st_mtime_ns == before
 
 
@@ -241,7 +188,9 @@ def heard():
 
 
 def test_an_interrupt_saves_after_the_step_in_hand(files, tmp_path, heard):
-    run = trainer(tmp_path / "out", total=10**6)
+    run = trainer(
+        tmp_path / "out", total=10**6, save_checkpoints_steps=10**6, iterations_per_loop=10**6
+    )
 
     def interrupt():
         while run.global_step < 20:
@@ -251,9 +200,7 @@ def test_an_interrupt_saves_after_the_step_in_hand(files, tmp_path, heard):
     watcher = threading.Thread(target=interrupt)
     watcher.start()
     with pytest.raises(KeyboardInterrupt):
-        run.train(
-            phases(files, (10**6, 16)), save_checkpoints_steps=10**6, iterations_per_loop=10**6
-        )
+        run.train(phases(files, (10**6, 16)))
     watcher.join()
     step = run.global_step
     assert 20 <= step < 10**6
@@ -261,59 +208,58 @@ def test_an_interrupt_saves_after_the_step_in_hand(files, tmp_path, heard):
     assert trainer(tmp_path / "out").global_step == step
 
 
-def test_an_interrupt_between_loops_saves_too(files, tmp_path, monkeypatch):
-    run = trainer(tmp_path / "out")
+def test_an_interrupt_between_loops_saves_too(files, tmp_path):
+    run = trainer(tmp_path / "out", evaluate_every_steps=21, save_checkpoints_steps=100)
 
-    def describe(scalars):
-        if run.global_step > 20:
-            raise KeyboardInterrupt
-        return ""
+    def interrupt():
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(training.reporting, "describe", describe)
     with pytest.raises(KeyboardInterrupt):
-        run.train(phases(files, (40, 16)), save_checkpoints_steps=100, iterations_per_loop=5)
-    assert run._checkpoints.latest() == str(tmp_path / "out/model.ckpt-21")
-
-
-def test_evaluation_covers_every_example_once_or_just_so_many_batches(files, tmp_path):
-    run = trainer(tmp_path / "out")
-    kernel, bias = run.model.line.kernel.numpy(), run.model.line.bias.numpy()
-    x, y = [], []
-    for record in tf.data.TFRecordDataset(files[:2]):
-        example = tf.train.Example.FromString(record.numpy()).features.feature
-        x.append(example["x"].float_list.value)
-        y.append(example["y"].float_list.value)
-    error = (np.array(x) @ kernel + bias - np.array(y))[:, 0] ** 2
-    assert len(error) == 87
-    every = run.evaluate(training.Evaluation(16, files[:2], SCHEMA, {}, 0))
-    np.testing.assert_allclose(every["square"], error.mean(), rtol=1e-5)
-    np.testing.assert_allclose(every["loss"], error.mean(), rtol=1e-5)
-    some = run.evaluate(training.Evaluation(16, files[:2], SCHEMA, {}, 7))  # 112 examples
-    np.testing.assert_allclose(
-        some["square"], np.concatenate([error, error[:25]]).mean(), rtol=1e-5
-    )
-    with open(tmp_path / "out/eval_results.txt") as reader:
-        lines = reader.read().splitlines()
-    assert [line.split(" = ")[0] for line in lines] == ["global_step", "loss", "square"]
-    assert lines[0] == "global_step = 0"
-    assert lines[2] == f"square = {np.float32(some['square'])!s}"
-    assert glob.glob(str(tmp_path / "out/eval/events.*"))
+        run.train(phases(files, (40, 16)), interrupt)
+    assert run.run.checkpoints.latest() == str(tmp_path / "out/model.ckpt-21")
 
 
 def test_evaluation_during_training_changes_nothing(files, tmp_path):
     plan = phases(files, (20, 16))
-    alone, watched = trainer(tmp_path / "alone"), trainer(tmp_path / "watched")
+    alone, watched = trainer(tmp_path / "alone"), trainer(tmp_path / "w", evaluate_every_steps=6)
     alone.train(plan)
     seen = []
-    evaluation = training.Evaluation(16, files[:1], SCHEMA, {}, 2)
+    evaluator = Evaluator(watched.task, watched.model, watched.strategy)
 
     def evaluate():
         seen.append(watched.global_step)
-        return bool(watched.evaluate(evaluation))
+        return bool(evaluator.evaluate(EvaluationInput(16, files[:1], SCHEMA, {}, 2)))
 
-    watched.train(plan, evaluate_every_steps=6, evaluate=evaluate)
+    watched.train(plan, evaluate)
     assert seen == [6, 12, 18]
     assert_same(weights(alone), weights(watched))
+
+
+def test_making_a_trainer_leaves_random_numbers_alone(tmp_path):
+    random.seed(5)
+    np.random.seed(6)
+    tf.random.set_seed(7)
+    expected = (random.random(), np.random.rand(), float(tf.random.uniform([])))
+    random.seed(5)
+    np.random.seed(6)
+    tf.random.set_seed(7)
+    trainer(tmp_path / "out")
+    assert (random.random(), np.random.rand(), float(tf.random.uniform([]))) == expected
+
+
+def test_the_log_tells_about_twenty_times_how_it_goes_and_how_long_it_takes(
+    files, tmp_path, caplog
+):
+    with caplog.at_level(logging.INFO, "absl"):
+        trainer(tmp_path / "out", total=100).train(phases(files, (100, 16)))
+    lines = re.findall(r"^step (\d+) of 100: .*loss = .*?(; about .* left)?$", *_lines(caplog))
+    steps = [int(step) for step, _ in lines]
+    assert steps == [1, *range(5, 101, 5)]
+    assert all(left for step, left in lines if 1 < int(step) < 100) and not lines[-1][1]
+
+
+def _lines(caplog):
+    return "\n".join(record.getMessage() for record in caplog.records), re.MULTILINE
 
 
 def test_accumulation_gives_the_whole_batch_s_update(files, tmp_path):
@@ -325,9 +271,9 @@ def test_accumulation_gives_the_whole_batch_s_update(files, tmp_path):
 
     results = []
     for parts in (1, 4):
-        run = trainer(tmp_path / str(parts))
+        run = trainer(tmp_path / str(parts), gradient_accumulation_steps=parts)
         run.task = QuietTask()
-        run.train(phases(files, (15, 16)), accumulation_steps=parts)
+        run.train(phases(files, (15, 16)))
         results.append(weights(run))
     for name, value in results[0].items():
         np.testing.assert_allclose(value, results[1][name], rtol=1e-5, atol=1e-6, err_msg=name)
@@ -335,7 +281,7 @@ def test_accumulation_gives_the_whole_batch_s_update(files, tmp_path):
 
 def test_parts_must_divide_the_batch(files, tmp_path):
     with pytest.raises(UserError) as raised:
-        trainer(tmp_path / "out").train(phases(files, (5, 16)), accumulation_steps=3)
+        trainer(tmp_path / "out", gradient_accumulation_steps=3).train(phases(files, (5, 16)))
     assert "--gradient_accumulation_steps (3) must divide" in str(raised.value)
     assert "(16)" in str(raised.value)
 
@@ -354,8 +300,8 @@ def test_curves_are_written(files, tmp_path):
             event = tf.compat.v1.Event.FromString(record)
             for value in event.summary.value:
                 points.setdefault(value.tag, []).append(event.step)
-    # The step that compiles, then every hundred.
-    steps = [1, 101, 201, 250]
+    # The step that compiles, then a point for each line of the log.
+    steps = [1, *range(13, 250, 13), 250]
     assert points == {
         "loss": steps,
         "square": steps,

@@ -1,0 +1,91 @@
+"""Metrics of a model over record files, computed on the devices."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.engine import distribution, input_pipeline
+from bert_tf.engine.metrics import means
+from bert_tf.engine.steps import Task, evaluation_step
+from bert_tf.engine.training_loop import TrainingLoop
+from bert_tf.files import records
+from bert_tf.progress import Progress
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationInput:
+    """The records that an evaluation reads.
+
+    batch_size: examples a step, over all replicas.
+    files: TFRecord files.
+    schema: features of their records.
+    limits: see `input_pipeline.TrainingInput`.
+    max_steps: number of batches to read, over the files again and again if need be; 0 for every
+        example once.
+    """
+
+    batch_size: int
+    files: Sequence[str]
+    schema: records.Schema
+    limits: input_pipeline.Limits
+    max_steps: int
+
+
+class Evaluator:
+    """Evaluates a model with its task's `loss_and_metrics`; traced once for each shape of batch.
+
+    Args:
+        task: gives loss and metrics; it must give examples of `example_weight` 0 no weight.
+        model: the task's model.
+        strategy: the devices.
+    """
+
+    def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy):
+        self._strategy = strategy
+        self._loop = TrainingLoop(
+            strategy, lambda features, seed: evaluation_step(task, model, features)
+        )
+
+    def evaluate(self, source: EvaluationInput) -> dict[str, float]:
+        """Returns the task's metrics, and `loss`, the mean of the batches' losses by examples.
+
+        Raises:
+            UserError: the batch size does not fit the replicas, or the input is damaged.
+        """
+        try:
+            num_steps, num_examples = self._size(source)
+            logging.info(
+                "Evaluating on %d examples, batches of %d", num_examples, source.batch_size
+            )
+            iterators = self._iterators(source, num_examples)
+            with Progress("Evaluating", "steps", num_steps) as progress:
+                return means(self._loop.run(iterators, num_steps, progress.advance))
+        except tf.errors.OpError as error:
+            raise input_pipeline.explain(error, source.files) from error
+
+    def _size(self, source: EvaluationInput) -> tuple[int, int]:
+        """Returns the number of batches and of examples."""
+        batch_size = source.batch_size
+        distribution.replica_batch_size(self._strategy, batch_size, "eval_batch_size")
+        if source.max_steps:
+            return source.max_steps, source.max_steps * batch_size
+        num_examples = input_pipeline.count_records(source.files)
+        return -(-num_examples // batch_size), num_examples
+
+    def _iterators(self, source: EvaluationInput, num_examples: int) -> list[Iterator]:
+        iterators = []
+        for shard in distribution.input_shards(self._strategy):
+            with tf.device(shard.device):
+                dataset = input_pipeline.evaluation_dataset(
+                    source.files,
+                    source.schema,
+                    source.batch_size,
+                    source.limits,
+                    num_examples,
+                    shard,
+                )
+                iterators.append(iter(dataset))
+        return iterators

@@ -1,0 +1,54 @@
+"""How the step of one replica becomes a step over all replicas of a `tf.distribute` strategy."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.engine import distribution
+from bert_tf.seeds import fold_in
+
+# The batches of this process's hosts, in the order of `distribution.input_shards`.
+Batches = list[dict[str, tf.Tensor]]
+# The step of one replica: (its part of the batch, its seed, int32 [2]) -> tensors in any structure.
+ReplicaStep = Callable[[dict[str, tf.Tensor], tf.Tensor], Any]
+
+
+def replicate(
+    strategy: tf.distribute.Strategy,
+    replica_step: ReplicaStep,
+    combine: Callable[..., list[tf.Tensor]],
+    seed: int,
+    compile_on_cpu: bool,
+) -> Callable[..., list[list[tf.Tensor]]]:
+    """Returns a step over all replicas: (batches, *more) -> each output's values on the replicas.
+
+    Args:
+        strategy: the devices.
+        replica_step: the step of one replica.
+        combine: called on each replica as (outputs of the replica's step, *more); it may reduce
+            over replicas, and returns a list of tensors.
+        seed: folded with the replica's number into the seed of each replica.
+        compile_on_cpu: whether XLA compiles the step on a CPU. On a GPU it always does, and on a
+            TPU everything is compiled.
+    """
+    seeds = tf.constant([seed % 2**31, 0], tf.int32)
+
+    # There is nothing in a step for AutoGraph to convert, and tracing is much faster without it.
+    @tf.autograph.experimental.do_not_convert
+    def step(features, *more):
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return combine(replica_step(features, fold_in(seeds, replica)), *more)
+
+    # tf.function with jit_compile inside strategy.run works for one replica only.
+    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if strategy.num_replicas_in_sync == 1 and not on_tpu and (on_gpu or compile_on_cpu):
+        step = tf.function(step, jit_compile=True, autograph=False)
+
+    def run(batches: Batches, *more) -> list[list[tf.Tensor]]:
+        features = distribution.split_batches(strategy, batches)
+        outputs = strategy.run(step, (features, *more))
+        return [strategy.experimental_local_results(output) for output in outputs]
+
+    return run

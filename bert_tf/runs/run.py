@@ -1,0 +1,187 @@
+"""The owner of a run: its directory, and everything that is written there."""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.engine import distribution, interrupts
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints, label_file
+from bert_tf.runs import reporting
+from bert_tf.runs.best_checkpoint import BestCheckpoint
+from bert_tf.runs.heartbeat import Heartbeat
+from bert_tf.runs.settings import TrainingSettings
+
+
+class Run:
+    """Owns an output directory from start to end; a context manager.
+
+    It makes the directory, holds it for this run (heartbeat), holds interrupts where several
+    processes run together, and reads and writes checkpoints, labels, results and summaries. With
+    MultiWorkerMirroredStrategy every process has one; the chief's writes, all read, so that the
+    directory must be one that all of them reach.
+
+    Args:
+        strategy: the devices.
+        settings: the flags; `output_dir` is the directory.
+        best: the best checkpoint, of a run whose evaluations choose one.
+        labels: classes in the order of the logits, for `labels.txt`; () for regression. None if
+            the task has no labels to keep.
+
+    Raises:
+        UserError: the directory cannot be written to.
+        OSError: the same, perhaps for the moment.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        settings: TrainingSettings,
+        best: BestCheckpoint | None = None,
+        labels: Sequence[str] | None = None,
+    ):
+        self.strategy = strategy
+        self.settings = settings
+        self.output_dir = settings.output_dir
+        self.best = best
+        self.labels = labels
+        self.chief = distribution.is_chief(strategy)
+        self._barrier = distribution.make_barrier(strategy)
+        checkpoints.make_output_dir(self.output_dir)
+        self.checkpoints = checkpoints.CheckpointDirectory(
+            self.output_dir, settings.keep_checkpoint_max
+        )
+        folder = self.output_dir if self.chief else None
+        self._training_summaries = reporting.Summaries(folder)
+        self._evaluation_summaries = reporting.Summaries(folder and os.path.join(folder, "eval"))
+        self._heartbeat: Heartbeat | None = None
+        self._stack = contextlib.ExitStack()
+        self._saved_step: int | None = None
+        self.evaluated_step: int | None = None
+
+    def __enter__(self) -> "Run":
+        """Takes the directory for this run.
+
+        Raises:
+            UserError: another run has it.
+            OSError: the heartbeat cannot be read or written.
+        """
+        with contextlib.ExitStack() as stack:
+            if distribution.several_processes(self.strategy):
+                stack.enter_context(interrupts.hold())
+            stack.callback(self._training_summaries.flush)
+            stack.callback(self._evaluation_summaries.flush)
+            if self.chief and self.settings.do_train:
+                self._heartbeat = stack.enter_context(Heartbeat(self.output_dir))
+            self._barrier(0)  # from here on the chief holds the directory
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception) -> bool | None:
+        return self._stack.__exit__(*exception)
+
+    def path(self, name: str) -> str:
+        """Returns the path of a file in the directory."""
+        return os.path.join(self.output_dir, name)
+
+    def restore(self, variables: Mapping[str, tf.Variable]) -> str | None:
+        """Returns the prefix of the newest whole checkpoint, having set all variables from it.
+
+        None if there is no checkpoint.
+
+        Raises:
+            UserError: the checkpoint does not fit the variables, or the machines of the run see
+                different checkpoints.
+        """
+        prefix = self.checkpoints.restore_latest(variables)
+        if prefix:
+            logging.info("Restored %s", prefix)
+        step = int(variables["global_step"].numpy())
+        self._saved_step = step if prefix else None
+        steps = self._barrier(step)
+        if len(set(steps)) > 1:
+            raise UserError(
+                f"--output_dir={self.output_dir} must be one directory that all machines of the"
+                " run reach: their newest checkpoints are of the steps"
+                f" {', '.join(f'{step:.0f}' for step in steps)}"
+            )
+        return prefix
+
+    def save(
+        self,
+        values: Mapping[str, tf.Tensor],
+        step: int,
+        save_places: Callable[[str], None],
+    ) -> None:
+        """Saves a checkpoint of a step, unless that step is saved already.
+
+        Args:
+            values: weights, optimizer slots and `global_step` by name.
+            step: the step.
+            save_places: writes this process's place in the input beside the prefix it is given.
+
+        Raises:
+            OSError: it cannot be written, or another run has taken the directory over.
+        """
+        if step == self._saved_step:
+            return
+        if self._heartbeat:
+            self._heartbeat.check()
+
+        def save_all_places(prefix: str) -> None:
+            self._barrier(step)  # files of an unfinished save of this step are gone
+            save_places(prefix)
+            self._barrier(step)  # the places of all processes are written
+
+        if self.chief:
+            logging.info("Saving checkpoints for %d into %s.", step, self.path("model.ckpt"))
+            self.checkpoints.save(values, step, save_all_places)
+        else:
+            save_all_places(self.checkpoints.prefix(step))
+        self._saved_step = step
+
+    def is_saved(self, step: int) -> bool:
+        """Returns whether the newest checkpoint is of this step."""
+        return step == self._saved_step
+
+    def divergence(self, what: str, step: int) -> FloatingPointError:
+        """Returns the error that ends a run in which `what` went wrong at a step."""
+        kept = self.checkpoints.latest()
+        return FloatingPointError(
+            f"{what} at step {step} (counted from 0); training stops, and the weights of this step"
+            f" are not saved. The last checkpoint is {kept or 'not written yet'}. Lower"
+            " --learning_rate, warm up for longer, or look at the input."
+        )
+
+    def write_labels(self) -> None:
+        """Writes `labels.txt`, or removes that of another model."""
+        label_file.write_labels(self.output_dir, self.labels)
+
+    def write_training_summaries(self, scalars: Mapping[str, float], step: int) -> None:
+        """Adds a point to TensorBoard's curves of training."""
+        self._training_summaries.write(scalars, step)
+
+    def report(self, results: Mapping[str, float], step: int) -> dict[str, float | int]:
+        """Logs an evaluation and adds it to TensorBoard; returns it with `global_step`."""
+        self.evaluated_step = step
+        results = {**results, "global_step": step}
+        reporting.log_results(results)
+        self._evaluation_summaries.write(reporting.curves(results), step)
+        self._evaluation_summaries.flush()
+        return results
+
+    def write_results(self, results: Mapping[str, float | int]) -> None:
+        """Writes `eval_results.txt`, sorted lines `key = value`.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if self.chief:
+            reporting.write_results(self.path("eval_results.txt"), results)
+
+    def flush(self) -> None:
+        """Writes out what TensorBoard's curves have got so far."""
+        self._training_summaries.flush()

@@ -1,0 +1,63 @@
+"""A task that is nothing but a straight line, and records of it: training knows no BERT."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.files import records
+from bert_tf.runs.phase import Phase
+from bert_tf.runs.run import Run
+from bert_tf.runs.settings import TrainingSettings
+from bert_tf.runs.trainer import Trainer
+
+SCHEMA = {"x": records.float_feature([3]), "y": records.float_feature([1])}
+SLOPE = np.array([0.5, -1.0, 2.0], np.float32)
+
+
+class LineModel(keras.Model):
+    def __init__(self):
+        super().__init__(name="")
+        self.line = keras.layers.Dense(1, name="line")
+        self.line.build((None, 3))
+        self.built = True
+
+
+class LineTask:
+    """Least squares, with noise on the input that stands for dropout."""
+
+    def build_model(self):
+        return LineModel()
+
+    def normalizers(self, features):
+        weight = features.get("example_weight", tf.ones([features["x"].shape[0]]))
+        return {"count": tf.reduce_sum(weight)}
+
+    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+        x = features["x"]
+        if training:
+            x += 0.1 * tf.random.stateless_normal(x.shape, dropout_seed, alg="philox")
+        error = tf.square(model.line(x) - features["y"])[:, 0]
+        weight = features.get("example_weight", tf.ones([x.shape[0]]))
+        total = tf.reduce_sum(error * weight)
+        return total / normalizers["count"], {"square": (total, tf.reduce_sum(weight))}
+
+
+def write(path, count, seed, scale=1.0):
+    rng = np.random.RandomState(seed)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for x in rng.randn(count, 3).astype(np.float32):
+            values = {"x": x.tolist(), "y": [float(x @ SLOPE) * scale]}
+            writer.write(records.serialize(values, SCHEMA))
+    return str(path)
+
+
+def trainer(output_dir, rate=0.05, total=60, **settings):
+    """Returns a trainer of a new run in a directory; settings are fields of TrainingSettings."""
+    settings = TrainingSettings(output_dir=str(output_dir), do_train=True, **settings)
+    run = Run(tf.distribute.get_strategy(), settings)
+    return Trainer(LineTask(), run, settings, optimization.linear_schedule(rate, total, 5))
+
+
+def phases(files, *steps_and_batches):
+    return [Phase(steps, batch, files, SCHEMA, {}) for steps, batch in steps_and_batches]
