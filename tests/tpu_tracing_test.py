@@ -13,24 +13,27 @@ from tensorflow.python.framework import kernels
 
 from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline, steps
+from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.engine.loops import StepLoop
+from bert_tf.engine.prediction import Predictor
+from bert_tf.engine.prediction_loop import PredictionLoop
+from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.engine.whole_file_input import WholeFileInput
-from bert_tf.files import checkpoints, records
+from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import training
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
-from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.tagging.model import TaggingTask
 from bert_tf.tasks.tagging.schema import tagging_schema
 from tests.support import tpu_strategy
+from tests.support.predicting_task import PredictingTask
 from tests.support.pretraining_runs import CONFIG, run_code, write_records
+from tests.support.trainers import make_trainer
 
 pytestmark = pytest.mark.slow
 CORES = 4
@@ -85,7 +88,7 @@ def trace_loops(folder, mistaken=False):
     """Prints, as JSON, what there is on the TPU in each loop; runs in a process of its own."""
     strategy = tpu_strategy.pretend_tpu(CORES)
     files = [write_records(f"{folder}/{i}.tfrecord", 20 + i, 12, 2, seed=i) for i in range(2)]
-    evaluation = training.Evaluation(8, files, SCHEMA, {}, 0)
+    source = EvaluationInput(8, files, SCHEMA, {}, 0)
     found = {}
 
     def note(name, loop, iterators):
@@ -108,20 +111,21 @@ def trace_loops(folder, mistaken=False):
 
     for name, (of_task, of_step) in VARIANTS.items():
         options = {"use_one_hot_embeddings": True, "dtype": "bfloat16", **of_task}
-        task = PretrainingTask(BertConfig.from_dict(CONFIG), **options)
+        task = PredictingTask(BertConfig.from_dict(CONFIG), **options)
         if mistaken:
             task = Mistaken(task)
         schedule = optimization.linear_schedule(1e-2, 10, 0)
-        checkpoints.make_output_dir(f"{folder}/{name}")
-        trainer = training.Trainer(task, strategy, f"{folder}/{name}", schedule)
+        trainer = make_trainer(task, strategy, f"{folder}/{name}", schedule)
         model, optimizer = trainer.model, trainer.optimizer
         if name == "default":
-            iterators = trainer._evaluation_iterators(evaluation, 41)
-            note("evaluation", trainer._evaluation_loop, iterators)
-            loop = StepLoop(
-                strategy, lambda x, _, t=task, m=model: t.predictions(m, x), per_example=True
+            evaluator = Evaluator(task, model, strategy)
+            iterators = evaluator._iterators(source, 41)
+            note("evaluation", evaluator._loop, iterators)
+            note(
+                "prediction",
+                PredictionLoop(strategy, lambda x, _, t=task, m=model: t.predictions(m, x)),
+                iterators,
             )
-            note("prediction", loop, iterators)
             if mistaken:
                 break
         sources = [
@@ -132,7 +136,7 @@ def trace_loops(folder, mistaken=False):
         def step(features, seed, task=task, model=model, optimizer=optimizer, of_step=of_step):
             return steps.train_step(task, model, optimizer, features, seed, **of_step)
 
-        note(name, StepLoop(strategy, step), sources)
+        note(name, TrainingLoop(strategy, step), sources)
         found[name]["variables"] = len(model.trainable_variables)
     if not mistaken:
         for name in FINE_TUNING:
@@ -144,7 +148,7 @@ def trace_loops(folder, mistaken=False):
 def trace_fine_tuning(folder, strategy, note, name):
     """Training whose batches are cut to two lengths, and prediction at one of them."""
     make_task, schema, _ = FINE_TUNING[name]
-    checkpoints.make_output_dir(folder)
+    tf.io.gfile.makedirs(folder)
     path = f"{folder}/train.tf_record"
     with tf.io.TFRecordWriter(path) as writer:
         for i in range(64):
@@ -158,7 +162,7 @@ def trace_fine_tuning(folder, strategy, note, name):
     config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 2})
     task = make_task(config, use_one_hot_embeddings=True, dtype="bfloat16")
     schedule = optimization.linear_schedule(1e-2, 10, 0)
-    trainer = training.Trainer(task, strategy, folder, schedule)
+    trainer = make_trainer(task, strategy, folder, schedule)
     source = WholeFileInput(
         [path],
         schema,
@@ -174,8 +178,8 @@ def trace_fine_tuning(folder, strategy, note, name):
     def step(features, seed):
         return steps.train_step(task, trainer.model, trainer.optimizer, features, seed)
 
-    note(name, StepLoop(strategy, step, buckets=source.buckets), [source.iterator])
-    predictor = trainer.predictor
+    note(name, TrainingLoop(strategy, step, buckets=source.buckets), [source.iterator])
+    predictor = Predictor(task, trainer.model, strategy)
     (batch,) = input_pipeline.record_windows([path], schema, 64)
     features = {name: value.numpy() for name, value in batch.items()}
     note(f"{name}_prediction", predictor._loop, predictor._iterators(features, 8, 8))

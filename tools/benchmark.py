@@ -31,8 +31,8 @@ from absl import flags
 
 from bert_tf import optimization
 from bert_tf.engine import input_pipeline
-from bert_tf.engine.loops import StepLoop
 from bert_tf.engine.steps import train_step
+from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
@@ -102,7 +102,7 @@ def synthetic_batch(config: BertConfig, phase: PretrainingPhase) -> dict:
     }
 
 
-class TimedLoop(StepLoop):
+class TimedLoop(TrainingLoop):
     """The loop of a training run, which notes when each step begins and ends."""
 
     def __init__(self, strategy, replica_step, num_steps: int):
@@ -115,12 +115,12 @@ class TimedLoop(StepLoop):
             with tf.control_dependencies(tf.nest.flatten(batches)):
                 begun = tf.timestamp()
             with tf.control_dependencies([begun]):
-                outputs = untimed(batches)
-            with tf.control_dependencies(outputs):
+                metrics = untimed(batches)
+            with tf.control_dependencies([metrics]):
                 times = tf.stack([begun, tf.timestamp()])
             self.times.scatter_nd_update([[self._number % num_steps]], [times])
             self._number.assign_add(1)
-            return outputs
+            return metrics
 
         self.step = step
 

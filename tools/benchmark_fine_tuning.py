@@ -20,9 +20,9 @@ from absl import flags
 from bert_tf import optimization
 from bert_tf.engine import input_pipeline
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
-from bert_tf.engine.loops import StepLoop
 from bert_tf.engine.prediction import WINDOW_BATCHES, Predictor
 from bert_tf.engine.steps import train_step
+from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
@@ -100,7 +100,7 @@ def main() -> None:
             buckets=buckets,
             group_by_length=group_by_length,
         )
-        loop = StepLoop(
+        loop = TrainingLoop(
             strategy,
             lambda features, seed: train_step(task, model, optimizer, features, seed),
             buckets=source.buckets,
@@ -119,7 +119,8 @@ def main() -> None:
         def run() -> int:
             size = WINDOW_BATCHES * FLAGS.predict_batch_size
             windows = input_pipeline.record_windows([dev_file], schema, size)
-            return sum(1 for _ in predictor.predict(windows, FLAGS.predict_batch_size, buckets))
+            predictions = predictor.predict(windows, FLAGS.predict_batch_size, buckets)
+            return sum(len(columns["outputs"]) for columns in predictions)
 
         return run
 

@@ -11,12 +11,15 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline, steps
-from bert_tf.engine.loops import StepLoop
-from bert_tf.files import checkpoints
+from bert_tf.engine.evaluator import EvaluationInput, Evaluator
+from bert_tf.engine.prediction import Predictor, join
+from bert_tf.engine.prediction_loop import PredictionLoop
+from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import training
+from bert_tf.seeds import fold_in
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from tests.support.predicting_task import PredictingTask
 from tests.support.pretraining_runs import CONFIG, run_code, write_records
 
 SCHEMA = pretraining_schema(12, 3)
@@ -121,7 +124,7 @@ def check_training(strategy, task, files, gradient_reduction, parts):
         )
     weights = random_weights(model, seed=replicas)
     assign(model, weights)
-    loop = StepLoop(
+    loop = TrainingLoop(
         strategy,
         lambda features, seed: steps.train_step(
             task, model, optimizer, features, seed, parts, gradient_reduction
@@ -162,39 +165,43 @@ def check_training(strategy, task, files, gradient_reduction, parts):
                 assert_close(slots[0].numpy(), moments[name], f"{name}/{slot}")
 
 
-def check_evaluation(strategy, files, folder, one_folder):
+def several_and_one(strategy, task):
+    """Returns (strategy, model of the same weights) for several replicas and for one."""
+    pairs = []
+    for of in (strategy, tf.distribute.get_strategy()):
+        with of.scope():
+            model = task.build_model()
+        assign(model, random_weights(model, 3))
+        pairs.append((of, model))
+    return pairs
+
+
+def check_evaluation(strategy, files):
     """Every example once, in batches that do not come out even, and over and over."""
     task = PretrainingTask(BertConfig.from_dict(QUIET))
-    for output_dir in (folder, one_folder):
-        checkpoints.make_output_dir(output_dir)
-    schedule = optimization.linear_schedule(1e-2, 10, 0)
-    several = training.Trainer(task, strategy, folder, schedule)
-    one = training.Trainer(task, tf.distribute.get_strategy(), one_folder, schedule)
-    for trainer in (several, one):
-        assign(trainer.model, random_weights(trainer.model, 3))
+    several, one = (Evaluator(task, model, of) for of, model in several_and_one(strategy, task))
     for max_steps in (0, 7):
-        evaluation = training.Evaluation(24, files, SCHEMA, {}, max_steps)
-        results, expected = several.evaluate(evaluation), one.evaluate(evaluation)
-        assert results.keys() == expected.keys() and len(results) == 6
+        source = EvaluationInput(24, files, SCHEMA, {}, max_steps)
+        results, expected = several.evaluate(source), one.evaluate(source)
+        assert results.keys() == expected.keys() and len(results) == 5
         for name, value in expected.items():
             np.testing.assert_allclose(results[name], value, rtol=2e-6, err_msg=name)
-    return several, one
 
 
-def check_prediction(several, one, files):
+def check_prediction(strategy, files):
     """Every example once and in its order, whatever the number of replicas."""
+    task = PredictingTask(BertConfig.from_dict(QUIET))
     predictions, expected = (
-        list(trainer.predictor.predict(input_pipeline.record_windows(files, SCHEMA, size), 24))
-        for trainer, size in ((several, 48), (one, 72))
+        join(
+            Predictor(task, model, of).predict(
+                input_pipeline.record_windows(files, SCHEMA, size), 24
+            )
+        )
+        for (of, model), size in zip(several_and_one(strategy, task), (48, 72), strict=True)
     )
-    assert len(predictions) == len(expected) == input_pipeline.count_records(files)
-    for actual, wanted in zip(predictions, expected, strict=True):
-        np.testing.assert_array_equal(
-            actual["masked_lm_predictions"], wanted["masked_lm_predictions"]
-        )
-        np.testing.assert_allclose(
-            actual["next_sentence_log_probs"], wanted["next_sentence_log_probs"], atol=1e-5
-        )
+    assert len(predictions["ids"]) == input_pipeline.count_records(files)
+    np.testing.assert_array_equal(predictions["ids"], expected["ids"])
+    np.testing.assert_allclose(predictions["next"], expected["next"], atol=1e-5)
 
 
 def check_dropout(strategy):
@@ -211,7 +218,8 @@ def check_dropout(strategy):
 
     def run(seed):
         batches = tf.data.Dataset.from_tensors({"input_ids": tf.ones([replicas, 6], tf.int32)})
-        loop = StepLoop(strategy, pooled, seed, per_example=True)
+        keyed = lambda features, replica: pooled(features, fold_in(replica, seed))  # noqa: E731
+        loop = PredictionLoop(strategy, keyed)
         return loop.run([iter(batches.repeat())], 1, lambda _: None)["pooled"]
 
     first = run(1)
@@ -229,8 +237,8 @@ def main(replicas, folder):
         for parts in (1, 2) if replicas == 2 else (1,):
             task = PretrainingTask(BertConfig.from_dict(QUIET))
             check_training(strategy, task, files, gradient_reduction, parts)
-    trainers = check_evaluation(strategy, files, f"{folder}/several", f"{folder}/one")
-    check_prediction(*trainers, files)
+    check_evaluation(strategy, files)
+    check_prediction(strategy, files)
     check_dropout(strategy)
     if replicas == 2:
         check_two_hosts(strategy, folder)
@@ -249,8 +257,8 @@ def check_two_hosts(strategy, folder):
     os.mkdir(f"{folder}/hosts")
     files = make_files(f"{folder}/hosts", (61,))
     check_training(strategy, task, files, "local_clip_sum", 1)
-    trainers = check_evaluation(strategy, files, f"{folder}/hosts/all", f"{folder}/hosts/one")
-    check_prediction(*trainers, files)
+    check_evaluation(strategy, files)
+    check_prediction(strategy, files)
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_it_is_said_which_weights_are_taken(reviews, settings, tmp_path, warning
     assert any("the last ones; --keep_best takes the best" in text for text in warnings)
     for path in [*out.glob("model.ckpt-*"), out / "checkpoint"]:
         path.unlink()
-    with pytest.raises(UserError, match="out/best must be of the run in --output_dir, which has"):
+    with pytest.raises(UserError, match="out/best must belong to the run in --output_dir, which has"):
         classify(reviews, settings, **changes)
     shutil.rmtree(out / "best")
     classify(reviews, settings, do_eval=True, keep_best=True)

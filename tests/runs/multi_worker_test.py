@@ -10,12 +10,13 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.engine import distribution, prediction
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import reporting, training
+from bert_tf.runs import reporting
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from tests.engine import replicas_test
 from tests.support.pretraining_runs import (
@@ -27,6 +28,7 @@ from tests.support.pretraining_runs import (
     write_records,
 )
 from tests.support.small_classification import flags, write_reviews
+from tests.support.trainers import make_trainer
 
 
 def start_both(words, logs):
@@ -80,20 +82,20 @@ def check_worker(folder):
         for gradient_reduction in distribution.GRADIENT_REDUCTIONS[: len(counts)]:
             task = PretrainingTask(BertConfig.from_dict(replicas_test.QUIET))
             replicas_test.check_training(strategy, task, files, gradient_reduction, 1)
-    several, _ = replicas_test.check_evaluation(strategy, files, f"{folder}/both", f"{own}/one")
-    assert os.path.exists(f"{folder}/both/eval_results.txt")
+    replicas_test.check_evaluation(strategy, files)
     with pytest.raises(UserError, match="Evaluation and prediction run on one machine"):
         prediction.check_prediction(strategy, 24, "predict_batch_size")
     # A checkpoint that one has and the other does not.
     output_dir = f"{folder}/of_{shard.index}"
     checkpoints.make_output_dir(output_dir)
     if shard.index == 0:
-        values = {name: variable.numpy() for name, variable in several._variables.items()}
+        alone = make_trainer(task, tf.distribute.get_strategy(), own, None)
+        values = {name: value.numpy() for name, value in alone.values().items()}
         values["global_step"] = np.int64(7)
         checkpoints.CheckpointDirectory(output_dir).save(values, 7)
     message = f"^--output_dir={output_dir} must be one directory that all machines of the run reach"
     with pytest.raises(UserError, match=message):
-        training.Trainer(task, strategy, output_dir, lambda step: 0.0)
+        make_trainer(task, strategy, output_dir, None)
 
 
 @pytest.mark.slow

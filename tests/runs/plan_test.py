@@ -50,8 +50,6 @@ def test_what_is_due_when():
     assert not any(never.evaluates_at(step) for step in range(61))
 
 
-@pytest.mark.parametrize(
-    ("total", "lines"), [(3, 3), (20, 20), (99, 20), (999, 20), (10**6, 1000)]
-)
+@pytest.mark.parametrize(("total", "lines"), [(3, 3), (20, 20), (99, 20), (999, 20), (10**6, 1000)])
 def test_short_runs_come_back_about_twenty_times_and_long_ones_as_asked(total, lines):
     assert len(stops(Plan((total,), 10**9, 0, 1000))) == lines

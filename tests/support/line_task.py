@@ -7,9 +7,7 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.files import records
 from bert_tf.runs.phase import Phase
-from bert_tf.runs.run import Run
-from bert_tf.runs.settings import TrainingSettings
-from bert_tf.runs.trainer import Trainer
+from tests.support.trainers import make_trainer
 
 SCHEMA = {"x": records.float_feature([3]), "y": records.float_feature([1])}
 SLOPE = np.array([0.5, -1.0, 2.0], np.float32)
@@ -54,9 +52,8 @@ def write(path, count, seed, scale=1.0):
 
 def trainer(output_dir, rate=0.05, total=60, **settings):
     """Returns a trainer of a new run in a directory; settings are fields of TrainingSettings."""
-    settings = TrainingSettings(output_dir=str(output_dir), do_train=True, **settings)
-    run = Run(tf.distribute.get_strategy(), settings)
-    return Trainer(LineTask(), run, settings, optimization.linear_schedule(rate, total, 5))
+    schedule = optimization.linear_schedule(rate, total, 5)
+    return make_trainer(LineTask(), tf.distribute.get_strategy(), output_dir, schedule, **settings)
 
 
 def phases(files, *steps_and_batches):

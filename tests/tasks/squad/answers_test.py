@@ -69,11 +69,11 @@ class Questions:
             False,
         )
         self.results = [
-            {
-                "unique_ids": np.int32(window.unique_id),
-                "start_logits": np.full(LENGTH, -3.0, np.float32),
-                "end_logits": np.full(LENGTH, -3.0, np.float32),
-            }
+            answers.WindowLogits(
+                window.unique_id,
+                np.full(LENGTH, -3.0, np.float32),
+                np.full(LENGTH, -3.0, np.float32),
+            )
             for window in self.windows
         ]
 
@@ -84,7 +84,7 @@ class Questions:
     def randomize(self, seed):
         rng = np.random.RandomState(seed)
         for result in self.results:
-            for name in ("start_logits", "end_logits"):
+            for name in ("start", "end"):
                 # Few different values, so that order among equals shows.
                 result[name] = rng.randint(-8, 8, LENGTH).astype(np.float32) / 2
         return self
@@ -117,8 +117,8 @@ def slow_nbest(questions, example, n_best_size, max_answer_length, with_negative
     found, nulls = [], []
     for number, window, most in zip(numbers, windows, has_most_context, strict=True):
         starts, ends = (
-            questions.results[number][name].astype(float).tolist()
-            for name in ("start_logits", "end_logits")
+            getattr(questions.results[number], name).astype(float).tolist()
+            for name in ("start", "end")
         )
         nulls.append((starts[0] + ends[0], starts[0], ends[0]))
         best = [
@@ -175,7 +175,7 @@ def test_nbest(questions, seed, with_negative, n_best_size, max_answer_length):
             assert predictions.answers[name] == expected[0][0]
             continue
         lowest = min(
-            float(questions.results[i]["start_logits"][0] + questions.results[i]["end_logits"][0])
+            float(questions.results[i].start[0] + questions.results[i].end[0])
             for i in questions.of(example)
         )
         odds = lowest - best[1] - best[2]
@@ -197,8 +197,8 @@ def test_threshold(questions):
 def test_no_answer_is_possible(questions):
     """The original fails where no candidate is left, and where a text has no token."""
     for number in questions.of(0):
-        for name in ("start_logits", "end_logits"):
-            questions.results[number][name][0] = (
+        for name in ("start", "end"):
+            getattr(questions.results[number], name)[0] = (
                 5.0  # all of the best positions are in the question
             )
     settings = {"n_best_size": 1, "version_2_with_negative": True}
