@@ -1,4 +1,4 @@
-"""Flags for devices -> a `tf.distribute.Strategy`; who feeds which replica with what."""
+"""Devices: the `tf.distribute` strategy, the hosts that feed its replicas, and its batches."""
 
 import dataclasses
 import os
@@ -9,7 +9,7 @@ from absl import logging
 
 from bert_tf.errors import UserError
 
-# How the gradients of several replicas become one: see `steps.reduce_gradients`.
+# How gradients are reduced over replicas: see `steps.reduce_gradients`.
 GRADIENT_REDUCTIONS = ("local_clip_sum", "global_mean_clip")
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored")
 
@@ -19,22 +19,28 @@ def get_strategy(
 ) -> tf.distribute.Strategy:
     """Returns the strategy for the GPUs or CPUs of this machine, or of several.
 
-    To be called before TensorFlow computes anything.
+    Call it before TensorFlow computes anything.
 
     Args:
         distribution_strategy: "one_device" for the one GPU or CPU at hand, "mirrored" for every
             GPU of this machine (every logical CPU where there is none), "multi_worker_mirrored"
             for those of the machines in the environment variable TF_CONFIG.
-        num_cpu_devices: as how many logical devices this machine's CPU is to appear, to try
+        num_cpu_devices: number of logical devices to split this machine's CPU into, to try
             several replicas without GPUs.
 
     Raises:
-        UserError: the arguments contradict each other, or TF_CONFIG is missing.
+        UserError: an argument is unknown, the arguments contradict each other, or TF_CONFIG is
+            missing.
     """
+    if distribution_strategy not in STRATEGIES:
+        raise UserError(
+            f"--distribution_strategy must be one of {', '.join(STRATEGIES)}; it is"
+            f" {distribution_strategy!r}"
+        )
     if distribution_strategy != "mirrored" and num_cpu_devices > 1:
         raise UserError(
-            f"--num_cpu_devices={num_cpu_devices} is of use with --distribution_strategy=mirrored"
-            f" only, not with {distribution_strategy}"
+            f"--num_cpu_devices={num_cpu_devices} needs --distribution_strategy=mirrored; it is"
+            f" {distribution_strategy}"
         )
     if distribution_strategy == "one_device":
         return tf.distribute.get_strategy()
@@ -74,7 +80,7 @@ def get_tpu_strategy(
         tpu: "local" for the TPU of this machine, a Cloud TPU's name, or grpc://ADDRESS:8470.
         tpu_zone: zone of a named TPU; None to ask the machine's metadata.
         gcp_project: project of a named TPU; None to ask the machine's metadata.
-        num_tpu_cores: how many cores the TPU must have; None for however many it has.
+        num_tpu_cores: number of cores that the TPU must have; None for any.
 
     Raises:
         UserError: there is no such TPU, or it has another number of cores.
@@ -100,15 +106,15 @@ def get_tpu_strategy(
 
 
 def check_paths(tpu: str, paths: dict[str, str | None]) -> None:
-    """Returns nothing if a TPU's machine can reach every path.
+    """Checks that a TPU's machine can reach every path.
 
     Args:
         tpu: as for `get_tpu_strategy`.
-        paths: the values of flags by their names, each a path or several with commas between
-            them; None for a flag that is not given.
+        paths: values of flags by name, each a path or several separated by commas; None for a
+            flag that is not given.
 
     Raises:
-        UserError: the TPU is another machine's, and a path is on this one.
+        UserError: the TPU belongs to another machine, and a path is on this one.
     """
     if tpu == "local":
         return
@@ -127,8 +133,8 @@ def check_paths(tpu: str, paths: dict[str, str | None]) -> None:
 class InputShard:
     """The part of every batch that one host reads and feeds to its own replicas.
 
-    index: which part.
-    count: how many parts, one for each host.
+    index: number of the part, from 0.
+    count: number of parts, one for each host.
     device: the host's CPU.
     """
 
@@ -143,8 +149,8 @@ ONE_HOST = InputShard()
 def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
     """Returns the shards that this process reads, in the order of their replicas.
 
-    That is one on a single machine and with MultiWorkerMirroredStrategy, whose machines each run
-    the program, and one for every host of a TPU, all of which one program drives.
+    There is one on a single machine, and one with MultiWorkerMirroredStrategy, where each machine
+    runs the program. A TPU has one for each of its hosts, which one program drives.
     """
     kinds = (tf.distribute.TPUStrategy, tf.distribute.MultiWorkerMirroredStrategy)
     if not isinstance(strategy, kinds):
@@ -164,7 +170,7 @@ def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
 
 
 def several_processes(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether other processes, too, make the steps of this run."""
+    """Returns whether other processes make the steps of this run together with this one."""
     shards = input_shards(strategy)
     return shards[0].count > len(shards)
 
@@ -175,7 +181,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> int:
-    """Returns the examples of one replica in a batch of `batch_size` over all of them.
+    """Returns the number of examples of one replica in a batch of `batch_size` over all replicas.
 
     Raises:
         UserError: the replicas do not divide the batch.
@@ -191,7 +197,7 @@ def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: 
 def split_batches(
     strategy: tf.distribute.Strategy, batches: list[dict[str, tf.Tensor]]
 ) -> dict[str, tf.Tensor]:
-    """Returns the batches of `input_shards` cut into one part a replica along the first axis."""
+    """Returns the batches of `input_shards`, split along the first axis into one part a replica."""
     shards = input_shards(strategy)
     replicas = strategy.num_replicas_in_sync // shards[0].count  # of one shard
     if strategy.num_replicas_in_sync == 1:

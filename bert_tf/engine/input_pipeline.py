@@ -1,4 +1,4 @@
-"""Record files -> batches for training and evaluation."""
+"""Record files to batches, for training and evaluation."""
 
 import json
 import re
@@ -20,12 +20,12 @@ Limits = Mapping[str, tuple[int, str]]
 
 
 def parse_checked(serialized: tf.Tensor, schema: records.Schema, limits: Limits) -> Batch:
-    """Returns the parsed batch after a look at its ids.
+    """Returns the parsed batch, having checked its ids.
 
     Args:
         serialized: string [batch].
         schema: what the records hold.
-        limits: for a feature of ids the number that they must be below, and what sets it.
+        limits: for a feature of ids the number that they must be below, and what sets that number.
     """
     features = records.parse(serialized, schema)
     checks = []
@@ -40,10 +40,10 @@ def parse_checked(serialized: tf.Tensor, schema: records.Schema, limits: Limits)
 
 
 def _without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset with its parallelism as it is written.
+    """Returns the dataset without tf.data's autotuning.
 
-    There is nothing to tune, and the thread that does it can hold up the end of an iterator for
-    a minute: that of a phase, say.
+    There is nothing to tune, and the tuning thread can delay the end of an iterator, such as that
+    of a phase, by a minute.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -53,23 +53,23 @@ def _without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 class TrainingInput:
     """An endless, shuffled iterator over training batches whose place can be saved.
 
-    Files are shuffled and read four at a time in turn, records pass through a buffer of 100
+    Files are shuffled and read four at a time in turn; records pass through a buffer of 100
     (original: input_fn_builder). The order is a function of the seed and of TensorFlow's global
-    one. A saved place holds the offsets in the open files and the records in the buffers, so that
-    a resumed run reads nothing of what came before.
+    seed. A saved place holds the offsets in the open files and the records in the buffers, so a
+    resumed run does not read again what came before.
 
     Args:
         files: TFRecord files.
         schema: what each record holds.
-        batch_size: examples in a batch over all hosts; what is left at the end of an epoch joins
-            the next.
-        limits: for features of ids, the number they must be below, and where it is set.
+        batch_size: examples in a batch over all hosts; those left over at the end of an epoch
+            join the next.
+        limits: see `parse_checked`.
         seed: of the shuffling.
-        shard: the host that reads. Each gets other files, or other records where there are fewer
-            files than hosts, and its part of every batch.
+        shard: the host that reads. Each host reads other files, or other records where there are
+            fewer files than hosts, and makes its part of every batch.
 
-    `buckets` are the lengths that batches are to be cut to, each as its `longest` needs; None for
-    all as they are.
+    `buckets` are the lengths that batches are cut to, each to the first that its `longest` fits
+    in; None leaves them as they are.
     """
 
     buckets: Buckets | None = None
@@ -95,7 +95,7 @@ class TrainingInput:
         self.start(seed)
 
     def start(self, seed: int) -> None:
-        """Goes to the beginning of the order that `seed` gives."""
+        """Starts from the beginning, in the order that `seed` gives."""
         self._seed = seed
         with tf.device(self._shard.device):
             dataset = self._batches(seed)
@@ -145,8 +145,8 @@ class TrainingInput:
     def restore(self, prefix: str) -> bool:
         """Returns whether the place saved with the checkpoint `prefix` has been restored.
 
-        It is not where there is none, where it is damaged, or where it belongs to other files or
-        another batch size.
+        It has not if there is none, if it is damaged, or if it belongs to other files or another
+        batch size. A warning then says why.
         """
         place = self._place(prefix)
         try:
@@ -203,7 +203,7 @@ def evaluation_dataset(
         schema: what each record holds.
         batch_size: examples in a batch over all hosts, every batch alike.
         limits: as for `TrainingInput`.
-        num_examples: how many count. Beyond the schema's features a batch has `example_weight`,
+        num_examples: number of examples that count. A batch also has `example_weight`,
             float32 [batch]: 1 for the first `num_examples` examples, 0 for what fills the last
             batch.
         shard: the host that reads: it gets its part of every batch. All read all files.
@@ -244,11 +244,11 @@ def count_records(files: Sequence[str]) -> int:
 
 
 def explain(error: tf.errors.OpError, files: Sequence[str]) -> Exception:
-    """Returns an error that says what is wrong with the input, or `error` if the input is not.
+    """Returns an error that says what is wrong with the input, or `error` itself if nothing is.
 
     Args:
-        error: what TensorFlow raised while batches were drawn.
-        files: the files they were drawn from.
+        error: raised by TensorFlow while it read batches.
+        files: the files that it read.
     """
     message = error.message
     if isinstance(error, tf.errors.DataLossError):

@@ -1,4 +1,4 @@
-"""Interrupts that end a run politely: what is begun is saved or removed first."""
+"""Ctrl-C and SIGTERM, heard at a moment when a run can save its work."""
 
 import contextlib
 import os
@@ -12,11 +12,11 @@ INTERRUPTED_STATUS = 130  # what a shell reports of a program that Ctrl-C has en
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: the machine is taken away, or a scheduler wants the run to end."""
+    """SIGTERM: the machine is being taken away, or a scheduler ends the run."""
 
 
 def raise_on_sigterm() -> None:
-    """Makes SIGTERM raise `Terminated`, once: what follows the first is not to be cut short."""
+    """Makes SIGTERM raise `Terminated` once. Later ones are ignored, so that saving can finish."""
 
     def terminate(*_) -> None:
         ignore_sigterm()
@@ -26,8 +26,11 @@ def raise_on_sigterm() -> None:
 
 
 def ignore_sigterm() -> None:
-    """Lets a program whose work is done come to its end: Python, ending, would hand SIGTERM to the
-    system, and a complete run would look like one that was cut short."""
+    """Ignores SIGTERM from here on: for a program whose work is done.
+
+    Python hands signals back to the system when it ends. A SIGTERM at that moment would make a
+    complete run look like one that was stopped.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
@@ -36,11 +39,10 @@ _held: list[KeyboardInterrupt] | None = None
 
 @contextlib.contextmanager
 def hold() -> Iterator[None]:
-    """Within it Ctrl-C and SIGTERM wait: `held` tells of them, and at the end the first is raised.
+    """Holds Ctrl-C and SIGTERM back: `held` returns the first, which is raised at the end.
 
-    Steps in another thread, or with other processes, must be brought to an end first. A second
-    Ctrl-C ends the program at once. Within another `hold`, or in a thread that hears no signals, it
-    does nothing.
+    Steps in another thread, or with other processes, must end first. A second Ctrl-C ends the
+    program at once. Inside another `hold`, or outside of the main thread, it does nothing.
     """
     global _held
     if _held is not None or threading.current_thread() is not threading.main_thread():
@@ -66,12 +68,12 @@ def hold() -> Iterator[None]:
 
 
 def held() -> KeyboardInterrupt | None:
-    """Returns the interrupt that waits, if there is one."""
+    """Returns the interrupt that is held back, if there is one."""
     return _held[0] if _held else None
 
 
 def exit_status(interrupt: KeyboardInterrupt) -> int:
-    """Returns the status of a program that `interrupt`, or the cause of it, has ended."""
+    """Returns the exit status of a program that `interrupt`, or its cause, has ended."""
     if isinstance(interrupt, Terminated) or isinstance(interrupt.__cause__, Terminated):
         return TERMINATED_STATUS
     return INTERRUPTED_STATUS

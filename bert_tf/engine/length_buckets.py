@@ -1,7 +1,6 @@
-"""A few fixed lengths that batches are padded to, in place of max_seq_length.
+"""Length buckets: a few fixed lengths that batches are padded to, in place of max_seq_length.
 
-Each length is compiled once. What a batch is padded with beyond its longest example changes
-nothing where padding is masked.
+Each length is compiled once. Padding is masked, so its length does not change the outputs.
 """
 
 import dataclasses
@@ -14,13 +13,13 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files import records
 
-MAX_AUTO_LENGTHS = 8  # that `auto` chooses: more of them save little and are compiled, too
-LENGTH_MULTIPLE = 16  # they are multiples of it, for the sake of vector units
+MAX_AUTO_LENGTHS = 8  # for `auto`: more save little, and each takes a compilation
+LENGTH_MULTIPLE = 16  # for `auto`: full vector units
 _LEAST_SHARE = 16  # a length that fewer than one in so many batches need is not compiled
 
 
 def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
-    """Returns the lengths that --length_buckets asks for, rising; the last is `max_seq_length`.
+    """Returns the lengths of --length_buckets in rising order; the last is `max_seq_length`.
 
     Args:
         text: "auto" for up to `MAX_AUTO_LENGTHS` evenly spaced ones, "none" for `max_seq_length`
@@ -49,7 +48,7 @@ def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Buckets:
-    """The lengths, and what is cut to them.
+    """Lengths, and the features that are cut to them.
 
     lengths: rising; the last is at least that of the longest example.
     sequence_features: those whose last axis is the sequence.
@@ -60,11 +59,11 @@ class Buckets:
 
     @classmethod
     def of_schema(cls, lengths: tuple[int, ...], schema: records.Schema) -> "Buckets":
-        """Returns the buckets for records of a schema that marks what has the sequence's axis."""
+        """Returns the buckets for records of a schema, which marks the features with that axis."""
         return cls(lengths, tuple(records.sequence_features(schema)))
 
     def frequent(self, longest: np.ndarray, least: int = 1) -> "Buckets":
-        """Returns the buckets that one batch in sixteen needs: they are worth their compilation.
+        """Returns the buckets that at least one batch in sixteen needs.
 
         Args:
             longest: the length of the longest example of each batch.
@@ -96,11 +95,11 @@ class Buckets:
 
 
 def example_lengths(input_mask: tf.Tensor) -> tf.Tensor:
-    """Returns how many positions each example needs, int32 [batch].
+    """Returns the number of positions that each example needs, int32 [batch].
 
     Args:
         input_mask: int32 [batch, ..., seq_length], 1 for tokens, which come first, 0 for padding.
-            Of several sequences of one example the longest decides.
+            Where an example has several sequences, the longest counts.
     """
     lengths = tf.reduce_sum(tf.cast(input_mask, tf.int32), axis=-1)
     return tf.reduce_max(tf.reshape(lengths, [tf.shape(lengths)[0], -1]), axis=1)

@@ -1,6 +1,13 @@
-"""One training step and one evaluation step of a replica, as pure functions of their batch.
+"""The training step and the evaluation step of a replica, as pure functions of their batch.
 
-A *task* (a class in bert_tf/tasks) says what is trained: `Task` below lists what it provides.
+The route from the command line to the update of the weights:
+    run_X.py `main`                      makes one settings object of the flags
+    tasks/X/run.py                       makes records or opens them, and the run's task and plan
+    runs/trainer.py `Trainer.train`      goes through phases; loops between saves and evaluations
+    engine/training_loop.py              makes the steps of a loop, no Python between them
+    engine/replicate.py                  makes one step on all replicas
+    engine/steps.py `train_step`         loss, gradients, reduction over replicas, clipping: here
+    optimization.py `apply_gradients`    updates each variable
 """
 
 import dataclasses
@@ -10,6 +17,8 @@ from typing import Protocol
 import keras
 import tensorflow as tf
 
+from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
+from bert_tf.errors import UserError
 from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
 from bert_tf.seeds import fold_in
 
@@ -114,15 +123,24 @@ def train_step(
 def reduce_gradients(
     gradients: Gradients, gradient_reduction: str, replicas: Replicas
 ) -> tuple[Gradients, tf.Tensor]:
-    """Returns one gradient for all replicas, and the norm before clipping.
+    """Returns the gradients reduced over replicas and clipped, and the norm before clipping.
 
-    `local_clip_sum` clips each replica's own gradient and sums: the original on TPUs, which passes
-    by CrossShardOptimizer.compute_gradients, where a division would be. The norm is the replica's.
-    `global_mean_clip` clips the mean of the replicas' gradients, whose norm it returns.
+    `local_clip_sum` clips each replica's own gradient, then sums. The original does so on TPUs: it
+    does not call CrossShardOptimizer.compute_gradients, which would divide. The norm is that of the
+    replica. `global_mean_clip` clips the mean of the replicas' gradients, whose norm it returns.
 
-    With one replica both are the same, and IndexedSlices stay what they are: they count duplicate
-    rows apart, as in the original. With several they are made dense where they are reduced.
+    With one replica both are the same, and IndexedSlices stay as they are: their norm counts
+    duplicate rows apart, as in the original. With several replicas the reduction makes them dense.
+
+    Raises:
+        UserError: there is no such way to reduce gradients.
     """
+
+    if gradient_reduction not in GRADIENT_REDUCTIONS:
+        raise UserError(
+            f"--gradient_reduction must be one of {', '.join(GRADIENT_REDUCTIONS)}; it is"
+            f" {gradient_reduction!r}"
+        )
 
     def total(gradients: Gradients) -> Gradients:
         if replicas.count == 1:

@@ -1,4 +1,4 @@
-"""Training batches drawn from all records at once, for data that fits into memory."""
+"""Training batches from records that are held in memory and shuffled as a whole."""
 
 from collections.abc import Sequence
 
@@ -17,23 +17,22 @@ GROUP_BATCHES = 50  # whose examples are sorted by length together
 class WholeFileInput(TrainingInput):
     """An endless iterator over training batches, each epoch in an order of its own.
 
-    The original shuffles through a buffer of 100 records, which leaves sorted data sorted. Here
-    the records are held in memory as they are in the file, and an epoch's order is a function of
-    the seed and the epoch. Beside its features a batch has `longest`, int32: the length that the
-    longest of its examples, over all hosts, needs.
+    The original shuffles through a buffer of 100 records, which leaves sorted data sorted. Here all
+    records are in memory, and an epoch's order is a function of the seed and the epoch. Beside its
+    features a batch has `longest`, int32: the length of its longest example over all hosts.
 
     Args:
         files: TFRecord files.
         schema: what each record holds, `input_mask` among it.
-        batch_size: examples in a batch over all hosts; what is left at the end of an epoch joins
-            the next.
+        batch_size: examples in a batch over all hosts; those left over at the end of an epoch
+            join the next.
         limits: see `TrainingInput`.
         seed: of the shuffling.
         shard: the host that reads. Each gets its part of every batch.
-        num_batches: how many will be drawn. The lengths that are rare among them are left out.
+        num_batches: number of batches that will be read. Lengths rare among them are left out.
         buckets: the lengths.
-        group_by_length: whether batches are made of examples of like length: those of 50 batches
-            are sorted, and the batches shuffled.
+        group_by_length: whether a batch has examples of similar length: the examples of 50 batches
+            are sorted, then the batches shuffled.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The best checkpoint of a run by a metric, and when to stop looking for a better one."""
+"""The best checkpoint of a run by a metric, and early stopping."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ from bert_tf.runs import reporting
 
 
 class BestCheckpoint:
-    """The best of a run's evaluations, in the folder `best` of its output directory.
+    """The checkpoint with a run's best evaluation, in the folder `best` of its output directory.
 
-    There are the checkpoint of its step, `labels.txt` if there are classes, and its
-    `eval_results.txt`, which is written last. A run that is resumed goes on from what they say.
+    The folder holds the checkpoint, `labels.txt` if there are classes, and `eval_results.txt`,
+    which is written last. A resumed run compares with that file.
 
     Args:
         output_dir: of the run.
-        metric: the result that counts; higher is better.
-        patience: so many evaluations without a better one end the training; 0 for never.
-        every_steps: an evaluation is made every so many steps.
+        metric: the result to compare; higher is better.
+        patience: number of evaluations without a better one that end the training; 0 for never.
+        every_steps: steps from one evaluation to the next.
         labels: see `label_file.write_labels`.
 
     `folder` is the path of `best`.
@@ -50,12 +50,12 @@ class BestCheckpoint:
     def update(
         self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]
     ) -> bool:
-        """Returns whether training is to go on; the checkpoint is kept if it is the best so far.
+        """Returns whether training goes on, having kept the checkpoint if it is the best so far.
 
         Args:
             results: of an evaluation.
             step: of the evaluation.
-            values: all that a checkpoint holds, by name.
+            values: weights, slots and `global_step` by name.
 
         Raises:
             UserError: the best so far was chosen by another metric.
@@ -63,9 +63,8 @@ class BestCheckpoint:
         best = reporting.read_results(self._results) if self.prefix() else {}
         if best and self._metric not in best:
             raise UserError(
-                f"{self._results}: the best checkpoint must have been chosen by {self._metric}, and"
-                f" there are only {', '.join(best)}; take another --output_dir, or delete"
-                f" {self.folder}"
+                f"{self._results}: the best checkpoint must have been chosen by {self._metric}; the"
+                f" file has {', '.join(best)}. Take another --output_dir, or delete {self.folder}"
             )
         score = np.float32(results[self._metric])
         if not best or score > np.float32(best[self._metric]):

@@ -1,4 +1,4 @@
-"""What the fine-tuning programs are told, and whether it can be done."""
+"""Checks and preparations that fine-tuning programs share."""
 
 import dataclasses
 import os
@@ -44,10 +44,10 @@ class EvaluationSettings(FineTuningSettings):
 
 
 def needed_sets(strategy: tf.distribute.Strategy, settings: EvaluationSettings) -> list[str]:
-    """Returns which of the sets of examples, "train", "eval" and "predict", a run reads.
+    """Returns the sets of examples that a run reads, of "train", "eval" and "predict".
 
     Raises:
-        UserError: there is none, or its batch size does not fit the replicas.
+        UserError: it reads none, or a batch size does not fit the replicas.
     """
     if not (settings.do_train or settings.do_eval or settings.do_predict):
         raise UserError("At least one of --do_train, --do_eval and --do_predict must be given.")
@@ -83,7 +83,7 @@ def make_tokenizer(
 
 
 def check_settings(config: BertConfig, settings: FineTuningSettings, one_length: bool) -> None:
-    """Returns nothing if the settings fit each other and the model.
+    """Checks that the settings fit each other and the model.
 
     Args:
         config: of the model.
@@ -91,25 +91,25 @@ def check_settings(config: BertConfig, settings: FineTuningSettings, one_length:
         one_length: whether all batches are padded to --max_seq_length.
 
     Raises:
-        UserError: they do not.
+        UserError: two settings contradict each other, or one does not fit the model.
     """
     config.check_seq_length(settings.max_seq_length)
     if (settings.keep_best or settings.early_stopping_patience) and (
         settings.do_train and not settings.evaluate_every_steps
     ):
         raise UserError(
-            "--keep_best and --early_stopping_patience go by the evaluations during training; say"
-            " how often by --evaluate_every_steps"
+            "--keep_best and --early_stopping_patience compare evaluations during training; set"
+            " how often to evaluate with --evaluate_every_steps"
         )
     if settings.group_by_length and one_length:
         raise UserError(
-            "--group_by_length is of use where batches are padded to several lengths; give"
-            " --length_buckets, or leave it out"
+            "--group_by_length needs batches of several lengths; give --length_buckets, or leave"
+            " it out"
         )
     if settings.evaluate_every_steps and not settings.do_train:
-        raise UserError("--evaluate_every_steps is of use with --do_train only; leave it out")
+        raise UserError("--evaluate_every_steps needs --do_train; add it, or leave this flag out")
     if settings.export_dir and not settings.do_train:
-        raise UserError("--export_dir is written after training; add --do_train or leave it out")
+        raise UserError("--export_dir is written after training; add --do_train, or leave it out")
     sources = [path for path in (settings.init_checkpoint, settings.vocab_file) if path]
     folders = {settings.output_dir, *sources, *map(os.path.dirname, sources)}
     if settings.export_dir and _real(settings.export_dir) in map(_real, folders):

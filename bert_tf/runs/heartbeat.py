@@ -1,8 +1,8 @@
-"""A file that says that a run is alive, so that two runs into one directory are noticed.
+"""A heartbeat file that keeps two runs from writing to one directory.
 
-The run renews `run.heartbeat` in its output directory every few seconds. Whoever finds the file
-renewed must not write there; a file that stays as it is was left by a run that was killed. Nobody
-compares clocks, so that this holds between machines, and a bucket will do as well as a disk.
+A run rewrites `run.heartbeat` in its output directory every few seconds. Another run that sees the
+file change must not write there. A file that does not change was left by a run that was killed.
+No clocks are compared, so this works between machines and in a bucket.
 """
 
 import contextlib
@@ -20,23 +20,23 @@ from bert_tf.errors import UserError
 
 FILE_NAME = "run.heartbeat"
 BEAT_SECONDS = 10.0
-EXPIRES_SECONDS = 30.0  # three beats: one that fails or takes long must not look like death
-SETTLE_SECONDS = 1.0  # longer than writing a small file takes, in a bucket too
+EXPIRES_SECONDS = 30.0  # three beats, because one may fail or take long
+SETTLE_SECONDS = 1.0  # longer than it takes to write a small file, also in a bucket
 
 
 class Heartbeat:
     """Holds an output directory for one run; a context manager.
 
-    Entering takes the directory, or finds that another run has it. Leaving, be it by an exception,
-    gives it back. In between a thread renews the file, and `check` is to be called before anything
-    is written that another run must not overwrite.
+    Entering takes the directory, unless another run has it. Leaving gives it back, also after an
+    exception. In between a thread rewrites the file. Call `check` before writing anything that
+    another run must not overwrite.
 
     Args:
-        output_dir: the directory, which exists. On any file system of TensorFlow's.
-        beat_seconds: time between two renewals.
-        expires_seconds: how long a file must stay as it is to count as left behind; several beats.
-        settle_seconds: how long after taking the directory to look for another run that did the
-            same at that moment.
+        output_dir: an existing directory, on any file system that TensorFlow reaches.
+        beat_seconds: time from one rewrite to the next.
+        expires_seconds: a file that does not change for so long is left behind; several beats.
+        settle_seconds: time after taking the directory at which to look whether another run took
+            it at the same moment.
     """
 
     def __init__(
@@ -87,21 +87,21 @@ class Heartbeat:
             logging.warning("%s cannot be removed: %s", self._path, error.message)
 
     def check(self) -> None:
-        """Returns nothing if the directory is still this run's, as far as the last beat has shown.
+        """Checks that this run still had the directory at the last beat.
 
         Raises:
             OSError: another run has taken it over.
         """
         if self._taken_over_by:
             raise OSError(
-                f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by}:"
-                " this run must not write there any more. Both were started together, or this one"
-                f" was not heard of for {self._expires_seconds:g} seconds, or {self._path} was"
-                " deleted"
+                f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by},"
+                " so this run must not write there any more. Both were started at the same time, or this"
+                f" one did not renew {self._path} for {self._expires_seconds:g} seconds, or the"
+                " file was deleted"
             )
 
     def _wait_for_the_last_run(self) -> None:
-        """Returns once no run that has left a file behind is alive."""
+        """Waits until it is certain that the file, if there is one, is of no living run."""
         found = self._read()
         if found is None:
             return
@@ -148,7 +148,7 @@ class Heartbeat:
                 logging.warning("%s cannot be renewed: %s", self._path, error.message)
 
     def _read(self) -> str | None:
-        """Returns what the file holds, None if there is none."""
+        """Returns the content of the file, None if there is no file."""
         try:
             with tf.io.gfile.GFile(self._path, "rb") as reader:
                 return reader.read().decode(errors="replace")
@@ -172,7 +172,7 @@ class Heartbeat:
 
 
 def _parse(content: str | None) -> dict | None:
-    """Returns what the file says, None for what is no complete heartbeat: it is being written."""
+    """Returns the owner that the file names; None if it is not complete, being written just now."""
     with contextlib.suppress(ValueError):
         # The last object: where TensorFlow's ram:// writes a file again, it appends.
         owner = json.loads("{" + (content or "").rpartition("{")[2])
@@ -186,9 +186,9 @@ def _name(owner: dict | None) -> str:
 
 
 def _pid_space() -> str:
-    """Returns a name for the processes that share this one's numbering.
+    """Returns a name for the set of processes among which this one's number is unique.
 
-    The host's name is not enough: containers may share it, and each counts processes anew.
+    The host's name is not enough: containers may share it, and each numbers its own processes.
     """
     names = [socket.gethostname()]
     with contextlib.suppress(OSError):  # there is no /proc beyond Linux
@@ -201,7 +201,7 @@ def _pid_space() -> str:
 def _runs(pid: int) -> bool:
     """Returns whether another process of this number exists."""
     if pid == os.getpid():
-        return False  # a number that has been given again
+        return False  # the number was given to this process since
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

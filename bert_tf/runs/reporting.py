@@ -1,4 +1,4 @@
-"""What a run tells of its metrics: log lines, TensorBoard, eval_results.txt."""
+"""Reports of metrics: log lines, TensorBoard, eval_results.txt, test_results.tsv."""
 
 from collections.abc import Mapping
 
@@ -9,15 +9,14 @@ from absl import logging
 from bert_tf.files.whole_files import write_whole
 
 COUNTS = ("global_step", "total")  # results that are no metrics
-SUMMARY_STEPS = 100  # steps behind one point in TensorBoard, the Estimator's default
+SUMMARY_STEPS = 100  # steps in one point of TensorBoard, the Estimator's default
 
 
 class Summaries:
     """Scalars for TensorBoard in a directory.
 
     Args:
-        directory: where the event file goes; made when there is something to write. None writes
-            nothing.
+        directory: of the event file; made with the first point. None writes nothing.
     """
 
     def __init__(self, directory: str | None):
@@ -25,7 +24,7 @@ class Summaries:
         self._writer: tf.summary.SummaryWriter | None = None
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
-        """Adds one point to each named curve."""
+        """Adds a point to each named curve."""
         if self._directory is None:
             return
         if self._writer is None:
@@ -35,15 +34,16 @@ class Summaries:
                 tf.summary.scalar(name, value)
 
     def flush(self) -> None:
-        """Writes out what has been added."""
+        """Writes the points that have been added to disk."""
         if self._writer is not None:
             self._writer.flush()
 
 
 def mean_losses(losses: np.ndarray, batch_size: int) -> dict[str, float]:
-    """Returns `eval_loss`, the mean over the examples, and the Estimator's `loss`.
+    """Returns `eval_loss`, the mean over the examples, and `loss`, the Estimator's.
 
-    That is the mean over the batches, of which each counts alike, the last and smaller one, too.
+    The Estimator takes the mean over the batches; the last one counts like the others, although
+    it may be smaller.
 
     Args:
         losses: float [examples], in order.
@@ -109,7 +109,7 @@ def write_results(path: str, results: Mapping[str, float | int]) -> None:
 
 
 def read_results(path: str) -> dict[str, float]:
-    """Returns what `write_results` has written to a file; nothing if there is no file."""
+    """Returns the results that `write_results` wrote to a file; {} if there is no file."""
     if not tf.io.gfile.exists(path):
         return {}
     with tf.io.gfile.GFile(path, "r") as reader:
@@ -118,7 +118,7 @@ def read_results(path: str) -> dict[str, float]:
 
 
 def write_probabilities(path: str, outputs: np.ndarray) -> None:
-    """Writes the original's test_results.tsv: an example a line, its numbers with tabs between.
+    """Writes test_results.tsv as the original does: a line for each example, tabs between numbers.
 
     Args:
         path: the file.

@@ -35,8 +35,7 @@ def words(tmp_path_factory):
     [
         (
             ["--num_cpu_devices=3"],
-            "--num_cpu_devices=3 is of use with --distribution_strategy=mirrored only, not with"
-            " one_device",
+            "--num_cpu_devices=3 needs --distribution_strategy=mirrored; it is one_device",
         ),
         (
             ["--distribution_strategy=multi_worker_mirrored"],

@@ -61,8 +61,11 @@ BAD = {
         {"max_seq_length": 41},
         "The length 41 of --max_seq_length must be at most max_position_embeddings (40)",
     ),
-    "keep_best": ({"keep_best": True}, "say how often by --evaluate_every_steps"),
-    "patience": ({"early_stopping_patience": 2}, "say how often by --evaluate_every_steps"),
+    "keep_best": ({"keep_best": True}, "how often to evaluate with --evaluate_every_steps"),
+    "patience": (
+        {"early_stopping_patience": 2},
+        "how often to evaluate with --evaluate_every_steps",
+    ),
     "too few": (
         {"train_batch_size": 91, "num_train_epochs": 1.0},
         "90 examples, --train_batch_size=91 and --num_train_epochs=1.0 make 0 steps",
@@ -70,7 +73,7 @@ BAD = {
     "buckets": ({"length_buckets": "25"}, "no length may be above --max_seq_length=24"),
     "grouping": (
         {"length_buckets": "none", "group_by_length": True},
-        "--group_by_length is of use where batches are padded to several lengths",
+        "--group_by_length needs batches of several lengths; give --length_buckets",
     ),
     "freezing": ({"freeze_layers": "1"}, "encoder layers from 0 to 0"),
     "vocabulary": (
@@ -97,7 +100,7 @@ def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
     for changes, message in (
         ({"init_checkpoint": "no/such"}, "--init_checkpoint=no/such: a checkpoint is named by"),
         ({"export_dir": "anywhere"}, "--export_dir is written after training"),
-        ({"evaluate_every_steps": 3}, "--evaluate_every_steps is of use with --do_train only"),
+        ({"evaluate_every_steps": 3}, "--evaluate_every_steps needs --do_train; add it"),
         ({"export_dir": f"{reviews}/", "do_train": True}, harm),
         ({"export_dir": os.path.relpath(reviews), "do_train": True}, harm),
         ({"export_dir": settings.output_dir, "do_train": True}, harm),
@@ -162,7 +165,7 @@ def test_it_is_said_which_weights_are_taken(reviews, settings, tmp_path, warning
     assert any("the last ones; --keep_best takes the best" in text for text in warnings)
     for path in [*out.glob("model.ckpt-*"), out / "checkpoint"]:
         path.unlink()
-    with pytest.raises(UserError, match="out/best must belong to the run in --output_dir, which has"):
+    with pytest.raises(UserError, match="out/best must belong to the run in --output_dir"):
         classify(reviews, settings, **changes)
     shutil.rmtree(out / "best")
     classify(reviews, settings, do_eval=True, keep_best=True)

@@ -86,7 +86,7 @@ class Questions:
         for result in self.results:
             for name in ("start", "end"):
                 # Few different values, so that order among equals shows.
-                result[name] = rng.randint(-8, 8, LENGTH).astype(np.float32) / 2
+                getattr(result, name)[:] = rng.randint(-8, 8, LENGTH).astype(np.float32) / 2
         return self
 
     def predict(self, **settings):
@@ -221,7 +221,7 @@ def test_no_answer_is_possible(questions):
 
 def test_results_out_of_order(questions):
     questions.results.reverse()
-    with pytest.raises(RuntimeError, match="1000000000 was due, 10000000"):
+    with pytest.raises(RuntimeError, match="those of 1000000000 were due, and those of 10000000"):
         questions.predict()
 
 
