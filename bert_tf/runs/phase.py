@@ -113,14 +113,16 @@ class PhaseLoop:
             speed["examples_per_second"] = num_steps * self._phase.batch_size / seconds
             if to_go := self._plan.total - stop:
                 # At this rate; the steps of a later phase may take longer.
-                left = f"; about {reporting.duration(to_go * seconds / num_steps)} left"
+                share = 100.0 * stop / self._plan.total
+                time_left = reporting.duration(to_go * seconds / num_steps)
+                left = f" ({share:.0f}% done, about {time_left} left)"
         for start in range(0, num_steps, reporting.SUMMARY_STEPS):
             end = min(start + reporting.SUMMARY_STEPS, num_steps)
             # A rate is that of its step; all else is the mean over the steps.
             now = {"learning_rate": metrics["learning_rate"][end - 1], **speed}
             self._run.write_training_summaries({**means(metrics, start, end), **now}, first + end)
         figures = reporting.describe({**means(metrics), **now})
-        logging.info("step %d of %d: %s%s", stop, self._plan.total, figures, left)
+        logging.info("step %d: %s%s", stop, figures, left)
 
     def _check_finite(self, metrics: StepMetrics, first_step: int) -> None:
         for name in ("loss", "gradient_norm"):
