@@ -252,7 +252,8 @@ def test_the_log_tells_about_twenty_times_how_it_goes_and_how_long_it_takes(
 ):
     with caplog.at_level(logging.INFO, "absl"):
         trainer(tmp_path / "out", total=100).train(phases(files, (100, 16)))
-    lines = re.findall(r"^step (\d+): .*loss = .*?( \(\d+% done, about .* left\))?$", *_lines(caplog))
+    pattern = r"^step (\d+): .*loss = .*?( \(\d+% done, about .* left\))?$"
+    lines = re.findall(pattern, *_lines(caplog))
     steps = [int(step) for step, _ in lines]
     assert steps == [1, *range(5, 101, 5)]
     assert all(left for step, left in lines if 1 < int(step) < 100) and not lines[-1][1]
