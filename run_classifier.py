@@ -22,59 +22,28 @@ from absl import flags
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
-from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
-from bert_tf.tasks.classification.other import XNLI_LANGUAGES
-from bert_tf.tasks.classification.processors import get_processor, processors
-from bert_tf.tasks.classification.run import ClassifierSettings, run_classifier
-from bert_tf.tasks.classification.table import TableColumns
-from bert_tf.tasks.classification.tfds_input import TfdsSource
+from bert_tf.runs.fine_tuning_checks import learned_labels
+from bert_tf.runs.settings import DeviceSettings, ModelSettings
+from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
+from bert_tf.tasks.classification.run import run_classifier
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
 
 FLAGS = flags.FLAGS
-
-command_flags.define_model_flags()
-command_flags.define_training_flags()
-command_flags.define_fine_tuning_flags()
-command_flags.define_eval_flags()
-command_flags.define_predict_flags()
-command_flags.define_device_flags()
-flags.DEFINE_string("data_dir", None, "Folder with the task's files.")
-flags.DEFINE_string(
-    "task_name", None, f"The task, in any case: {', '.join(processors)}.", required=True
+SETTINGS = (
+    ClassifierSettings,
+    ProcessorSettings,
+    TableColumns,
+    TfdsSource,
+    ModelSettings,
+    DeviceSettings,
 )
-flags.DEFINE_enum("xnli_language", "zh", XNLI_LANGUAGES, "The language, for the task XNLI.")
-flags.DEFINE_string(
-    "text_a_column",
-    None,
-    "Task table: the column with the text, or the first of two, by its name in the header.",
-)
-flags.DEFINE_string("text_b_column", None, "Task table: the column with the second text, if any.")
-flags.DEFINE_string("label_column", None, "Task table: the column with the label.")
-flags.DEFINE_bool(
-    "has_header",
-    True,
-    "Task table: whether line 1 of a file names the columns. If not, columns are named by their"
-    " numbers, from 0.",
-)
-flags.DEFINE_string(
-    "delimiter", None, "Task table: what separates columns, if the ending .tsv or .csv misleads."
-)
-flags.DEFINE_list(
-    "labels", None, "Task table: the classes; by default the model's, else the training file's."
-)
-flags.DEFINE_bool("regression", False, "Task table: whether labels are numbers, not classes.")
-flags.DEFINE_string(
-    "tfds", None, "Read a prepared dataset of TensorFlow Datasets, such as glue/mrpc."
-)
-flags.DEFINE_string("tfds_data_dir", None, "Where datasets are, if not in the usual place.")
-flags.DEFINE_string("tfds_train_split", None, "Its split to train on, such as train[:90%].")
-flags.DEFINE_string("tfds_dev_split", None, "Its split to evaluate on, such as train[90%:].")
-flags.DEFINE_string("tfds_test_split", None, "Its split to predict.")
+command_flags.define_flags(*SETTINGS)
 
 
 def main() -> None:
-    """Reads the flags and runs what they ask for."""
+    """Reads the flags and fine-tunes, evaluates and predicts."""
     if not FLAGS.data_dir and not FLAGS.tfds:
-        raise UserError("The examples must come from --data_dir or --tfds; neither is given")
+        raise UserError("--data_dir or --tfds must be given: they have the examples")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     settings = command_flags.settings_from_flags(ClassifierSettings)
     processor = get_processor(
@@ -82,12 +51,11 @@ def main() -> None:
         FLAGS.data_dir or "",
         FLAGS.xnli_language,
         command_flags.settings_from_flags(TableColumns),
-        command_flags.settings_from_flags(TfdsSource) if FLAGS.tfds else None,
-        fine_tuning_settings.learned_labels(settings),
+        command_flags.settings_from_flags(TfdsSource),
+        learned_labels(settings),
     )
-    strategy, on_tpu = command_flags.get_strategy(["output_dir", "init_checkpoint"])
-    options = command_flags.model_options(on_tpu)
-    run_classifier(config, processor, strategy, settings, options)
+    strategy = command_flags.get_strategy(["output_dir", "init_checkpoint"])
+    run_classifier(config, processor, strategy, settings)
 
 
 if __name__ == "__main__":

@@ -11,30 +11,21 @@ from absl import flags
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
-from bert_tf.tasks.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
+from bert_tf.runs.settings import DeviceSettings, ModelSettings
+from bert_tf.tasks.multiple_choice.run import run_multiple_choice
+from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
 
 FLAGS = flags.FLAGS
-
-command_flags.define_model_flags()
-command_flags.define_training_flags()
-command_flags.define_eval_flags()
-command_flags.define_predict_flags()
-command_flags.define_fine_tuning_flags()
-command_flags.define_device_flags()
-flags.DEFINE_string(
-    "data_dir",
-    None,
-    "Folder with SWAG's train.csv, val.csv and test.csv.",
-    required=True,
-)
+SETTINGS = (MultipleChoiceSettings, ModelSettings, DeviceSettings)
+command_flags.define_flags(*SETTINGS)
 
 
 def main() -> None:
     """Reads the flags and fine-tunes, evaluates and predicts."""
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
-    strategy, on_tpu = command_flags.get_strategy(["output_dir", "init_checkpoint"])
     settings = command_flags.settings_from_flags(MultipleChoiceSettings)
-    run_multiple_choice(config, strategy, settings, command_flags.model_options(on_tpu))
+    strategy = command_flags.get_strategy(["output_dir", "init_checkpoint"])
+    run_multiple_choice(config, strategy, settings)
 
 
 if __name__ == "__main__":

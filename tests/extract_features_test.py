@@ -14,6 +14,7 @@ from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.extraction import data, run, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesModel
+from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.support.numpy_bert import NumpyBert, random_weights
 from tests.support.pretraining_runs import run as run_program
@@ -77,7 +78,7 @@ def extract(files, output_file, config=None, **settings) -> str:
     }
     strategy = distribution.get_strategy("one_device", 1)
     config = BertConfig.from_dict(config or CONFIG)
-    num_lines = run.extract_features(config, strategy, run.ExtractionSettings(**settings))
+    num_lines = run.extract_features(config, strategy, ExtractionSettings(**settings))
     assert num_lines == sum(1 for _ in data.read_lines(settings["input_file"]))
     return str(output_file)
 
@@ -317,7 +318,7 @@ def test_golden(tmp_path, length_buckets):
     folder = os.path.join(golden, "programs")
     with open(os.path.join(folder, "golden.json")) as reader:
         (flags,) = [x["flags"] for x in json.load(reader) if x["program"] == "extract_features"]
-    settings = run.ExtractionSettings(
+    settings = ExtractionSettings(
         input_file=os.path.join(folder, "sentences.txt"),
         output_file=str(tmp_path / "features.jsonl"),
         init_checkpoint=os.path.join(folder, "bert_model.ckpt"),

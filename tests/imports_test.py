@@ -38,9 +38,9 @@ NEVER = {
 MODELS = {"model", "modeling"}
 DATA = {"files", "text", "tokenization"}
 # In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
-# meet, and what joins the two for a program. Every other module is data code.
+# meet, the settings, and what joins the two for a program. Every other module is data code.
 TASK_MODELS = {"model", "head", "loss", "metrics"}
-TASK_NEITHER = {"__init__", "schema", "phases", "run"}
+TASK_NEITHER = {"__init__", "schema", "phases", "settings", "run"}
 
 COMMAND_FLAGS = "bert_tf.runs.command_flags"
 MAX_LINES = 450

@@ -17,8 +17,9 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining import data
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.run import PretrainingSettings, run_pretraining
+from bert_tf.tasks.pretraining.run import run_pretraining
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.settings import PretrainingDataSettings, PretrainingSettings
 from tests.support.pretraining_runs import CONFIG, variables
 from tests.support.trainers import make_trainer
 
@@ -38,19 +39,16 @@ def make_records(output_file):
     ]
     write("ram://made/text.txt", "\n\n".join(documents))
     write("ram://made/vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
-    data.create_pretraining_data(
+    settings = PretrainingDataSettings(
         input_file="ram://made/text.txt",
         output_file=output_file,
         vocab_file="ram://made/vocab.txt",
         max_seq_length=16,
         max_predictions_per_seq=3,
         dupe_factor=3,
-        do_lower_case=True,
-        do_whole_word_mask=False,
         random_seed=5,
-        masked_lm_prob=0.15,
-        short_seq_prob=0.1,
     )
+    data.create_pretraining_data(settings)
 
 
 def run(output_dir, num_steps, **more):
@@ -68,7 +66,7 @@ def run(output_dir, num_steps, **more):
         keep_checkpoint_max=2,
     )
     settings = dataclasses.replace(settings, **more)
-    return run_pretraining(config, PretrainingTask(config), tf.distribute.get_strategy(), settings)
+    return run_pretraining(config, tf.distribute.get_strategy(), settings)
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ import json, sys
 import run_pretraining
 FLAGS = run_pretraining.FLAGS
 FLAGS(sys.argv)
-phases, _ = run_pretraining.phases_from_flags()
+phases = run_pretraining.settings_from_flags().phases
 values = {name: FLAGS[name].value for name in FLAGS}
 print(json.dumps({"flags": values, "phases": [list(vars(phase).values()) for phase in phases]}))
 """

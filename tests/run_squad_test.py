@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.squad.answers import AnswerSettings
-from bert_tf.tasks.squad.features import WindowSettings
-from bert_tf.tasks.squad.run import SquadSettings, run_squad
+from bert_tf.tasks.squad.run import run_squad
+from bert_tf.tasks.squad.settings import SquadSettings
 from tests.support.pretraining_runs import run, variables, write_config
 from tests.support.squad_files import (
     GOLDEN,
@@ -33,19 +32,9 @@ def run_program(*flags: str) -> str:
 
 
 def run_in_process(config_file, **flags):
-    """Returns what the program's main does, which takes the settings' fields from the flags."""
-
-    def take(settings, **others):
-        names = settings.__dataclass_fields__.keys() & flags.keys()
-        return settings(**{name: flags.pop(name) for name in names}, **others)
-
-    max_seq_length = flags["max_seq_length"]  # a field of two
-    windows, answers = take(WindowSettings), take(AnswerSettings)
-    flags["max_seq_length"] = max_seq_length
-    settings = take(SquadSettings, windows=windows, answers=answers, length_buckets="none")
-    assert not flags
+    """Returns what the program's main does with these flags."""
     config = BertConfig.from_json_file(str(config_file))
-    return run_squad(config, tf.distribute.get_strategy(), settings, {})
+    return run_squad(config, tf.distribute.get_strategy(), SquadSettings(**flags))
 
 
 def read(folder, name):

@@ -26,6 +26,7 @@ from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
+from bert_tf.runs.settings import TextSettings
 from bert_tf.tasks.classification.features import write_records
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.processors import get_processor
@@ -42,7 +43,7 @@ NUM_TRAIN_EPOCHS = (
 flags.DEFINE_string("task_name", None, "The task, as for run_classifier.py.", required=True)
 flags.DEFINE_string("data_dir", None, "Folder with the task's files.", required=True)
 flags.DEFINE_string("bert_config_file", None, "The model's configuration.", required=True)
-command_flags.define_text_flags()
+command_flags.define_flags(TextSettings)
 flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in word pieces.", lower_bound=4)
 flags.DEFINE_string("length_buckets", "auto", "Lengths, as for run_classifier.py.")
 flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)

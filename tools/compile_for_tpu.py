@@ -31,6 +31,7 @@ from bert_tf.engine.steps import Replicas, train_step
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
+from bert_tf.runs.settings import device_options
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from tools import hlo_text, tpu_compiler
@@ -284,7 +285,7 @@ def search_phase(run: Run, phase: PretrainingPhase, topology: tpu_compiler.Topol
 def main() -> None:
     """Reads the flags, compiles each phase, and ends with the status of the module's docstring."""
     logging.getLogger("jax").setLevel(logging.WARNING)
-    phases, _ = run_pretraining.phases_from_flags()
+    settings = run_pretraining.settings_from_flags()
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     topology = tpu_compiler.open_topology(FLAGS.topology)
     device, devices = topology.device, len(topology.devices)
@@ -296,12 +297,12 @@ def main() -> None:
         )
     run = Run(
         config,
-        command_flags.model_options(on_tpu=True),
+        device_options(settings, on_tpu=True),
         replicas,
-        FLAGS.gradient_accumulation_steps,
-        FLAGS.gradient_reduction,
+        settings.gradient_accumulation_steps,
+        settings.gradient_reduction,
     )
-    phases = [divide(phase, replicas, run.accumulation_steps) for phase in phases]
+    phases = [divide(phase, replicas, run.accumulation_steps) for phase in settings.phases]
     print(
         f"{FLAGS.bert_config_file}, {', '.join(f'{k}={v}' for k, v in run.options.items())}\n"
         f"{topology.name}: {replicas} replicas on {devices} devices of at most"

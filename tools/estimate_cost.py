@@ -108,11 +108,12 @@ def estimate(
 def main() -> None:
     """Prints the estimate for the flags of run_pretraining."""
     accelerator = read_accelerator(FLAGS.accelerator)
-    phases, _ = run_pretraining.phases_from_flags()
-    if not FLAGS.do_train:
+    settings = run_pretraining.settings_from_flags()
+    if not settings.do_train:
         raise UserError("The flags must have --do_train: an evaluation alone is not estimated.")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
-    print(estimate(config, phases, accelerator, FLAGS.spot, FLAGS.recompute_activations))
+    recompute = settings.recompute_activations
+    print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute))
 
 
 if __name__ == "__main__":

@@ -135,7 +135,6 @@ def reduce_gradients(
     Raises:
         UserError: there is no such way to reduce gradients.
     """
-
     if gradient_reduction not in GRADIENT_REDUCTIONS:
         raise UserError(
             f"--gradient_reduction must be one of {', '.join(GRADIENT_REDUCTIONS)}; it is"

@@ -1,6 +1,5 @@
 """Checks and preparations that fine-tuning programs share."""
 
-import dataclasses
 import os
 from collections.abc import Sequence
 
@@ -11,36 +10,8 @@ from bert_tf.engine.prediction import check_prediction
 from bert_tf.errors import UserError
 from bert_tf.files.label_file import read_labels
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.training_settings import TrainingSettings
+from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningSettings(TrainingSettings):
-    """What every fine-tuning program is told; each field is the flag of that name."""
-
-    vocab_file: str
-    max_seq_length: int
-    do_lower_case: bool = True
-    train_batch_size: int = 32
-    num_train_epochs: float = 3.0
-    warmup_proportion: float = 0.1
-    length_buckets: str = "auto"
-    group_by_length: bool = False
-    freeze_layers: str = ""
-    keep_best: bool = False
-    early_stopping_patience: int = 0
-    export_dir: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationSettings(FineTuningSettings):
-    """What programs with --do_eval and --do_predict are told; each field is the flag's name."""
-
-    do_eval: bool = False
-    do_predict: bool = False
-    eval_batch_size: int = 8
-    predict_batch_size: int = 8
 
 
 def needed_sets(strategy: tf.distribute.Strategy, settings: EvaluationSettings) -> list[str]:

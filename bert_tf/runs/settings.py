@@ -1,4 +1,287 @@
-"""Shim."""
+"""Settings that several programs share. Each field is the flag of that name."""
 
-from bert_tf.runs.fine_tuning_checks import EvaluationSettings, FineTuningSettings  # noqa: F401
-from bert_tf.runs.training_settings import TrainingSettings  # noqa: F401
+import dataclasses
+
+import tensorflow as tf
+
+from bert_tf.engine.distribution import GRADIENT_REDUCTIONS, STRATEGIES
+from bert_tf.runs.setting_fields import Group, Settings, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSettings(Settings):
+    """The model's configuration."""
+
+    bert_config_file: str = setting(
+        help="Configuration of the model: a bert_config.json.", group=Group.MODEL
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSettings(Settings):
+    """The vocabulary, and how text is prepared for it."""
+
+    vocab_file: str = setting(
+        help="Vocabulary that the model was trained with: a vocab.txt.", group=Group.DATA
+    )
+    do_lower_case: bool = setting(
+        True,
+        help="Lower-case the text and strip accents: true for uncased models, false for cased"
+        " ones.",
+        group=Group.DATA,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComputationSettings(Settings):
+    """How a model computes; None is decided by the device, in `model_options`."""
+
+    dtype: str | None = setting(
+        None,
+        help="Type of matrix products and of the activations between them. Default: bfloat16 on"
+        " TPUs, float32 elsewhere.",
+        group=Group.COMPUTATION,
+        choices=("float32", "bfloat16"),
+    )
+    use_one_hot_embeddings: bool | None = setting(
+        None,
+        help="Look up word embeddings by a matrix product with one-hot ids instead of a gather."
+        " Default: true on TPUs, false elsewhere.",
+        group=Group.COMPUTATION,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings(ComputationSettings):
+    """Settings of every program that trains."""
+
+    output_dir: str = setting(
+        help="Folder for checkpoints and results. If it has a checkpoint, the run resumes from it.",
+        group=Group.OUTPUT,
+    )
+    init_checkpoint: str | None = setting(
+        None,
+        help="Checkpoint with the initial weights: the prefix of its files, or a folder with a file"
+        " `checkpoint`. Ignored if --output_dir has a checkpoint.",
+        group=Group.MODEL,
+    )
+    do_train: bool = setting(False, help="Train.", group=Group.TRAINING)
+    learning_rate: float = setting(
+        5e-5, help="Peak learning rate of Adam.", group=Group.TRAINING, at_least=0.0
+    )
+    random_seed: int = setting(
+        12345,
+        help="Seed of initial weights, dropout and the order of the examples.",
+        group=Group.TRAINING,
+        at_least=0,
+        at_most=2**31 - 1,
+    )
+    evaluate_every_steps: int = setting(
+        0,
+        help="Evaluate every N training steps; 0: never.",
+        group=Group.EVALUATION,
+        at_least=0,
+    )
+    save_checkpoints_steps: int = setting(
+        1000,
+        help="Write a checkpoint every N steps, and at the start and the end of training.",
+        group=Group.OUTPUT,
+        at_least=1,
+    )
+    keep_checkpoint_max: int = setting(
+        5,
+        help="Number of checkpoints to keep, the newest ones; 0: all.",
+        group=Group.OUTPUT,
+        at_least=0,
+    )
+    iterations_per_loop: int = setting(
+        1000,
+        help="Training steps to run on the device before control returns to Python.",
+        group=Group.COMPUTATION,
+        at_least=1,
+    )
+    gradient_accumulation_steps: int = setting(
+        1,
+        help="Split each batch into N parts and compute one after another, to save memory. The"
+        " update is that of the whole batch.",
+        group=Group.COMPUTATION,
+        at_least=1,
+    )
+    gradient_reduction: str = setting(
+        GRADIENT_REDUCTIONS[0],
+        help="How to combine the gradients of several replicas. local_clip_sum: clip each"
+        " replica's gradient to norm 1, then sum (the original). global_mean_clip: average, then"
+        " clip.",
+        group=Group.TRAINING,
+        choices=GRADIENT_REDUCTIONS,
+    )
+    recompute_activations: bool = setting(
+        False,
+        help="Recompute the activations of each encoder layer in the backward pass instead of"
+        " storing them: less memory, more time.",
+        group=Group.COMPUTATION,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSettings(TrainingSettings, TextSettings):
+    """Settings of every fine-tuning program."""
+
+    max_seq_length: int = setting(
+        128,
+        help="Maximum length of a sequence in word pieces, with [CLS] and [SEP]. Longer sequences"
+        " are cut, shorter ones padded.",
+        group=Group.DATA,
+        at_least=1,
+    )
+    train_batch_size: int = setting(
+        32,
+        help="Examples in a training step, over all replicas.",
+        group=Group.TRAINING,
+        at_least=1,
+    )
+    num_train_epochs: float = setting(
+        3.0, help="Passes over the training examples.", group=Group.TRAINING, above=0.0
+    )
+    warmup_proportion: float = setting(
+        0.1,
+        help="Share of the training steps in which the learning rate rises from 0 to its peak.",
+        group=Group.TRAINING,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    length_buckets: str = setting(
+        "auto",
+        help="Lengths to pad batches to instead of --max_seq_length, such as 32,64,128. auto: up to"
+        " eight evenly spaced lengths. none: --max_seq_length only. For evaluation and prediction"
+        " examples are sorted by length; results and their order stay the same.",
+        group=Group.COMPUTATION,
+    )
+    group_by_length: bool = setting(
+        False,
+        help="Put training examples of similar length into one batch, which is faster. Needs"
+        " several --length_buckets.",
+        group=Group.COMPUTATION,
+    )
+    freeze_layers: str = setting(
+        "",
+        help="Layers that keep their pre-trained weights: all, or a list such as"
+        " embeddings,0-5,pooler.",
+        group=Group.TRAINING,
+    )
+    keep_best: bool = setting(
+        False,
+        help="Keep the checkpoint with the best evaluation in OUTPUT_DIR/best, and use it for"
+        " evaluation and prediction. With --do_train it needs --evaluate_every_steps.",
+        group=Group.EVALUATION,
+    )
+    early_stopping_patience: int = setting(
+        0,
+        help="Stop training after N evaluations without a better one; 0: never. Needs"
+        " --evaluate_every_steps and implies --keep_best.",
+        group=Group.EVALUATION,
+        at_least=0,
+    )
+    export_dir: str | None = setting(
+        None,
+        help="Folder for the trained model in the form of a released one: weights without optimizer"
+        " slots, configuration, vocabulary, and labels.txt. Needs --do_train.",
+        group=Group.OUTPUT,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(FineTuningSettings):
+    """Settings of fine-tuning programs with --do_eval and --do_predict."""
+
+    do_eval: bool = setting(
+        False, help="Evaluate; with --do_train, after training.", group=Group.EVALUATION
+    )
+    do_predict: bool = setting(
+        False, help="Predict; with --do_train, after training.", group=Group.EVALUATION
+    )
+    eval_batch_size: int = setting(
+        8,
+        help="Examples in an evaluation step, over all replicas.",
+        group=Group.EVALUATION,
+        at_least=1,
+    )
+    predict_batch_size: int = setting(
+        8,
+        help="Examples in a prediction step, over all replicas.",
+        group=Group.EVALUATION,
+        at_least=1,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceSettings(Settings):
+    """The devices to run on."""
+
+    tpu: str | None = setting(
+        None,
+        help="TPU to run on: `local` for this machine's own, a name, or grpc://ADDRESS:8470. Short"
+        " for --use_tpu --tpu_name=...",
+        group=Group.DEVICES,
+    )
+    use_tpu: bool = setting(False, help="Run on a TPU.", group=Group.DEVICES)
+    tpu_name: str | None = setting(
+        None, help="The same as --tpu, but needs --use_tpu.", group=Group.DEVICES
+    )
+    tpu_zone: str | None = setting(
+        None,
+        help="Zone of the TPU. Default: from the metadata of this machine.",
+        group=Group.DEVICES,
+    )
+    gcp_project: str | None = setting(
+        None,
+        help="Project of the TPU. Default: from the metadata of this machine.",
+        group=Group.DEVICES,
+    )
+    master: str | None = setting(
+        None, help="Address of a TPU without a name: grpc://...", group=Group.DEVICES
+    )
+    num_tpu_cores: int | None = setting(
+        None,
+        help="Number of cores that the TPU must have. Default: any.",
+        group=Group.DEVICES,
+        at_least=1,
+    )
+    distribution_strategy: str = setting(
+        STRATEGIES[0],
+        help="Devices to use without a TPU. one_device: one GPU, or the CPU. mirrored: all GPUs of"
+        " this machine. multi_worker_mirrored: all GPUs of the machines listed in the environment"
+        " variable TF_CONFIG. Batch sizes are over all devices.",
+        group=Group.DEVICES,
+        choices=STRATEGIES,
+    )
+    num_cpu_devices: int = setting(
+        1,
+        help="Split this machine's CPU into N devices, to try several replicas without GPUs. Needs"
+        " --distribution_strategy=mirrored.",
+        group=Group.DEVICES,
+        at_least=1,
+    )
+
+
+def model_options(
+    settings: ComputationSettings, strategy: tf.distribute.Strategy
+) -> dict[str, bool | str]:
+    """Returns the arguments of `BertModel` for a model that runs under a strategy.
+
+    These are `dtype`, `use_one_hot_embeddings` and, for settings that have it,
+    `recompute_activations`.
+    """
+    return device_options(settings, isinstance(strategy, tf.distribute.TPUStrategy))
+
+
+def device_options(settings: ComputationSettings, on_tpu: bool) -> dict[str, bool | str]:
+    """Returns `model_options` for a TPU, or for any other device."""
+    one_hot = settings.use_one_hot_embeddings
+    options: dict[str, bool | str] = {
+        "use_one_hot_embeddings": on_tpu if one_hot is None else one_hot,
+        "dtype": settings.dtype or ("bfloat16" if on_tpu else "float32"),
+    }
+    if isinstance(settings, TrainingSettings):
+        options["recompute_activations"] = settings.recompute_activations
+    return options

@@ -44,7 +44,7 @@ def words(tmp_path_factory):
         ),
         (
             ["--tpu=local", "--distribution_strategy=mirrored"],
-            "--distribution_strategy is of use without a TPU only; leave it or --tpu out",
+            "--distribution_strategy is for runs without a TPU; leave it or --tpu out",
         ),
         (
             ["--distribution_strategy=mirrored", "--num_cpu_devices=4"],

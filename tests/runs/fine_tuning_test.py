@@ -18,9 +18,9 @@ from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.run import ClassifierSettings, run_classifier
+from bert_tf.tasks.classification.run import run_classifier
 from bert_tf.tasks.classification.schema import classification_schema
-from bert_tf.tasks.classification.table import TableColumns
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
 from tests.support.pretraining_runs import run_code, variables, write_config
 from tests.support.small_classification import SIZES, write_reviews
 
@@ -52,7 +52,6 @@ def classify(reviews, settings, strategy=None, config_file="bert_config.json", *
         get_processor("table", str(reviews), columns=columns),
         strategy or tf.distribute.get_strategy(),
         dataclasses.replace(settings, **changes),
-        {},
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
 
@@ -31,6 +32,20 @@ def write_vocab(folder: Path) -> str:
 def make_tokenizer(folder: Path) -> FastTokenizer:
     """Returns a tokenizer of that vocabulary."""
     return FastTokenizer(write_vocab(folder), True, REQUIRED_TOKENS)
+
+
+def settings_of_lengths(
+    max_seq_length: int = 384, doc_stride: int = 128, max_query_length: int = 64, **others
+) -> SquadSettings:
+    """Returns settings for functions that read no paths of them."""
+    return SquadSettings(
+        output_dir="",
+        vocab_file="",
+        max_seq_length=max_seq_length,
+        doc_stride=doc_stride,
+        max_query_length=max_query_length,
+        **others,
+    )
 
 
 def question(qas_id, text, answers=None, **others) -> dict:

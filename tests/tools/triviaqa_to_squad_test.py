@@ -10,7 +10,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.tasks.squad import features
 from bert_tf.tasks.squad.examples import read_squad_examples
-from tests.support.squad_files import make_tokenizer
+from tests.support.squad_files import make_tokenizer, settings_of_lengths
 from tools import triviaqa_to_squad
 from tools.triviaqa_to_squad import find_answer, first_tokens
 
@@ -129,7 +129,7 @@ def test_program_and_its_output_in_training(source):
     tokenizer = make_tokenizer(source)
     contexts = features.tokenize_contexts(data.contexts, tokenizer)
     windows = features.write_records(
-        str(source / "x.tf_record"), data, contexts, tokenizer, features.WindowSettings(), True
+        str(source / "x.tf_record"), data, contexts, tokenizer, settings_of_lengths(), True
     )
     assert len(windows) == 2
 

@@ -30,8 +30,8 @@ class XnliProcessor(TsvProcessor):
     test_columns = columns
     train_columns = Columns(text_a=0, text_b=1, label=2)
 
-    def __init__(self, language: str = "zh"):
-        """Takes the language; the original's, Chinese, unless told otherwise.
+    def __init__(self, language: str):
+        """Takes the language of the examples, such as "zh", the original's.
 
         Raises:
             UserError: XNLI has no such language.

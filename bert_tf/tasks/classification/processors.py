@@ -4,8 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from bert_tf.errors import UserError
+from bert_tf.runs.setting_fields import Group, Settings, setting
 from bert_tf.tasks.classification import glue, other, table, tfds_input
 from bert_tf.tasks.classification.examples import DataProcessor
+from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
 
 # The original's keys are cola, mnli, mrpc and xnli; as there, --task_name is put in lower case.
 processors: dict[str, type[DataProcessor]] = {
@@ -26,27 +28,42 @@ processors: dict[str, type[DataProcessor]] = {
 }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProcessorSettings(Settings):
+    """Which task it is."""
+
+    task_name: str = setting(
+        help=f"The task, in upper or lower case: {', '.join(processors)}.", group=Group.DATA
+    )
+    xnli_language: str = setting(
+        "zh",
+        help="Language of the examples of --task_name=XNLI.",
+        group=Group.DATA,
+        choices=other.XNLI_LANGUAGES,
+    )
+
+
 def get_processor(
     task_name: str,
     data_dir: str = "",
-    xnli_language: str = "zh",
-    columns: table.TableColumns | None = None,
-    source: tfds_input.TfdsSource | None = None,
+    xnli_language: str = ProcessorSettings.xnli_language,
+    columns: TableColumns | None = None,
+    source: TfdsSource | None = None,
     learned_labels: Sequence[str] | None = None,
 ) -> DataProcessor:
-    """Returns the processor of a task. The other arguments are the program's flags.
+    """Returns the processor of a task.
 
     Args:
-        task_name: its name, in whatever case and with or without hyphens.
-        data_dir: where its files are; only the task `table` looks there now, for its classes.
-        xnli_language: the language, for the task `xnli`.
-        columns: what the task `table` needs to know, or where a dataset has what.
-        source: a dataset to read instead of files.
-        learned_labels: the classes of the model, if it has learned some; those of the task `table`
-            where its columns name none.
+        task_name: name of the task, in any case, with or without hyphens.
+        data_dir: folder with its files. Only the task `table` reads them here, for its classes.
+        xnli_language: language of the examples of the task `xnli`.
+        columns: columns of the task `table`, or features of the dataset.
+        source: dataset to read instead of files; one without a name counts as None.
+        learned_labels: the classes that the model was trained with, if any: the default for the
+            classes of the task `table`.
 
     Raises:
-        UserError: there is no such task, or it cannot be set up so.
+        UserError: there is no such task, or the arguments do not fit it or each other.
     """
     wanted = task_name.lower().replace("-", "")
     found = [cls for name, cls in processors.items() if name.replace("-", "") == wanted]
@@ -54,7 +71,9 @@ def get_processor(
         raise UserError(
             f"--task_name={task_name}: no such task; there are {', '.join(sorted(processors))}"
         )
-    columns = columns or table.TableColumns()
+    columns = columns or TableColumns()
+    if source and not source.tfds:
+        source = None
     if source and data_dir:
         raise UserError(
             f"The examples come from --data_dir={data_dir} or from --tfds={source.tfds}; leave one"

@@ -1,6 +1,5 @@
 """From a task's files to a fine-tuned model and its results: the one call of run_classifier."""
 
-import dataclasses
 import os
 from collections.abc import Sequence
 
@@ -13,22 +12,14 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
+from bert_tf.runs.settings import model_options
 from bert_tf.tasks.classification import scores, submission
 from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.features import write_records
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
+from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.text.sequences import REQUIRED_TOKENS
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(fine_tuning_settings.EvaluationSettings):
-    """What run_classifier is told; the fields are its flags.
-
-    data_dir: None where the examples come from TensorFlow Datasets.
-    """
-
-    data_dir: str | None = None
 
 
 def run_classifier(
@@ -36,7 +27,6 @@ def run_classifier(
     processor: DataProcessor,
     strategy: tf.distribute.Strategy,
     settings: ClassifierSettings,
-    model_options: dict,
 ) -> dict[str, float] | None:
     """Returns the results of the evaluation, if there is one.
 
@@ -50,8 +40,7 @@ def run_classifier(
         config: of the model.
         processor: the task.
         strategy: where to compute.
-        settings: the flags.
-        model_options: further arguments of `ClassificationModel`.
+        settings: see its fields.
 
     Raises:
         UserError: settings, files and checkpoint do not fit together.
@@ -61,7 +50,8 @@ def run_classifier(
     tokenizer = fine_tuning_settings.make_tokenizer(config, settings, REQUIRED_TOKENS)
     label_list = processor.get_labels()
     schema = classification_schema(settings.max_seq_length, regression=label_list is None)
-    task = ClassificationTask(config, label_list and len(label_list), **model_options)
+    options = model_options(settings, strategy)
+    task = ClassificationTask(config, label_list and len(label_list), **options)
 
     # Everything is read before anything is computed: what is wrong shows at once.
     sources = {"": processor, **{f"_{name}": other for name, other in processor.also.items()}}

@@ -2,7 +2,6 @@
 
 import collections
 import csv
-import dataclasses
 import io
 import itertools
 import os
@@ -23,42 +22,9 @@ from bert_tf.tasks.classification.examples import (
     rows_to_examples,
     shown,
 )
+from bert_tf.tasks.classification.settings import TableColumns
 
 _ENDINGS = {".tsv": "\t", ".csv": ","}
-
-
-@dataclasses.dataclass(frozen=True)
-class TableColumns:
-    """What `--task_name=table` must be told of its data; the fields are flags of the same names.
-
-    Attributes:
-        text_a_column: name of the column with the text, or the first of two; with
-            `has_header=False` its number from 0.
-        text_b_column: the same for the second text, None if there is but one.
-        label_column: the same for the label, which the test file need not have.
-        has_header: whether the first line of each file names the columns.
-        delimiter: what stands between columns; None goes by the file's name, a tab for .tsv and a
-            comma for .csv. Except between tabs, columns may be quoted.
-        labels: the classes in the order of the logits; None takes those that the model has learned,
-            else collects them from the training file, sorted, numbers as numbers.
-        regression: whether the labels are numbers to predict instead of classes.
-    """
-
-    text_a_column: str | None = None
-    text_b_column: str | None = None
-    label_column: str | None = None
-    has_header: bool = True
-    delimiter: str | None = None
-    labels: Sequence[str] | None = None
-    regression: bool = False
-
-    def __post_init__(self):
-        if self.delimiter is not None and len(self.delimiter) != 1:
-            raise UserError(f"--delimiter must be one character; got {self.delimiter!r}")
-        if self.regression and self.labels:
-            raise UserError("--labels names classes, which --regression has not: leave one out")
-        if self.labels and len(set(self.labels)) < len(self.labels):
-            raise UserError(f"--labels names a class twice: {','.join(self.labels)}")
 
 
 class TableProcessor(DataProcessor):

@@ -15,7 +15,7 @@ from bert_tf.tasks.classification.examples import (
     shown,
     stand_in_label,
 )
-from bert_tf.tasks.classification.table import TableColumns
+from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
 from bert_tf.text import prepared_datasets
 
 _EXAMPLES_PER_BATCH = 256
@@ -29,24 +29,6 @@ _TEXT_FEATURES = (
     ("sentence", None),
     ("text", None),
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class TfdsSource:
-    """Where examples come from; the fields are flags of the same names.
-
-    Attributes:
-        tfds: a prepared dataset, NAME[/CONFIG][:VERSION].
-        tfds_data_dir: where prepared datasets are; None for the package's default.
-        tfds_train_split, tfds_dev_split, tfds_test_split: the splits, which may be sliced
-            (`train[:90%]`); None takes those that the task has there.
-    """
-
-    tfds: str
-    tfds_data_dir: str | None = None
-    tfds_train_split: str | None = None
-    tfds_dev_split: str | None = None
-    tfds_test_split: str | None = None
 
 
 class TfdsProcessor(DataProcessor):

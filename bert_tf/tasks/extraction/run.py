@@ -3,7 +3,6 @@
 import bisect
 import collections
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 import keras
@@ -17,42 +16,25 @@ from bert_tf.engine.prediction import WINDOW_BATCHES, Predictor, check_predictio
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.settings import model_options
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesTask
+from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
 
-FORMATS = ("json", "npz", "tfrecord")
 _MEMORY = 512 << 20  # bytes of results that are held at a time
 
 
-@dataclasses.dataclass(frozen=True)
-class ExtractionSettings:
-    """What a run does; each field is the flag of extract_features of that name."""
-
-    input_file: str
-    output_file: str
-    init_checkpoint: str
-    vocab_file: str
-    do_lower_case: bool = True
-    layers: str = "-1,-2,-3,-4"
-    outputs: str = "token_vectors"
-    output_format: str = "json"
-    max_seq_length: int = 128
-    length_buckets: str = "auto"
-    batch_size: int = 32
-
-
 def extract_features(
-    config: BertConfig, strategy: tf.distribute.Strategy, settings: ExtractionSettings, **options
+    config: BertConfig, strategy: tf.distribute.Strategy, settings: ExtractionSettings
 ) -> int:
     """Returns the number of lines for which it has written what the model makes of them.
 
     Args:
         config: of the model.
         strategy: where it is computed.
-        settings: the flags.
-        **options: further arguments of `FeaturesModel`.
+        settings: see its fields.
 
     Raises:
         UserError: flags, text, vocabulary, checkpoint and configuration do not fit together. All
@@ -67,7 +49,7 @@ def extract_features(
     tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
     num_lines = data.count_lines(settings.input_file)
 
-    task = FeaturesTask(config, layers, outputs, **options)
+    task = FeaturesTask(config, layers, outputs, **model_options(settings, strategy))
     with strategy.scope():
         model = task.build_model()
     _initialize(model, settings.init_checkpoint, outputs)

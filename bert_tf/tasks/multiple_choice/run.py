@@ -1,6 +1,5 @@
 """From SWAG's files to a model that chooses, its accuracy and choices: run_multiple_choice."""
 
-import dataclasses
 import os
 
 import numpy as np
@@ -11,26 +10,20 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
+from bert_tf.runs.settings import model_options
 from bert_tf.tasks.multiple_choice import data, swag
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
+from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
 from bert_tf.text.sequences import REQUIRED_TOKENS
 
 _FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MultipleChoiceSettings(fine_tuning_settings.EvaluationSettings):
-    """What run_multiple_choice is told; the fields are its flags."""
-
-    data_dir: str
 
 
 def run_multiple_choice(
     config: BertConfig,
     strategy: tf.distribute.Strategy,
     settings: MultipleChoiceSettings,
-    model_options: dict,
 ) -> dict[str, float | int] | None:
     """Returns the results of the evaluation, if there is one.
 
@@ -41,8 +34,7 @@ def run_multiple_choice(
     Args:
         config: of the model.
         strategy: where to compute.
-        settings: the flags.
-        model_options: further arguments of `BertModel`.
+        settings: see its fields.
 
     Raises:
         UserError: settings, files and checkpoint do not fit together.
@@ -59,7 +51,7 @@ def run_multiple_choice(
         for name in fine_tuning_settings.needed_sets(strategy, settings)
     }
     schema = multiple_choice_schema(settings.max_seq_length)
-    task = MultipleChoiceTask(config, **model_options)
+    task = MultipleChoiceTask(config, **model_options(settings, strategy))
 
     metric = "eval_accuracy"
     with FineTuner(config, task, strategy, settings, schema, metric) as tuner:

@@ -14,6 +14,7 @@ from bert_tf import progress
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.tasks.pretraining import instances, schema
+from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.text import dataset_text, fast_tokenization
 from bert_tf.text import documents as documents_lib
 
@@ -21,25 +22,8 @@ _LOGGED_INSTANCES = 20
 _REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
 
 
-def create_pretraining_data(
-    *,
-    input_file: str | None,
-    output_file: str,
-    vocab_file: str,
-    do_lower_case: bool,
-    do_whole_word_mask: bool,
-    max_seq_length: int,
-    max_predictions_per_seq: int,
-    random_seed: int,
-    dupe_factor: int,
-    masked_lm_prob: float,
-    short_seq_prob: float,
-    tfds: str | None = None,
-    tfds_data_dir: str | None = None,
-    tfds_text_feature: str = "text",
-    spill_dir: str | None = None,
-) -> int:
-    """Returns the number of records written. The arguments are the program's flags.
+def create_pretraining_data(settings: PretrainingDataSettings) -> int:
+    """Returns the number of records written.
 
     The same text, settings and seed give the records of the original's create_pretraining_data.py,
     in the same files and order. What is in memory is the tokenized text (`Documents`) and 8 bytes
@@ -47,52 +31,45 @@ def create_pretraining_data(
     their final, random order.
 
     Raises:
-        UserError: a setting out of range, input that is missing or no UTF-8 or without tokens, an
-            unusable vocabulary, or a place that cannot be written. No output file is written then.
+        UserError: input that is missing or no UTF-8 or without tokens, an unusable vocabulary, or a
+            place that cannot be written. No output file is written then.
     """
-    settings = instances.InstanceSettings(
-        max_seq_length=max_seq_length,
-        max_predictions_per_seq=max_predictions_per_seq,
-        masked_lm_prob=masked_lm_prob,
-        short_seq_prob=short_seq_prob,
-        do_whole_word_mask=do_whole_word_mask,
+    output_files = settings.output_file.split(",")
+    tokenizer = fast_tokenization.FastTokenizer(
+        settings.vocab_file, settings.do_lower_case, _REQUIRED_TOKENS
     )
-    _check(settings, dupe_factor)
-    if bool(input_file) == bool(tfds):
-        raise UserError(
-            "exactly one of --input_file and --tfds says where the text is; "
-            f"got --input_file={input_file or ''} and --tfds={tfds or ''}"
-        )
-    output_files = output_file.split(",")
-    tokenizer = fast_tokenization.FastTokenizer(vocab_file, do_lower_case, _REQUIRED_TOKENS)
-    if input_file:
-        files = storage.expand_files(input_file, "input_file")
+    if settings.input_file:
+        files = storage.expand_files(settings.input_file, "input_file")
         logging.info("*** Reading from input files ***")
         for path in files:
             logging.info("  %s", path)
         lines = documents_lib.read_text(files, "input_file")
     else:
-        lines = dataset_text.read_tfds(tfds, tfds_data_dir, tfds_text_feature)
-    rng = random.Random(random_seed)
+        lines = dataset_text.read_tfds(
+            settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature
+        )
+    rng = random.Random(settings.random_seed)
     # The files are opened before the long work so that a missing directory shows at once.
     with records.write_files(output_files, "output_file") as write, contextlib.ExitStack() as stack:
         vocab_size = max(tokenizer.vocab.values()) + 1
         documents = documents_lib.read_documents(lines, tokenizer.encode, vocab_size)
         logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
         if not len(documents):
-            raise UserError(f"there are no tokens in the text of {_source(input_file, tfds)}")
+            raise UserError(f"there are no tokens in the text of {_source(settings)}")
         if len(documents) == 1:
             logging.warning(
                 "all text is one document (an empty line should stand between documents), so that "
                 "random next sentences come from that document too"
             )
         documents.shuffle(rng)
-        spill = stack.enter_context(_Spill(spill_dir, output_files[0]))
+        spill = stack.enter_context(_Spill(settings.spill_dir, output_files[0]))
         vocabulary = instances.Vocabulary(tokenizer.vocab)
-        record_schema = schema.pretraining_schema(max_seq_length, max_predictions_per_seq)
-        total = dupe_factor * len(documents)
+        record_schema = schema.pretraining_schema(
+            settings.max_seq_length, settings.max_predictions_per_seq
+        )
+        total = settings.dupe_factor * len(documents)
         with progress.Progress("making instances", "documents", total) as work:
-            for _ in range(dupe_factor):
+            for _ in range(settings.dupe_factor):
                 for index in range(len(documents)):
                     for instance in instances.create_instances(
                         documents, index, settings, vocabulary, rng
@@ -113,25 +90,10 @@ def create_pretraining_data(
     return len(spill.offsets)
 
 
-def _source(input_file: str | None, tfds: str | None) -> str:
-    return f"--input_file={input_file}" if input_file else f"--tfds={tfds}"
-
-
-def _check(settings: instances.InstanceSettings, dupe_factor: int) -> None:
-    # Each of two sentences needs a token beside [CLS] and two [SEP].
-    for name, value, least in (
-        ("max_seq_length", settings.max_seq_length, 5),
-        ("max_predictions_per_seq", settings.max_predictions_per_seq, 1),
-        ("dupe_factor", dupe_factor, 1),
-    ):
-        if value < least:
-            raise UserError(f"--{name} must be at least {least}; got {value}")
-    for name, value in (
-        ("masked_lm_prob", settings.masked_lm_prob),
-        ("short_seq_prob", settings.short_seq_prob),
-    ):
-        if not 0.0 <= value <= 1.0:  # also refuses NaN
-            raise UserError(f"--{name} is a probability, between 0 and 1; got {value}")
+def _source(settings: PretrainingDataSettings) -> str:
+    if settings.input_file:
+        return f"--input_file={settings.input_file}"
+    return f"--tfds={settings.tfds}"
 
 
 class _Spill:

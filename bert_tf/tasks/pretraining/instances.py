@@ -4,25 +4,14 @@ Every random number is drawn from `random.Random` in the order in which google-r
 create_pretraining_data.py draws it, so that the same text, flags and seed give the same instances.
 """
 
-import dataclasses
 import random
 from collections.abc import Iterator, Mapping, MutableSequence
 
+from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.text import sequences
 from bert_tf.text.documents import Document, Documents
 
 _RANDOM_DOCUMENT_TRIES = 10
-
-
-@dataclasses.dataclass(frozen=True)
-class InstanceSettings:
-    """What instances look like; the fields are the program's flags of the same names."""
-
-    max_seq_length: int
-    max_predictions_per_seq: int
-    masked_lm_prob: float
-    short_seq_prob: float
-    do_whole_word_mask: bool
 
 
 class Vocabulary:
@@ -59,7 +48,7 @@ def shuffle(values: MutableSequence, rng: random.Random) -> None:
 def create_instances(
     documents: Documents,
     index: int,
-    settings: InstanceSettings,
+    settings: PretrainingDataSettings,
     vocabulary: Vocabulary,
     rng: random.Random,
 ) -> Iterator[dict[str, list]]:
@@ -130,7 +119,7 @@ def _mask(
     instance: dict[str, list],
     length_a: int,
     length_b: int,
-    settings: InstanceSettings,
+    settings: PretrainingDataSettings,
     vocabulary: Vocabulary,
     rng: random.Random,
 ) -> None:

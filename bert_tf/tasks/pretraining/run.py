@@ -1,6 +1,5 @@
 """Pre-training from record files to checkpoints and results: the one call of run_pretraining."""
 
-import dataclasses
 
 import tensorflow as tf
 from absl import logging
@@ -12,35 +11,16 @@ from bert_tf.files import records, storage
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.phase import Phase
 from bert_tf.runs.run import Run
-from bert_tf.runs.settings import TrainingSettings
+from bert_tf.runs.settings import model_options
 from bert_tf.runs.trainer import Trainer
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.schema import pretraining_schema
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingSettings(TrainingSettings):
-    """What a run does; each field is the flag of run_pretraining of that name.
-
-    phases: in order; one that is made of --max_seq_length and its companions if there is no
-        --phases.
-    evaluation_phase: the lengths of the records to evaluate on, and batch size; `num_steps` is
-        --max_eval_steps, 0 for every example once.
-    """
-
-    input_file: str
-    phases: list[PretrainingPhase]
-    evaluation_phase: PretrainingPhase
-    do_eval: bool = False
-    eval_input_file: str | None = None
-    num_warmup_steps: int = 10000
-    restart_schedule: bool = False
+from bert_tf.tasks.pretraining.settings import PretrainingSettings
 
 
 def run_pretraining(
     config: BertConfig,
-    task: PretrainingTask,
     strategy: tf.distribute.Strategy,
     settings: PretrainingSettings,
 ) -> dict[str, float | int] | None:
@@ -55,10 +35,10 @@ def run_pretraining(
     if not settings.do_train and not settings.do_eval:
         raise UserError("At least one of --do_train and --do_eval must be given.")
     if settings.evaluate_every_steps and not settings.do_train:
-        raise UserError("--evaluate_every_steps is of use with --do_train only; leave it out.")
+        raise UserError("--evaluate_every_steps needs --do_train; add that, or leave it out")
     if settings.eval_input_file and not (settings.do_eval or settings.evaluate_every_steps):
         raise UserError(
-            "--eval_input_file is of use with --do_eval or --evaluate_every_steps only."
+            "--eval_input_file needs --do_eval or --evaluate_every_steps; add one, or leave it out"
         )
     phases = []
     if settings.do_train:
@@ -79,6 +59,7 @@ def run_pretraining(
             settings.evaluation_phase.num_steps,
         )
     with Run(strategy, settings) as run:
+        task = PretrainingTask(config, **model_options(settings, strategy))
         schedule = _schedule(settings) if settings.do_train else None
         trainer = Trainer(task, run, settings, schedule)
         evaluator = Evaluator(task, trainer.model, strategy)

@@ -14,22 +14,11 @@ from bert_tf.files.whole_files import write_whole
 from bert_tf.tasks.squad.examples import SquadData, split_words
 from bert_tf.tasks.squad.features import Context, ContextWindow, max_context
 from bert_tf.tasks.squad.final_text import FinalText
+from bert_tf.tasks.squad.settings import SquadSettings
 
 # Stands for the odds where nothing but "no answer" can be said: above any difference of logits. It
 # is what the original begins with when it looks for the lowest score of "no answer".
 NO_OTHER_ANSWER = 1000000.0
-
-
-@dataclasses.dataclass(frozen=True)
-class AnswerSettings:
-    """How answers are chosen; each field is the flag of run_squad of that name."""
-
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    do_lower_case: bool = True
-    verbose_logging: bool = False
-    version_2_with_negative: bool = False
-    null_score_diff_threshold: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +89,7 @@ def predict_answers(
     contexts: Sequence[Context],
     windows: Sequence[ContextWindow],
     logits: Iterable[WindowLogits],
-    settings: AnswerSettings,
+    settings: SquadSettings,
     tokens: Mapping[int, str],
 ) -> Predictions:
     """Returns the answers to all questions (original: write_predictions).
@@ -160,7 +149,7 @@ def _add_prediction(
     predictions: Predictions,
     qas_id: str,
     scored: Sequence[_Scored],
-    settings: AnswerSettings,
+    settings: SquadSettings,
     context: _ContextText,
 ) -> None:
     """Adds the prediction for one question."""
@@ -191,7 +180,7 @@ def _add_prediction(
 def _nbest(
     scored: Sequence[_Scored],
     null: _Entry,
-    settings: AnswerSettings,
+    settings: SquadSettings,
     context: _ContextText,
 ) -> list[_Entry]:
     """Returns the likeliest answers of different texts; for 2.0 "no answer" is one of them."""
@@ -212,7 +201,7 @@ def _nbest(
 
 
 def _candidates(
-    scored: Sequence[_Scored], settings: AnswerSettings
+    scored: Sequence[_Scored], settings: SquadSettings
 ) -> list[tuple[int | None, int | None, float, float]]:
     """Returns (first token, last token, start logit, end logit) of all that may be answers.
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.progress import Progress
 from bert_tf.tasks.squad.examples import SquadData, SquadExample, split_words
 from bert_tf.tasks.squad.schema import squad_schema
+from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.text import sequences
 from bert_tf.text.fast_tokenization import FastTokenizer
 
@@ -55,32 +55,6 @@ class ContextWindow:
     example_index: int
     offset: int
     span: Span
-
-
-@dataclasses.dataclass(frozen=True)
-class WindowSettings:
-    """How windows are cut; each field is the flag of run_squad of that name.
-
-    Raises:
-        UserError: the lengths leave no room for the context.
-    """
-
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-
-    def __post_init__(self):
-        if self.max_seq_length <= self.max_query_length + 3:
-            raise UserError(
-                f"The max_seq_length ({self.max_seq_length}) must be greater than max_query_length"
-                f" ({self.max_query_length}) + 3: beside the question, [CLS] and two [SEP] there"
-                " must be room for the text"
-            )
-        if self.doc_stride < 1 or self.max_query_length < 0:
-            raise UserError(
-                f"--doc_stride ({self.doc_stride}) must be at least 1 and --max_query_length"
-                f" ({self.max_query_length}) at least 0"
-            )
 
 
 def tokenize_contexts(contexts: Sequence[str], tokenizer: FastTokenizer) -> list[Context]:
@@ -162,7 +136,7 @@ def write_records(
     data: SquadData,
     contexts: Sequence[Context],
     tokenizer: FastTokenizer,
-    settings: WindowSettings,
+    settings: SquadSettings,
     is_training: bool,
 ) -> list[ContextWindow]:
     """Returns the windows of all questions, in order, having written a record of each to a file.
@@ -175,7 +149,7 @@ def write_records(
         data: questions.
         contexts: its contexts' word pieces.
         tokenizer: what they were made with; it must have [CLS] and [SEP].
-        settings: the lengths.
+        settings: `max_seq_length`, `doc_stride` and `max_query_length` are read.
         is_training: whether the records hold answers.
 
     Raises:

@@ -1,6 +1,5 @@
 """Fine-tuning on SQuAD and answering its questions: the one call of run_squad."""
 
-import dataclasses
 import itertools
 import os
 import random
@@ -14,10 +13,12 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
 from bert_tf.runs.fine_tuning import FineTuner
+from bert_tf.runs.settings import model_options
 from bert_tf.tasks.squad import answers, features, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.schema import squad_schema
+from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
 
@@ -25,27 +26,10 @@ from bert_tf.text.sequences import REQUIRED_TOKENS
 _SHUFFLE_SEED = 12345
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadSettings(fine_tuning_settings.FineTuningSettings):
-    """What run_squad is told; the other fields are its flags.
-
-    windows: how texts are cut to --max_seq_length.
-    answers: how answers are chosen.
-    """
-
-    windows: features.WindowSettings
-    answers: answers.AnswerSettings
-    train_file: str | None = None
-    predict_file: str | None = None
-    do_predict: bool = False
-    predict_batch_size: int = 8
-
-
 def run_squad(
     config: BertConfig,
     strategy: tf.distribute.Strategy,
     settings: SquadSettings,
-    model_options: dict,
 ) -> dict[str, float | int] | None:
     """Returns the scores of the predictions, if --predict_file has answers.
 
@@ -56,8 +40,7 @@ def run_squad(
     Args:
         config: of the model.
         strategy: where to compute.
-        settings: the flags.
-        model_options: further arguments of `SquadModel`.
+        settings: see its fields.
 
     Raises:
         UserError: settings, files and checkpoint do not fit together.
@@ -66,7 +49,7 @@ def run_squad(
     """
     _check(settings)
     tokenizer = fine_tuning_settings.make_tokenizer(config, settings, REQUIRED_TOKENS)
-    with_negative = settings.answers.version_2_with_negative
+    with_negative = settings.version_2_with_negative
     # Everything is read before anything is computed: what is wrong shows at once.
     train_data = predict_data = None
     if settings.do_train:
@@ -82,7 +65,7 @@ def run_squad(
                 f" --predict_file={settings.predict_file}, each of which must have `answers`; name"
                 " another file, or leave it out"
             )
-    task = SquadTask(config, **model_options)
+    task = SquadTask(config, **model_options(settings, strategy))
     schema = squad_schema(settings.max_seq_length, is_training=True)
     # With the threshold that the dev set gives (the paper, 4.3).
     metric = "best_f1" if with_negative else "f1"
@@ -93,7 +76,7 @@ def run_squad(
             questions = _Questions(predict_data, tokenizer, path, settings)
         if train_data:
             path = tuner.record_file("train")
-            num_examples = _write_training_records(train_data, tokenizer, path, settings.windows)
+            num_examples = _write_training_records(train_data, tokenizer, path, settings)
             train_data = None  # it is in the records now
 
             def evaluate() -> dict[str, float | int]:
@@ -138,7 +121,7 @@ def _has_answers(data: SquadData) -> bool:
 
 
 def _write_training_records(
-    data: SquadData, tokenizer: FastTokenizer, path: str, settings: features.WindowSettings
+    data: SquadData, tokenizer: FastTokenizer, path: str, settings: SquadSettings
 ) -> int:
     """Returns the number of questions in the file that it writes, having shuffled them.
 
@@ -164,7 +147,7 @@ class _Questions:
         self._tokens = tokenizer.inv_vocab
         self._contexts = features.tokenize_contexts(data.contexts, tokenizer)
         self.windows = features.write_records(
-            path, data, self._contexts, tokenizer, settings.windows, is_training=False
+            path, data, self._contexts, tokenizer, settings, is_training=False
         )
 
     def answer(self, tuner: FineTuner) -> answers.Predictions:
@@ -174,7 +157,7 @@ class _Questions:
             self._contexts,
             self.windows,
             self._logits(tuner),
-            self._settings.answers,
+            self._settings,
             self._tokens,
         )
 
@@ -188,7 +171,7 @@ class _Questions:
     def score(self, predictions: answers.Predictions) -> dict[str, float | int]:
         """Returns the official figures, and for SQuAD 2.0 the best thresholds."""
         right = {example.qas_id: example.answers for example in self.data.examples}
-        if not self._settings.answers.version_2_with_negative:
+        if not self._settings.version_2_with_negative:
             return scoring.evaluate(right, predictions.answers)
         return {
             **scoring.evaluate_with_negative(right, predictions.answers),

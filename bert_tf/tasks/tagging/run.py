@@ -1,6 +1,5 @@
 """From CoNLL files to a tagger, its scores and its tags: the one call of run_tagging."""
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Sequence
@@ -16,35 +15,21 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
+from bert_tf.runs.settings import model_options
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import entity_metrics
 from bert_tf.tasks.tagging.model import TaggingTask
 from bert_tf.tasks.tagging.schema import tagging_schema
+from bert_tf.tasks.tagging.settings import TaggingSettings
 
 _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "test.txt"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingSettings(fine_tuning_settings.EvaluationSettings):
-    """What run_tagging is told; the fields are its flags."""
-
-    data_dir: str | None = None
-    train_file: str | None = None
-    eval_file: str | None = None
-    predict_file: str | None = None
-    labels: Sequence[str] = ()
-    document_context: bool = True
-    feature_based: bool = False
-    feature_layers: str = "concat_last_four"
-    lstm_size: int = 768
 
 
 def run_tagging(
     config: BertConfig,
     strategy: tf.distribute.Strategy,
     settings: TaggingSettings,
-    model_options: dict,
 ) -> dict[str, float | int] | None:
     """Returns the results of the evaluation, if there is one.
 
@@ -56,8 +41,7 @@ def run_tagging(
     Args:
         config: of the model.
         strategy: where to compute.
-        settings: the flags.
-        model_options: further arguments of `BertModel`.
+        settings: see its fields.
 
     Raises:
         UserError: settings, files and checkpoint do not fit together.
@@ -76,7 +60,8 @@ def run_tagging(
         _check_tags(sentences, labels, *_path(settings, f"{name}_file"))
     schema = tagging_schema(settings.max_seq_length)
     layers = settings.feature_layers if settings.feature_based else None
-    task = TaggingTask(config, len(labels), layers, lstm_size=settings.lstm_size, **model_options)
+    options = model_options(settings, strategy)
+    task = TaggingTask(config, len(labels), layers, lstm_size=settings.lstm_size, **options)
 
     with FineTuner(config, task, strategy, settings, schema, "f1", labels) as tuner:
         num_examples = {

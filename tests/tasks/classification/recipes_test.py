@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.tasks.classification import processors
-from bert_tf.tasks.classification.table import TableColumns
+from bert_tf.tasks.classification.settings import TableColumns
 
 ROOT = Path(__file__).resolve().parents[3]
 FLAGS = ROOT / "flags"

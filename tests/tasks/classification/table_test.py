@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors, table
-from bert_tf.tasks.classification.table import TableColumns
+from bert_tf.tasks.classification.settings import TableColumns
 
 
 def write(folder, files):

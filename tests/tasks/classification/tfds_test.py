@@ -5,8 +5,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors
-from bert_tf.tasks.classification.table import TableColumns
-from bert_tf.tasks.classification.tfds_input import TfdsSource
+from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
 
 PAIRS = {
     "train": [("One river.", "Two rivers!", 1), ("Été", "b", 0), ("c", "d", 1)],

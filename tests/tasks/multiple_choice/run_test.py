@@ -10,7 +10,8 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.runs import reporting
-from bert_tf.tasks.multiple_choice.run import MultipleChoiceSettings, run_multiple_choice
+from bert_tf.tasks.multiple_choice.run import run_multiple_choice
+from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
 from tests.support.pretraining_runs import run, variables, write_config
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] she sits up down".split()
@@ -82,7 +83,7 @@ def choose(folder, **options):
         max_seq_length=9,
         **{"length_buckets": "none", **options},
     )
-    return run_multiple_choice(config, tf.distribute.get_strategy(), settings, {})
+    return run_multiple_choice(config, tf.distribute.get_strategy(), settings)
 
 
 def test_length_buckets_change_no_score(folder):

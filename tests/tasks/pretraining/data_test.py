@@ -17,6 +17,7 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.tasks.pretraining import data, schema
+from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -67,7 +68,7 @@ def _run(*arguments, **options):
 
 
 def _create(**settings):
-    return data.create_pretraining_data(**{**DEFAULTS, **settings})
+    return data.create_pretraining_data(PretrainingDataSettings(**settings))
 
 
 def _read(path):
@@ -204,7 +205,7 @@ def test_records_equal_an_independent_statement_of_the_algorithm(tmp_path, vocab
         inputs.append(tmp_path / f"text{number}.txt")
         inputs[-1].write_text(_corpus(100 * seed + number))
     outputs = [tmp_path / f"out{number}" for number in range(rng.randint(1, 3))]
-    count = data.create_pretraining_data(
+    count = _create(
         input_file=",".join(map(str, inputs)),
         output_file=",".join(map(str, outputs)),
         vocab_file=vocab_file,
@@ -292,12 +293,12 @@ def _refused(folder, message):
 @pytest.mark.parametrize(
     "flag, value, message",
     [
-        ("max_seq_length", 4, "--max_seq_length must be at least 5; got 4"),
-        ("max_predictions_per_seq", 0, "--max_predictions_per_seq must be at least 1; got 0"),
-        ("dupe_factor", 0, "--dupe_factor must be at least 1; got 0"),
-        ("masked_lm_prob", 1.5, "--masked_lm_prob is a probability, between 0 and 1; got 1.5"),
-        ("short_seq_prob", -0.1, "--short_seq_prob is a probability, between 0 and 1; got -0.1"),
-        ("masked_lm_prob", float("nan"), "--masked_lm_prob is a probability"),
+        ("max_seq_length", 4, "--max_seq_length=4 must be at least 5"),
+        ("max_predictions_per_seq", 0, "--max_predictions_per_seq=0 must be at least 1"),
+        ("dupe_factor", 0, "--dupe_factor=0 must be at least 1"),
+        ("masked_lm_prob", 1.5, "--masked_lm_prob=1.5 must be .* between 0 and 1"),
+        ("short_seq_prob", -0.1, "--short_seq_prob=-0.1 must be .* between 0 and 1"),
+        ("masked_lm_prob", float("nan"), "--masked_lm_prob=nan must be a finite number"),
     ],
 )
 def test_impossible_values(tmp_path, vocab_file, flag, value, message):
@@ -437,8 +438,8 @@ def test_memory_does_not_grow_with_dupe_factor(tmp_path, vocab_file):
     text.write_text("\n\n".join(_corpus(seed, 20) for seed in range(25)))
     program = """
 import json, sys
-from bert_tf.tasks.pretraining import data
-data.create_pretraining_data(**json.loads(sys.argv[1]))
+from bert_tf.tasks.pretraining import data, settings
+data.create_pretraining_data(settings.PretrainingDataSettings(**json.loads(sys.argv[1])))
 """
     settings = dict(input_file=str(text), output_file=f"{tmp_path}/out", vocab_file=vocab_file)
     few, many = (

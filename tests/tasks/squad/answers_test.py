@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.squad import answers, features
-from bert_tf.tasks.squad.answers import AnswerSettings
 from bert_tf.tasks.squad.examples import read_squad_examples
-from bert_tf.tasks.squad.features import WindowSettings
 from bert_tf.tasks.squad.final_text import FinalText
-from tests.support.squad_files import make_tokenizer, question, write_squad
+from tests.support.squad_files import make_tokenizer, question, settings_of_lengths, write_squad
 
 LENGTH = 20
 CONTEXT = "The leader was John Smith's (1895-1943). The man went and the man was born here"
@@ -65,7 +63,7 @@ class Questions:
             self.data,
             self.contexts,
             tokenizer,
-            WindowSettings(LENGTH, 5, 10),
+            settings_of_lengths(LENGTH, 5, 10),
             False,
         )
         self.results = [
@@ -95,7 +93,7 @@ class Questions:
             self.contexts,
             self.windows,
             iter(self.results),
-            AnswerSettings(**settings),
+            settings_of_lengths(LENGTH, 5, 10, **settings),
             self.tokens,
         )
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.tasks.squad import features
 from bert_tf.tasks.squad.examples import read_squad_examples, split_words
-from bert_tf.tasks.squad.features import Span, WindowSettings
+from bert_tf.tasks.squad.features import Span
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
 from bert_tf.tokenization import FullTokenizer
@@ -21,6 +21,7 @@ from tests.support.squad_files import (
     make_tokenizer,
     needs_golden,
     question,
+    settings_of_lengths,
     write_squad,
     write_vocab,
 )
@@ -128,7 +129,7 @@ def test_records(tmp_path, is_training):
     )
     data = read_squad_examples(path, "train_file", is_training, True)
     tokenizer = make_tokenizer(tmp_path)
-    settings = WindowSettings(max_seq_length=20, doc_stride=5, max_query_length=9)
+    settings = settings_of_lengths(20, 5, 9)
     contexts = features.tokenize_contexts(data.contexts, tokenizer)
     output = str(tmp_path / "x.tf_record")
     windows = features.write_records(output, data, contexts, tokenizer, settings, is_training)
@@ -167,10 +168,10 @@ def test_many_contexts_are_tokenized_in_parts(tmp_path, monkeypatch):
 
 def test_no_room_for_the_text():
     with pytest.raises(UserError, match=r"max_seq_length \(67\) must be greater than max_query_"):
-        WindowSettings(67, 128, 64)
-    assert WindowSettings(68, 128, 64)
-    with pytest.raises(UserError, match=r"--doc_stride \(0\) must be at least 1"):
-        WindowSettings(384, 0, 64)
+        settings_of_lengths(67)
+    assert settings_of_lengths(68)
+    with pytest.raises(UserError, match="--doc_stride=0 must be at least 1"):
+        settings_of_lengths(384, 0)
 
 
 def test_vocabulary_without_separator(tmp_path):
@@ -197,7 +198,7 @@ def test_records_of_the_original(tmp_path, monkeypatch, version, is_training):
         random.Random(12345).shuffle(data.examples)
     tokenizer = FastTokenizer(str(RELEASED_VOCAB), True, REQUIRED_TOKENS)
     contexts = features.tokenize_contexts(data.contexts, tokenizer)
-    settings = WindowSettings(run["flags"]["max_seq_length"], run["flags"]["doc_stride"], 64)
+    settings = settings_of_lengths(run["flags"]["max_seq_length"], run["flags"]["doc_stride"])
     output = str(tmp_path / "x.tf_record")
     features.write_records(output, data, contexts, tokenizer, settings, is_training)
     kind = "train" if is_training else "eval"

@@ -53,7 +53,7 @@ def read():
 
 def test_padding_counts_unless_buckets_are_asked_for(read):
     default, help_text = read["buckets"]
-    assert default == "none" and "Off by default here" in help_text
+    assert default == "none" and "the original's loss and n-best lists count" in help_text
 
 
 @pytest.mark.parametrize("name", PAPER)

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from bert_tf.tasks.multiple_choice import run as multiple_choice
 from bert_tf.tasks.multiple_choice import swag
+from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
 from bert_tf.tasks.tagging import conll
-from bert_tf.tasks.tagging import run as tagging
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS
+from bert_tf.tasks.tagging.settings import TaggingSettings
 from tests.tasks.classification.recipes_test import FLAGS, comment, values
 
 # Table 7: F1 on the dev and the test set; for the features on the dev set, row by row.
@@ -27,9 +27,9 @@ def figures(path):
     return re.findall(r"\b\d\d\.\d\b", comment(path).split("Expected:")[1])
 
 
-def flags_of(module):
+def flags_of(settings):
     """Returns the names of the flags that a program reads."""
-    return {field.name for field in dataclasses.fields(module.Settings)} | {"bert_config_file"}
+    return {field.name for field in dataclasses.fields(settings)} | {"bert_config_file"}
 
 
 def config_file(case, size):
@@ -45,7 +45,7 @@ def test_there_is_no_other_recipe():
 def test_tagging(name):
     path = FLAGS / "tagging" / f"{name}.flags"
     found = values(path)
-    assert found.keys() <= flags_of(tagging)
+    assert found.keys() <= flags_of(TaggingSettings)
     assert found["bert_config_file"] == config_file("cased", name.split("_")[1])
     assert found["max_seq_length"] == "512"
     assert not {"do_lower_case", "document_context"} & found.keys()  # the defaults are the paper's
@@ -65,7 +65,7 @@ def test_tagging(name):
 def test_multiple_choice(name):
     path = FLAGS / "multiple_choice" / f"{name}.flags"
     found = values(path)
-    assert found.keys() <= flags_of(multiple_choice)
+    assert found.keys() <= flags_of(MultipleChoiceSettings)
     assert found["bert_config_file"] == config_file("uncased", name.split("_")[1])
     assert found["train_batch_size"] == "16"
     assert found["learning_rate"] == "2e-5"

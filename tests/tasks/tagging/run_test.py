@@ -9,7 +9,8 @@ from bert_tf.modeling import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.tasks.tagging.conll import read_sentences
 from bert_tf.tasks.tagging.entities import entity_metrics
-from bert_tf.tasks.tagging.run import TaggingSettings, run_tagging
+from bert_tf.tasks.tagging.run import run_tagging
+from bert_tf.tasks.tagging.settings import TaggingSettings
 from tests.support.pretraining_runs import run, variables, write_config
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] the in from came visited Ann Bob ##by Rome Oslo New York .".split()
@@ -82,11 +83,10 @@ def tag(folder, output_dir="out", **changes):
         "vocab_file": str(folder / "vocab.txt"),
         "max_seq_length": 16,
         "length_buckets": "none",
-        "do_lower_case": False,
     }
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
     strategy = tf.distribute.get_strategy()
-    return run_tagging(config, strategy, TaggingSettings(**{**settings, **changes}), {})
+    return run_tagging(config, strategy, TaggingSettings(**{**settings, **changes}))
 
 
 def test_the_program_learns_scores_and_tags(trained):
@@ -181,7 +181,7 @@ def test_length_buckets_change_no_score(folder):
             {"do_train": True, "init_checkpoint": "/x/uncased_L-12_H-768_A-12/bert_model.ckpt"},
             "was trained on lowercased text, but --do_lower_case=False",
         ),
-        (None, {"do_train": True, "max_seq_length": 3}, "--max_seq_length must be at least 4"),
+        (None, {"do_train": True, "max_seq_length": 3}, "--max_seq_length=3 must be at least 4"),
         (
             None,
             {"do_train": True, "feature_based": True},

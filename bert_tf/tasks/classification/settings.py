@@ -1,0 +1,105 @@
+"""Settings of run_classifier. Each field is the flag of that name."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from bert_tf.errors import UserError
+from bert_tf.runs.setting_fields import Group, Settings, setting
+from bert_tf.runs.settings import EvaluationSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierSettings(EvaluationSettings):
+    """Settings of run_classifier."""
+
+    data_dir: str | None = setting(
+        None, help="Folder with the files of the task. Needed without --tfds.", group=Group.DATA
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TableColumns(Settings):
+    """The columns of --task_name=table, or the features of a dataset.
+
+    Raises:
+        UserError: values contradict each other.
+    """
+
+    text_a_column: str | None = setting(
+        None,
+        help="--task_name=table: name of the column with the text, or with the first of two.",
+        group=Group.DATA,
+    )
+    text_b_column: str | None = setting(
+        None,
+        help="--task_name=table: name of the column with the second text, if there is one.",
+        group=Group.DATA,
+    )
+    label_column: str | None = setting(
+        None,
+        help="--task_name=table: name of the column with the label. The test file may lack it.",
+        group=Group.DATA,
+    )
+    has_header: bool = setting(
+        True,
+        help="--task_name=table: the first line of each file names the columns. If false, columns"
+        " are named by their numbers, from 0.",
+        group=Group.DATA,
+    )
+    delimiter: str | None = setting(
+        None,
+        help="--task_name=table: character between columns. Default: a tab for .tsv, a comma for"
+        " .csv. Columns may be quoted, except between tabs.",
+        group=Group.DATA,
+    )
+    labels: Sequence[str] | None = setting(
+        None,
+        help="--task_name=table: the classes in the order of the logits. Default: those of the"
+        " model in --output_dir or --init_checkpoint, else those of the training file, sorted.",
+        group=Group.DATA,
+    )
+    regression: bool = setting(
+        False,
+        help="--task_name=table: labels are numbers to predict, not classes.",
+        group=Group.DATA,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise UserError(f"--delimiter must be one character; got {self.delimiter!r}")
+        if self.regression and self.labels:
+            raise UserError("--labels names classes, which --regression has not: leave one out")
+        if self.labels and len(set(self.labels)) < len(self.labels):
+            raise UserError(f"--labels names a class twice: {','.join(self.labels)}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TfdsSource(Settings):
+    """A prepared dataset of TensorFlow Datasets with the examples of a task.
+
+    A split may be sliced (`train[:90%]`); None is the split that the task has there.
+    """
+
+    tfds: str | None = setting(
+        None,
+        help="Prepared dataset of TensorFlow Datasets to read instead of --data_dir:"
+        " NAME[/CONFIG][:VERSION], such as glue/mrpc.",
+        group=Group.DATA,
+    )
+    tfds_data_dir: str | None = setting(
+        None, help="Folder of the dataset. Default: that of TensorFlow Datasets.", group=Group.DATA
+    )
+    tfds_train_split: str | None = setting(
+        None,
+        help="Split of the dataset to train on, such as train[:90%]. Default: the task's own.",
+        group=Group.DATA,
+    )
+    tfds_dev_split: str | None = setting(
+        None,
+        help="Split of the dataset to evaluate on, such as train[90%:]. Default: the task's own.",
+        group=Group.DATA,
+    )
+    tfds_test_split: str | None = setting(
+        None, help="Split of the dataset to predict. Default: the task's own.", group=Group.DATA
+    )

@@ -1,0 +1,66 @@
+"""Settings of extract_features. Each field is the flag of that name."""
+
+import dataclasses
+
+from bert_tf.runs.setting_fields import Group, inherit, setting
+from bert_tf.runs.settings import ComputationSettings, FineTuningSettings, TextSettings
+
+FORMATS = ("json", "npz", "tfrecord")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtractionSettings(ComputationSettings, TextSettings):
+    """Settings of extract_features."""
+
+    input_file: str = setting(
+        help="UTF-8 text. Each line is a text, or two texts separated by ' ||| '.",
+        group=Group.DATA,
+    )
+    output_file: str = setting(
+        help="File for the results. An old one is replaced when the new one is complete.",
+        group=Group.OUTPUT,
+    )
+    init_checkpoint: str = setting(
+        help="Checkpoint with the weights: the prefix of its files, or a folder with a file"
+        " `checkpoint`.",
+        group=Group.MODEL,
+    )
+    layers: str = setting(
+        "-1,-2,-3,-4",
+        help="Encoder layers whose vectors and attention are written; 0 is the first, -1 the last.",
+        group=Group.OUTPUT,
+    )
+    outputs: str = setting(
+        "token_vectors",
+        help="What to write, separated by commas: token_vectors (the original); mean_vector, the"
+        " mean of a line's token vectors; pooled_vector, the pooler's output; attention_probs. All"
+        " but pooled_vector are written for each of --layers.",
+        group=Group.OUTPUT,
+    )
+    output_format: str = setting(
+        "json",
+        help="JSON lines with six decimals (the original), a NumPy archive, or tf.Examples.",
+        group=Group.OUTPUT,
+        choices=FORMATS,
+    )
+    # [CLS], a token and [SEP].
+    max_seq_length: int = inherit(
+        FineTuningSettings,
+        "max_seq_length",
+        at_least=3,
+        help="Maximum length of a sequence in word pieces, with [CLS] and [SEP]. Longer sequences"
+        " are cut.",
+    )
+    length_buckets: str = inherit(
+        FineTuningSettings,
+        "length_buckets",
+        help="Lengths to pad batches to instead of --max_seq_length, such as 32,64,128. auto: up to"
+        " eight evenly spaced lengths. none: --max_seq_length only. Lines are sorted by length;"
+        " results and their order stay the same.",
+    )
+    batch_size: int = setting(
+        32,
+        help="Lines to compute at a time, over all replicas.",
+        group=Group.COMPUTATION,
+        at_least=1,
+    )

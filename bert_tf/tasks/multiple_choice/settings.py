@@ -1,0 +1,15 @@
+"""Settings of run_multiple_choice. Each field is the flag of that name."""
+
+import dataclasses
+
+from bert_tf.runs.setting_fields import Group, setting
+from bert_tf.runs.settings import EvaluationSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultipleChoiceSettings(EvaluationSettings):
+    """Settings of run_multiple_choice."""
+
+    data_dir: str = setting(
+        help="Folder with SWAG's train.csv, val.csv and test.csv.", group=Group.DATA
+    )

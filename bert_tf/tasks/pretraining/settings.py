@@ -1,0 +1,209 @@
+"""Settings of run_pretraining and create_pretraining_data. Each field is the flag of that name."""
+
+import dataclasses
+from collections.abc import Collection
+
+from bert_tf.errors import UserError
+from bert_tf.runs.setting_fields import Group, Settings, inherit, setting
+from bert_tf.runs.settings import EvaluationSettings, TextSettings, TrainingSettings
+from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingSettings(TrainingSettings):
+    """Settings of run_pretraining.
+
+    `phases` and `evaluation_phase` are no flags. The program makes them from `ScheduleSettings`.
+
+    phases: the phases of training, in order.
+    evaluation_phase: lengths and batch size of the evaluation; `num_steps` is the number of
+        batches, 0 for every example once.
+    """
+
+    phases: list[PretrainingPhase]
+    evaluation_phase: PretrainingPhase
+    input_file: str = setting(
+        help="Record files of create_pretraining_data: names or globs, separated by commas."
+        " {max_seq_length} is replaced by the length of each phase.",
+        group=Group.DATA,
+    )
+    eval_input_file: str | None = setting(
+        None,
+        help="Record files to evaluate on. Default: --input_file.",
+        group=Group.DATA,
+    )
+    do_eval: bool = inherit(EvaluationSettings, "do_eval")
+    num_warmup_steps: int = setting(
+        10000,
+        help="Steps in which the learning rate rises from 0 to its peak.",
+        group=Group.TRAINING,
+        at_least=0,
+    )
+    restart_schedule: bool = setting(
+        False,
+        help="Start the learning rate schedule anew, with its warm-up, in each phase. Default: one"
+        " schedule for all phases. Step count and optimizer slots continue in both cases.",
+        group=Group.TRAINING,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduleSettings(Settings):
+    """The flags of run_pretraining that describe its phases."""
+
+    max_seq_length: int = setting(
+        128, help="Length of the sequences in the records.", group=Group.DATA, at_least=1
+    )
+    max_predictions_per_seq: int = setting(
+        20, help="Masked positions in a record.", group=Group.DATA, at_least=1
+    )
+    num_train_steps: int = setting(
+        100000, help="Total number of training steps.", group=Group.TRAINING, at_least=1
+    )
+    train_batch_size: int = inherit(EvaluationSettings, "train_batch_size")
+    phases: str | None = setting(
+        None,
+        help="Phases of training as length:steps:batch:predictions,... instead of --max_seq_length,"
+        " --num_train_steps, --train_batch_size and --max_predictions_per_seq. Evaluation uses the"
+        " lengths of the last phase, or of the phase with --max_seq_length if that is given.",
+        group=Group.TRAINING,
+    )
+    eval_batch_size: int = inherit(EvaluationSettings, "eval_batch_size")
+    max_eval_steps: int = setting(
+        100,
+        help="Batches in an evaluation, which repeats the files if they have fewer; 0: every"
+        " example once.",
+        group=Group.EVALUATION,
+        at_least=0,
+    )
+
+    def make_phases(
+        self, given: Collection[str]
+    ) -> tuple[list[PretrainingPhase], PretrainingPhase]:
+        """Returns `phases` and `evaluation_phase` for `PretrainingSettings`.
+
+        Args:
+            given: names of the flags on the command line. The others have their defaults, which
+                --phases may replace.
+
+        Raises:
+            UserError: flags contradict each other.
+        """
+        if self.phases is None:
+            phases = [
+                PretrainingPhase(
+                    self.max_seq_length,
+                    self.num_train_steps,
+                    self.train_batch_size,
+                    self.max_predictions_per_seq,
+                )
+            ]
+        else:
+            phases = parse_phases(self.phases)
+            total = sum(phase.num_steps for phase in phases)
+            if "num_train_steps" in given and self.num_train_steps != total:
+                raise UserError(
+                    f"--num_train_steps ({self.num_train_steps}) must equal the sum of the steps in"
+                    f" --phases ({total}); leave it out"
+                )
+            if "train_batch_size" in given:
+                raise UserError("--train_batch_size is in --phases already; leave it out")
+        length = phases[-1].max_seq_length
+        if "max_seq_length" in given:
+            length = self.max_seq_length
+        of_phases = {phase.max_seq_length: phase.max_predictions_per_seq for phase in phases}
+        predictions = of_phases.get(length)
+        if "max_predictions_per_seq" in given or predictions is None:
+            predictions = self.max_predictions_per_seq
+        evaluation_phase = PretrainingPhase(
+            length, self.max_eval_steps, self.eval_batch_size, predictions
+        )
+        return phases, evaluation_phase
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingDataSettings(TextSettings):
+    """Settings of create_pretraining_data.
+
+    Raises:
+        UserError: a value is out of bounds, or not exactly one of `input_file` and `tfds` is given.
+    """
+
+    input_file: str | None = setting(
+        None, help="Text to read: files or globs, separated by commas.", group=Group.DATA
+    )
+    output_file: str = setting(
+        help="TFRecord file to write, or several separated by commas, filled in turn.",
+        group=Group.OUTPUT,
+    )
+    do_whole_word_mask: bool = setting(
+        False,
+        help="Mask all word pieces of a word together instead of one by one.",
+        group=Group.DATA,
+    )
+    # [CLS], a token, [SEP], a token, [SEP].
+    max_seq_length: int = setting(
+        128,
+        help="Length of a sequence in word pieces, with [CLS] and two [SEP].",
+        group=Group.DATA,
+        at_least=5,
+    )
+    max_predictions_per_seq: int = setting(
+        20,
+        help="Maximum number of masked tokens in a sequence: about max_seq_length *"
+        " masked_lm_prob.",
+        group=Group.DATA,
+        at_least=1,
+    )
+    random_seed: int = setting(12345, help="Seed of everything random.", group=Group.DATA)
+    dupe_factor: int = setting(
+        10,
+        help="Passes over the text, each with other masks.",
+        group=Group.DATA,
+        at_least=1,
+    )
+    masked_lm_prob: float = setting(
+        0.15,
+        help="Share of the tokens of a sequence to predict.",
+        group=Group.DATA,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    short_seq_prob: float = setting(
+        0.1,
+        help="Share of the documents that are cut into sequences shorter than --max_seq_length, in"
+        " each pass.",
+        group=Group.DATA,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    tfds: str | None = setting(
+        None,
+        help="Prepared dataset of TensorFlow Datasets to read instead of --input_file:"
+        " NAME[:SPLIT], such as wiki40b/en:train. Each example is a document; its text is split"
+        " into sentences.",
+        group=Group.DATA,
+    )
+    tfds_data_dir: str | None = setting(
+        None,
+        help="Folder of the dataset. Default: that of TensorFlow Datasets.",
+        group=Group.DATA,
+    )
+    tfds_text_feature: str = setting(
+        "text", help="Feature of the dataset that holds the text.", group=Group.DATA
+    )
+    spill_dir: str | None = setting(
+        None,
+        help="Local folder for a temporary file about as large as the output. Default: the folder"
+        " of the first output file, or that of temporary files (TMPDIR) if the output is not on a"
+        " local disk.",
+        group=Group.OUTPUT,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if bool(self.input_file) == bool(self.tfds):
+            raise UserError(
+                "Give exactly one of --input_file and --tfds; got"
+                f" --input_file={self.input_file or ''} and --tfds={self.tfds or ''}"
+            )

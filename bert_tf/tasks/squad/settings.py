@@ -1,0 +1,88 @@
+"""Settings of run_squad. Each field is the flag of that name."""
+
+import dataclasses
+
+from bert_tf.errors import UserError
+from bert_tf.runs.setting_fields import Group, inherit, setting
+from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadSettings(FineTuningSettings):
+    """Settings of run_squad.
+
+    Raises:
+        UserError: a value is out of bounds, or the lengths leave no room for the context.
+    """
+
+    max_seq_length: int = inherit(FineTuningSettings, "max_seq_length", default=384)
+    length_buckets: str = inherit(
+        FineTuningSettings,
+        "length_buckets",
+        default="none",
+        help="Lengths to pad batches to instead of --max_seq_length, such as 128,256,384. auto: up"
+        " to eight evenly spaced lengths. none: --max_seq_length only, the default, because the"
+        " original's loss and n-best lists count the padding, so other lengths change them a"
+        " little.",
+    )
+    train_file: str | None = setting(
+        None, help="SQuAD JSON file to train on, such as train-v1.1.json.", group=Group.DATA
+    )
+    predict_file: str | None = setting(
+        None,
+        help="SQuAD JSON file with the questions to answer, such as dev-v1.1.json. If it has"
+        " answers, the predictions are scored.",
+        group=Group.DATA,
+    )
+    doc_stride: int = setting(
+        128,
+        help="Tokens between the starts of two windows, into which a context is cut that is too"
+        " long for one sequence.",
+        group=Group.DATA,
+        at_least=1,
+    )
+    max_query_length: int = setting(
+        64,
+        help="Maximum length of a question in word pieces. Longer questions are cut.",
+        group=Group.DATA,
+        at_least=1,
+    )
+    version_2_with_negative: bool = setting(
+        False, help="Allow questions without an answer, as in SQuAD 2.0.", group=Group.DATA
+    )
+    do_predict: bool = inherit(EvaluationSettings, "do_predict")
+    predict_batch_size: int = inherit(EvaluationSettings, "predict_batch_size")
+    n_best_size: int = setting(
+        20,
+        help="Answers of each question in nbest_predictions.json.",
+        group=Group.EVALUATION,
+        at_least=1,
+    )
+    max_answer_length: int = setting(
+        30,
+        help="Maximum length of an answer in word pieces.",
+        group=Group.EVALUATION,
+        at_least=1,
+    )
+    null_score_diff_threshold: float = setting(
+        0.0,
+        help="With --version_2_with_negative: predict no answer if the score of no answer exceeds"
+        " that of the best answer by more than this. A run that is scored writes the best value to"
+        " null_threshold.json.",
+        group=Group.EVALUATION,
+    )
+    verbose_logging: bool = setting(
+        False,
+        help="Log each answer whose word pieces cannot be mapped back to characters of the text. A"
+        " few are normal.",
+        group=Group.EVALUATION,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_seq_length <= self.max_query_length + 3:
+            raise UserError(
+                f"The max_seq_length ({self.max_seq_length}) must be greater than max_query_length"
+                f" ({self.max_query_length}) + 3: beside the question, [CLS] and two [SEP] there"
+                " must be room for the text"
+            )

@@ -1,0 +1,68 @@
+"""Settings of run_tagging. Each field is the flag of that name."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from bert_tf.runs.setting_fields import Group, inherit, setting
+from bert_tf.runs.settings import EvaluationSettings
+from bert_tf.tasks.tagging.head import FEATURE_LAYERS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingSettings(EvaluationSettings):
+    """Settings of run_tagging."""
+
+    # The paper's choice for this task (5.3): capitals mark names.
+    do_lower_case: bool = inherit(EvaluationSettings, "do_lower_case", default=False)
+    # [CLS], a word, one beside it and [SEP].
+    max_seq_length: int = inherit(EvaluationSettings, "max_seq_length", at_least=4)
+    data_dir: str | None = setting(
+        None,
+        help="Folder with train.txt, valid.txt and test.txt: CoNLL files of columns, the word in"
+        " the first and its tag in the last.",
+        group=Group.DATA,
+    )
+    train_file: str | None = setting(
+        None,
+        help="CoNLL file to train on. Default: train.txt in --data_dir.",
+        group=Group.DATA,
+    )
+    eval_file: str | None = setting(
+        None,
+        help="CoNLL file to evaluate on. Default: valid.txt in --data_dir.",
+        group=Group.DATA,
+    )
+    predict_file: str | None = setting(
+        None,
+        help="CoNLL file to tag, with or without tags. Default: test.txt in --data_dir.",
+        group=Group.DATA,
+    )
+    labels: Sequence[str] = setting(
+        (),
+        help="All tags, such as O,B-PER,I-PER. Default: those of the model in --output_dir or"
+        " --init_checkpoint, else those of the training file.",
+        group=Group.DATA,
+    )
+    document_context: bool = setting(
+        True,
+        help="Fill each sequence with the sentences around the one to tag. -DOCSTART- lines"
+        " separate documents; in a file without them every sentence stands alone.",
+        group=Group.DATA,
+    )
+    feature_based: bool = setting(
+        False,
+        help="Keep BERT's weights and train a two-layer BiLSTM on --feature_layers.",
+        group=Group.MODEL,
+    )
+    feature_layers: str = setting(
+        "concat_last_four",
+        help="Layers of BERT whose vectors the BiLSTM of --feature_based reads.",
+        group=Group.MODEL,
+        choices=tuple(FEATURE_LAYERS),
+    )
+    lstm_size: int = setting(
+        768,
+        help="Units in each direction of the BiLSTM of --feature_based.",
+        group=Group.MODEL,
+        at_least=1,
+    )
