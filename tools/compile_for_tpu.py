@@ -33,8 +33,9 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from tools import hlo_text, tpu_compiler
-from tools.matrix_products import training_flops
+
+from . import hlo_text, tpu_compiler
+from .matrix_products import training_flops
 
 FLAGS = flags.FLAGS
 

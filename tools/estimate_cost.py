@@ -18,12 +18,12 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from tools.matrix_products import training_flops
+
+from . import ROOT
+from .matrix_products import training_flops
 
 FLAGS = flags.FLAGS
-ACCELERATORS = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tpu", "accelerators.txt"
-)
+ACCELERATORS = os.path.join(ROOT, "tpu", "accelerators.txt")
 # The share of the peak that the model's operations reach, at the best and at the worst. BERT-Large
 # in 76 minutes on 1,024 chips of v3 (https://arxiv.org/abs/1904.00962, table 1) is 30%.
 UTILISATION = (0.5, 0.2)

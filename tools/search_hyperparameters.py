@@ -30,7 +30,8 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.runs import command_flags
 from bert_tf.runs.heartbeat import Heartbeat
-from tools.trials import Search, Trial
+
+from .trials import Search, Trial
 
 PAPER_GRID = (
     "train_batch_size=16,32",
