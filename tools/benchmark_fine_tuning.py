@@ -1,11 +1,11 @@
-r"""Measures what padding batches to a few lengths gains in fine-tuning and prediction.
+r"""Benchmarks fine-tuning and prediction with batches padded to several lengths.
 
     python -m tools.benchmark_fine_tuning --task_name=MRPC --data_dir=glue/MRPC \
         --bert_config_file=bert_config.json --vocab_file=vocab.txt
 
-It compares --length_buckets=none, what the original does, with --length_buckets as given, and
-training also with --group_by_length. The variants run in turn, for a machine's speed drifts. Every
-length is compiled before it is timed.
+It compares --length_buckets=none, as in the original, with the given --length_buckets, and for
+training also with --group_by_length. The variants run in turn, because a machine's speed drifts.
+All lengths are compiled before the timing begins.
 """
 
 import os
@@ -36,27 +36,16 @@ from bert_tf.text.sequences import REQUIRED_TOKENS
 
 FLAGS = flags.FLAGS
 SEED = 12345
-NUM_TRAIN_EPOCHS = (
-    3  # of which the first steps are timed; lengths that are rare in all are left out
-)
-
-flags.DEFINE_string("task_name", None, "The task, as for run_classifier.py.", required=True)
-flags.DEFINE_string("data_dir", None, "Folder with the task's files.", required=True)
-flags.DEFINE_string("bert_config_file", None, "The model's configuration.", required=True)
-command_flags.define_flags(TextSettings)
-flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in word pieces.", lower_bound=4)
-flags.DEFINE_string("length_buckets", "auto", "Lengths, as for run_classifier.py.")
-flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
-flags.DEFINE_integer("predict_batch_size", 8, "Examples in a prediction step.", lower_bound=1)
-flags.DEFINE_integer("num_steps", 12, "Training steps that are timed at a time.", lower_bound=1)
-flags.DEFINE_integer("num_rounds", 3, "How often each variant has its turn.", lower_bound=1)
+# Buckets are chosen for a run of so many epochs: lengths that are rare in it get no bucket. Only
+# the first steps run.
+NUM_TRAIN_EPOCHS = 3
 
 
 def time_in_turn(variants: dict[str, Callable[[], int]]) -> None:
-    """Prints the examples/s of each variant and how many times those of the first they are.
+    """Prints the examples/s of each variant, and its speed relative to the first variant.
 
     Args:
-        variants: what to run by its name; it returns the number of examples.
+        variants: by name, a function that runs the variant and returns its number of examples.
     """
     for run in variants.values():
         run()  # compiles
@@ -77,7 +66,7 @@ def time_in_turn(variants: dict[str, Callable[[], int]]) -> None:
 
 
 def main() -> None:
-    """Makes the records, then times training and prediction."""
+    """Writes the task's records, then times training and prediction."""
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     processor = get_processor(FLAGS.task_name, FLAGS.data_dir)
     labels = processor.get_labels()
@@ -146,5 +135,28 @@ def main() -> None:
         time_in_turn({f"padded to {length}": make_prediction(None), "sorted": make_prediction(cut)})
 
 
+def _define_flags() -> None:
+    flags.DEFINE_string(
+        "task_name", None, "The task, as for run_classifier.py, such as MRPC.", required=True
+    )
+    flags.DEFINE_string("data_dir", None, "Folder with the task's files.", required=True)
+    flags.DEFINE_string(
+        "bert_config_file", None, "The model's configuration, a bert_config.json.", required=True
+    )
+    command_flags.define_flags(TextSettings)
+    flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in word pieces.", lower_bound=4)
+    flags.DEFINE_string(
+        "length_buckets",
+        "auto",
+        "Lengths that batches are padded to, such as 32,64,128; auto for up to eight evenly spaced"
+        " ones.",
+    )
+    flags.DEFINE_integer("train_batch_size", 32, "Examples per training step.", lower_bound=1)
+    flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step.", lower_bound=1)
+    flags.DEFINE_integer("num_steps", 12, "Training steps per timed round.", lower_bound=1)
+    flags.DEFINE_integer("num_rounds", 3, "Timed rounds of each variant.", lower_bound=1)
+
+
 if __name__ == "__main__":
+    _define_flags()
     command_flags.run_program(main)

@@ -2,11 +2,11 @@
 
     python -m tools.build_vocabulary --input_file='text/*.txt' --output_file=vocab.txt
 
-Text is split into words by the rules it will later be tokenized by, and the words go to the learner
-that comes with tensorflow-text, which must be installed. The file has one token a line: [PAD],
-[UNK], [CLS], [SEP] and [MASK], the characters, then words and pieces of words, the frequent ones
-first. The same text gives the same file. Time and memory grow with the number of different words: a
-few hundred megabytes of text, well mixed, teach as much as all of it.
+The text is split into words as BERT's tokenizer splits it. TensorFlow Text, which the extras `cpu`
+and `gpu` install, learns the word pieces. The output file has one token per line: [PAD], [UNK],
+[CLS], [SEP] and [MASK], then the characters, then words and pieces of words, most frequent first.
+The same text always gives the same file. Time and memory grow with the number of different words. A
+few hundred megabytes of well-mixed text are enough.
 """
 
 import collections
@@ -28,26 +28,26 @@ from bert_tf.text import documents
 # because padding is written as 0.
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-# A vocabulary this little above --vocab_size ends the search, which is slow.
+# The search is slow, so it ends at a vocabulary up to this share larger than --vocab_size.
 _SLACK = 0.02
-# The learner's default. Longer words are all but always no words.
+# The learner's default. Longer "words" are almost never words.
 _MAX_TOKEN_LENGTH = 50
-# Memory: some 2 GB for a million words. Rarer ones hardly change what is learned.
+# A limit for memory: a million words take about 2 GB. Rarer words hardly change the result.
 _MAX_WORDS = 1_000_000
 _MAX_CHUNKS = 1_000_000
 
 
 def count_words(lines: Iterable[Sequence[str]], do_lower_case: bool) -> dict[str, int]:
-    """Returns how often each word occurs, words being those of `BasicTokenizer`; sorted by word.
+    """Returns the number of occurrences of each word, sorted by word.
 
     Args:
-        lines: batches of lines.
-        do_lower_case: whether to lowercase text and strip its accents.
+        lines: batches of lines of text. `BasicTokenizer` splits them into words.
+        do_lower_case: whether to lowercase the text and strip accents.
     """
     tokenizer = tokenization.BasicTokenizer(do_lower_case)
     words: collections.Counter[str] = collections.Counter()
-    # What stands between spaces repeats itself, so each such chunk is tokenized once. That is the
-    # same where spaces are the only white space: in printable text.
+    # Chunks between white space repeat, so each is tokenized once. In printable text, whose only
+    # white space is the space, this gives the same words as tokenizing the line.
     chunks: collections.Counter[str] = collections.Counter()
 
     def tokenize_chunks() -> None:
@@ -71,40 +71,42 @@ def count_words(lines: Iterable[Sequence[str]], do_lower_case: bool) -> dict[str
 def learn_vocabulary(
     word_counts: Mapping[str, int], vocab_size: int, max_unique_chars: int
 ) -> list[str]:
-    """Returns the tokens of a vocabulary of `vocab_size`, fewer if the text is too short for it.
+    """Returns a vocabulary of `vocab_size` tokens, or fewer if the text is too short.
 
-    Each of the kept characters is a token, at the start of a word and inside one, so that every
-    word of kept characters (and of at most 200) can be tokenized.
+    Each kept character is a token, both at the start of a word and inside one. So every word that
+    consists of kept characters, at most 200 of them, can be tokenized.
 
     Args:
-        word_counts: how often each word occurs.
-        vocab_size: largest number of tokens.
-        max_unique_chars: how many different characters to keep, the frequent ones first. Words with
-            others teach nothing, and are unknown afterwards.
+        word_counts: number of occurrences of each word.
+        vocab_size: maximum number of tokens.
+        max_unique_chars: number of different characters to keep, most frequent first. Words with
+            other characters are ignored, and become [UNK] later.
 
     Raises:
-        UserError: there are no words, more characters than `vocab_size` has room for, or no
-            tensorflow-text.
+        UserError: there are no words, the characters alone exceed `vocab_size`, or TensorFlow Text
+            is not installed.
     """
     try:
         from tensorflow_text.tools.wordpiece_vocab.wordpiece_tokenizer_learner_lib import learn
     except ImportError as error:
         raise UserError(
-            f"a vocabulary is learned by tensorflow-text, which is not installed here ({error});"
-            " run this where the package has the extra `cpu`, and copy the vocabulary"
+            f"learning a vocabulary needs TensorFlow Text, which cannot be imported ({error}). The"
+            " extras `cpu` and `gpu` install it; the TPU build of TensorFlow has none. Run this"
+            " tool on another machine and copy the vocabulary"
         ) from error
     if not word_counts:
-        raise UserError("--input_file: the text has no words; name files that hold some")
+        raise UserError("--input_file: the text has no words; name files with text")
     counts = collections.Counter(word_counts)
     for word in word_counts:
         if len(word) > _MAX_TOKEN_LENGTH:
-            # The learner leaves out words this long; their characters must not be lost with them.
+            # The learner drops words this long, but their characters must be kept.
             for char in word:
                 counts[char] += word_counts[word]
 
-    # The learner keeps what occurs at least `threshold` times. Its own search for the threshold may
-    # end on either side of the size, so it is given one threshold at a time, and what is too many
-    # is cut. Steps are ratios because good thresholds are small compared to the largest count.
+    # The learner keeps pieces that occur at least `threshold` times. Its own search for a threshold
+    # may end above or below the wanted size. So this binary search tries one threshold at a time,
+    # and the result is cut. Its middle is the geometric mean, because good thresholds are far below
+    # the largest count.
     low, high = 1, max(counts.values())
     best: list[str] = []
     while low <= high:
@@ -120,7 +122,7 @@ def learn_vocabulary(
             max_unique_chars=max_unique_chars,
         )
         vocab = [token for token in vocab if _can_occur(token)]
-        logging.info("What occurs at least %d times: %d tokens", threshold, len(vocab))
+        logging.info("Pieces that occur at least %d times: %d tokens", threshold, len(vocab))
         if len(vocab) >= vocab_size or len(best) < vocab_size:
             best = vocab
         if len(vocab) < vocab_size:
@@ -133,14 +135,18 @@ def learn_vocabulary(
 
 
 def _cut(vocab: Sequence[str], vocab_size: int, max_unique_chars: int) -> list[str]:
-    """Returns `vocab` without its last tokens, but with every special token and character."""
+    """Returns the first `vocab_size` tokens of `vocab`, and always special tokens and characters.
+
+    Raises:
+        UserError: special tokens and characters alone exceed `vocab_size`.
+    """
     must_stay = {
         token for token in vocab if token in SPECIAL_TOKENS or len(token.removeprefix("##")) <= 1
     }
     if len(must_stay) > vocab_size:
         raise UserError(
-            f"--vocab_size={vocab_size}: the special tokens and the characters of the text take"
-            f" {len(must_stay)}; raise it, or keep fewer characters than"
+            f"--vocab_size={vocab_size} must be at least {len(must_stay)}: so many are the special"
+            " tokens and the characters of the text. Raise it, or lower"
             f" --max_unique_chars={max_unique_chars}"
         )
     others = [token for token in vocab if token not in must_stay]
@@ -149,7 +155,7 @@ def _cut(vocab: Sequence[str], vocab_size: int, max_unique_chars: int) -> list[s
 
 
 def _can_occur(token: str) -> bool:
-    """Returns False for a piece inside a word, like "##,", that is always a word by itself."""
+    """Returns False for pieces like "##,": the tokenizer never leaves such marks inside a word."""
     char = token.removeprefix("##")
     if len(token) != 3 or len(char) != 1:
         return True
@@ -164,12 +170,12 @@ def build_vocabulary(
     do_lower_case: bool,
     max_unique_chars: int,
 ) -> None:
-    """Learns a vocabulary from text files and writes it; see the flags of the same names.
+    """Learns a vocabulary from text files and writes it; the arguments are the flags.
 
     Raises:
-        UserError: nothing matches, the text cannot be read or has no words, or the file must not
-            be written. Nothing is left behind then.
-        OSError: writing failed in another way, perhaps for the moment.
+        UserError: no file matches, the text cannot be read or has no words, or `output_file` cannot
+            be written. No file is left behind.
+        OSError: writing failed for another reason, which may be temporary.
     """
     files = storage.expand_files(input_file, "input_file")
     try:
@@ -177,7 +183,7 @@ def build_vocabulary(
     except tf.errors.OpError as error:
         message = f"--output_file={output_file} cannot be written: {error.message}"
         raise storage.write_error(error, message) from error
-    # Opened before the work, so that it is not done in vain.
+    # Opened first, so that a wrong path is found before the work.
     with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
         word_counts = count_words(documents.read_text(files, "input_file"), do_lower_case)
         vocab = learn_vocabulary(word_counts, vocab_size, max_unique_chars)
@@ -200,7 +206,7 @@ def _report(word_counts: Mapping[str, int], vocab: Sequence[str], output_file: s
     if lost:
         logging.warning(
             "%d words (%.3g%%) have characters that are not in the vocabulary and will be [UNK];"
-            " --max_unique_chars keeps more",
+            " raise --max_unique_chars to keep more characters",
             lost,
             100 * lost / total,
         )
@@ -208,20 +214,27 @@ def _report(word_counts: Mapping[str, int], vocab: Sequence[str], output_file: s
 
 def _define_flags() -> None:
     flags.DEFINE_string("input_file", None, "UTF-8 text: files or globs, separated by commas.")
-    flags.DEFINE_string("output_file", None, "The vocabulary, one token a line; replaced.")
-    flags.DEFINE_integer("vocab_size", 30522, "The number of tokens at most.", lower_bound=1)
-    flags.DEFINE_bool("do_lower_case", True, "Whether to lowercase text and strip its accents.")
+    flags.DEFINE_string(
+        "output_file", None, "The vocabulary to write, one token per line. It is overwritten."
+    )
+    flags.DEFINE_integer("vocab_size", 30522, "Maximum number of tokens.", lower_bound=1)
+    flags.DEFINE_bool(
+        "do_lower_case",
+        True,
+        "Whether to lowercase the text and strip accents: true for an uncased model.",
+    )
     flags.DEFINE_integer(
         "max_unique_chars",
         1000,
-        "How many different characters to keep. Chinese and Japanese need several thousand.",
+        "Number of different characters to keep, most frequent first. Chinese and Japanese need"
+        " several thousand.",
         lower_bound=1,
     )
     flags.mark_flags_as_required(["input_file", "output_file"])
 
 
 def main() -> None:
-    """Reads the flags and learns the vocabulary."""
+    """Reads the flags, then learns and writes the vocabulary."""
     settings = flags.FLAGS
     build_vocabulary(
         settings.input_file,

@@ -45,7 +45,8 @@ from bert_tf.files.label_file import labels_in, write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
-from tools import bert_weights, hugging_face_config
+
+from . import bert_weights, hugging_face_config
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 SAFETENSORS_NAME = "model.safetensors"

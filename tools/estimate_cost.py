@@ -1,11 +1,12 @@
-r"""Estimates how long a pre-training run takes on a Cloud TPU slice, and what it costs.
+r"""Estimates the time and cost of a pre-training run on a Cloud TPU slice.
 
     python -m tools.estimate_cost --accelerator=v5e-8 --input_file=... --output_dir=... \
         --flagfile=flags/pretraining/uncased_base.flags
 
-It takes the flags of run_pretraining.py and reads no file of theirs but --bert_config_file. The
-slices, their published peaks and prices are in tpu/accelerators.txt. Nothing here is measured: the
-operations of the model are counted, and a share of the peak is assumed.
+It takes the flags of run_pretraining.py, and of the files that they name it reads only
+--bert_config_file. tpu/accelerators.txt lists the slices with their published peaks and prices. The
+estimate is not a measurement: it counts the model's floating point operations and assumes that they
+reach a share of the peak.
 """
 
 import dataclasses
@@ -18,25 +19,20 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from tools.matrix_products import training_flops
+
+from . import ROOT
+from .matrix_products import training_flops
 
 FLAGS = flags.FLAGS
-ACCELERATORS = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tpu", "accelerators.txt"
-)
-# The share of the peak that the model's operations reach, at the best and at the worst. BERT-Large
-# in 76 minutes on 1,024 chips of v3 (https://arxiv.org/abs/1904.00962, table 1) is 30%.
+ACCELERATORS = os.path.join(ROOT, "tpu", "accelerators.txt")
+# The assumed share of the peak, best and worst. BERT-Large in 76 minutes on 1,024 v3 chips
+# (https://arxiv.org/abs/1904.00962, table 1) is 30%.
 UTILISATION = (0.5, 0.2)
-
-flags.DEFINE_string(
-    "accelerator", None, "The slice: a name in tpu/accelerators.txt, such as v5e-8.", required=True
-)
-flags.DEFINE_bool("spot", True, "Whether the price is that of a spot machine.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Accelerator:
-    """One line of tpu/accelerators.txt; the file says what the columns are."""
+    """A TPU slice, one line of tpu/accelerators.txt. That file explains the columns."""
 
     name: str
     chips: int
@@ -47,10 +43,10 @@ class Accelerator:
 
 
 def read_accelerator(name: str, path: str = ACCELERATORS) -> Accelerator:
-    """Returns the slice of that name.
+    """Returns the TPU slice named `name`.
 
     Raises:
-        UserError: the file has none.
+        UserError: the file has no slice of this name.
     """
     with open(path, encoding="utf-8") as lines:
         rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
@@ -71,8 +67,17 @@ def estimate(
     spot: bool,
     recompute_activations: bool = False,
 ) -> str:
-    """Returns the estimate as lines to print."""
-    # Lookups by one-hot products, a sixth more for BERT-Base, are in the share that is assumed.
+    """Returns the estimate as text to print.
+
+    Args:
+        config: the model.
+        phases: the phases of training, with global batch sizes.
+        accelerator: the slice.
+        spot: price the slice as a spot machine rather than on demand.
+        recompute_activations: count the forward products of the encoder layers twice.
+    """
+    # Embedding lookups by one-hot products, a sixth more for BERT-Base, are not counted; the
+    # assumed share of the peak allows for them.
     operations = sum(
         phase.num_steps * training_flops(config, phase, recompute_activations) for phase in phases
     )
@@ -106,15 +111,27 @@ def estimate(
 
 
 def main() -> None:
-    """Prints the estimate for the flags of run_pretraining."""
+    """Prints the estimate for the given flags of run_pretraining.py."""
     accelerator = read_accelerator(FLAGS.accelerator)
     settings = run_pretraining.settings_from_flags()
     if not settings.do_train:
-        raise UserError("The flags must have --do_train: an evaluation alone is not estimated.")
+        raise UserError("add --do_train: only training is estimated, and --do_train is false")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     recompute = settings.recompute_activations
     print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute))
 
 
+def _define_flags() -> None:
+    flags.adopt_module_key_flags(run_pretraining)
+    flags.DEFINE_string(
+        "accelerator",
+        None,
+        "The TPU slice: a name in tpu/accelerators.txt, such as v5e-8.",
+        required=True,
+    )
+    flags.DEFINE_bool("spot", True, "Whether to use the price of spot machines.")
+
+
 if __name__ == "__main__":
+    _define_flags()
     command_flags.run_program(main)

@@ -1,12 +1,13 @@
-"""Prints the GLUE results of several runs of run_classifier.py in one table, and their average.
+"""Prints a table of GLUE results from several runs of run_classifier.py, and their averages.
 
     python -m tools.glue_average --output_dirs=output/cola,output/sst-2,MRPC=output/best_mrpc
 
-Each directory is the --output_dir of a run with --do_eval; it is named like its task, or the task
-is written before it. Two averages are in use: that of table 1 of the paper, which has one figure
-of each task, two of MNLI, and none of WNLI; and GLUE's own, where each task counts once, with the
-mean of its metrics if it has two. The second is printed without WNLI, too, whose dev set has the
-training set's sentences with the other label. A dev set's figures are not the leaderboard's.
+Each directory is the --output_dir of a run with --do_eval. Name the directory like its task, or
+write TASK=DIRECTORY. Two averages are common. Table 1 of the paper counts one figure per task, two
+for MNLI, and leaves out WNLI. GLUE's own average counts each task once; a task with two metrics
+counts with their mean. The tool also prints GLUE's average without WNLI, whose dev set repeats
+sentences of the training set with the other label. Results on dev sets differ from those on the
+leaderboard's test sets.
 """
 
 import os
@@ -19,7 +20,7 @@ from bert_tf.runs import command_flags, reporting
 
 FLAGS = flags.FLAGS
 
-# What eval_results.txt has of each task: the figures of table 1, then those that GLUE averages.
+# For each task the metrics in eval_results.txt: those of table 1, then those that GLUE averages.
 TASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "MNLI": (("accuracy", "accuracy_mismatched"), ("accuracy", "accuracy_mismatched")),
     "QQP": (("f1",), ("accuracy", "f1")),
@@ -37,11 +38,11 @@ def find_directories(output_dirs: Sequence[str]) -> dict[str, str]:
     """Returns the directory of each task.
 
     Args:
-        output_dirs: TASK=DIRECTORY, or directories whose own names are tasks'; the case and
-            hyphens of a task's name do not matter.
+        output_dirs: TASK=DIRECTORY, or directories named like a task. Case and hyphens in a task's
+            name do not matter.
 
     Raises:
-        UserError: a directory is of no task of GLUE, or a task has two.
+        UserError: a directory belongs to no GLUE task, or a task has two directories.
     """
     names = {_plain(task): task for task in TASKS}
     found: dict[str, str] = {}
@@ -52,20 +53,23 @@ def find_directories(output_dirs: Sequence[str]) -> dict[str, str]:
         task = names.get(_plain(name))
         if task is None:
             raise UserError(
-                f"--output_dirs: {entry} must be named like a task ({', '.join(TASKS)}), or be "
-                "TASK=DIRECTORY"
+                f"--output_dirs: {entry} must be named like a task ({', '.join(TASKS)}), or be"
+                " written TASK=DIRECTORY"
             )
         if task in found:
-            raise UserError(f"--output_dirs: both {found[task]} and {directory} are of {task}")
+            raise UserError(
+                f"--output_dirs must have one directory for {task}; received {found[task]} and"
+                f" {directory}"
+            )
         found[task] = directory
     return found
 
 
 def read_results(directory: str) -> dict[str, float]:
-    """Returns the figures of a run's eval_results.txt by name.
+    """Returns the metrics in a run's eval_results.txt by name.
 
     Raises:
-        UserError: there is no such file, or it has another form.
+        UserError: the file is missing or malformed.
     """
     path = os.path.join(directory, "eval_results.txt")
     try:
@@ -73,7 +77,9 @@ def read_results(directory: str) -> dict[str, float]:
     except ValueError as error:
         raise UserError(f"{path} must hold lines `name = number`: {error}") from error
     if not results:
-        raise UserError(f"{path} cannot be read; run run_classifier.py with --do_eval")
+        raise UserError(
+            f"--output_dirs: {path} is missing or empty; run run_classifier.py with --do_eval"
+        )
     return results
 
 
@@ -81,7 +87,7 @@ def table(results: Mapping[str, Mapping[str, float]]) -> str:
     """Returns the table and the averages as text.
 
     Args:
-        results: for each task that was evaluated the lines of its eval_results.txt.
+        results: for each evaluated task the metrics in its eval_results.txt.
     """
     lines = [f"{'task':<8}{'metric':<26}{'figure':>8}"]
     missing = []
@@ -120,6 +126,16 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "")
 
 
+def _define_flags() -> None:
+    flags.DEFINE_list(
+        "output_dirs",
+        None,
+        "The --output_dir of each run of run_classifier.py, separated by commas: named like its"
+        " task, or written TASK=DIRECTORY.",
+        required=True,
+    )
+
+
 def main() -> None:
     """Reads the flags and prints the table."""
     directories = find_directories(FLAGS.output_dirs)
@@ -127,7 +143,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_list(
-        "output_dirs", None, "Output directories of run_classifier.py, one a task.", required=True
-    )
+    _define_flags()
     command_flags.run_program(main)

@@ -1,4 +1,4 @@
-"""What a program holds, read from XLA's text form of it (HLO): matrix products, all-reduces."""
+"""Parses XLA's HLO text and finds the matrix products and all-reduces of a program."""
 
 import dataclasses
 import math
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 class Instruction:
     """A line of HLO text: `%name = result opcode(operands), attributes`.
 
-    in_loop: whether a loop's body holds it, at any depth.
+    rest: the text after the opening parenthesis.
+    in_loop: whether it is inside a loop's body, at any depth.
     """
 
     name: str
@@ -22,12 +23,12 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class MatrixProduct:
-    """A matrix product of a program.
+    """A matrix product in a program.
 
-    name: what TensorFlow calls it, by layer.
-    operands: their types, such as bf16.
-    flops: multiplications and additions, each time it runs.
-    in_loop: whether a loop runs it.
+    name: TensorFlow's name for the operation, which has the layer's name in it.
+    operands: the types of both operands, such as bf16.
+    flops: multiplications and additions per execution.
+    in_loop: whether it is inside a loop.
     """
 
     name: str
@@ -44,7 +45,11 @@ _TYPE = re.compile(r"(\w+)\[([\d,]*)\]")
 
 
 def instructions(hlo: str) -> Iterator[Instruction]:
-    """Yields the instructions of a program; computations that nothing calls are no part of it."""
+    """Yields the instructions of the entry computation and of every computation it calls.
+
+    Raises:
+        ValueError: no computation is marked ENTRY.
+    """
     bodies: dict[str, list[tuple[str, ...]]] = {}
     entry = current = ""
     for line in hlo.splitlines():
@@ -55,7 +60,7 @@ def instructions(hlo: str) -> Iterator[Instruction]:
         elif found := _INSTRUCTION.match(line):
             bodies[current].append(found.groups())
     if not entry:
-        raise ValueError("HLO text has a computation marked ENTRY; this has none")
+        raise ValueError("HLO text must have a computation marked ENTRY; this text has none")
     todo, seen = [(entry, False)], set()
     while todo:
         computation, in_loop = todo.pop()
@@ -72,12 +77,16 @@ def instructions(hlo: str) -> Iterator[Instruction]:
 
 
 def matrix_products(hlo: str) -> list[MatrixProduct]:
-    """Returns the matrix products of a program as TensorFlow writes it, before optimisation."""
+    """Returns the matrix products of a program before XLA's optimizations.
+
+    Raises:
+        ValueError: the program has a convolution, which this does not count.
+    """
     found = []
     for instruction in instructions(hlo):
         if instruction.opcode == "convolution":
             raise ValueError(
-                f"only `dot` is counted as a matrix product, and here is {instruction}"
+                f"only `dot` is counted as a matrix product; the program has {instruction}"
             )
         if instruction.opcode == "dot":
             (left, sizes), (right, _) = _TYPE.findall(instruction.rest.partition(")")[0])
@@ -98,7 +107,7 @@ def matrix_products(hlo: str) -> list[MatrixProduct]:
 
 
 def all_reduces(hlo: str) -> tuple[int, int]:
-    """Returns how many all-reduces an optimised program has outside of loops and in them."""
+    """Returns the numbers of all-reduces outside and inside loops of an optimized program."""
     found = [i for i in instructions(hlo) if i.opcode in ("all-reduce", "all-reduce-start")]
     in_loops = sum(instruction.in_loop for instruction in found)
     return len(found) - in_loops, in_loops

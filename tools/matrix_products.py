@@ -1,9 +1,9 @@
-"""The matrix products of pre-training: how many operations they are, and how fast this machine is.
+"""The matrix products of a pre-training step: their FLOPs, and their speed on this machine.
 
-A product of [m, k] and [k, n] is 2mkn operations. Going backward there are two of its size, one
-for the gradient of each operand. Lookups of embeddings are not counted, even where they are made by
-products with one-hot ids, nor is anything that is computed again: that is what a model FLOPs
-utilisation counts (appendix B of https://arxiv.org/abs/2204.02311).
+The product of [m, k] and [k, n] takes 2mkn floating point operations. The backward pass has two
+products of the same size, one for the gradient of each operand. As in model FLOPs utilization
+(appendix B of https://arxiv.org/abs/2204.02311), embedding lookups do not count, even those by
+one-hot products, nor do recomputed activations.
 """
 
 import dataclasses
@@ -17,9 +17,9 @@ from bert_tf.tasks.pretraining.phases import PretrainingPhase
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """A product of the forward pass: `count` times, in each `batch` pairs [m, k] and [k, n].
+    """A matrix product of the forward pass: `count` products [batch, m, k] x [batch, k, n].
 
-    transpose_b: whether the second operand is kept as [n, k].
+    transpose_b: whether the second operand is stored as [batch, n, k].
     in_encoder: whether it belongs to an encoder layer.
     """
 
@@ -34,14 +34,14 @@ class Product:
 
     @property
     def flops(self) -> int:
-        """Operations of all `count` of them, forward."""
+        """Floating point operations of all `count` products in the forward pass."""
         return 2 * self.count * self.batch * self.m * self.k * self.n
 
     def operands(self) -> list[tuple[list[int], list[int], bool, bool]]:
-        """Returns the three products that one forward product means for training.
+        """Returns the operands of the three products that one forward product means in training.
 
-        Each is the shapes of both operands and whether each is transposed: forward, the gradient of
-        the first operand, that of the second.
+        These are the forward product and the gradients of its first and its second operand. Each is
+        (shape of a, shape of b, transpose a, transpose b).
         """
         first, result = [self.m, self.k], [self.m, self.n]
         if self.transpose_b:
@@ -57,7 +57,7 @@ class Product:
 
 
 def forward_products(config: BertConfig, phase: PretrainingPhase) -> list[Product]:
-    """Returns the products of the forward pass of one training step."""
+    """Returns the matrix products in the forward pass of one training step."""
     hidden, length, layers = config.hidden_size, phase.max_seq_length, config.num_hidden_layers
     heads = config.num_attention_heads
     tokens = phase.batch_size * length
@@ -80,12 +80,12 @@ def forward_products(config: BertConfig, phase: PretrainingPhase) -> list[Produc
 def training_flops(
     config: BertConfig, phase: PretrainingPhase, recompute_activations: bool = False
 ) -> int:
-    """Returns the operations of one training step, forward and backward.
+    """Returns the FLOPs of the matrix products in one training step, forward and backward.
 
     Args:
         config: the model.
-        phase: gives lengths and batch size.
-        recompute_activations: whether the encoder layers' forward products count twice.
+        phase: gives the lengths and the batch size.
+        recompute_activations: count the forward products of the encoder layers twice.
     """
     return sum(
         product.flops * (4 if recompute_activations and product.in_encoder else 3)
@@ -94,9 +94,13 @@ def training_flops(
 
 
 class Yardstick:
-    """How long the products of a training step take on this machine by themselves, in float32.
+    """Times the matrix products of a training step on this machine, alone and in float32.
 
-    Every product is made by TensorFlow's own kernels and by XLA, and the faster one counts.
+    Each product runs with TensorFlow's kernels and with XLA; the faster one counts.
+
+    Args:
+        config: the model.
+        phase: gives the lengths and the batch size.
     """
 
     def __init__(self, config: BertConfig, phase: PretrainingPhase):
@@ -115,11 +119,11 @@ class Yardstick:
                     for xla in (False, True)
                 ]
                 for kernel in kernels:
-                    kernel(*operands)  # compiles it
+                    kernel(*operands)  # the first call compiles
                 self._calls.append((product, kernels, operands))
 
     def seconds(self, repetitions: int = 3) -> float:
-        """Returns the seconds of all products of a step, each the best of some repetitions."""
+        """Returns the seconds that all products of a step take, each at the best of repetitions."""
         total = 0.0
         for product, kernels, operands in self._calls:
             best = float("inf")

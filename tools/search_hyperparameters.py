@@ -1,25 +1,26 @@
-r"""Chooses hyperparameters: runs a program once for each point of a grid and names the best run.
+r"""Searches hyperparameters: runs a program once per point of a grid and reports the best run.
 
     python -m tools.search_hyperparameters --output_dir=output/mrpc_search --num_restarts=5 \
         -- run_classifier.py --task_name=MRPC --do_train --do_eval --data_dir=... --vocab_file=... \
         --bert_config_file=... --init_checkpoint=...
 
-What follows `--` is the program with all its flags but --output_dir. The grid is the paper's (A.3)
-unless --vary says otherwise; for GLUE the paper (4.1) has --vary=train_batch_size=32
---vary=learning_rate=5e-5,4e-5,3e-5,2e-5 --vary=num_train_epochs=3, and random restarts for
-BERT-Large. In --output_dir there are then
+After `--` come the program, as a file or a command, and all its flags except --output_dir. The
+default grid is the paper's (A.3). For GLUE the paper (4.1) uses --vary=train_batch_size=32
+--vary=learning_rate=5e-5,4e-5,3e-5,2e-5 --vary=num_train_epochs=3, with random restarts for
+BERT-Large. The search writes to --output_dir:
 
-    TRIAL/            the run of each trial, named after its values; trial.json says how it ended
-    trials.csv        all trials, the best first
-    best_trial.json   the best one: its flags, results, output_dir and command
+    TRIAL/            the run of each trial, named after its values; trial.json has its outcome
+    trials.csv        all trials, best first
+    best_trial.json   the best trial: its flags, results, output_dir and command
 
-The same command started again goes on where it was stopped: what has ended well is not repeated,
-and a trial that was begun goes on from its checkpoint. A trial that failed is tried once more then.
+Run the same command again to continue an interrupted search: it skips finished trials, resumes an
+interrupted trial from its checkpoint, and runs failed trials once more.
 """
 
 import itertools
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +31,8 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.runs import command_flags
 from bert_tf.runs.heartbeat import Heartbeat
-from tools.trials import Search, Trial
+
+from .trials import Search, Trial
 
 PAPER_GRID = (
     "train_batch_size=16,32",
@@ -40,14 +42,13 @@ PAPER_GRID = (
 
 
 def parse_grid(vary: Sequence[str]) -> list[dict[str, str]]:
-    """Returns the points of a grid, the values of the last flag changing fastest.
+    """Returns the points of a grid, the last flag varying fastest.
 
     Args:
         vary: for each flag `NAME=VALUE,VALUE,...`.
 
     Raises:
-        UserError: an entry is of another form, or a flag is there twice or is one that the search
-            itself sets.
+        UserError: an entry is malformed, repeats a flag, or has a flag that the search sets.
     """
     axes: dict[str, list[str]] = {}
     for entry in vary:
@@ -55,28 +56,39 @@ def parse_grid(vary: Sequence[str]) -> list[dict[str, str]]:
         axis = list(dict.fromkeys(values.split(",")))
         if not re.fullmatch(r"\w+", name) or not all(axis):
             raise UserError(
-                f"--vary={entry!r}: must be the name of a flag and its values, such as"
-                f" {PAPER_GRID[1]}"
+                f"--vary must be a flag's name and its values, such as {PAPER_GRID[1]}; received"
+                f" {entry!r}"
             )
         if name in axes or name in ("output_dir", "random_seed"):
-            reason = "is given twice" if name in axes else "is set by the search itself"
-            raise UserError(f"--vary={entry!r}: {name} {reason}")
+            reason = "appears twice" if name in axes else "is set by the search itself"
+            raise UserError(f"--vary={entry!r}: {name} {reason}; remove it")
         axes[name] = axis
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def check_command(command: Sequence[str]) -> None:
-    """Raises ValueError if what follows `--` is no program with flags, or sets --output_dir."""
+def find_program(command: Sequence[str]) -> list[str]:
+    """Returns the words after `--` with the program as a file, if it is a command on PATH.
+
+    Raises:
+        UserError: the words do not begin with a program, or they set --output_dir.
+    """
     example = "-- run_classifier.py --task_name=MRPC --do_train --do_eval ..."
     if not command:
         raise UserError(f"the program to run and its flags must follow after --: {example}")
-    if command[0] != "-m" and not os.path.isfile(command[0]):
-        raise UserError(
-            f"after -- a Python program must come first, and {command[0]!r} is no file: {example}"
-        )
-    wrong = [word for word in command if re.match(r"--?output_dir(=|$)", word)]
+    program, *words = command
+    if program != "-m" and not os.path.isfile(program):
+        # Installed, the programs are Python scripts on PATH.
+        found = shutil.which(program)
+        if found is None:
+            raise UserError(
+                "after -- a Python program must come first, a file or a command on PATH; received"
+                f" {program!r}. For example: {example}"
+            )
+        program = found
+    wrong = [word for word in words if re.match(r"--?output_dir(=|$)", word)]
     if wrong:
-        raise UserError(f"{wrong[0]} must not follow after --: each trial has its own")
+        raise UserError(f"remove {wrong[0]} after --: each trial has an --output_dir of its own")
+    return [program, *words]
 
 
 def search(
@@ -87,16 +99,18 @@ def search(
     restart: str = "best",
     **options: Any,
 ) -> Trial:
-    """Returns the best trial, having run all; see the flags of the same names.
+    """Runs all trials and returns the best one.
 
     Args:
+        command: the program and its flags, as after `--`.
+        output_dir: the flag of the same name, as are `vary`, `num_restarts` and `restart`.
         **options: further arguments of `Search`.
 
     Raises:
-        UserError: flags are wrong, or every trial has failed.
-        OSError: the directory cannot be written to.
+        UserError: the flags are wrong, or every trial failed.
+        OSError: the directory is not writable.
     """
-    check_command(command)
+    command = find_program(command)
     points: list[dict[str, str]] = parse_grid(vary)
     seeds = [{"random_seed": str(seed)} for seed in range(1, num_restarts + 1)]
     checkpoints.make_output_dir(output_dir)
@@ -111,38 +125,43 @@ def search(
         print(trials.table())
         best = trials.best()
         if best is None:
-            raise UserError("every trial has failed; see the messages above")
-        print(f"The best: {best}\nIts output: {trials.folder(best)}")
+            raise UserError("every trial failed; their messages are above")
+        print(f"Best trial: {best}\nIts output: {trials.folder(best)}")
     return best
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("output_dir", None, "Where trials and tables are written.", required=True)
+    flags.DEFINE_string("output_dir", None, "Folder for the trials and tables.", required=True)
     flags.DEFINE_multi_string(
         "vary",
         list(PAPER_GRID),
-        "A flag of the program and its values, NAME=VALUE,VALUE,...; once for each flag to vary.",
+        "A flag of the program and its values, NAME=VALUE,VALUE,...; repeat it for each flag to"
+        " vary.",
     )
     flags.DEFINE_integer(
-        "num_restarts", 0, "Further runs that differ in --random_seed only.", lower_bound=0
+        "num_restarts", 0, "Additional runs that differ only in --random_seed.", lower_bound=0
     )
     flags.DEFINE_enum(
-        "restart", "best", ["best", "each"], "Which points of the grid have --num_restarts."
+        "restart",
+        "best",
+        ["best", "each"],
+        "Which points get the --num_restarts: the best point of the grid, or each point.",
     )
     flags.DEFINE_string(
-        "metric", "eval_accuracy", "The line of eval_results.txt by which trials are compared."
+        "metric", "eval_accuracy", "The metric in eval_results.txt that compares trials."
     )
-    flags.DEFINE_bool("minimize", False, "Whether less of --metric is better.")
+    flags.DEFINE_bool("minimize", False, "Whether a smaller --metric is better.")
     flags.DEFINE_enum(
         "keep_checkpoints",
         "all",
         ["all", "best"],
-        "best: as soon as a trial is not the best one (any more), its checkpoints are deleted.",
+        "Checkpoints to keep: those of all trials, or of the best trial so far. `best` deletes the"
+        " others during the search.",
     )
 
 
 def main(command: Sequence[str]) -> None:
-    """Reads the flags and searches."""
+    """Reads the flags and runs the search on `command`, the words after `--`."""
     names = ("output_dir", "vary", "num_restarts", "restart")
     options = ("metric", "minimize", "keep_checkpoints")
     search(command, **{name: flags.FLAGS[name].value for name in (*names, *options)})

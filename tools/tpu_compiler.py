@@ -1,7 +1,7 @@
-"""The TPU compiler on a machine without a TPU: HLO in, an executable's figures out.
+"""Calls the TPU compiler on a machine without a TPU and returns the figures of the executable.
 
-libtpu holds the compiler of every TPU generation, and JAX's client of it compiles for a topology
-that is only described. Both are imported when they are called for, never with this module.
+libtpu contains the compilers of all TPU generations, and JAX can call them for a topology that is
+only described. Both packages are optional, so they are imported where they are used.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ from bert_tf.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """What one TPU chip, or a share of it, can do at most.
+    """The peaks of a TPU chip or of a share of one.
 
-    flops: bfloat16 operations a second of its matrix units, as published.
-    bandwidth: bytes a second between it and its HBM, as published.
-    memory: GiB of HBM that programs can have, as the compiler says when one is too large.
+    flops: published bfloat16 FLOP/s of the matrix units.
+    bandwidth: published bytes per second between the chip and its HBM.
+    memory: GiB of HBM available to programs, as the compiler's out-of-memory error states it.
     """
 
     flops: float
@@ -30,13 +30,13 @@ class Chip:
     memory: float
 
     def share(self, parts: int) -> "Chip":
-        """Returns one of `parts` equal parts."""
+        """Returns the peaks of one of `parts` equal parts of the chip."""
         return Chip(self.flops / parts, self.bandwidth / parts, self.memory / parts)
 
 
-# By what the compiler calls the device. Published: https://docs.cloud.google.com/tpu/docs/NAME for
-# v3, v4, v5e, v5p and v6e; for v2, "A Domain Specific Supercomputer for Training Deep Neural
-# Networks", https://dl.acm.org/doi/10.1145/3360307. The memory is that of libtpu 0.0.50.
+# By the compiler's name of the device. Sources: https://docs.cloud.google.com/tpu/docs/NAME for v3,
+# v4, v5e, v5p and v6e; for v2, "A Domain Specific Supercomputer for Training Deep Neural Networks",
+# https://dl.acm.org/doi/10.1145/3360307. The memory is what libtpu 0.0.50 states.
 CHIPS = {
     "TPU v2": Chip(46e12, 700e9, 2 * 7.48),
     "TPU v3": Chip(123e12, 900e9, 2 * 15.48),
@@ -49,10 +49,10 @@ CHIPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """The devices of a slice: TensorCores, or whole chips where the compiler joins their cores.
+    """A TPU slice. A device is a TensorCore, or a chip where the compiler joins a chip's cores.
 
-    devices: JAX's descriptions of them.
-    device: what each can do at most.
+    devices: JAX's descriptions of the devices.
+    device: the peaks of one device.
     """
 
     name: str
@@ -62,15 +62,15 @@ class Topology:
 
 @dataclasses.dataclass(frozen=True)
 class Executable:
-    """What the compiler says of its result; sizes in bytes of HBM, all for one device.
+    """The compiler's figures for a compiled program on one device. Sizes are bytes of HBM.
 
     arguments: weights, optimizer slots and the batch.
-    outputs: what the program returns.
-    aliased: the share of the outputs that is written over arguments.
-    temporaries: everything in between, at the worst moment.
-    code: the program.
-    flops: operations of every kind by the compiler's count, the bodies of loops counted once.
-    hlo: the text of the optimised program.
+    outputs: results of the program.
+    aliased: the part of the outputs that overwrites arguments.
+    temporaries: peak size of intermediate results.
+    code: size of the program.
+    flops: operations of every kind; the compiler counts the body of a loop once.
+    hlo: the text of the optimized program.
     """
 
     arguments: int
@@ -83,64 +83,68 @@ class Executable:
 
     @property
     def hbm(self) -> int:
-        """Bytes of HBM that the program takes."""
+        """Bytes of HBM that the program needs."""
         return self.arguments + self.outputs - self.aliased + self.temporaries + self.code
 
 
 class DoesNotFit(Exception):
-    """The compiler found no way to run the program in the device's memory; says what it said."""
+    """The program needs more memory than the device has; the message is the compiler's."""
 
 
 def _import(name: str) -> types.ModuleType:
-    """Returns a module of JAX, loaded so that it neither looks for a TPU nor waits for one."""
+    """Imports a module of JAX without looking for a TPU.
+
+    Raises:
+        UserError: JAX or libtpu is not installed.
+    """
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    # Else libtpu asks Google Compute Engine's metadata server for minutes,
+    # Otherwise libtpu queries Google Compute Engine's metadata server for minutes.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    # and a second process finds its lock file taken.
+    # Otherwise a second process fails on libtpu's lock file.
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
-    # and it complains that it does not know the machines of a slice.
+    # Otherwise libtpu warns that it does not know the hosts of the slice.
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     try:
         importlib.import_module("libtpu")
         return importlib.import_module(name)
     except ImportError as error:
         raise UserError(
-            f"compiling for TPUs needs the TPU compiler, and {error.name or error} is not here:"
-            ' in an environment of its own, run pip install -e ".[compile]"'
+            f"compiling for TPUs needs the extra `compile`: {error.name or error} is not installed."
+            ' In an environment of its own, run pip install -e ".[compile]"'
         ) from error
 
 
 def open_topology(name: str) -> Topology:
-    """Returns a topology by its name, `GENERATION:SHAPE` such as v5e:2x4 or v4:2x2x1.
+    """Returns the topology named `GENERATION:SHAPE`, such as v5e:2x4 or v4:2x2x1.
 
     Raises:
-        UserError: there is no such topology, or no compiler.
+        UserError: the topology does not exist, or the compiler is not installed.
     """
     topologies = _import("jax.experimental.topologies")
     try:
         chips = math.prod(int(size) for size in name.partition(":")[2].split("x"))
-        # The older compiler, that of Python 3.11, has 2x2 chips on a host unless told otherwise.
+        # The older compiler, for Python 3.11, assumes 2x2 chips per host.
         host = {"chips_per_host_bounds": (1, 1, 1)} if chips == 1 else {}
         devices = topologies.get_topology_desc(name, "tpu", **host).devices
         chip = CHIPS[devices[0].device_kind]
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(
-            "--topology is GENERATION:SHAPE, the shape counting chips, such as v2:2x2, v3:2x2,"
-            f" v4:2x2x1, v5e:2x4, v5p:2x2x1 or v6e:2x4; not {name!r} ({error})"
+            "--topology must be GENERATION:SHAPE with the shape in chips, such as v2:2x2, v3:2x2,"
+            f" v4:2x2x1, v5e:2x4, v5p:2x2x1 or v6e:2x4; received {name!r} ({error})"
         ) from error
     return Topology(name, devices, chip.share(len(devices) // chips))
 
 
 def compile_hlo(hlo: bytes, topology: Topology, replicas: int) -> Executable:
-    """Returns the executable of a serialized HloModuleProto for the topology's first devices.
+    """Compiles a program for the first devices of a topology and returns the executable.
 
     Args:
-        hlo: the program of each replica.
-        topology: where.
-        replicas: how many devices run it, one replica on each.
+        hlo: the program of each replica, a serialized HloModuleProto.
+        topology: the slice to compile for.
+        replicas: number of replicas, one per device.
 
     Raises:
-        DoesNotFit: it takes more memory than a device has.
+        DoesNotFit: the program needs more memory than a device has.
     """
     compiler = _import("jax._src.compiler")
     client = _import("jax._src.lib").xla_client
@@ -173,13 +177,13 @@ def compile_hlo(hlo: bytes, topology: Topology, replicas: int) -> Executable:
 
 
 def _reason(message: str) -> str:
-    """Returns the sentence of the compiler's error that says how much memory is missing."""
+    """Returns the sentence of the compiler's error that states the missing memory."""
     found = re.search(r"Ran out of memory.*?(?=\.\s|\.?$)", message, re.MULTILINE)
     return " ".join((found.group() if found else message.splitlines()[0]).split())
 
 
 def _stablehlo(hlo: bytes):
-    """Returns an MLIR module, the form in which JAX's client takes a program."""
+    """Returns a serialized HloModuleProto as the MLIR module that JAX's client compiles."""
     ir = _import("jaxlib.mlir.ir")
     context = _import("jax._src.interpreters.mlir").make_ir_context()
     with context:
@@ -190,7 +194,7 @@ def _stablehlo(hlo: bytes):
 
 
 def _remove_copies(operation) -> None:
-    """Takes out mhlo.copy, which TensorFlow writes for variables and StableHLO does not know."""
+    """Removes mhlo.copy, which TensorFlow emits for variables and StableHLO does not have."""
     for region in operation.regions:
         for block in region.blocks:
             for inner in [op.operation for op in block.operations]:

@@ -1,4 +1,4 @@
-"""The trials of a search for hyperparameters: they are run, recorded, compared and cleared away."""
+"""Runs, records and compares the trials of a hyperparameter search."""
 
 import csv
 import dataclasses
@@ -23,17 +23,18 @@ from bert_tf.errors import UserError
 from bert_tf.files.whole_files import write_whole
 from bert_tf.runs import reporting
 
-USER_ERROR_STATUS = 1  # of programs whose flags or input are wrong
+USER_ERROR_STATUS = 1  # a program's exit status for wrong flags or input
 _POLL_SECONDS = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A run of the program: the flags (no dashes) that are this trial's own, and how it ended.
+    """One run of the program and its outcome.
 
-    status: None if it has not been run.
-    seconds: how long its last start took.
-    results: its eval_results.txt.
+    flags: the flags that this trial adds to the command, without dashes.
+    status: the exit status; None before the run.
+    seconds: duration of the last run.
+    results: the metrics in its eval_results.txt.
     """
 
     flags: dict[str, str]
@@ -43,7 +44,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """The name of the trial's folder."""
         text = "_".join(f"{name}-{value}" for name, value in self.flags.items())
         return re.sub(r"[^\w.+-]", "_", text)
 
@@ -52,13 +53,13 @@ class Trial:
 
 
 class Search:
-    """The trials in a directory.
+    """A hyperparameter search: the trials in a directory, finished ones included.
 
     Args:
-        command: the program and its flags, as given to Python.
-        output_dir: where the trials are.
-        metric: the result by which they are compared.
-        minimize: whether less of it is better.
+        command: the program and its flags, as words for Python.
+        output_dir: the directory of the trials.
+        metric: the metric that compares trials.
+        minimize: whether a smaller metric is better.
         keep_checkpoints: "all" or "best".
 
     Raises:
@@ -78,27 +79,30 @@ class Search:
         self._metric = metric
         self._minimize = minimize
         self._keep_checkpoints = keep_checkpoints
-        # In the order in which they have ended, so that the first of equally good ones stays the
-        # best, whose checkpoints are kept.
+        # In the order in which the trials ended. So of equally good trials the first stays the
+        # best, and its checkpoints are kept.
         self._trials: dict[str, Trial] = {}
         for record in sorted(_read_records(output_dir), key=lambda record: record["ended"]):
             trial = Trial(**{f.name: record[f.name] for f in dataclasses.fields(Trial)})
             if trial.status == 0 and record["command"] != self._command:
                 raise UserError(
-                    f"--output_dir={output_dir} has trials of another command; go on with that one"
-                    " or choose another --output_dir.\n"
+                    f"--output_dir={output_dir} has trials of another command; continue with that"
+                    " command or choose another --output_dir.\n"
                     f"There: {shlex.join(record['command'])}\nHere:  {shlex.join(self._command)}"
                 )
             self._trials[trial.name] = trial
 
     def run(self, points: Iterable[Mapping[str, str]]) -> None:
-        """Runs a trial for each point, but for those that have ended well, and keeps the tables.
+        """Runs a trial for each point that has no successful trial yet, and writes the tables.
+
+        Args:
+            points: for each trial its flags, without dashes, and their values.
 
         Raises:
-            UserError: before any trial has ended well, one ends with the status of wrong flags;
-                or the results of one lack the metric.
-            SystemExit: a trial was interrupted; the status is its own.
-            KeyboardInterrupt: the search was; the trial has been told and has ended.
+            UserError: a trial ended with the status of wrong flags before any trial succeeded, or
+                its results lack the metric.
+            SystemExit: a trial was interrupted; the exit status is the trial's.
+            KeyboardInterrupt: the search was interrupted; the trial has been stopped.
         """
         todo = [Trial(dict(point)) for point in points]
         for number, trial in enumerate(todo, 1):
@@ -108,16 +112,16 @@ class Search:
                 known = self._run_trial(trial)
             if known.status == 0 and self._metric not in known.results:
                 raise UserError(
-                    f"--metric={self._metric} must be one of the results that a trial writes to"
-                    f" eval_results.txt in {self.folder(known)}; there:"
-                    f" {', '.join(known.results) or 'nothing; does the program need --do_eval?'}"
+                    f"--metric={self._metric} must be one of the metrics in eval_results.txt of"
+                    f" {self.folder(known)}; it has"
+                    f" {', '.join(known.results) or 'none; does the program need --do_eval?'}"
                 )
             value = known.results.get(self._metric)
-            said = f"status {known.status}" if value is None else f"{self._metric} = {value:.5g}"
+            outcome = f"status {known.status}" if value is None else f"{self._metric} = {value:.5g}"
             best = self.best()
-            beside = f"; the best so far: {best.results[self._metric]:.5g}" if best else ""
-            print(f"Trial {number} of {len(todo)}: {known}: {said}{beside}", flush=True)
-        # Also where all are known: the metric, or what is kept, may be another.
+            best_value = f"; best so far: {best.results[self._metric]:.5g}" if best else ""
+            print(f"Trial {number} of {len(todo)}: {known}: {outcome}{best_value}", flush=True)
+        # Even if no trial ran: --metric or --keep_checkpoints may have changed.
         self._write_tables()
 
     def _run_trial(self, trial: Trial) -> Trial:
@@ -127,7 +131,7 @@ class Search:
         status = _run(command)
         seconds = time.monotonic() - begun
         if status in (interrupts.INTERRUPTED_STATUS, interrupts.TERMINATED_STATUS):
-            logging.error("The trial was interrupted; the same command goes on with it")
+            logging.error("The trial was interrupted; run the same command again to continue it")
             sys.exit(status)
         results = {}
         if status == 0:
@@ -136,8 +140,8 @@ class Search:
             logging.error("The trial failed with status %d: %s", status, shlex.join(command))
             if status == USER_ERROR_STATUS and not self._finished():
                 raise UserError(
-                    "a trial ended with status 1 before any has ended well, so its flags or its"
-                    f" input are wrong; see its message above.\nThe trial: {shlex.join(command)}"
+                    "a trial ended with status 1 before any trial succeeded, so its flags or its"
+                    f" input are wrong; its message is above.\nThe trial: {shlex.join(command)}"
                 )
         trial = dataclasses.replace(trial, status=status, seconds=seconds, results=results)
         self._trials.pop(trial.name, None)
@@ -160,7 +164,7 @@ class Search:
         return [trial for trial in self._trials.values() if trial.status == 0]
 
     def ranking(self) -> list[Trial]:
-        """Returns all trials, the best first and those that failed last."""
+        """Returns all trials, best first and failed ones last."""
 
         def key(trial: Trial) -> tuple[bool, float]:
             value = trial.results.get(self._metric, math.nan)
@@ -170,7 +174,11 @@ class Search:
         return sorted(self._trials.values(), key=key)
 
     def best(self, among: Iterable[Mapping[str, str]] | None = None) -> Trial | None:
-        """Returns the best trial, of those points if they are given; None if all have failed."""
+        """Returns the best trial, or None if all failed.
+
+        Args:
+            among: the points whose trials count; None for all trials.
+        """
         points = None if among is None else [dict(point) for point in among]
         for trial in self.ranking():
             value = trial.results.get(self._metric, math.nan)
@@ -192,8 +200,8 @@ class Search:
         if self._keep_checkpoints == "best":
             if not _checkpoints(self.folder(best)):
                 logging.warning(
-                    "%s has no checkpoint: it was deleted when another trial was the best. All"
-                    " that are there now are kept; to have this one run again delete its folder",
+                    "%s has no checkpoint: it was deleted while another trial was the best. All"
+                    " other checkpoints are kept. To run this trial again, delete its folder",
                     self.folder(best),
                 )
                 return
@@ -202,7 +210,7 @@ class Search:
                     _delete_checkpoints(self.folder(trial))
 
     def _rows(self) -> list[list[str]]:
-        """Returns the table, its heading first."""
+        """Returns the rows of the table, the heading first."""
         trials = self.ranking()
         names = dict.fromkeys(name for trial in trials for name in trial.flags)
         metrics = {name for trial in trials for name in trial.results}
@@ -226,7 +234,7 @@ class Search:
         return text.getvalue()
 
     def table(self) -> str:
-        """Returns the table in aligned columns."""
+        """Returns the table as text in aligned columns."""
         rows = self._rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
@@ -236,7 +244,7 @@ class Search:
 
 
 def _read_records(output_dir: str) -> list[dict[str, Any]]:
-    """Returns what is in every trial.json."""
+    """Returns the contents of every trial.json."""
     records = []
     for path in tf.io.gfile.glob(os.path.join(output_dir, "*", "trial.json")):
         with tf.io.gfile.GFile(path, "r") as reader:
@@ -245,25 +253,25 @@ def _read_records(output_dir: str) -> list[dict[str, Any]]:
 
 
 def _run(command: Sequence[str]) -> int:
-    """Returns the exit status of a command; Ctrl-C and SIGTERM are passed on to it and waited for.
+    """Runs a command and returns its exit status; passes Ctrl-C and SIGTERM on to it and waits.
 
-    The command is in a session of its own: a terminal's Ctrl-C would reach it twice otherwise.
+    The command has a session of its own. Otherwise a terminal's Ctrl-C would reach it twice.
     """
-    told = False
+    passed_on = False
     with interrupts.hold():
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         while True:
             try:
                 return process.wait(_POLL_SECONDS)
             except subprocess.TimeoutExpired:
-                if interrupts.held() and not told:
+                if interrupts.held() and not passed_on:
                     terminated = isinstance(interrupts.held(), interrupts.Terminated)
                     process.send_signal(signal.SIGTERM if terminated else signal.SIGINT)
-                    told = True
+                    passed_on = True
 
 
 def _checkpoints(folder: str) -> list[str]:
-    """Returns what there is of checkpoints in a trial's folder, the best one's among it."""
+    """Returns the checkpoint files in a trial's folder, with the folder of the best checkpoint."""
     patterns = [os.path.join(folder, "model.ckpt-*"), os.path.join(folder, "checkpoint")]
     return tf.io.gfile.glob([*patterns, os.path.join(folder, "best")])
 

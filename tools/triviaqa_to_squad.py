@@ -1,12 +1,13 @@
-r"""Writes TriviaQA in SQuAD's format, to fine-tune on it before SQuAD (the paper, 4.2).
+r"""Converts TriviaQA to SQuAD's format, to fine-tune on it before SQuAD (the paper, 4.2).
 
     python -m tools.triviaqa_to_squad --triviaqa_file=qa/wikipedia-train.json \
         --evidence_dir=evidence --output_file=triviaqa-train.json
     python run_squad.py --do_train --train_file=triviaqa-train.json ...
 
-The two inputs are what http://nlp.cs.washington.edu/triviaqa/ calls the reading comprehension data.
-Of each document that is evidence for a question the first 400 words and punctuation marks become a
-context, if at least one of the possible answers is in it; the first such place is the answer.
+Both inputs are from the reading comprehension data of http://nlp.cs.washington.edu/triviaqa/. For
+each question and each of its evidence documents, the context is the document's first 400 words and
+punctuation marks. The answer is the first place in it that matches one of the accepted answers.
+Documents without such a place are left out.
 """
 
 import json
@@ -25,14 +26,14 @@ from bert_tf.progress import Progress
 from bert_tf.runs import command_flags
 from bert_tf.tasks.squad.examples import load_json
 
-# The folders below --evidence_dir and what lists a question's documents in them.
+# Folders below --evidence_dir, and the key that lists a question's documents in each.
 FOLDERS = {"wikipedia": "EntityPages", "web": "SearchResults"}
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 class Question(NamedTuple):
-    """A question, its id, and all that would be right answers."""
+    """A question, its id, and all accepted answers."""
 
     question_id: str
     text: str
@@ -40,7 +41,7 @@ class Question(NamedTuple):
 
 
 def first_tokens(text: str, max_tokens: int) -> str:
-    """Returns the beginning of a text, up to its token (word or mark) number `max_tokens`."""
+    """Returns the first `max_tokens` tokens of a text, words and punctuation marks, unchanged."""
     end = 0
     for count, match in enumerate(_TOKEN.finditer(text), 1):
         end = match.end()
@@ -50,13 +51,17 @@ def first_tokens(text: str, max_tokens: int) -> str:
 
 
 def find_answer(context: str, answers: Sequence[str]) -> dict[str, str | int] | None:
-    """Returns SQuAD's `text` and `answer_start` of the first answer in a context, None if none is.
+    """Returns SQuAD's `text` and `answer_start` of the first answer in a context, or None.
 
-    Case does not count, nor how much white space is between words; parts of words are no answers.
-    Of several answers at one place it is the longest.
+    Matching ignores case and the amount of white space, and matches whole words only. Of several
+    answers at the same place it takes the longest.
+
+    Args:
+        context: the text to search.
+        answers: the accepted answers.
     """
     lowered = " ".join(context.lower().split())
-    # Most are nowhere: to look for them all by one expression would take ten times as long.
+    # Most answers do not occur. One expression for all of them would take ten times as long.
     candidates = [words for words in map(str.split, answers) if " ".join(words).lower() in lowered]
     candidates = sorted(filter(None, candidates), key=lambda words: -len(" ".join(words)))
     if not candidates:
@@ -67,14 +72,14 @@ def find_answer(context: str, answers: Sequence[str]) -> dict[str, str | int] | 
 
 
 def read_triviaqa(path: str, folders: Sequence[str]) -> dict[str, list[Question]]:
-    """Returns the questions that each document is evidence for, by its path in --evidence_dir.
+    """Returns the questions of each evidence document, by the document's path in --evidence_dir.
 
     Args:
-        path: TriviaQA's JSON.
-        folders: which of `FOLDERS`.
+        path: TriviaQA's JSON file.
+        folders: the keys of `FOLDERS` to use.
 
     Raises:
-        UserError: the file is missing, no JSON or not built like TriviaQA's, or lists no document.
+        UserError: the file is missing, is not JSON, is not TriviaQA's, or lists no document.
     """
     content = load_json(path, "triviaqa_file", "TriviaQA")
     documents: dict[str, list[Question]] = {}
@@ -103,10 +108,16 @@ def read_triviaqa(path: str, folders: Sequence[str]) -> dict[str, list[Question]
 def paragraphs(
     documents: dict[str, list[Question]], evidence_dir: str, max_tokens: int
 ) -> Iterator[tuple[str, dict]]:
-    """Yields the path and SQuAD's paragraph of each document that holds an answer.
+    """Yields the path and SQuAD's paragraph of each document that has an answer.
+
+    Args:
+        documents: the questions of each document, as from `read_triviaqa`.
+        evidence_dir: the folder of the documents.
+        max_tokens: length of a context in words and punctuation marks.
 
     Raises:
-        UserError: none of the documents is there.
+        UserError: all documents are missing.
+        OSError: a document exists but cannot be read.
     """
     missing = []
     with Progress("reading documents", "documents", len(documents)) as work:
@@ -139,12 +150,12 @@ def paragraphs(
                 yield name, {"context": context, "qas": qas}
     if len(missing) == len(documents):
         raise UserError(
-            f"--evidence_dir={evidence_dir} has none of the {len(missing)} documents of"
-            f" --triviaqa_file, such as {missing[0]}; it is the folder `evidence` of TriviaQA"
+            f"--evidence_dir={evidence_dir} must be TriviaQA's folder `evidence`; it has none of"
+            f" the {len(missing)} documents of --triviaqa_file, such as {missing[0]}"
         )
     if missing:
         logging.warning(
-            "%d of %d documents are not there, such as %s", len(missing), len(documents), missing[0]
+            "%d of %d documents are missing, such as %s", len(missing), len(documents), missing[0]
         )
 
 
@@ -155,12 +166,14 @@ def triviaqa_to_squad(
     folders: Sequence[str] = ("wikipedia",),
     max_tokens: int = 400,
 ) -> int:
-    """Returns the number of questions written; the arguments are the flags.
+    """Converts TriviaQA to SQuAD's format and returns the number of questions written.
+
+    The arguments are the flags. An error leaves no output file behind.
 
     Raises:
-        UserError: an input is missing or not TriviaQA's, no document holds an answer, or the
-            output must not be written. There is no output then.
-        OSError: a document that is there cannot be read, or writing failed in another way.
+        UserError: an input is missing or not TriviaQA's, no document has an answer, or
+            `output_file` cannot be written.
+        OSError: a document exists but cannot be read, or writing failed for another reason.
     """
     documents = read_triviaqa(triviaqa_file, folders)
     count = 0
@@ -174,7 +187,8 @@ def triviaqa_to_squad(
         if not count:
             raise UserError(
                 f"none of the {len(documents)} documents of --triviaqa_file={triviaqa_file} has"
-                f" an answer in its first {max_tokens} tokens; nothing is written"
+                f" an answer in its first {max_tokens} tokens; nothing was written. Raise"
+                " --max_tokens or use another file"
             )
         file.write(b"\n]}\n")
         file.finish()
@@ -183,24 +197,30 @@ def triviaqa_to_squad(
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("triviaqa_file", None, "TriviaQA's questions: qa/wikipedia-train.json.")
+    flags.DEFINE_string(
+        "triviaqa_file", None, "TriviaQA's questions, such as qa/wikipedia-train.json."
+    )
     flags.DEFINE_string("evidence_dir", None, "TriviaQA's folder `evidence`.")
-    flags.DEFINE_string("output_file", None, "The file in SQuAD's format; replaced.")
+    flags.DEFINE_string(
+        "output_file", None, "The file to write, in SQuAD's format. It is overwritten."
+    )
     flags.DEFINE_multi_enum(
         "folders",
         ["wikipedia"],
         list(FOLDERS),
-        "Which folders of --evidence_dir to take documents from; may be given twice. The paper"
-        " took Wikipedia's.",
+        "Folders of --evidence_dir to use; repeat the flag for both. The paper used Wikipedia's.",
     )
     flags.DEFINE_integer(
-        "max_tokens", 400, "Words and punctuation marks of a document to keep.", lower_bound=1
+        "max_tokens",
+        400,
+        "Length of a context: the first words and punctuation marks of a document.",
+        lower_bound=1,
     )
     flags.mark_flags_as_required(["triviaqa_file", "evidence_dir", "output_file"])
 
 
 def main() -> None:
-    """Reads the flags and converts."""
+    """Reads the flags and converts the file."""
     settings = flags.FLAGS
     triviaqa_to_squad(
         settings.triviaqa_file,

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# What the scripts of this folder share; they source it. Works with bash 3.2, which macOS has.
+# Functions shared by the scripts in this folder, which source it. Works with macOS's bash 3.2.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# Commands are printed here, so that they are seen where an output is captured, too.
+# Commands are printed to 3, so that they stay visible where a command's output is captured.
 exec 3>&1
 
 die() {
@@ -24,37 +24,37 @@ print_command() {
   printf '\n' >&3
 }
 
-# run COMMAND...: prints a command that changes something, and executes it unless DRY_RUN=1.
+# run COMMAND...: prints and executes a command that changes something; DRY_RUN=1 only prints it.
 run() {
   print_command "$@"
   dry_run || "$@"
 }
 
-# ask COMMAND...: executes a command that only reads. With DRY_RUN=1 it is printed instead, and
-# there is no answer.
+# ask COMMAND...: executes a command that only reads. DRY_RUN=1 prints it instead, and the output of
+# the command is empty.
 ask() {
   if dry_run; then print_command "$@"; else "$@"; fi
 }
 
-# load_job FILE: sets the variables of tpu/job.env.example, checked, and what follows from them:
+# load_job FILE: reads and checks a job file. Sets its variables and
 #   FOLDER            the job's folder in the bucket
 #   ACCELERATOR_TYPE  RUNTIME_VERSION  PJRT: from tpu/accelerators.txt
 load_job() {
   local file=$1 variable
   case $file in */*) ;; *) file=./$file ;; esac # without a slash bash would search PATH for it
   [ -f "$file" ] || die "there is no job file $1; copy tpu/job.env.example and edit the copy"
-  # The file is the one place: nothing comes in from the environment.
+  # Values come from the file only, never from the environment.
   unset NAME PROJECT ZONE ACCELERATOR SPOT BUCKET SERVICE_ACCOUNT FLAGS
   # shellcheck source=tpu/job.env.example
   . "$file"
   for variable in NAME PROJECT ZONE ACCELERATOR SPOT BUCKET SERVICE_ACCOUNT FLAGS; do
-    [ -n "${!variable:-}" ] || die "$1 must set $variable; tpu/job.env.example says what it is"
+    [ -n "${!variable:-}" ] || die "$1 must set $variable; tpu/job.env.example explains it"
   done
 
   # https://cloud.google.com/compute/docs/naming-resources
   local name_rule='^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$' bucket_rule='^gs://[a-z0-9][-_.a-z0-9]+$'
-  [[ $NAME =~ $name_rule ]] || die "NAME must be lower-case letters, digits and hyphens, a letter \
-first, at most 63; $1 has $NAME"
+  [[ $NAME =~ $name_rule ]] || die "NAME must be lower-case letters, digits and hyphens, beginning \
+with a letter, at most 63; $1 has $NAME"
   [[ $BUCKET =~ $bucket_rule ]] ||
     die "BUCKET must be gs:// and a bucket's name, without a folder; $1 has $BUCKET"
   case $SPOT in yes | no) ;; *) die "SPOT must be yes or no; $1 has $SPOT" ;; esac
@@ -70,32 +70,33 @@ first, at most 63; $1 has $NAME"
   read -r _ ACCELERATOR_TYPE RUNTIME_VERSION PJRT _ <<<"$row"
 
   dry_run || command -v gcloud >/dev/null ||
-    die "gcloud is not installed: https://cloud.google.com/sdk/docs/install (DRY_RUN=1 needs none)"
+    die "gcloud is not installed: https://cloud.google.com/sdk/docs/install (not needed with \
+DRY_RUN=1)"
 }
 
-# job_object NAME: prints an object in the job's folder, nothing if there is none. Fails if the
-# bucket cannot be read. `result` is what the machine writes when the job has ended, `done ...` or
-# `failed ...`; `zone` is where the job was last submitted.
+# job_object NAME: prints an object in the job's folder, or nothing if the object does not exist.
+# Fails if the bucket cannot be read. The machine writes `result` when the job ends, `done ...` or
+# `failed ...`. `zone` is the zone in which the job was last submitted.
 job_object() {
   local errors status=0
   errors=$(mktemp)
   ask gcloud storage cat "$FOLDER/$1" 2>"$errors" || status=$?
-  # The two wordings of a missing object in the Cloud SDK both have these words.
+  # Both of the Cloud SDK's messages for a missing object contain these words.
   if [ "$status" != 0 ] && grep -q 'matched no objects' "$errors"; then status=0; fi
   [ "$status" = 0 ] || cat "$errors" >&2
   rm -f "$errors"
   return "$status"
 }
 
-# request_state: prints the state of the queued resource, PREEMPTED for one whose machine was taken,
-# ABSENT where there is none. Fails if Google cannot be asked. Listing, unlike describing, tells a
-# request that is not there from a question that failed.
+# request_state: prints the state of the queued resource, PREEMPTED if its machine was preempted, or
+# ABSENT if it does not exist. Fails if gcloud fails. It lists, because `describe` fails for a
+# missing request too.
 request_state() {
   local state machine
   state=$(ask gcloud compute tpus queued-resources list --project="$PROJECT" --zone="$ZONE" \
     --filter="name~\"/$NAME\$\"" --format='value(state.state)') || return
   if [ "$state" = ACTIVE ]; then
-    # The request of a machine that was taken goes to SUSPENDED, but not at once.
+    # After a preemption the request becomes SUSPENDED, but not at once.
     machine=$(ask gcloud compute tpus tpu-vm list --project="$PROJECT" --zone="$ZONE" \
       --filter="name~\"/$NAME\$\"" --format='value(state)') || return
     case $machine in PREEMPTED | TERMINATED) state=PREEMPTED ;; esac
@@ -103,7 +104,7 @@ request_state() {
   printf '%s\n' "${state:-ABSENT}"
 }
 
-# create_request: asks for the machine. It runs tpu/startup.sh, which finds the rest in the bucket.
+# create_request: requests the machine. It runs tpu/startup.sh, which reads the job from the bucket.
 create_request() {
   local spot=() settings="bert-folder=$FOLDER,bert-name=$NAME,bert-project=$PROJECT"
   settings+=",bert-zone=$ZONE,bert-pjrt=$PJRT"
@@ -116,13 +117,13 @@ create_request() {
     --metadata="$settings" --metadata-from-file="startup-script=$ROOT/tpu/startup.sh" --quiet
 }
 
-# delete_request: deletes the request, and its machine if it has one.
+# delete_request: deletes the request and its machine.
 delete_request() {
   run gcloud compute tpus queued-resources delete "$NAME" --project="$PROJECT" --zone="$ZONE" \
     --force --quiet
 }
 
-# delete_and_wait: deletes the request if there is one, and returns when it is gone.
+# delete_and_wait: deletes the request, if it exists, and waits until it is gone.
 delete_and_wait() {
   local state
   while :; do

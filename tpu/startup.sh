@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What the TPU machine runs at every boot, as root: it installs the job's commit, runs its flags
-# until they are done, copies the log into the bucket each minute, leaves a result there and deletes
-# its own request, and so itself. tpu/submit.sh passes the script and its settings as the machine's
-# metadata. A new machine begins at the top, and the program goes on from its last checkpoint.
+# The TPU machine runs this script as root at every boot. It installs the job's commit, runs the
+# program until it is done, copies the log to the bucket every minute, writes a result there, and
+# deletes its own request and so the machine. tpu/submit.sh passes the script and its settings as
+# metadata. On a new machine the program continues from its last checkpoint.
 set -euo pipefail
 
-WORK=${BERT_WORK:-/opt/bert} # the tests have another one
+WORK=${BERT_WORK:-/opt/bert} # tests set BERT_WORK
 export HOME=${HOME:-/root}   # startup scripts may have none
 export PATH=$PATH:/snap/bin  # where Ubuntu has gcloud
 mkdir -p "$WORK"
@@ -38,22 +38,22 @@ retry() {
   return 1
 }
 
-# One at a time, so that no older copy ends up over a newer one.
+# The lock keeps an older copy from overwriting a newer one.
 copy_log() {
   flock log.lock gcloud storage cp "$log" "$folder/logs/" >/dev/null 2>&1 || true
 }
 
 delete_machine() {
   retry gcloud compute tpus queued-resources delete "$name" --project="$project" --zone="$zone" \
-    --force --async --quiet || say "this machine is still there, and paid for: delete it by hand"
+    --force --async --quiet || say "this machine still runs and costs money: delete it by hand"
 }
 
-# finish RESULT...: writes the result, which ends the job for the watcher, and deletes the machine.
+# finish RESULT...: writes the result, which ends the job for tpu/watch.sh, and deletes the machine.
 finish() {
   say "$*"
   copy_log
   printf '%s\n' "$*" >result
-  # Without a result a new machine would only find that there is nothing left to do, or fail again.
+  # If this fails, a new machine finds nothing left to do, or fails again.
   retry gcloud storage cp result "$folder/result" || true
   delete_machine
   exit 0
@@ -64,7 +64,7 @@ now() {
 }
 
 if gcloud storage cat "$folder/result" 2>/dev/null; then
-  say "the job has ended before; this machine is not needed"
+  say "the job has already ended; this machine is not needed"
   delete_machine
   exit 0
 fi
@@ -73,9 +73,8 @@ fi
 logger=$!
 trap 'kill "$logger"; copy_log' EXIT
 
-# The images have Python 3.10, Keras needs 3.11. uv brings a Python of its own and installs into it:
-# one file to fetch, where a package archive (deadsnakes) would have to wait for the lock of the
-# upgrades that Ubuntu makes after the first boot, and conda is an installation of its own.
+# The images have Python 3.10, and Keras needs 3.11. uv is one file that installs a Python of its
+# own. A package archive (deadsnakes) would have to wait for Ubuntu's upgrades after the first boot.
 UV=https://github.com/astral-sh/uv/releases/download/0.13.9/uv-x86_64-unknown-linux-gnu.tar.gz
 
 install() {
@@ -89,7 +88,7 @@ install() {
 }
 
 say "installing"
-retry install || finish "failed $(now): the installation; the log says why"
+retry install || finish "failed $(now): the installation failed; see the log"
 
 if [ "$pjrt" = yes ]; then
   # As in Google's own tests of TensorFlow on these chips: GoogleCloudPlatform/ml-auto-solutions,
@@ -99,15 +98,15 @@ if [ "$pjrt" = yes ]; then
 fi
 
 # Runs the program and returns its status. Compute Engine sets `preempted` about 30 seconds before
-# it takes a spot machine (https://cloud.google.com/compute/docs/instances/create-use-spot): time
-# for the program to end its step and save.
+# it takes a spot machine (https://cloud.google.com/compute/docs/instances/create-use-spot). In that
+# time the program ends its step and saves.
 run_program() {
   local program warner status=0
   (cd source && exec ../venv/bin/python run_pretraining.py --flagfile=../job.flags) &
   program=$!
   (
     until [ "$(metadata instance/preempted 2>/dev/null)" = TRUE ]; do sleep 5; done
-    say "the machine is being taken"
+    say "the machine is being preempted"
     kill -TERM "$program"
   ) &
   warner=$!
@@ -124,12 +123,11 @@ while :; do
   say "the program ended with status $status"
   case $status in
     0) finish "done $(now)" ;;
-    # A mistake in flags, records or files, or a loss that is not finite (65): the same command
-    # would come to the same end.
-    1 | 65) finish "failed $(now): run_pretraining.py ended with status $status; the log says why" ;;
+    # Wrong flags, records or files, or a loss that is not finite (65): a repetition would fail too.
+    1 | 65) finish "failed $(now): run_pretraining.py ended with status $status; see the log" ;;
     75 | 143)
-      # It was asked to stop, and has saved (EX_TEMPFAIL) or had not begun (SIGTERM). If that was
-      # not for the machine's end, it goes on.
+      # The program was stopped: it saved (75), or had not begun (143). If the machine still exists
+      # after two minutes, the program runs again.
       copy_log
       sleep 120
       ;;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tpu/status.sh JOB_FILE: prints the state of the request, the result if the job has ended, and the
+# tpu/status.sh JOB_FILE: prints the state of the request, the result of a job that ended, and the
 # end of the newest log.
 set -euo pipefail
 # shellcheck source=tpu/common.sh
@@ -9,7 +9,7 @@ set -euo pipefail
 load_job "$1"
 printf 'request: %s\n' "$(request_state)"
 printf 'result: %s\n' "$(job_object result)"
-# Logs are named by the time at which they began.
+# A log's name is its start time.
 log=$(ask gcloud storage ls "$FOLDER/logs/" 2>/dev/null | tail -n 1) || true
 if [ -n "$log" ]; then
   printf '%s:\n' "$log"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tpu/submit.sh JOB_FILE [--yes]: estimates what the job costs, puts the present commit and the
-# flags into the bucket and asks for the machine. Submitted again, a job that waits or runs is left
-# alone, one that has failed goes on from its last checkpoint, and one that is done stays done.
-# --yes asks nothing. DRY_RUN=1 prints every command and executes none.
+# tpu/submit.sh JOB_FILE [--yes]: estimates the cost of a job, uploads the current commit and the
+# flags to the bucket, and requests the machine. If you submit a job again: a waiting or running job
+# is not changed, a failed one continues from its last checkpoint, and a finished one stays as it is.
+# --yes skips the question. DRY_RUN=1 prints every command and executes none.
 set -euo pipefail
 # shellcheck source=tpu/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -18,7 +18,7 @@ load_job "$job_file"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The flags as a flagfile: the estimate reads it, and the machine runs it.
+# A flagfile for the estimate and for the machine.
 for flag in "${FLAGS[@]}"; do
   case $flag in
     --output_dir* | --tpu* | --use_tpu*)
@@ -27,7 +27,7 @@ for flag in "${FLAGS[@]}"; do
       [ -f "$ROOT/${flag#*=}" ] ||
         die "FLAGS of $job_file has $flag, but there is no such file in $ROOT"
       ask git -C "$ROOT" ls-files --error-unmatch "${flag#*=}" >/dev/null ||
-        die "${flag#*=} must be committed: the machine gets the present commit"
+        die "commit ${flag#*=} first: the machine runs the current commit"
       ;;
     --*) ;;
     *) die "FLAGS of $job_file must be flags, --name=value; it has $flag" ;;
@@ -37,31 +37,31 @@ done >"$work/job.flags"
 printf '%s\n' --tpu=local "--output_dir=$FOLDER/output" >>"$work/job.flags"
 
 changed=$(ask git -C "$ROOT" status --porcelain --untracked-files=no)
-[ -z "$changed" ] || die "the machine gets the present commit; commit or stash what differs from it:
+[ -z "$changed" ] || die "commit or stash these changes first: the machine runs the current commit.
 $changed"
 
 result=$(job_object result)
 case $result in
   done*)
-    say "$NAME is done; there is nothing to do ($result)"
+    say "$NAME is done; nothing to do ($result)"
     say "its checkpoints are in $FOLDER/output; a new run needs another NAME"
     exit 0
     ;;
-  failed*) say "the last attempt ended so: $result" ;;
+  failed*) say "result of the last attempt: $result" ;;
 esac
-# Two machines must not write into one folder.
+# Two machines must not write to the same folder.
 zone=$(job_object zone)
 if [ -n "$zone" ] && [ "$zone" != "$ZONE" ]; then
   state=$(ZONE=$zone request_state)
-  [ "$state" = ABSENT ] || die "$NAME was submitted in $zone before and is $state there; to move \
-it, tpu/delete.sh it with ZONE=$zone first"
+  [ "$state" = ABSENT ] || die "$NAME was submitted in $zone before and is $state there. To move \
+it, first run tpu/delete.sh with ZONE=$zone"
 fi
 state=$(request_state)
 case "$result $state" in
-  # What is left of a failed attempt is deleted below, should its machine still be there.
+  # If the machine of a failed attempt still exists, it is deleted below.
   failed* | *ABSENT | *SUSPENDING | *SUSPENDED | *FAILED | *DELETING | *PREEMPTED) ;;
   *)
-    say "$NAME was submitted before and is $state; there is nothing to do"
+    say "$NAME was submitted before and is $state; nothing to do"
     exit 0
     ;;
 esac
@@ -70,11 +70,11 @@ spot_flag=--spot
 [ "$SPOT" = yes ] || spot_flag=--nospot
 (cd "$ROOT" && TF_CPP_MIN_LOG_LEVEL=2 python -m tools.estimate_cost \
   --accelerator="$ACCELERATOR" "$spot_flag" --flagfile="$work/job.flags") ||
-  die "nothing was created: see the message above. The estimate reads FLAGS as run_pretraining.py \
-does, and needs this project installed (pip install -e .[cpu])"
+  die "nothing was created: see the message above. The estimate reads FLAGS like run_pretraining.py \
+and needs this project installed (pip install -e \".[cpu]\")"
 
 if [ "$confirmed" = no ] && ! dry_run; then
-  read -r -p "Ask for $ACCELERATOR in $ZONE as $NAME? [y/N] " answer || answer=
+  read -r -p "Request $ACCELERATOR in $ZONE as $NAME? [y/N] " answer || answer=
   case $answer in
     y | Y | yes) ;;
     *) die "nothing was created: answer y, or add --yes" ;;
@@ -89,5 +89,5 @@ case $result in failed*) run gcloud storage rm "$FOLDER/result" ;; esac
 create_request
 if dry_run; then exit 0; fi
 
-say "asked for $ACCELERATOR in $ZONE; now: tpu/watch.sh $job_file"
-say "everything of the job is in $FOLDER: logs/, output/, and result when it has ended"
+say "requested $ACCELERATOR in $ZONE; next: tpu/watch.sh $job_file"
+say "the job's files are in $FOLDER: logs/, output/, and result when the job has ended"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tpu/watch.sh JOB_FILE: follows a submitted job until its result is in the bucket, and asks again
-# when the machine was taken. Ends with status 0 when the job is done, 1 when it cannot go on.
-# Stopping it stops no job; started again, it goes on watching.
+# tpu/watch.sh JOB_FILE: watches a submitted job until its result is in the bucket, and requests
+# another machine after a preemption. Exits with status 0 if the job is done, 1 if it cannot
+# continue. Stopping this script does not stop the job; start it again to continue watching.
 set -euo pipefail
 # shellcheck source=tpu/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -9,7 +9,7 @@ set -euo pipefail
 [ $# = 1 ] || die "usage: tpu/watch.sh JOB_FILE; received: $*"
 load_job "$1"
 
-# Requests in a row that came to nothing. Lack of capacity is none of them: it lets a request wait.
+# Requests that failed in a row. Lack of capacity does not count: such a request waits.
 MAX_FAILURES=5
 failures=0
 count_failure() {
@@ -28,9 +28,9 @@ if dry_run; then
 fi
 
 shown=
-asking=no # whether it is this program that deleted the request, to make another
+replacing=no # whether this script deleted the request in order to create another
 while :; do
-  # A look that fails (the network, an expired login) says nothing about the job: look again.
+  # A failed query (network, expired login) says nothing about the job: try again.
   if ! { result=$(job_object result) && state=$(request_state); }; then
     sleep 60
     continue
@@ -38,7 +38,7 @@ while :; do
   case $result in
     done* | failed*)
       say "$NAME: $result"
-      # The machine deletes itself; this is for when it could not.
+      # Usually the machine has deleted itself.
       delete_and_wait
       case $result in done*) exit 0 ;; *) exit 1 ;; esac
       ;;
@@ -48,21 +48,21 @@ while :; do
   case $state in
     PREEMPTED | SUSPENDED | FAILED)
       [ "$state" != FAILED ] || count_failure
-      say "asking again"
-      asking=yes
+      say "requesting another machine"
+      replacing=yes
       delete_request || count_failure
       ;;
     ABSENT)
-      [ "$asking" = yes ] || die "there is no request named $NAME in $ZONE: never submitted, or \
-deleted by hand. tpu/submit.sh $1 starts it, or goes on from its last checkpoint"
+      [ "$replacing" = yes ] || die "there is no request named $NAME in $ZONE: it was never \
+submitted, or was deleted by hand. tpu/submit.sh $1 starts it or continues it"
       create_request || count_failure
       ;;
     DELETING | SUSPENDING) ;;
     ACTIVE)
-      asking=no
+      replacing=no
       failures=0
       ;;
-    *) asking=no ;;
+    *) replacing=no ;;
   esac
   sleep 60
 done

@@ -1,8 +1,8 @@
-"""What tests of the scripts in tpu/ share: a desk at which they are run.
+"""What tests of the scripts in tpu/ share: a desk where they run.
 
-Each test has one of its own: a checkout with one commit, a job file, and a PATH that holds the
-few programs which the scripts may use and stand-ins for the rest: gcloud, curl, uv, a `sleep` that
-does not, and on the machine a `python` whose exit statuses are set by the test.
+Each test has its own desk: a checkout with one commit, a job file, and a PATH with the few programs
+that the scripts may use and stand-ins for the rest: gcloud, curl, uv, a `sleep` of 0.02 seconds
+(STAND_IN_SECONDS), and on the machine a `python` whose exit statuses the test sets.
 """
 
 import json
@@ -19,8 +19,9 @@ TOOLS = (
 SLEEP = shutil.which("sleep")
 
 STAND_INS = {
-    "gcloud": f'exec "{sys.executable}" "{ROOT}/tests/support/stand_in_gcloud.py" "$@"',
-    "sleep": f"exec {SLEEP} 0.02",
+    # Isolated and without site-packages, because it starts hundreds of times.
+    "gcloud": f'exec "{sys.executable}" -IS "{ROOT}/tests/support/stand_in_gcloud.py" "$@"',
+    "sleep": f'exec {SLEEP} "${{STAND_IN_SECONDS:-0.02}}"',
     # The estimate, which imports TensorFlow, is run for real where a test is about it.
     "python": 'echo "$*" >>"$STAND_IN_STATE/python"; if [ -e "$STAND_IN_STATE/real_python" ]; then'
     f' exec "{sys.executable}" "$@"; fi; echo An estimate',
@@ -140,8 +141,14 @@ class Desk:
         done = self.run("submit.sh", "job.env", "--yes")
         assert done.returncode == 0, done.stderr
 
-    def machine(self, *statuses: int | str, program: str = PROGRAM) -> str:
-        """Returns the log in the bucket of a machine whose program ends with these statuses."""
+    def machine(self, *statuses: int | str, program: str = PROGRAM, **environment: str) -> str:
+        """Runs a machine and returns its log in the bucket.
+
+        Args:
+            *statuses: the exit statuses of the stand-in program, one per start.
+            program: the shell commands of the program.
+            **environment: further environment variables.
+        """
         write_program(self.state / "program", program)
         write_program(self.state / "uv-x86_64" / "uv", UV)
         archive = ["tar", "-czf", "uv.tar.gz", "uv-x86_64"]
@@ -150,17 +157,21 @@ class Desk:
         # What the machine is given as its startup script, not the file in the checkout.
         script = self.state / "metadata" / "startup-script"
         shutil.copy(script, self.checkout / "tpu" / "given.sh")
-        done = self.run("given.sh", BERT_WORK=str(self.state / "machine"))
+        done = self.run("given.sh", BERT_WORK=str(self.state / "machine"), **environment)
         assert done.stdout == "" and done.stderr == ""
         logs = sorted((self.bucket / "bert-test" / "logs").glob("*.log"))
         return logs[-1].read_text()
 
 
-def commit_checkout(folder: Path) -> Path:
-    """Returns the folder, which has become a checkout of what is here now, committed."""
-    for name in ("bert_tf", "flags", "tools", "tpu"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+def commit_checkout(folder: Path, with_library: bool = False) -> Path:
+    """Makes the folder a checkout with one commit of this project's files, and returns it.
+
+    Args:
+        folder: an empty folder.
+        with_library: whether it has bert_tf and tools, which only the real programs need.
+    """
+    for name in ("flags", "tpu", *(("bert_tf", "tools") if with_library else ())):
+        shutil.copytree(ROOT / name, folder / name)  # with __pycache__, which saves time
     for name in ("run_pretraining.py", "setup.py", "README.md"):
         shutil.copy(ROOT / name, folder)
     (folder / ".gitignore").write_text("__pycache__/\n")

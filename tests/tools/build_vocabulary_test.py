@@ -135,7 +135,7 @@ def test_rare_characters_are_left_out_with_a_warning(tmp_path, monkeypatch):
     [
         (b"\n \n\x00\n", 9, "--input_file: the text has no words"),
         (b"good\nbad \xff\n", 99, "text.txt, line 2, is not UTF-8"),
-        (b"a b c d!\n", 13, "--vocab_size=13: the special tokens and the characters of the text"),
+        (b"a b c d!\n", 13, "--vocab_size=13 must be at least 14: so many are the special"),
     ],
 )
 def test_unusable_text_leaves_nothing_behind(tmp_path, text, size, message):

@@ -1,4 +1,4 @@
-"""Tests of tools.compile_for_tpu and tools.tpu_compiler.
+"""Tests of tools.compile_for_tpu, tools.tpu_compiler and tools.tpu_report.
 
 Those marked tpu_compiler need the extra `compile`; .ci/run gives them an environment of their own,
 where a package that is missing is a failure.
@@ -16,14 +16,12 @@ from pathlib import Path
 import pytest
 
 from bert_tf.errors import UserError
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.pretraining.phases import PretrainingPhase
+from tools import compile_for_tpu, hlo_text, tpu_compiler, tpu_report
+from tools.matrix_products import training_flops
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from bert_tf.modeling import BertConfig  # noqa: E402
-from bert_tf.tasks.pretraining.phases import PretrainingPhase  # noqa: E402
-from tools import compile_for_tpu, hlo_text, tpu_compiler  # noqa: E402
-from tools.matrix_products import training_flops  # noqa: E402
 
 ONE_LAYER = {
     "vocab_size": 1000,
@@ -46,7 +44,7 @@ def make_run(replicas=1, accumulation_steps=1, reduction="local_clip_sum", sizes
         **options,
     }
     config = BertConfig.from_dict({**ONE_LAYER, **(sizes or {})})
-    return compile_for_tpu.Run(config, options, replicas, accumulation_steps, reduction)
+    return tpu_report.Run(config, options, replicas, accumulation_steps, reduction)
 
 
 def lookup_flops(run, phase):
@@ -63,7 +61,7 @@ def test_the_products_of_the_step_are_those_on_paper(accumulation_steps, one_hot
     run = make_run(2, accumulation_steps, use_one_hot_embeddings=one_hot)
     program = compile_for_tpu.lower(run, PHASE)
     expected = training_flops(run.config, PHASE) + lookup_flops(run, PHASE)
-    assert compile_for_tpu.program_flops(program, accumulation_steps) == expected
+    assert tpu_report.program_flops(program, accumulation_steps) == expected
 
 
 @pytest.mark.slow
@@ -77,7 +75,7 @@ def test_recomputed_layers_count_as_operations_but_not_as_the_models():
         for recompute in (False, True)
     )
     more = sum(
-        sign * compile_for_tpu.program_flops(compile_for_tpu.lower(run, PHASE), 1)
+        sign * tpu_report.program_flops(compile_for_tpu.lower(run, PHASE), 1)
         for sign, run in ((1, recomputed), (-1, plain))
     )
     # The last product of a layer is not needed for the layer's own gradient.
@@ -86,9 +84,9 @@ def test_recomputed_layers_count_as_operations_but_not_as_the_models():
 
 def test_bfloat16_leaves_no_float32_product_and_float32_leaves_nothing_else():
     program = compile_for_tpu.lower(make_run(), PHASE)
-    assert compile_for_tpu.float32_products(program) == []
+    assert tpu_report.float32_products(program) == []
     program = compile_for_tpu.lower(make_run(dtype="float32"), PHASE)
-    names = compile_for_tpu.float32_products(program)
+    names = tpu_report.float32_products(program)
     assert len(names) == len(program.matrix_products) > 30
     assert any("layer_0" in name and "query" in name for name in names)
 
@@ -111,9 +109,7 @@ def test_report_and_bound():
         hlo_text.MatrixProduct("b", ("bf16", "f32"), 2 * 10**12, in_loop=True),
     ]
     device = tpu_compiler.Chip(flops=100e12, bandwidth=1e12, memory=8.0)
-    lines = compile_for_tpu.report(
-        run, PHASE, compile_for_tpu.Program(b"", products), EXECUTABLE, device
-    )
+    lines = tpu_report.report(run, PHASE, tpu_report.Program(b"", products), EXECUTABLE, device)
     on_paper = training_flops(run.config, PHASE)
     assert lines == [
         "fits: 5.50 of 8.00 GiB a replica (arguments 2.000, temporaries 3.000, code 0.500)",
@@ -126,7 +122,7 @@ def test_report_and_bound():
         f"at most 640 sequences/s, {on_paper / 5e12:.1%} MFU",
     ]
     slow_memory = dataclasses.replace(device, bandwidth=10e9)
-    bound = compile_for_tpu.lower_bound(EXECUTABLE, 5 * 10**12, slow_memory)
+    bound = tpu_report.lower_bound(EXECUTABLE, 5 * 10**12, slow_memory)
     assert bound.seconds == bound.memory == 3 * 2**30 / 10e9
 
 
@@ -163,7 +159,7 @@ def test_a_batch_that_cannot_be_divided_is_refused():
 
 def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "libtpu", None)
-    with pytest.raises(UserError, match=r'libtpu is not here.*pip install -e "\.\[compile\]"'):
+    with pytest.raises(UserError, match=r'libtpu is not installed.*pip install -e "\.\[compile\]"'):
         tpu_compiler.open_topology("v5e:1x1")
 
 
@@ -202,7 +198,7 @@ def test_every_generation(name, devices, memory):
         assert executable.aliased > 0.98 * executable.outputs
         assert executable.arguments < executable.hbm < memory * 2**30
         # The rest is element by element, and much in so small a model.
-        products = compile_for_tpu.program_flops(step, 1)
+        products = tpu_report.program_flops(step, 1)
         assert products < executable.flops < 1.5 * products
 
 
@@ -287,11 +283,11 @@ def test_each_phase_is_compiled_and_one_that_does_not_fit_is_said(config_file):
 @pytest.mark.tpu_compiler
 def test_what_there_is_not_is_refused(config_file):
     for arguments, message in (
-        (["--topology=v5e"], "--topology is GENERATION:SHAPE, the shape counting chips, such as"),
-        (["--topology=v9:2x2"], "v6e:2x4; not 'v9:2x2'"),
+        (["--topology=v5e"], "--topology must be GENERATION:SHAPE with the shape in chips, such"),
+        (["--topology=v9:2x2"], "v6e:2x4; received 'v9:2x2'"),
         (
             ["--topology=v5e:1x1", "--num_tpu_cores=4"],
-            "--num_tpu_cores (4) must be at most the number of devices of --topology=v5e:1x1 (1)",
+            "--num_tpu_cores (4) must be at most the number of devices in --topology=v5e:1x1 (1)",
         ),
     ):
         status, output, messages = run_tool(f"--bert_config_file={config_file}", *arguments)

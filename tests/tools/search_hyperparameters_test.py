@@ -92,10 +92,13 @@ def test_the_grid_of_the_paper():
 @pytest.mark.parametrize(
     ("vary", "message"),
     [
-        (["learning_rate"], "--vary='learning_rate': must be the name of a flag and its values"),
-        (["learning_rate=1,,2"], "must be the name of a flag and its values, such as learning_ra"),
-        (["--learning_rate=1"], "must be the name of a flag and its values"),
-        (["a=1", "a=2"], "--vary='a=2': a is given twice"),
+        (
+            ["learning_rate"],
+            "--vary must be a flag's name and its values, such as learning_rate=5e-5",
+        ),
+        (["learning_rate=1,,2"], "3e-5,2e-5; received 'learning_rate=1,,2'"),
+        (["--learning_rate=1"], "must be a flag's name and its values"),
+        (["a=1", "a=2"], "--vary='a=2': a appears twice"),
         (["random_seed=1,2"], "random_seed is set by the search itself"),
     ],
 )
@@ -119,7 +122,7 @@ def test_the_best_of_a_grid_and_its_restarts(tmp_path, stand_in, capsys):
     assert best.name == restarts[1]
     output = capsys.readouterr().out
     assert (
-        "Trial 2 of 6: --learning_rate=0.02 --num_train_epochs=4: eval_accuracy = 20; the best so"
+        "Trial 2 of 6: --learning_rate=0.02 --num_train_epochs=4: eval_accuracy = 20; best so"
         " far: 20\n" in output
     )
     assert f"Its output: {folder / restarts[1]}\n" in output
@@ -189,7 +192,7 @@ def test_a_second_start_may_ask_otherwise(tmp_path, stand_in, warnings):
     other = tool.search(command, str(folder), vary, keep_checkpoints="best")
     assert other.name == "learning_rate-0.05" and len(started()) == 2
     assert checkpoints_in(folder) == {best.name}
-    lost = "learning_rate-0.05 has no checkpoint: it was deleted when another"
+    lost = "learning_rate-0.05 has no checkpoint: it was deleted while another"
     assert warnings and all(lost in text for text in warnings)
 
 
@@ -214,14 +217,14 @@ def test_a_failed_trial_is_recorded_and_tried_again_next_time(tmp_path, stand_in
     assert tool.search(command, str(folder), vary).flags == {"learning_rate": "0.05"}
     assert started()[3:] == ["learning_rate-0.05"]
     assert [row["status"] for row in read_table(folder)] == ["0", "0", "0"]
-    with pytest.raises(UserError, match="has trials of another command; go on with that one or"):
+    with pytest.raises(UserError, match="has trials of another command; continue with that"):
         tool.search([*command, "--more=1"], str(folder), vary)
 
 
 def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
     command, started = stand_in
     vary = ["learning_rate=0.02,0.05"]
-    with pytest.raises(UserError, match="status 1 before any has ended well, so its flags or its"):
+    with pytest.raises(UserError, match="status 1 before any trial succeeded, so its flags or its"):
         tool.search([*command, "--behaviour=1@0.02"], str(tmp_path / "out"), vary)
     assert len(started()) == 1
     with pytest.raises(UserError, match="--metric=eval_f1 must be one of .* eval_accuracy, eval_"):
@@ -233,7 +236,7 @@ def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
         other = str(tmp_path / f"other_{status}")
         best = tool.search([*command, f"--behaviour={status}@0.02"], other, vary)
         assert best.flags == {"learning_rate": "0.05"}
-    with pytest.raises(UserError, match="every trial has failed"):
+    with pytest.raises(UserError, match="every trial failed"):
         vary = ["learning_rate=0.02"]
         tool.search([*command, "--behaviour=70@0.02"], str(tmp_path / "bad"), vary)
 
@@ -250,8 +253,8 @@ def test_a_trial_that_was_interrupted_by_itself_ends_the_search_with_its_status(
     ("command", "message"),
     [
         ([], "the program to run and its flags must follow after --: -- run_classifier.py"),
-        (["run_nothing.py"], "'run_nothing.py' is no file"),
-        ([__file__, "--output_dir=x"], "--output_dir=x must not follow after --: each trial has"),
+        (["run_nothing.py"], "a file or a command on PATH; received 'run_nothing.py'"),
+        ([__file__, "--output_dir=x"], "remove --output_dir=x after --: each trial has"),
     ],
 )
 def test_commands_that_cannot_be(tmp_path, command, message):
@@ -259,6 +262,14 @@ def test_commands_that_cannot_be(tmp_path, command, message):
         tool.search(command, str(tmp_path / "out"))
     assert message in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_program_on_path_is_found(monkeypatch, tmp_path):
+    (tmp_path / "run_it.py").write_text("#!/usr/bin/env python\n")
+    (tmp_path / "run_it.py").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tool.find_program(["run_it.py", "--a=1"]) == [str(tmp_path / "run_it.py"), "--a=1"]
+    assert tool.find_program(["-m", "run_it"]) == ["-m", "run_it"]
 
 
 def wait_for(path, seconds=60):

@@ -118,7 +118,7 @@ def test_program_and_its_output_in_training(source):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "1 of 3 documents are not there, such as wikipedia/gone.txt" in done.stderr
+    assert "1 of 3 documents are missing, such as wikipedia/gone.txt" in done.stderr
     assert "2 questions from 3 documents" in done.stderr
     data = read_squad_examples(str(source / "made.json"), "train_file", True, False)
     assert [(e.qas_id, e.answers) for e in data.examples] == [

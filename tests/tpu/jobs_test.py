@@ -17,7 +17,15 @@ def desk(tmp_path, committed):
     return Desk(tmp_path, committed)
 
 
-def test_submit(desk):
+@pytest.fixture
+def desk_with_library(tmp_path):
+    """A desk whose checkout can run the real programs."""
+    (tmp_path / "committed").mkdir()
+    return Desk(tmp_path, commit_checkout(tmp_path / "committed", with_library=True))
+
+
+def test_submit(desk_with_library):
+    desk = desk_with_library
     (desk.state / "real_python").touch()
     done = desk.run("submit.sh", "job.env", "--yes")
     assert done.returncode == 0, done.stderr
@@ -59,7 +67,7 @@ def test_submit_of_a_job_that_is_done(desk):
     (desk.bucket / "bert-test" / "result").write_text("done 2026-11-21T00:00:00Z\n")
     done = desk.run("submit.sh", "job.env", "--yes")
     assert done.returncode == 0
-    assert "bert-test is done; there is nothing to do" in done.stdout
+    assert "bert-test is done; nothing to do" in done.stdout
     assert "gs://my-bucket/bert-test/output" in done.stdout
     assert not desk.requests("create")
 
@@ -71,7 +79,7 @@ def test_submit_of_a_job_that_failed_goes_on(desk, state):
     (desk.bucket / "bert-test" / "result").write_text("failed 2026-11-21T00:00:00Z: bad flags\n")
     done = desk.run("submit.sh", "job.env", "--yes")
     assert done.returncode == 0
-    assert "the last attempt ended so: failed 2026-11-21T00:00:00Z: bad flags" in done.stdout
+    assert "result of the last attempt: failed 2026-11-21T00:00:00Z: bad flags" in done.stdout
     assert not (desk.bucket / "bert-test" / "result").exists()
     assert len(desk.requests("create")) == 2 and len(desk.requests("delete")) == 1
 
@@ -151,7 +159,8 @@ def test_messages_without_a_job(desk):
     assert "gcloud is not installed: https://" in desk.run("delete.sh", "job.env").stderr
 
 
-def test_flags_that_the_program_refuses_cost_nothing(desk):
+def test_flags_that_the_program_refuses_cost_nothing(desk_with_library):
+    desk = desk_with_library
     (desk.state / "real_python").touch()
     desk.job(JOB.replace("FLAGS=(", "FLAGS=(--learning_rat=1", 1))
     done = desk.run("submit.sh", "job.env", "--yes")
@@ -164,12 +173,12 @@ def test_flags_that_the_program_refuses_cost_nothing(desk):
 def test_the_machine_gets_what_is_committed(desk):
     (desk.checkout / "run_pretraining.py").write_text("changed")
     done = desk.run("submit.sh", "job.env", "--yes")
-    assert "commit or stash what differs from it:\n M run_pretraining.py" in done.stderr
+    assert "the machine runs the current commit.\n M run_pretraining.py" in done.stderr
     subprocess.run(["git", "checkout", "-q", "."], cwd=desk.checkout, check=True)
     (desk.checkout / "mine.flags").touch()
     desk.job(JOB.replace("flags/pretraining/uncased_base.flags", "mine.flags"))
     done = desk.run("submit.sh", "job.env", "--yes")
-    assert "mine.flags must be committed" in done.stderr
+    assert "commit mine.flags first" in done.stderr
     assert not desk.calls()
 
 
@@ -190,7 +199,7 @@ def test_watch_asks_again_until_the_job_is_done(desk):
     desk.submit()
     done = desk.run("watch.sh", "job.env")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("asking again") == 2
+    assert done.stdout.count("requesting another machine") == 2
     assert "bert-test: done 2026-11-21T00:00:00Z" in done.stdout
     first, *others = desk.requests("create")
     assert others == [first, first]

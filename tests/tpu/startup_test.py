@@ -19,6 +19,13 @@ def desk(tmp_path, committed):
     return Desk(tmp_path, committed)
 
 
+@pytest.fixture
+def desk_with_library(tmp_path):
+    """A desk whose checkout can run the real programs."""
+    (tmp_path / "committed").mkdir()
+    return Desk(tmp_path, commit_checkout(tmp_path / "committed", with_library=True))
+
+
 def test_machine_runs_the_flags_and_deletes_itself(desk):
     desk.submit()
     log = desk.machine(0)
@@ -47,7 +54,7 @@ def test_machine_of_an_older_generation(desk):
 def test_machine_tells_the_program_that_it_is_taken(desk):
     desk.submit()
     log = desk.machine("taken", 0)
-    assert log.index("the machine is being taken") < log.index("saved")
+    assert log.index("the machine is being preempted") < log.index("saved")
     assert "the program ended with status 75" in log
     # This machine was not taken after all, so the program was started again.
     assert len(desk.lines("runs")) == 2
@@ -76,7 +83,7 @@ def test_machine_that_cannot_install(desk):
     (desk.state / "no_index").touch()
     log = desk.machine(0)
     assert "attempt 5 failed: install" in log
-    assert "the installation; the log says why" in desk.object("result")
+    assert "the installation failed; see the log" in desk.object("result")
     assert not desk.lines("runs") and len(desk.requests("delete")) == 1
 
 
@@ -99,7 +106,8 @@ exec "{sys.executable}" "$@\""""
 
 
 @pytest.mark.slow
-def test_machine_with_the_real_program(desk):
+def test_machine_with_the_real_program(desk_with_library):
+    desk = desk_with_library
     desk.job(JOB.replace("v5e-8", "v3-8"))  # without PJRT, for which there is no libtpu here
     desk.submit()
     config = write_config(desk.state / "bert_config.json")
@@ -116,18 +124,19 @@ def test_machine_with_the_real_program(desk):
 --iterations_per_loop=20
 """
     (desk.bucket / "bert-test" / "job.flags").write_text(flags)
-    log = desk.machine(program=REAL_PROGRAM)
-    assert log.index("the machine is being taken") < log.index("ended with status 75")
+    log = desk.machine(program=REAL_PROGRAM, STAND_IN_SECONDS="0.5")
+    assert log.index("the machine is being preempted") < log.index("ended with status 75")
     assert "the program ended with status 0" in log
     assert desk.object("result").startswith("done 20")
     assert (desk.state / "output" / "model.ckpt-400.index").exists()
 
 
 @pytest.mark.slow
-def test_machine_whose_program_finds_no_tpu(desk):
+def test_machine_whose_program_finds_no_tpu(desk_with_library):
+    desk = desk_with_library
     desk.job(JOB.replace("v5e-8", "v3-8"))  # without PJRT, for which there is no libtpu here
     desk.submit()
-    log = desk.machine(program=f'exec "{sys.executable}" "$@"')
+    log = desk.machine(program=f'exec "{sys.executable}" "$@"', STAND_IN_SECONDS="0.5")
     assert "run_pretraining.py: " in log and "TPU" in log
     assert "ended with status 1" in desk.object("result")
     assert log.count("startup.sh: running") == 1

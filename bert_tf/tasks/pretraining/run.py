@@ -1,6 +1,5 @@
 """Pre-training from record files to checkpoints and results: the one call of run_pretraining."""
 
-
 import tensorflow as tf
 from absl import logging
 

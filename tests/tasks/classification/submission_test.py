@@ -127,9 +127,11 @@ def test_bad_directories(tmp_path):
         ValueError, match="--output_dirs: .*/best must be named like a task .MNLI, "
     ):
         glue_average.find_directories([f"{tmp_path}/best"])
-    with pytest.raises(UserError, match="--output_dirs: both a/sst2 and b are of SST-2"):
+    with pytest.raises(UserError, match="one directory for SST-2; received a/sst2 and b"):
         glue_average.find_directories(["a/sst2", "SST-2=b"])
-    with pytest.raises(UserError, match="eval_results.txt cannot be read; run run_classifier.py"):
+    with pytest.raises(
+        UserError, match="eval_results.txt is missing or empty; run run_classifier.py"
+    ):
         glue_average.read_results(str(tmp_path))
     (tmp_path / "eval_results.txt").write_text("eval_accuracy: 3\n")
     with pytest.raises(UserError, match="eval_results.txt must hold lines `name = number`: "):
