@@ -14,7 +14,7 @@ from bert_tf.engine.prediction import WINDOW_BATCHES, Columns, Predictor
 from bert_tf.engine.steps import Task
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints, records
+from bert_tf.files import checkpoints, records, storage
 from bert_tf.files.label_file import write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.model.configuration import BertConfig
@@ -100,7 +100,7 @@ class FineTuner:
         self._predictor: Predictor | None = None
         self._check_checkpoints()
         if settings.export_dir:
-            checkpoints.make_output_dir(settings.export_dir, "export_dir")
+            storage.make_output_dir(settings.export_dir, "export_dir")
 
     def _check_checkpoints(self) -> None:
         """Checks, before records are made, that the run has a checkpoint to begin with."""
