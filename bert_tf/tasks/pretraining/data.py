@@ -14,8 +14,9 @@ from bert_tf import progress
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.tasks.pretraining import instances, schema
-from bert_tf.text import dataset_text, fast_tokenization
 from bert_tf.text import documents as documents_lib
+from bert_tf.text import fast_tokenization
+from bert_tf.text.tfds import read_tfds
 
 _LOGGED_INSTANCES = 20
 _REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
@@ -72,7 +73,7 @@ def create_pretraining_data(
             logging.info("  %s", path)
         lines = documents_lib.read_text(files, "input_file")
     else:
-        lines = dataset_text.read_tfds(tfds, tfds_data_dir, tfds_text_feature)
+        lines = read_tfds(tfds, tfds_data_dir, tfds_text_feature)
     rng = random.Random(random_seed)
     # The files are opened before the long work so that a missing directory shows at once.
     with records.write_files(output_files, "output_file") as write, contextlib.ExitStack() as stack:
