@@ -11,6 +11,7 @@ from bert_tf.errors import UserError
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.label_file import write_labels
 from bert_tf.runs import reporting
+from bert_tf.text.casing import read_casing, write_casing
 
 
 class BestCheckpoint:
@@ -70,6 +71,7 @@ class BestCheckpoint:
         if not best or score > np.float32(best[self._metric]):
             tf.io.gfile.makedirs(self.folder)
             write_labels(self.folder, self._labels)
+            write_casing(self.folder, read_casing(os.path.dirname(self.folder)))  # the run's
             CheckpointDirectory(self.folder, 1).save(values, step)
             reporting.write_results(self._results, {**results, "global_step": step})
             logging.info("%s = %s is the best so far; kept in %s", self._metric, score, self.folder)

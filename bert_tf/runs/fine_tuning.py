@@ -25,6 +25,7 @@ from bert_tf.runs.phase import Phase
 from bert_tf.runs.run import Run
 from bert_tf.runs.settings import FineTuningSettings
 from bert_tf.runs.trainer import Trainer
+from bert_tf.text.casing import write_casing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +159,7 @@ class FineTuner:
         logging.info("  Batch size = %d", settings.train_batch_size)
         logging.info("  Num steps = %d", num_train_steps)
         self.run.write_labels()
+        write_casing(settings.output_dir, settings.do_lower_case)
         trainer = self._trainer = Trainer(self._task, self.run, settings, schedule, self._frozen)
 
         def evaluate_and_keep() -> bool:
@@ -220,6 +222,7 @@ class FineTuner:
         vocab_file = os.path.join(export_dir, "vocab.txt")
         tf.io.gfile.copy(self._settings.vocab_file, vocab_file, overwrite=True)
         write_labels(export_dir, self.run.labels)
+        write_casing(export_dir, self._settings.do_lower_case)
         logging.info("Exported the weights to %s", export_dir)
 
     def _trained(self) -> Trainer:

@@ -19,6 +19,7 @@ from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesTask
+from bert_tf.text.casing import check_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
 
@@ -64,6 +65,9 @@ def extract_features(
     outputs = schema.parse_outputs(settings.outputs)
     check_prediction(strategy, settings.batch_size, "batch_size")
     tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, REQUIRED_TOKENS)
+    check_casing(
+        settings.do_lower_case, tokenizer.vocab, settings.vocab_file, settings.init_checkpoint
+    )
     tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
     num_lines = data.count_lines(settings.input_file)
 

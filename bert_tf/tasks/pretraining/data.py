@@ -14,8 +14,8 @@ from bert_tf import progress
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.tasks.pretraining import instances, schema
+from bert_tf.text import casing, fast_tokenization
 from bert_tf.text import documents as documents_lib
-from bert_tf.text import fast_tokenization
 from bert_tf.text.tfds import read_tfds
 
 _LOGGED_INSTANCES = 20
@@ -66,6 +66,7 @@ def create_pretraining_data(
         )
     output_files = output_file.split(",")
     tokenizer = fast_tokenization.FastTokenizer(vocab_file, do_lower_case, _REQUIRED_TOKENS)
+    casing.check_casing(do_lower_case, tokenizer.vocab, vocab_file)
     if input_file:
         files = storage.expand_files(input_file, "input_file")
         logging.info("*** Reading from input files ***")
