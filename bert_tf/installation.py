@@ -1,9 +1,9 @@
-"""Whether `import tensorflow` will give a whole TensorFlow, found out without importing it.
+"""Checks the installed TensorFlow without importing it.
 
-The builds of TensorFlow share one package folder, and pip lets one overwrite another in silence.
-What comes of that shows late and far from its cause (a TPU machine without TPUs). With a libtpu
-that does not fit, the import aborts the process, and nothing can catch that. So pip's notes of what
-is installed are read first.
+All builds of TensorFlow share one package folder, and pip silently lets one overwrite another. The
+effect shows late and far from its cause: a TPU machine without TPUs, say. And with a libtpu of the
+wrong version the import aborts the process, which nothing can catch. So this module reads pip's
+package metadata first.
 """
 
 import importlib.metadata
@@ -13,8 +13,8 @@ import re
 import sys
 
 _TPU_BUILD = "tensorflow-tpu"
-# All that put their files where tensorflow-tpu has them. Two others side by side work as long as
-# both stay installed, and are let pass.
+# All builds that install into the same folder. Two builds other than tensorflow-tpu work side by
+# side as long as both stay installed, so they are accepted.
 _BUILDS = (
     _TPU_BUILD,
     "tensorflow",
@@ -24,8 +24,8 @@ _BUILDS = (
     "tf-nightly",
     "tf-nightly-cpu",
 )
-# The first without functions that tensorflow-tpu 2.20 looks up when it is imported (found by trying
-# releases from 0.0.14 to 0.0.51). That wheel's own requirement, libtpu~=0.0.14, lets it in.
+# The first release that lacks functions which tensorflow-tpu 2.20 looks up when it is imported
+# (found by trying 0.0.14 to 0.0.51). That wheel's own requirement, libtpu~=0.0.14, allows it.
 _FIRST_BAD_LIBTPU = "0.0.32"
 _NOT_INSTALLED = """\
 TensorFlow is not installed. Choose the build for this machine, and run beside setup.py one of
@@ -36,11 +36,11 @@ TensorFlow is not installed. Choose the build for this machine, and run beside s
 
 
 def check() -> None:
-    """Returns nothing if TensorFlow can be imported as far as the package metadata tell.
+    """Checks that TensorFlow can be imported, judging by the package metadata.
 
     Raises:
-        ImportError: it cannot; the message has the commands that mend it. If nothing catches it
-            the program ends with this message alone and status 1.
+        ImportError: it cannot; the message has the commands that repair the installation. If
+            nothing catches it, the program ends with this message, no traceback, and status 1.
     """
     problem = _find_problem()
     if problem is None:
@@ -59,13 +59,13 @@ def check() -> None:
 
 
 def _find_problem() -> str | None:
-    """Returns what is wrong with the installation and how to mend it, or None."""
+    """Returns what is wrong with the installation and how to repair it, or None."""
     listed = {name: found for name in _BUILDS if (found := _distribution(name))}
     package = importlib.util.find_spec("tensorflow")
-    # A folder without __init__.py still has a specification, but no origin.
+    # A folder without __init__.py has a module specification, but no origin.
     if package is None or package.origin is None:
         return _files_are_gone(listed) if listed else _NOT_INSTALLED
-    # One that another environment's folder holds is not the one that is imported.
+    # Only builds in the folder that Python imports from count, not those of other environments.
     folder = os.path.realpath(os.path.dirname(os.path.dirname(package.origin)))
     builds = [
         name
@@ -80,20 +80,20 @@ def _find_problem() -> str | None:
         return (
             f"{_TPU_BUILD} must be the only TensorFlow, but pip also lists {', '.join(others)}:"
             " they write the same files, and one has overwritten the other (installing"
-            " tensorflow-text without --no-deps does that). To mend it:\n"
+            " tensorflow-text without --no-deps does that). To repair it:\n"
             f"    pip uninstall -y {' '.join(others)} {_TPU_BUILD}\n"
             f"    pip install --no-deps {_TPU_BUILD}=={tpu}\n"
             "or, on a machine without TPUs, uninstall both and then:\n"
             '    pip install -e ".[cpu]"'
         )
     libtpu = _distribution("libtpu")
-    # With either variable TensorFlow does not load the libtpu that pip has installed.
+    # With either variable TensorFlow does not load the libtpu that pip installed.
     elsewhere = "TPU_LIBRARY_PATH" in os.environ or os.environ.get("TPU_LOAD_LIBRARY") == "0"
     if tpu.startswith("2.20.") and libtpu and not elsewhere:
         if _release(libtpu.version) >= _release(_FIRST_BAD_LIBTPU):
             return (
                 f"{_TPU_BUILD} {tpu} needs libtpu below {_FIRST_BAD_LIBTPU}: with {libtpu.version},"
-                " which is installed, importing TensorFlow would abort. To mend it:\n"
+                " which is installed, importing TensorFlow would abort. To repair it:\n"
                 f'    pip install "libtpu>=0.0.14,<{_FIRST_BAD_LIBTPU}"'
             )
     return None
@@ -103,7 +103,7 @@ def _files_are_gone(listed: dict[str, importlib.metadata.Distribution]) -> str:
     name, found = next(iter(listed.items()))
     return (
         f"The files of {name} are gone, though pip lists it: another TensorFlow was installed over"
-        " it and then uninstalled. To mend it:\n"
+        " it and then uninstalled. To repair it:\n"
         f"    pip install --no-deps --force-reinstall {name}=={found.version}"
     )
 

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a log line now and then anywhere else."""
+"""Progress of long work: a bar on a terminal, elsewhere a log line every half minute."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 class _AboveBar:
-    """Stands in for stderr while there is a bar: what is written appears above it."""
+    """Replaces stderr for log lines while there is a bar, so that they appear above it."""
 
     def __init__(self, write: Callable[..., object]):
         self._write = write
@@ -23,14 +23,21 @@ class _AboveBar:
 
 
 class Progress:
-    """Counts work done and shows how far it is; a context manager.
+    """Counts finished work and shows the progress; a context manager.
 
-    On a terminal it is tqdm's bar. Elsewhere (a log file, a batch job) a line is logged every half
-    minute, so that short work logs nothing.
+    On a terminal it shows tqdm's bar. Elsewhere (a log file, a batch job) it logs a line every half
+    minute, so short work logs nothing.
     """
 
     def __init__(self, what: str, unit: str, total: int | None = None, done: int = 0):
-        """Starts to count from `done` towards `total` (None if unknown) `unit`s of `what`."""
+        """Starts the count.
+
+        Args:
+            what: the work, e.g. "reading text".
+            unit: what is counted, e.g. "documents"; "bytes" are shown as kB, MB and so on.
+            total: number of units in all; None if unknown.
+            done: number of units finished before.
+        """
         self._what = what
         self._unit = unit
         self._total = total
@@ -38,7 +45,7 @@ class Progress:
         self._start = self._last_line = time.monotonic()
         self._bar = None
         if sys.stderr.isatty():
-            from tqdm import tqdm  # only here: without a terminal it is not needed
+            from tqdm import tqdm  # imported only for a terminal, to start faster
 
             self._bar = tqdm(
                 desc=what,
@@ -61,7 +68,7 @@ class Progress:
             self._log_handler.stream = self._log_stream
 
     def advance(self, count: int = 1) -> None:
-        """Counts `count` units as done."""
+        """Adds `count` finished units."""
         self._done += count
         if self._bar is not None:
             self._bar.update(count)

@@ -1,8 +1,8 @@
-"""Text to word pieces to ids, by the rules of the original's tokenization.py, quirks included.
+"""WordPiece tokenization by the rules of the original's tokenization.py, quirks included.
 
-A `FullTokenizer` splits text into words (`BasicTokenizer`) and each word into the longest pieces
-that the vocabulary has (`WordpieceTokenizer`). It is the reference; `fast_tokenization` gives the
-same ids in bulk.
+`FullTokenizer` splits text into words (`BasicTokenizer`) and each word into the longest pieces in
+the vocabulary (`WordpieceTokenizer`). It is the reference; `text.fast_tokenization` gives the same
+ids much faster.
 """
 
 import re
@@ -16,7 +16,7 @@ from bert_tf.errors import UserError
 
 UNKNOWN_TOKEN = "[UNK]"
 
-# Released models whose vocabulary says nothing of the case in a way that can be read off the file.
+# Names of Google's released models, which say how their text was cased.
 _LOWER_CASED_MODELS = frozenset(
     (
         "uncased_L-24_H-1024_A-16",
@@ -29,8 +29,8 @@ _CASED_MODELS = frozenset(
     ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
 )
 
-# The blocks of ideographs, not all that Chinese, Japanese or Korean text is written with: Hangul,
-# Hiragana and Katakana are spelled with spaces or pieced together like any other alphabet.
+# The blocks of ideographs. Hangul, Hiragana and Katakana are not here: they are split at spaces and
+# into word pieces like any alphabet.
 CJK_RANGES = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -42,20 +42,21 @@ CJK_RANGES = (
     (0x2F800, 0x2FA1F),
 )
 
-# A warning names this many tokens and no more.
+# A warning lists at most this many tokens.
 _MAX_NAMED = 10
 
 
 def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None) -> None:
-    """Returns nothing; raises if a released checkpoint was trained with the other casing.
+    """Checks that `do_lower_case` fits a released checkpoint, judging by its name.
 
     Args:
-        do_lower_case: whether text will be lowercased.
-        init_checkpoint: path of a checkpoint. Only paths that end as in Google's archives, MODEL
-            folder and then `bert_model.ckpt`, are judged; others, "" and None pass.
+        do_lower_case: whether text will be lower-cased.
+        init_checkpoint: path of a checkpoint. Only MODEL/bert_model.ckpt with a MODEL of Google's
+            archives is checked; other paths, "" and None pass. `text.casing.check_casing` also
+            looks at the vocabulary and at recorded casing.
 
     Raises:
-        UserError: the casing is not that of the released model.
+        UserError: the model was trained with the other casing.
     """
     match = re.match(r".*?([A-Za-z0-9_-]+)/bert_model\.ckpt", init_checkpoint or "")
     if match is None:
@@ -66,39 +67,40 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
             kind = "lowercased" if needed else "cased"
             raise UserError(
                 f"--init_checkpoint={init_checkpoint}: {model_name} was trained on {kind} text, but"
-                f" --do_lower_case={bool(do_lower_case)}; set --do_lower_case={needed}, or move the"
-                " checkpoint to a folder of another name if this is meant"
+                f" --do_lower_case={bool(do_lower_case)}; set --do_lower_case={needed}. If the"
+                " model is another one, rename its folder"
             )
 
 
 def check_vocab_size(vocab: Mapping[str, int], vocab_size: int, vocab_file: str) -> None:
-    """Returns nothing; raises if the vocabulary has ids that a model has no embedding for.
+    """Checks that the model has an embedding for every id of the vocabulary.
+
+    Warns if there are more embeddings than tokens, which may be intended.
 
     Args:
         vocab: token -> id.
         vocab_size: of the model's configuration.
-        vocab_file: where the vocabulary is from, for messages.
+        vocab_file: path of the vocabulary, for messages.
 
     Raises:
-        UserError: there are more tokens than embeddings. Where there are fewer, which may be
-            meant, a warning says so.
+        UserError: there are more tokens than embeddings.
     """
     size = max(vocab.values()) + 1
-    told = (
+    sizes = (
         f"--vocab_file={vocab_file} has {size} tokens, and vocab_size of --bert_config_file is"
         f" {vocab_size}"
     )
     if size > vocab_size:
-        raise UserError(f"{told}; a checkpoint needs the vocabulary that it was trained with")
+        raise UserError(f"{sizes}; a checkpoint needs the vocabulary that it was trained with")
     if size < vocab_size:
-        logging.warning("%s. Is it the vocabulary that the checkpoint was trained with?", told)
+        logging.warning("%s. Is it the vocabulary that the checkpoint was trained with?", sizes)
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-    """Returns `text` as a str; of bytes, what is not UTF-8 is left out.
+    """Returns `text` as a str; bytes are decoded as UTF-8, without those that are not UTF-8.
 
     Raises:
-        UserError: `text` is neither str nor bytes.
+        ValueError: `text` is neither str nor bytes.
     """
     if isinstance(text, str):
         return text
@@ -108,24 +110,24 @@ def convert_to_unicode(text: str | bytes) -> str:
 
 
 def printable_text(text: str | bytes) -> str:
-    """Returns `text` as `print` and logging take it: in Python 3, what `convert_to_unicode` does.
+    """Returns `text` as a str for `print` and logging, like `convert_to_unicode`.
 
     Raises:
-        UserError: `text` is neither str nor bytes.
+        ValueError: `text` is neither str nor bytes.
     """
     return convert_to_unicode(text)
 
 
 def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str, int]:
-    """Returns the vocabulary: token -> id, the number of its line from 0.
+    """Returns the vocabulary: token -> id, which is its line number from 0.
 
-    A token is its line without white space at either end. A repeated token has the id of its last
-    line and the place in the dictionary of its first; an empty line is the token "". Both are
-    warned of. (`load_vocab` in the original.)
+    A token is a line without white space at either end. A repeated token has the id of its last
+    line and the position in the dictionary of its first; an empty line is the token "". A warning
+    lists both. (`load_vocab` in the original.)
 
     Args:
         vocab_file: path of a UTF-8 file, one token a line.
-        required_tokens: tokens that must be there.
+        required_tokens: tokens that it must have.
 
     Raises:
         UserError: the file is missing, empty or not UTF-8, or lacks required tokens.
@@ -136,14 +138,14 @@ def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str
     except tf.errors.OpError as error:
         raise UserError(f"--vocab_file={vocab_file}: cannot be read: {error.message}") from error
     try:
-        # GFile.readline, which the original calls, drops every carriage return, also inside a line,
-        # and knows no line ends but "\n".
+        # GFile.readline, which the original calls, drops every carriage return, even mid-line, and
+        # splits lines at "\n" only.
         text = data.replace(b"\r", b"").decode("utf-8")
     except UnicodeDecodeError as error:
         line_number = 1 + error.object.count(b"\n", 0, error.start)
         raise UserError(
-            f"--vocab_file={vocab_file}: line {line_number} is not UTF-8 ({error.reason}); convert"
-            " the file, or name a vocabulary"
+            f"--vocab_file={vocab_file}: line {line_number} is not UTF-8 ({error.reason}); it must"
+            " be a text file with one token a line, in UTF-8"
         ) from error
     if not text:
         raise UserError(f"--vocab_file={vocab_file}: the file is empty; it needs one token a line")
@@ -227,9 +229,9 @@ class FullTokenizer:
 
         Args:
             vocab_file: path of a UTF-8 file, one token a line.
-            do_lower_case: whether to lowercase text and strip its accents.
-            required_tokens: tokens the vocabulary must have. [UNK] is always one of them: the
-                original fails only when the first unknown word is converted.
+            do_lower_case: whether to lower-case text and strip its accents.
+            required_tokens: tokens that the vocabulary must have, besides [UNK]. (Without [UNK] the
+                original fails later, at the first unknown word.)
 
         Raises:
             UserError: see `load_vocab`.
@@ -258,26 +260,26 @@ class FullTokenizer:
 
 
 class BasicTokenizer:
-    """Text to words: cleaning, lowercasing, splitting at spaces, punctuation and ideographs."""
+    """Splits text into words at white space, punctuation and ideographs."""
 
     def __init__(self, do_lower_case: bool = True):
-        """Sets whether to lowercase text and strip its accents."""
+        """Takes whether to lower-case text and strip its accents."""
         self.do_lower_case = do_lower_case
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Returns the words of `text`; every punctuation mark and ideograph is one by itself."""
+        """Returns the words of `text`; each punctuation mark and each ideograph is a word."""
         words = []
         for token in whitespace_tokenize(self.clean(convert_to_unicode(text))):
             if self.do_lower_case:
                 token = self._run_strip_accents(token.lower())
             words += self._run_split_on_punc(token)
-        # Once more, as in the original: a token of nothing but accents is empty now.
+        # Split again, as in the original: a token of accents only is empty now.
         return whitespace_tokenize(" ".join(words))
 
     def clean(self, text: str) -> str:
-        """Returns `text` without controls, white space made spaces and spaces around ideographs.
+        """Returns `text` without control characters and with spaces around ideographs.
 
-        Character by character: what becomes of one does not depend on the others.
+        All white space becomes spaces. Each character is replaced independently of its neighbours.
         """
         return self._tokenize_chinese_chars(self._clean_text(text))
 
@@ -304,7 +306,7 @@ class BasicTokenizer:
 
 
 class WordpieceTokenizer:
-    """Words to word pieces, the longest first."""
+    """Splits words into word pieces, greedily: the longest piece first."""
 
     def __init__(
         self,
@@ -312,19 +314,25 @@ class WordpieceTokenizer:
         unk_token: str = UNKNOWN_TOKEN,
         max_input_chars_per_word: int = 200,
     ):
-        """Takes a vocabulary; words of more than `max_input_chars_per_word` become `unk_token`."""
+        """Takes a vocabulary.
+
+        Args:
+            vocab: token -> id.
+            unk_token: stands for words that the vocabulary cannot spell.
+            max_input_chars_per_word: longer words become `unk_token`.
+        """
         self.vocab = vocab
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Returns the pieces of each word of `text`, those after a word's first with "##" before.
+        """Returns the pieces of each word of `text`; "##" begins each piece after a word's first.
 
-        From the left, each piece is the longest that the vocabulary has. A word that cannot be
-        pieced together to its end is one `unk_token`.
+        From the left, each piece is the longest one in the vocabulary. A word that cannot be split
+        into pieces up to its end becomes one `unk_token`.
 
         Args:
-            text: words between white space, as `BasicTokenizer` makes them.
+            text: words separated by white space, from `BasicTokenizer`.
         """
         pieces = []
         for word in whitespace_tokenize(convert_to_unicode(text)):
@@ -354,12 +362,12 @@ def _is_whitespace(char: str) -> bool:
 
 
 def _is_control(char: str) -> bool:
-    # Tab and line ends are controls to Unicode, white space here.
+    # Unicode counts tabs and line ends as controls; here they are white space.
     return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
 
 
 def _is_punctuation(char: str) -> bool:
-    # Every ASCII mark, also those Unicode calls symbols ("$", "^", "`"), so that all part words.
+    # All ASCII marks split words, including those that Unicode counts as symbols ("$", "^", "`").
     return (
         "!" <= char <= "/"
         or ":" <= char <= "@"

@@ -81,7 +81,7 @@ def test_plain_tensorflow_beside_the_tpu_build(site):
     assert message(site) == (
         "bert_tf: tensorflow-tpu must be the only TensorFlow, but pip also lists tensorflow: they"
         " write the same files, and one has overwritten the other (installing tensorflow-text"
-        " without --no-deps does that). To mend it:\n"
+        " without --no-deps does that). To repair it:\n"
         "    pip uninstall -y tensorflow tensorflow-tpu\n"
         "    pip install --no-deps tensorflow-tpu==2.20.0\n"
         "or, on a machine without TPUs, uninstall both and then:\n"
@@ -111,7 +111,7 @@ def test_a_libtpu_that_aborts_the_import(site, version):
     install(site, tensorflow_tpu="2.20.0", libtpu=version)
     assert message(site) == (
         f"bert_tf: tensorflow-tpu 2.20.0 needs libtpu below 0.0.32: with {version}, which"
-        " is installed, importing TensorFlow would abort. To mend it:\n"
+        " is installed, importing TensorFlow would abort. To repair it:\n"
         '    pip install "libtpu>=0.0.14,<0.0.32"\n'
     )
     # With these TensorFlow does not load the installed one.
@@ -124,7 +124,7 @@ def test_a_tpu_build_without_files(site):
     (site / "tensorflow" / "__init__.py").unlink()
     expected = (
         "bert_tf: The files of tensorflow-tpu are gone, though pip lists it: another TensorFlow was"
-        " installed over it and then uninstalled. To mend it:\n"
+        " installed over it and then uninstalled. To repair it:\n"
         "    pip install --no-deps --force-reinstall tensorflow-tpu==2.20.0\n"
     )
     assert message(site) == expected

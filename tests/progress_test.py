@@ -13,7 +13,7 @@ from absl import logging
 
 from bert_tf import progress
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 def _logged(monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.engine import input_pipeline
-from bert_tf.files import checkpoints
+from bert_tf.files import storage
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining import data
 from bert_tf.tasks.pretraining.model import PretrainingTask
@@ -92,7 +92,7 @@ def test_records_training_resume_and_evaluation():
     assert again == results
 
     config = BertConfig.from_dict({**CONFIG, "vocab_size": 35})
-    checkpoints.make_output_dir("ram://out/other")
+    storage.make_output_dir("ram://out/other")
     trainer = make_trainer(
         PretrainingTask(config),
         tf.distribute.get_strategy(),

@@ -209,7 +209,7 @@ WRONG = {
     "missing": (["--input_file={inputs}/none.tfrecord"], "none.tfrecord does not exist"),
     "length": (
         ["--input_file={inputs}/train_12_0.tfrecord", "--max_seq_length=20"],
-        "is 12 there, 20 by the flags (--max_seq_length=12 would fit)",
+        "is 12 in the file, 20 by the flags (--max_seq_length=12 would fit)",
     ),
     "predictions": (["--max_predictions_per_seq=5"], "--max_predictions_per_seq=2 would fit"),
     "positions": (["--max_seq_length=512"], "must be at most max_position_embeddings (24)"),
@@ -297,7 +297,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(inputs, tmp_path):
         preexec_fn=limit,
     )
     assert "The checkpoint of step 6 cannot be written to --output_dir=" in log
-    assert f"The last whole one is {tmp_path}/out/model.ckpt-4" in log
+    assert f"The last complete one is {tmp_path}/out/model.ckpt-4" in log
     after = [name for name in sorted(os.listdir(tmp_path / "out")) if "events" not in name]
     assert after == [name for name in before if "events" not in name]
     run(*flags(inputs, tmp_path / "out", *more, "--num_train_steps=6"))

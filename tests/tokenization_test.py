@@ -102,8 +102,9 @@ def test_character_classes():
 def test_convert_to_unicode():
     for convert in (tokenization.convert_to_unicode, tokenization.printable_text):
         assert convert("\u00e9") == convert(b"\xc3\xa9") == convert(b"\xc3\xa9\xff") == "\u00e9"
-        with pytest.raises(UserError, match="Text must be str or bytes, not int: 3"):
+        with pytest.raises(ValueError, match="Text must be str or bytes, not int: 3") as error:
             convert(3)
+        assert error.type is ValueError  # a defect of the caller, not of the user
 
 
 def test_unknown_items_are_named():

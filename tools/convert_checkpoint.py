@@ -223,7 +223,7 @@ def convert(
     if vocab is None:
         logging.warning("No vocab.txt beside --input, and no --vocab_file: none is written")
 
-    checkpoints.make_output_dir(output_dir)
+    storage.make_output_dir(output_dir)
     if output_format == "safetensors":
         tensors, config = to_safetensors(variables, config, source, labels)
         write_whole(os.path.join(output_dir, SAFETENSORS_NAME), tensors)

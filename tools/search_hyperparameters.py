@@ -28,7 +28,7 @@ from typing import Any
 from absl import flags
 
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
+from bert_tf.files import storage
 from bert_tf.runs import command_flags
 from bert_tf.runs.heartbeat import Heartbeat
 
@@ -113,7 +113,7 @@ def search(
     command = find_program(command)
     points: list[dict[str, str]] = parse_grid(vary)
     seeds = [{"random_seed": str(seed)} for seed in range(1, num_restarts + 1)]
-    checkpoints.make_output_dir(output_dir)
+    storage.make_output_dir(output_dir)
     with Heartbeat(output_dir):
         trials = Search(command, output_dir, **options)
         if restart == "each":

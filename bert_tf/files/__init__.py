@@ -1,1 +1,1 @@
-"""All that is on disk: storage, whole files, records, checkpoints, labels."""
+"""Files on disk or in a bucket: paths, atomic writing, records, checkpoints, class labels."""

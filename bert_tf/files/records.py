@@ -1,9 +1,8 @@
-"""Record files: TFRecord files of tf.Examples, written, checked and parsed.
+"""TFRecord files of tf.Examples: writing, checking and parsing.
 
 A *schema* says what one record holds. It is a dict from feature name to `tf.io.FixedLenFeature`,
-int64 or float32, of a fixed shape; `int64_feature` and `float_feature` make them. Each task states
-its own schema once, and both sides use it: the program that writes the records and the one that
-trains on them.
+int64 or float32, of a fixed shape; `int64_feature` and `float_feature` make them. Each task defines
+its schema once, for writing the records and for training on them.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ Schema = Mapping[str, tf.io.FixedLenFeature]
 
 
 class _SizedFeature(tf.io.FixedLenFeature):
-    """FixedLenFeature that also knows, for messages, which flag sets its length."""
+    """FixedLenFeature that also knows which flag sets its length, for messages."""
 
     length_flag: str | None = None
 
@@ -41,7 +40,7 @@ def float_feature(shape: Sequence[int], length_flag: str | None = None) -> tf.io
 
 
 def sequence_features(schema: Schema) -> list[str]:
-    """Returns the names of the features whose last axis is as long as `max_seq_length` says."""
+    """Returns the names of the features whose length --max_seq_length sets."""
     return [n for n, f in schema.items() if getattr(f, "length_flag", None) == "max_seq_length"]
 
 
@@ -49,11 +48,11 @@ def sequence_features(schema: Schema) -> list[str]:
 
 
 def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Schema) -> bytes:
-    """Returns the tf.Example that holds `values`, serialized; the same values give the same bytes.
+    """Returns a serialized tf.Example of these values; the same values give the same bytes.
 
     Args:
         values: for each feature of the schema a flat sequence of numbers, as many as its shape
-            holds. For an int64 feature `bytes` will do as well.
+            holds. For an int64 feature it may be `bytes`.
         schema: what the record must hold.
 
     Raises:
@@ -73,7 +72,7 @@ def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Sch
             features[name].int64_list.value.extend(numbers)
         else:
             features[name].float_list.value.extend(numbers)
-    # Without `deterministic` protobuf writes the features in an order that changes between runs.
+    # Without `deterministic` the order of the features changes from run to run.
     return example.SerializeToString(deterministic=True)
 
 
@@ -81,17 +80,18 @@ def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Sch
 def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], None]]:
     """Yields a function that writes one serialized record; record i goes to file i mod len(paths).
 
-    The records go to temporary files beside `paths`, which take their final names when the `with`
-    block has ended without an error. After an error the temporary files are gone and files that
-    were there before are untouched.
+    The files are written atomically: records go to temporary files beside `paths`, which are
+    renamed when the `with` block ends. After an error the temporary files are removed and earlier
+    files of these names are unchanged.
 
     Args:
         paths: the TFRecord files to write.
         flag: the flag (no dashes) that named them, for messages.
 
     Raises:
-        UserError: no path, the same path twice, a path that is a directory or must not be written.
-        OSError: writing failed in another way, perhaps for the moment.
+        UserError: no path, a path twice, a directory, or a file that cannot be written (no
+            permission, no directory).
+        OSError: writing failed in a way that may pass, such as a full disk.
     """
     if not paths or not all(paths):
         raise UserError(f"--{flag} names no file: {','.join(paths)!r}")
@@ -101,8 +101,8 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
         storage.check_file_system(path, flag)
         if tf.io.gfile.isdir(path):
             raise UserError(f"--{flag} must name files, but {path} is a directory")
-    # Not made from the names, which may be as long as the file system allows already, nor from the
-    # process's number: in containers those of all machines of a run are the same.
+    # Not made from the names, which may already be as long as the file system allows, nor from the
+    # process id, which in containers is often the same on all machines of a run.
     unique = uuid.uuid4().hex
     temporary = [
         os.path.join(os.path.dirname(path), f"{unique}.{i}.unfinished")
@@ -123,13 +123,13 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
         try:
             for path in temporary:
                 writers.append(tf.io.TFRecordWriter(path))
-                writers[-1].flush()  # a bucket is not asked for permission before
+                writers[-1].flush()  # the first request that a bucket can refuse
         except tf.errors.OpError as error:
             raise _cannot_write(paths, flag, error) from error
         yield write
         try:
             for writer in writers:
-                writer.close()  # reports what could not be flushed: must come before any rename
+                writer.close()  # raises if data cannot be flushed, so before any rename
             for path, final in zip(temporary, paths, strict=True):
                 tf.io.gfile.rename(path, final, overwrite=True)
         except tf.errors.OpError as error:
@@ -148,7 +148,7 @@ def _cannot_write(paths: Sequence[str], flag: str, error: tf.errors.OpError) -> 
         error,
         f"cannot write --{flag}={','.join(paths[:3])}{',...' if len(paths) > 3 else ''}:"
         f" {storage.error_text(error)}. "
-        f"The directory must exist, be writable and have room.{storage.advice(paths[0])}",
+        f"The directory must exist, be writable and have free space.{storage.advice(paths[0])}",
     )
 
 
@@ -160,7 +160,7 @@ def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
 
     Args:
         serialized: string [batch], serialized tf.Examples.
-        schema: what they hold. Features beyond it are ignored.
+        schema: what they hold; other features are ignored.
 
     int64 becomes int32 because TPUs have no int64 (the original's `_decode_record`).
     """
@@ -172,18 +172,18 @@ def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
 
 
 def check_files(files: Sequence[str], schema: Schema, flag: str) -> None:
-    """Returns nothing if the first record of every file holds what `schema` says.
+    """Checks that the first record of every file holds what `schema` says.
 
     Args:
         files: TFRecord files.
-        schema: what the records must hold; features beyond it are allowed, parsing ignores them.
+        schema: what the records must hold; other features are allowed, since `parse` ignores them.
         flag: the flag (no dashes) that named the files, for messages.
 
     Raises:
-        UserError: a file cannot be read as a TFRecord file of tf.Examples, is without records, or
-            its first record lacks a feature or has one of another length or type.
+        UserError: a file is not a TFRecord file of tf.Examples, has no record, or its first record
+            lacks a feature or has one of another length or type.
     """
-    # One pipeline: making one for each of a thousand files takes a minute.
+    # One pipeline for all files: a pipeline each takes a minute for a thousand files.
     first_records = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(
         lambda path: tf.data.TFRecordDataset(path).take(1).map(lambda record: (path, record))
     )
@@ -208,15 +208,13 @@ def check_files(files: Sequence[str], schema: Schema, flag: str) -> None:
             ) from error
         problems = _differences(example.features.feature, schema)
         if problems:
-            raise UserError(
-                f"--{flag}: {path} was made with other settings than these: {'; '.join(problems)}"
-            )
+            raise UserError(f"--{flag}: {path} was made with other settings: {'; '.join(problems)}")
 
 
 def _differences(found: Mapping[str, tf.train.Feature], schema: Schema) -> list[str]:
     kinds = {tf.int64: "int64_list", tf.float32: "float_list"}
     problems = []
-    lengths: dict[tuple, list[str]] = {}  # features that one flag explains share one sentence
+    lengths: dict[tuple, list[str]] = {}  # one message for all features whose length a flag sets
     for name, feature in schema.items():
         kind, wanted = kinds[feature.dtype], math.prod(feature.shape)
         if name not in found:
@@ -226,7 +224,7 @@ def _differences(found: Mapping[str, tf.train.Feature], schema: Schema) -> list[
             continue
         found_kind = found[name].WhichOneof("kind")
         length = len(getattr(found[name], kind).value)
-        if found_kind not in (kind, None):  # None: a list of no values
+        if found_kind not in (kind, None):  # None: an empty list
             problems.append(f"feature {name} is a {found_kind}, not a {kind}")
         elif length != wanted:
             flag = getattr(feature, "length_flag", None)
@@ -234,23 +232,23 @@ def _differences(found: Mapping[str, tf.train.Feature], schema: Schema) -> list[
     for (length, wanted, flag), names in lengths.items():
         change = f" (--{flag}={length} would fit)" if flag else ""
         problems.append(
-            f"length of {', '.join(names)} is {length} there, {wanted} by the flags{change}"
+            f"length of {', '.join(names)} is {length} in the file, {wanted} by the flags{change}"
         )
     return problems
 
 
 def find_corrupt(files: Sequence[str]) -> str:
-    """Returns one sentence that names the first damaged file and where in it the damage begins.
+    """Returns a sentence that names the first damaged file and where its damage begins.
 
-    To be called when TensorFlow has raised DataLossError, whose own message need not name the file.
-    Reads the files from the start; if none shows any damage the sentence says that.
+    For use after a DataLossError of TensorFlow, whose message may lack the file's name. Reads the
+    files from the start; if none is damaged, the sentence says so.
     """
     for path in files:
         offset = 0
         count = 0
         try:
             for record in _read(path):
-                offset += len(record) + 16  # length and its checksum before, checksum behind
+                offset += len(record) + 16  # length and two checksums
                 count += 1
         except tf.errors.OpError as error:
             problem = _damage(error)

@@ -1,12 +1,14 @@
-"""Files wherever TensorFlow reaches them: finding them, and what to say when that is impossible.
+"""Paths that TensorFlow can reach: checks, globs, output directories, and error messages.
 
-A path is local or in a bucket of Google Cloud Storage (gs://); messages name the flag it came from.
+A path is local or in a bucket of Google Cloud Storage (gs://). Messages name the flag that gave it.
 """
 
 import contextlib
 import functools
+import os
 import re
 import threading
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,55 +16,59 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 
-# An answer takes about a second. TensorFlow itself goes on asking for minutes, without a word.
+# A response takes about a second. TensorFlow itself retries for minutes without saying so.
 _STORAGE_SECONDS = 15.0
 
 
 def check_file_system(path: str, flag: str) -> None:
-    """Returns nothing if TensorFlow knows the file system that `path` is on, and it answers.
+    """Checks that TensorFlow knows the file system of `path`, and that the file system responds.
+
+    Args:
+        path: any path.
+        flag: the flag (no dashes) that gave it, for messages.
 
     Raises:
-        UserError: TensorFlow has nothing to serve the scheme (`gs://`, ...) with.
-        OSError: Google Cloud Storage gives no answer. A bucket that refuses access has answered;
-            the access itself reports that.
+        UserError: this TensorFlow does not support the scheme (`gs://`, ...).
+        OSError: Google Cloud Storage does not respond. A refusal counts as a response: whatever
+            uses the path next reports it.
     """
     scheme, separator, rest = path.partition("://")
     if separator and scheme not in tf.io.gfile.get_registered_schemes():
         raise UserError(
             f"--{flag}={path}: this TensorFlow knows no file system {scheme}://.{advice(path)}"
         )
-    if scheme == "gs" and separator and not _bucket_answers(rest.partition("/")[0]):
+    if scheme == "gs" and separator and not _bucket_responds(rest.partition("/")[0]):
         raise OSError(
-            f"--{flag}={path}: no answer within {_STORAGE_SECONDS:.0f} seconds.{advice(path)}"
+            f"--{flag}={path}: no response within {_STORAGE_SECONDS:.0f} seconds.{advice(path)}"
         )
 
 
 @functools.cache
-def _bucket_answers(bucket: str) -> bool:
-    """Returns whether there is any answer about a bucket, be it that it is closed, in good time."""
-    answered = threading.Event()
+def _bucket_responds(bucket: str) -> bool:
+    """Returns whether the bucket responds before the timeout; a refusal is a response, too."""
+    responded = threading.Event()
 
     def ask() -> None:
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.exists(f"gs://{bucket}/.answer")
-        answered.set()
+        responded.set()
 
-    # A thread because nothing ends TensorFlow's attempts; they end with the program.
+    # A daemon thread: TensorFlow's retries cannot be stopped, so they end with the program.
     threading.Thread(target=ask, daemon=True).start()
-    return answered.wait(_STORAGE_SECONDS)
+    return responded.wait(_STORAGE_SECONDS)
 
 
 def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
-    """Returns the names of the files that `patterns` match, pattern after pattern.
+    """Returns the names of the files that match the patterns, pattern after pattern.
 
     Args:
-        patterns: file names or globs, separated by commas if it is one string. Files matched by one
-            glob come sorted, so that a seed means the same on every machine (the original takes
-            the directory's order); a file that two patterns match comes twice.
-        flag: the flag (no dashes) they come from, for messages.
+        patterns: file names or globs, in a sequence or in one string with commas between them. The
+            matches of a glob are sorted, so that a seed gives the same result on every machine (the
+            original takes the directory's order). A file that matches two patterns comes twice.
+        flag: the flag (no dashes) that gave them, for messages.
 
     Raises:
-        UserError: a pattern matches nothing, or a file is missing, a directory, empty, or on a
+        UserError: a pattern matches nothing, or a file is missing, empty, a directory, or on a
             file system that TensorFlow cannot reach.
     """
     if isinstance(patterns, str):
@@ -76,7 +82,7 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
         try:
             matches = sorted(tf.io.gfile.glob(pattern))
             if not matches and tf.io.gfile.exists(pattern):
-                matches = [pattern]  # a file whose own name has brackets in it
+                matches = [pattern]  # a file with brackets in its name
         except tf.errors.OpError as error:
             raise UserError(
                 f"--{flag}: cannot look for {pattern}: {error_text(error)}.{advice(pattern)}"
@@ -95,17 +101,42 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
         if status.length == 0:
             raise UserError(f"--{flag}: {path} is empty")
 
-    with ThreadPoolExecutor(16) as pool:  # one request per file where the files are in a bucket
+    with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes a request
         for _ in pool.map(check, files):
             pass
     return files
 
 
+def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
+    """Creates the output directory and checks that it is writable, long before the first save.
+
+    Args:
+        output_dir: the directory.
+        flag: the flag (no dashes) that named it, for messages.
+
+    Raises:
+        UserError: it is not a directory, or is not writable.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
+    check_file_system(output_dir, flag)
+    probe = os.path.join(output_dir, f".{uuid.uuid4().hex}.probe")
+    try:
+        tf.io.gfile.makedirs(output_dir)
+        with tf.io.gfile.GFile(probe, "w") as writer:
+            writer.write("room?")
+        tf.io.gfile.remove(probe)
+    except tf.errors.OpError as error:
+        raise write_error(
+            error,
+            f"--{flag}={output_dir} must be a directory that can be written to, with free space:"
+            f" {error.message}.{advice(output_dir)}",
+        ) from error
+
+
 def advice(path: str) -> str:
-    """Returns what to do when `path` cannot be reached, or nothing if it is a local path."""
+    """Returns advice for a path that cannot be reached; "" for a local path."""
     if path.startswith("gs://"):
-        # The builds that the extras install read and write gs:// by themselves; others need a
-        # package.
+        # The TensorFlow builds that setup.py's extras install support gs:// themselves.
         return (
             " Google Cloud Storage needs network access, credentials (gcloud auth "
             "application-default login) and, where TensorFlow was built without it, "
@@ -115,18 +146,18 @@ def advice(path: str) -> str:
 
 
 def error_text(error: tf.errors.OpError) -> str:
-    """Returns TensorFlow's message without the names of the node and the op around it."""
+    """Returns TensorFlow's message without the node and op names around it."""
     return re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", error.message)
 
 
 def write_error(error: tf.errors.OpError, message: str) -> UserError | OSError:
-    """Returns what to raise where writing failed: an OSError if it may work at another time.
+    """Returns the exception to raise for a failed write: an OSError if a later try may succeed.
 
     Args:
-        error: of the file system.
-        message: what to tell.
+        error: the file system's error.
+        message: the message of the new exception.
     """
-    lasting = (
+    permanent = (
         tf.errors.AlreadyExistsError,
         tf.errors.FailedPreconditionError,
         tf.errors.InvalidArgumentError,
@@ -134,4 +165,4 @@ def write_error(error: tf.errors.OpError, message: str) -> UserError | OSError:
         tf.errors.PermissionDeniedError,
         tf.errors.UnauthenticatedError,
     )
-    return (UserError if isinstance(error, lasting) else OSError)(message)
+    return (UserError if isinstance(error, permanent) else OSError)(message)

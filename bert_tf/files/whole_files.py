@@ -1,4 +1,4 @@
-"""Files that are read as a whole, and files that appear when all of them is written."""
+"""Reading whole files, and writing files atomically."""
 
 import contextlib
 import uuid
@@ -11,18 +11,18 @@ from bert_tf.files import storage
 
 
 class UnfinishedFile:
-    """A file that is written beside its name, which it gets when it is finished.
+    """A file that is written under a temporary name and renamed when it is complete.
 
-    A context manager: at its end what is not finished is gone, and a file that had the name before
-    is untouched.
+    A context manager: if `finish` was not called by its end, the temporary file is removed and a
+    file that had the final name before is unchanged.
 
     Args:
-        path: the name.
-        place: the file as messages name it, with its flag where one names it; None is `path`.
+        path: the final name.
+        place: how messages name the file, with its flag if it has one; None for `path`.
 
     Raises:
-        UserError: also by its methods, the file must not be written.
-        OSError: the same, writing failed in another way, perhaps for the moment.
+        UserError: from the methods too: the file cannot be written (no permission, no directory).
+        OSError: from the methods too: writing failed in a way that may pass, such as a full disk.
     """
 
     def __init__(self, path: str, place: str | None = None):
@@ -30,43 +30,43 @@ class UnfinishedFile:
         self._place = place or path
         if tf.io.gfile.isdir(path):
             raise UserError(f"{self._place} must name a file, but it is a directory")
-        # Not by the process's number: in containers those of all machines of a run are the same.
+        # Not the process id: in containers it is often the same on all machines of a run.
         self.name = f"{path}.{uuid.uuid4().hex[:8]}.unfinished"
         self._writer = tf.io.gfile.GFile(self.name, "wb")
-        self.write(b"")  # if it cannot be written, that shows now and not after hours
+        self.write(b"")  # fail now rather than after hours of work
         self.flush()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except tf.errors.OpError as error:
             message = (
                 f"{self._place} cannot be written: {error.message}. Its directory must be writable"
-                f" and have room.{storage.advice(self._path)}"
+                f" and have free space.{storage.advice(self._path)}"
             )
             raise storage.write_error(error, message) from error
 
     def write(self, data: bytes) -> int:
-        """Returns how many bytes it has written: all."""
-        with self._told():
+        """Writes all of `data` and returns its length."""
+        with self._explained():
             self._writer.write(data)
         return len(data)
 
     def flush(self) -> None:
-        """Hands to the file system what has been written."""
-        with self._told():
+        """Flushes what has been written to the file system."""
+        with self._explained():
             self._writer.flush()
 
     def close(self) -> None:
-        """Ends the writing; the file can be read by its `name` until the end of the block."""
-        with self._told():
+        """Closes the file; until the end of the block it can be read under its temporary `name`."""
+        with self._explained():
             self._writer.close()
 
     def finish(self) -> None:
-        """Closes the file and gives it its name."""
+        """Closes the file and renames it to its final name."""
         self.close()
-        with self._told():
+        with self._explained():
             tf.io.gfile.rename(self.name, self._path, overwrite=True)
 
     def __enter__(self) -> "UnfinishedFile":
@@ -80,11 +80,15 @@ class UnfinishedFile:
 
 
 def write_whole(path: str, content: str | bytes) -> None:
-    """Writes a file at once; after an error what was there is untouched.
+    """Writes a file atomically; after an error an earlier file of that name is unchanged.
+
+    Args:
+        path: the file.
+        content: its content; a text is written as UTF-8.
 
     Raises:
-        UserError: the file must not be written.
-        OSError: writing failed in another way, perhaps for the moment.
+        UserError: the file cannot be written (no permission, no directory).
+        OSError: writing failed in a way that may pass, such as a full disk.
     """
     with UnfinishedFile(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -92,15 +96,15 @@ def write_whole(path: str, content: str | bytes) -> None:
 
 
 def read_text(path: str, place: str, rule: str) -> str:
-    """Returns the text of a UTF-8 file without its byte-order mark.
+    """Returns the text of a UTF-8 file, without a byte-order mark.
 
     Args:
         path: the file.
-        place: the file as messages name it, with its flag where one names it.
+        place: how messages name the file, with its flag if it has one.
         rule: what the file must be, for messages.
 
     Raises:
-        UserError: the file cannot be read or is not UTF-8; the message has the line.
+        UserError: the file cannot be read, or is not UTF-8; the message names the line.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as reader:

@@ -8,9 +8,10 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.label_file import write_labels
 from bert_tf.runs import reporting
+from bert_tf.text.casing import read_casing, write_casing
 
 
 class BestCheckpoint:
@@ -45,7 +46,7 @@ class BestCheckpoint:
 
     def prefix(self) -> str | None:
         """Returns the prefix of the best checkpoint; None if there is none yet."""
-        return checkpoints.CheckpointDirectory(self.folder, 1).latest()
+        return CheckpointDirectory(self.folder, 1).latest()
 
     def update(
         self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]
@@ -70,7 +71,8 @@ class BestCheckpoint:
         if not best or score > np.float32(best[self._metric]):
             tf.io.gfile.makedirs(self.folder)
             write_labels(self.folder, self._labels)
-            checkpoints.CheckpointDirectory(self.folder, 1).save(values, step)
+            write_casing(self.folder, read_casing(os.path.dirname(self.folder)))  # the run's
+            CheckpointDirectory(self.folder, 1).save(values, step)
             reporting.write_results(self._results, {**results, "global_step": step})
             logging.info("%s = %s is the best so far; kept in %s", self._metric, score, self.folder)
             return True

@@ -14,7 +14,7 @@ from bert_tf.engine.prediction import WINDOW_BATCHES, Columns, Predictor
 from bert_tf.engine.steps import Task
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints, records
+from bert_tf.files import checkpoints, records, storage
 from bert_tf.files.label_file import write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.model.configuration import BertConfig
@@ -25,6 +25,7 @@ from bert_tf.runs.phase import Phase
 from bert_tf.runs.run import Run
 from bert_tf.runs.settings import FineTuningSettings
 from bert_tf.runs.trainer import Trainer
+from bert_tf.text.casing import write_casing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +101,7 @@ class FineTuner:
         self._predictor: Predictor | None = None
         self._check_checkpoints()
         if settings.export_dir:
-            checkpoints.make_output_dir(settings.export_dir, "export_dir")
+            storage.make_output_dir(settings.export_dir, "export_dir")
 
     def _check_checkpoints(self) -> None:
         """Checks, before records are made, that the run has a checkpoint to begin with."""
@@ -158,6 +159,7 @@ class FineTuner:
         logging.info("  Batch size = %d", settings.train_batch_size)
         logging.info("  Num steps = %d", num_train_steps)
         self.run.write_labels()
+        write_casing(settings.output_dir, settings.do_lower_case)
         trainer = self._trainer = Trainer(self._task, self.run, settings, schedule, self._frozen)
 
         def evaluate_and_keep() -> bool:
@@ -220,6 +222,7 @@ class FineTuner:
         vocab_file = os.path.join(export_dir, "vocab.txt")
         tf.io.gfile.copy(self._settings.vocab_file, vocab_file, overwrite=True)
         write_labels(export_dir, self.run.labels)
+        write_casing(export_dir, self._settings.do_lower_case)
         logging.info("Exported the weights to %s", export_dir)
 
     def _trained(self) -> Trainer:

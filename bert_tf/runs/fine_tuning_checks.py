@@ -11,6 +11,7 @@ from bert_tf.errors import UserError
 from bert_tf.files.label_file import read_labels
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings
+from bert_tf.text import casing
 from bert_tf.text.fast_tokenization import FastTokenizer
 
 
@@ -45,10 +46,17 @@ def make_tokenizer(
 
     Raises:
         UserError: the vocabulary lacks one of `required_tokens`, has more tokens than the model
-            has embeddings, or the checkpoint is a released model of the other casing.
+            has embeddings, or `do_lower_case` is wrong for it or for the checkpoint (see
+            `casing.check_casing`).
     """
-    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, settings.init_checkpoint)
     tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, required_tokens)
+    casing.check_casing(
+        settings.do_lower_case,
+        tokenizer.vocab,
+        settings.vocab_file,
+        settings.init_checkpoint,
+        settings.output_dir,
+    )
     tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
     return tokenizer
 

@@ -9,7 +9,8 @@ from absl import logging
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints, label_file
+from bert_tf.files import label_file, storage
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.runs import reporting
 from bert_tf.runs.best_checkpoint import BestCheckpoint
 from bert_tf.runs.heartbeat import Heartbeat
@@ -50,10 +51,8 @@ class Run:
         self.labels = labels
         self.chief = distribution.is_chief(strategy)
         self._barrier = distribution.make_barrier(strategy)
-        checkpoints.make_output_dir(self.output_dir)
-        self.checkpoints = checkpoints.CheckpointDirectory(
-            self.output_dir, settings.keep_checkpoint_max
-        )
+        storage.make_output_dir(self.output_dir)
+        self.checkpoints = CheckpointDirectory(self.output_dir, settings.keep_checkpoint_max)
         folder = self.output_dir if self.chief else None
         self._training_summaries = reporting.Summaries(folder)
         self._evaluation_summaries = reporting.Summaries(folder and os.path.join(folder, "eval"))

@@ -1,1 +1,1 @@
-"""Text to ids: the fast tokenizer, sequences, datasets."""
+"""Text to ids: fast tokenizer, casing, sequences, documents, TensorFlow Datasets."""

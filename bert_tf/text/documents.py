@@ -1,6 +1,7 @@
-"""Text to tokenized documents, held in memory at two to four bytes a token."""
+"""Documents for pre-training: reads text files, splits sentences, and holds tokenized documents."""
 
 import random
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -12,15 +13,29 @@ from bert_tf.errors import UserError
 
 _BYTES_PER_READ = 1 << 20
 
+_SENTENCE_END = re.compile(
+    r"""
+    (?:
+        [!?…]+ | \.\.+ |
+        # A full stop, but not after an initial (J. K. Rowling, the U.S. Army) or a title.
+        (?<! \b[^\W\d_] ) (?<! \b(?:Mr|Ms|Dr|St|vs) ) (?<! \b(?:Mrs|Gen|Col) ) (?<! \bProf ) \.
+    )
+    ["'”’»)\]]* \s+
+    | [。！？]+ [”’」』）]*
+    """,
+    re.VERBOSE,
+)
+
 # Batches of stripped lines, each a sentence; an empty line ends a document.
 Lines = Iterable[list[str]]
+# Texts -> (int32 ids, int64 row splits), such as `FastTokenizer.encode`.
 Encode = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
 
 
 class Document:
-    """One document: sentences of token ids, addressed by their edges.
+    """One document: sentences of token ids.
 
-    Sentence i reaches from token edge(i) to token edge(i + 1) of the document.
+    Sentence i is the tokens from edge(i) to before edge(i + 1) of the document.
     """
 
     __slots__ = ("_documents", "_first_edge", "_first_token", "num_sentences")
@@ -50,20 +65,20 @@ class Documents:
     """All documents of a corpus, in flat arrays.
 
     A token takes 2 bytes (3 if the vocabulary has more than 65,536 entries), a sentence 4, a
-    document 24. `array` grows in place by a sixteenth at a time, so growth needs no second copy as
-    a list of arrays or a doubling buffer would.
+    document 24. An `array` grows in place by a sixteenth at a time: a list of arrays or a buffer
+    that doubles would need a second copy.
     """
 
     def __init__(self, vocab_size: int):
         self.low = array("H")
         self.high = array("B") if vocab_size > 1 << 16 else None
         self.edges = array("I")
-        # One entry more than there are documents: where the next one will begin.
+        # One entry more than there are documents: the start of the next one.
         self.first_edges = array("Q", [0])
         self.first_tokens = array("Q", [0])
         self._order = array("I")
         self._open = False
-        self._start = 0  # where the document that is open began, in tokens
+        self._start = 0  # the first token of the open document
         self._end = 0
 
     def __len__(self) -> int:
@@ -78,11 +93,11 @@ class Documents:
         return len(self.low)
 
     def add_lines(self, lines: Sequence[str], encode: Encode) -> None:
-        """Appends sentences; an empty line ends the document, if one has begun.
+        """Appends sentences; an empty line ends the open document, if there is one.
 
         Args:
-            lines: stripped lines. One that is not empty but has no tokens (control characters, say)
-                is passed over and ends nothing (`create_training_instances` in the original).
+            lines: stripped lines. A line that is not empty but has no tokens (control characters,
+                say) is skipped and ends no document (`create_training_instances` in the original).
             encode: texts -> (int32 ids, int64 row splits).
         """
         ids, row_splits = encode(lines)
@@ -114,17 +129,17 @@ class Documents:
         self.first_tokens.append(end)
 
     def shuffle(self, rng: random.Random) -> None:
-        """Puts the documents in a random order, the one `rng.shuffle` gives a list of them."""
+        """Shuffles the documents into the order that `rng.shuffle` gives a list of them."""
         rng.shuffle(self._order)
 
 
 def read_documents(lines: Lines, encode: Encode, vocab_size: int) -> Documents:
-    """Returns the tokenized documents of `lines`, without the empty ones, in their order.
+    """Returns the tokenized documents of `lines` in their order, without empty ones.
 
     Args:
         lines: batches of lines, e.g. from `read_text`.
-        encode: texts -> (int32 ids, int64 row splits), `FastTokenizer.encode`.
-        vocab_size: one more than the largest id.
+        encode: texts -> (int32 ids, int64 row splits), such as `FastTokenizer.encode`.
+        vocab_size: the largest id plus one.
     """
     documents = Documents(vocab_size)
     for batch in lines:
@@ -133,17 +148,44 @@ def read_documents(lines: Lines, encode: Encode, vocab_size: int) -> Documents:
     return documents
 
 
+def split_sentences(text: str) -> list[str]:
+    """Returns the sentences of `text`, stripped, without empty ones.
+
+    A sentence ends
+
+    *   at the end of a line;
+    *   at . ! ? or an ellipsis, with closing quotes and brackets, if white space follows. The full
+        stop after an initial or one of a few English titles does not end a sentence, nor does a
+        mark before a lower-case letter;
+    *   at an ideographic full stop, question mark or exclamation mark.
+
+    tensorflow_text's StateBasedSentenceBreaker splits "3.5" and "Mr. Smith", and TPU machines have
+    no tensorflow_text.
+    """
+    sentences = []
+    for line in text.splitlines():
+        start = 0
+        for match in _SENTENCE_END.finditer(line):
+            following = line[match.end() : match.end() + 1]
+            if match.group()[-1].isspace() and following.islower():
+                continue
+            sentences.append(line[start : match.end()].strip())
+            start = match.end()
+        sentences.append(line[start:].strip())
+    return [sentence for sentence in sentences if sentence]
+
+
 def read_text(files: Sequence[str], flag: str) -> Iterator[list[str]]:
     """Yields the stripped lines of text files, in batches of about a megabyte.
 
-    A file's end ends no document: the next file's first lines continue it, as with the original.
+    The end of a file does not end a document: the next file continues it, as in the original.
 
     Args:
         files: UTF-8 text, one sentence a line, an empty line between documents.
-        flag: the flag (no dashes) that named them, for messages.
+        flag: the flag (no dashes) that named the files, for messages.
 
     Raises:
-        UserError: a file is not UTF-8 (the message has file and line), or cannot be read.
+        UserError: a file cannot be read or is not UTF-8; the message names the file and line.
     """
     total = sum(tf.io.gfile.stat(path).length for path in files)
     with progress.Progress("reading text", "bytes", total) as work:
@@ -173,7 +215,7 @@ def _read_whole_lines(path: str, work: progress.Progress) -> Iterator[bytes]:
 
 def _decode(data: bytes, path: str, line_number: int, flag: str) -> list[str]:
     try:
-        # GFile.readline, which the original calls, drops every carriage return, also inside a line.
+        # GFile.readline, which the original calls, drops every carriage return, even mid-line.
         text = data.replace(b"\r", b"").decode("utf-8")
     except UnicodeDecodeError as error:
         line_number += error.object.count(b"\n", 0, error.start)

@@ -1,20 +1,21 @@
-"""Sequences of token ids as the model takes them: truncated pairs, [CLS] and [SEP], padding."""
+"""Model input from token ids: truncates pairs, adds [CLS] and [SEP], pads."""
 
 import random
 from collections.abc import Sequence
 
-REQUIRED_TOKENS = ("[CLS]", "[SEP]")  # that the vocabulary must have
+# The tokens that the vocabulary must have.
+REQUIRED_TOKENS = ("[CLS]", "[SEP]")
 
 
 def truncate_pair(
     length_a: int, length_b: int, max_num_tokens: int, rng: random.Random
 ) -> tuple[int, int, int, int]:
-    """Returns (start_a, end_a, start_b, end_b): what is kept of two sequences of these lengths.
+    """Truncates two sequences at random ends; returns (start_a, end_a, start_b, end_b) to keep.
 
-    One token at a time is dropped from the longer sequence (from b if they are equally long), at
-    its front or its back with equal chance, until both together have at most `max_num_tokens`. One
-    number is drawn for each dropped token (`truncate_seq_pair` in the original's
-    create_pretraining_data.py).
+    One token at a time is dropped from the longer sequence (from b if both are equally long), from
+    its front or its back with equal probability, until both together have at most
+    `max_num_tokens`. Each dropped token takes one random number (`truncate_seq_pair` in the
+    original's create_pretraining_data.py).
     """
     start_a, end_a, start_b, end_b = 0, length_a, 0, length_b
     for _ in range(length_a + length_b - max_num_tokens):
@@ -32,9 +33,9 @@ def truncate_pair(
 
 
 def truncate_longer(length_a: int, length_b: int, max_num_tokens: int) -> tuple[int, int]:
-    """Returns how many tokens are kept of two sequences, counted from their fronts.
+    """Truncates two sequences at their ends; returns the two lengths to keep.
 
-    One token at a time is dropped from the back of the longer one (of b if they are equally long)
+    One token at a time is dropped from the end of the longer one (of b if both are equally long)
     until both together have at most `max_num_tokens` (`_truncate_seq_pair` in the original).
     """
     for _ in range(length_a + length_b - max_num_tokens):
@@ -50,9 +51,9 @@ def pack_pair(
 ) -> dict[str, list[int]]:
     """Returns `input_ids`, `input_mask` and `segment_ids` of [CLS] a [SEP] b [SEP].
 
-    Each is a list of `max_seq_length` ints: `input_mask` is 1 for a token and 0 for padding,
-    `segment_ids` is 0 up to the first [SEP] and 1 from there to the second; padding is 0 in all
-    three. Where b is empty there is no second [SEP].
+    Each is a list of `max_seq_length` ints. `input_mask` is 1 for a token and 0 for padding.
+    `segment_ids` is 0 up to the first [SEP] and 1 after it up to the second. Padding is 0 in all
+    three. If b is empty there is no second [SEP].
     """
     part_a = [cls_id, *ids_a, sep_id]
     part_b = [*ids_b, sep_id] if len(ids_b) else []
@@ -68,7 +69,7 @@ def pack_pair(
 def truncate_and_pack(
     ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, cls_id: int, sep_id: int
 ) -> dict[str, list[int]]:
-    """Returns what `pack_pair` makes of two sequences, cut by `truncate_longer` where too long."""
+    """Truncates two sequences by `truncate_longer` to fit, and packs them by `pack_pair`."""
     room = max_seq_length - (3 if len(ids_b) else 2)
     length_a, length_b = truncate_longer(len(ids_a), len(ids_b), room)
     return pack_pair(ids_a[:length_a], ids_b[:length_b], max_seq_length, cls_id, sep_id)

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.files.checkpoints.CheckpointDirectory."""
+"""Tests of bert_tf.files.checkpoint_directory."""
 
 import os
 import shutil
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
 
 
 def _variables(start=0.0):
@@ -47,7 +48,7 @@ def _steps(path):
 
 
 def test_the_newest_few_are_kept(tmp_path):
-    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(str(tmp_path))
     assert directory.latest() is None
     steps = [0, 1, 5, 10, 50, 100, 105]
     for count, step in enumerate(steps, 1):
@@ -66,16 +67,16 @@ def test_the_newest_few_are_kept(tmp_path):
 
 
 def test_keep_0_keeps_all_and_a_lower_number_deletes_more(tmp_path):
-    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=0)
+    directory = CheckpointDirectory(str(tmp_path), keep=0)
     for step in range(8):
         directory.save(_variables(), step, _beside)
     assert _steps(tmp_path) == list(range(8))
-    checkpoints.CheckpointDirectory(str(tmp_path), keep=2).save(_variables(), 8, _beside)
+    CheckpointDirectory(str(tmp_path), keep=2).save(_variables(), 8, _beside)
     assert _steps(tmp_path) == [7, 8]
 
 
 def test_the_same_step_again_replaces_its_checkpoint(tmp_path):
-    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=2)
+    directory = CheckpointDirectory(str(tmp_path), keep=2)
     for step in (1, 2):
         directory.save(_variables(), step, _beside)
     directory.save(_variables(9.0), 1, _beside)
@@ -88,7 +89,7 @@ def test_the_same_step_again_replaces_its_checkpoint(tmp_path):
 def test_a_directory_may_move(tmp_path):
     first, second = tmp_path / "first run", tmp_path / "{moved}"
     first.mkdir()
-    directory = checkpoints.CheckpointDirectory(str(first), keep=2)
+    directory = CheckpointDirectory(str(first), keep=2)
     for step in (1, 2, 3):
         directory.save(_variables(), step, _beside)
     assert (first / "checkpoint").read_text() == (
@@ -97,7 +98,7 @@ def test_a_directory_may_move(tmp_path):
         'all_model_checkpoint_paths: "model.ckpt-3"\n'
     )
     shutil.move(first, second)
-    directory = checkpoints.CheckpointDirectory(str(second), keep=2)
+    directory = CheckpointDirectory(str(second), keep=2)
     assert directory.latest() == checkpoints.find_prefix(str(second)) == f"{second}/model.ckpt-3"
     checkpoints.restore(_variables(), directory.latest())
     directory.save(_variables(), 4, _beside)
@@ -107,9 +108,11 @@ def test_a_directory_may_move(tmp_path):
 @pytest.mark.parametrize("name", ["lr=[1e-4]", "run*", "run?"])
 def test_a_path_that_tensorflow_would_take_for_a_pattern_is_refused(tmp_path, name):
     path = str(tmp_path / name)
-    rule = "the path of a checkpoint must not have [, * or ?, which TensorFlow takes for a pattern"
+    rule = (
+        "the path of a checkpoint must not contain [, * or ?, which TensorFlow reads as a pattern"
+    )
     with pytest.raises(UserError) as info:
-        checkpoints.CheckpointDirectory(path)
+        CheckpointDirectory(path)
     assert str(info.value) == f"--output_dir={path}: {rule}; rename the directory"
     with pytest.raises(UserError) as info:
         checkpoints.find_prefix(path + "/bert_model.ckpt")
@@ -119,7 +122,7 @@ def test_a_path_that_tensorflow_would_take_for_a_pattern_is_refused(tmp_path, na
 def test_files_of_other_names_are_left_alone(tmp_path):
     for name in ("model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"):
         (tmp_path / name).write_text("mine")
-    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=1)
+    directory = CheckpointDirectory(str(tmp_path), keep=1)
     directory.save(_variables(), 1)
     directory.save(_variables(), 2)
     assert {"model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"} < set(
@@ -145,7 +148,7 @@ def _change_a_byte(path):
 @pytest.mark.parametrize("damage", [_remove, _truncate, _change_a_byte])
 @pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
 def test_a_damaged_newest_falls_back_on_the_newest_whole_one(tmp_path, warnings, damage, suffix):
-    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(str(tmp_path))
     for step in (1, 2, 3):
         directory.save(_variables(step), step)
     damage(tmp_path / f"model.ckpt-3{suffix}")
@@ -162,7 +165,7 @@ def test_a_damaged_newest_falls_back_on_the_newest_whole_one(tmp_path, warnings,
 
 
 def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
-    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(str(tmp_path))
     assert directory.restore_latest(_variables()) is None
     for step in (1, 2):
         directory.save(_variables(), step)
@@ -170,14 +173,14 @@ def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
     with pytest.raises(UserError) as info:
         directory.restore_latest(_variables())
     assert str(info.value) == (
-        f"The file {tmp_path}/checkpoint names {tmp_path}/model.ckpt-1, {tmp_path}/model.ckpt-2,"
-        " and none of them is there and whole. Delete that file to start anew."
+        f"The file {tmp_path}/checkpoint lists {tmp_path}/model.ckpt-1, {tmp_path}/model.ckpt-2,"
+        " and all of them are missing or damaged. Delete that file to start again."
     )
     assert len(warnings) == 2
 
 
 def test_a_file_checkpoint_of_one_line_is_enough(tmp_path):
-    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(str(tmp_path))
     for step in (1, 2):
         directory.save(_variables(), step)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
@@ -187,7 +190,7 @@ def test_a_file_checkpoint_of_one_line_is_enough(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "model.ckpt-1", 'model_checkpoint_path: ""\n'])
 def test_a_damaged_file_checkpoint_does_not_start_a_run_anew(tmp_path, content):
-    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(str(tmp_path))
     directory.save(_variables(), 1)
     (tmp_path / "checkpoint").write_text(content)
     for call in (directory.latest, lambda: checkpoints.find_prefix(str(tmp_path))):
@@ -195,7 +198,7 @@ def test_a_damaged_file_checkpoint_does_not_start_a_run_anew(tmp_path, content):
             call()
         assert str(info.value) == (
             f"The file {tmp_path}/checkpoint must name the newest checkpoint in a line like"
-            ' model_checkpoint_path: "model.ckpt-1000", and it does not. Mend or delete it.'
+            ' model_checkpoint_path: "model.ckpt-1000", and it does not. Fix or delete it.'
         )
 
 
@@ -218,7 +221,7 @@ def _fail_after_half(prefix, tensors):
 @pytest.mark.parametrize("where", ["write_beside", "write", "checkpoint"])
 @pytest.mark.parametrize("step", [3, 1])
 def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, step):
-    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=2)
+    directory = CheckpointDirectory(str(tmp_path), keep=2)
     for earlier in () if step == 1 else (1, 2):
         directory.save(_variables(), earlier, _beside)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -231,11 +234,11 @@ def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, ste
         monkeypatch.setattr(tf.io.gfile, "rename", _fail)
     with pytest.raises(OSError) as info:
         directory.save(_variables(), step, beside)
-    last = "There is none yet" if step == 1 else f"The last whole one is {tmp_path}/model.ckpt-2"
+    last = "There is none yet" if step == 1 else f"The last complete one is {tmp_path}/model.ckpt-2"
     assert str(info.value) == (
         f"The checkpoint of step {step} cannot be written to --output_dir={tmp_path} (no space left"
-        f" on the device). {last}. The directory must be writable and have room; then the same"
-        " command goes on from there."
+        f" on the device). {last}. Make the directory writable and free some space; the"
+        " same command then resumes from there."
     )
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     monkeypatch.undo()
@@ -248,12 +251,12 @@ def test_an_error_of_the_operating_system_is_explained_too(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match=r"step 4 cannot be written .*No space left on device"):
-        checkpoints.CheckpointDirectory(str(tmp_path)).save(_variables(), 4, beside)
+        CheckpointDirectory(str(tmp_path)).save(_variables(), 4, beside)
     assert not os.listdir(tmp_path)
 
 
 def test_a_file_that_cannot_be_deleted_is_named(tmp_path, monkeypatch, warnings):
-    directory = checkpoints.CheckpointDirectory(str(tmp_path), keep=1)
+    directory = CheckpointDirectory(str(tmp_path), keep=1)
     directory.save(_variables(), 1)
     monkeypatch.setattr(tf.io.gfile, "remove", _fail)
     directory.save(_variables(), 2)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.model import PretrainingModel
 
@@ -144,7 +145,7 @@ def test_the_checkpoint_of_a_tf1_program_is_read(tmp_path, partitions, sharded):
 
 
 def test_every_way_to_name_a_checkpoint(tmp_path):
-    directory = checkpoints.CheckpointDirectory(str(tmp_path))
+    directory = CheckpointDirectory(str(tmp_path))
     directory.save(_variables(), 5)
     prefix = directory.save(_variables(), 12)
     for path in (
@@ -162,8 +163,8 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
     with pytest.raises(UserError) as info:
         checkpoints.find_prefix(path)
     assert str(info.value) == (
-        f"--init_checkpoint={path}: a checkpoint is named by its prefix and consists of files"
-        f" PREFIX.index and PREFIX.data-00000-of-...; not found: {path}.index,"
+        f"--init_checkpoint={path}: a checkpoint is named by its prefix and consists of the"
+        f" files PREFIX.index and PREFIX.data-00000-of-...; not found: {path}.index,"
         f" {path}.data-00000-of-*"
     )
 
@@ -187,8 +188,8 @@ def test_a_directory_without_the_file_checkpoint(tmp_path):
     with pytest.raises(UserError) as info:
         checkpoints.find_prefix(str(tmp_path))
     message = (
-        f"--init_checkpoint={tmp_path} is a directory, and it has no file `checkpoint` that names a"
-        " checkpoint"
+        f"--init_checkpoint={tmp_path} is a directory without a file `checkpoint` that names the"
+        " newest checkpoint"
     )
     assert str(info.value) == message
     _write(tmp_path / "bert_model.ckpt")
@@ -196,7 +197,7 @@ def test_a_directory_without_the_file_checkpoint(tmp_path):
     _write(tmp_path / "other.ckpt")
     with pytest.raises(UserError) as info:
         checkpoints.find_prefix(str(tmp_path))
-    assert str(info.value) == message + "; name one of bert_model.ckpt, other.ckpt"
+    assert str(info.value) == message + "; choose one of bert_model.ckpt, other.ckpt"
 
 
 def test_an_unknown_file_system():
@@ -264,7 +265,7 @@ def test_initialize_lists_what_differs(tmp_path, warnings):
     assert warnings == [
         f"Not in --init_checkpoint={prefix}, so left at their initial values:"
         " \n  output_weights\n  classifier/bias",
-        f"Only in --init_checkpoint={prefix}, so left aside: \n  cls/squad/output_weights",
+        f"Only in --init_checkpoint={prefix}, so not used: \n  cls/squad/output_weights",
     ]
     assert variables["output_weights"].numpy() == [3.0]
     np.testing.assert_array_equal(variables["output_bias"], saved["output_bias"])
@@ -288,9 +289,9 @@ def _different():
 
 
 DIFFERENT = (
-    " does not fit the configuration; check --bert_config_file (vocab_size is the first size of"
-    " bert/embeddings/word_embeddings), and the classes, whose number is that of output_weights."
-    "\nDifferent: "
+    " does not fit the configuration; check --bert_config_file (vocab_size is the first dimension"
+    " of bert/embeddings/word_embeddings) and the number of classes (the first dimension of"
+    " output_weights).\nDifferent: "
     "\n  bert/embeddings/word_embeddings: float32 [5, 3] in the checkpoint, float32 [3, 5] in the"
     " model\n  output_bias: float32 [2] in the checkpoint, float64 [2] in the model"
 )
@@ -326,8 +327,9 @@ def test_restore_needs_every_variable(tmp_path):
     with pytest.raises(UserError) as info:
         checkpoints.restore(variables, prefix)
     assert str(info.value).startswith(
-        f"The checkpoint {prefix} in --output_dir must hold every variable of this run to be"
-        " resumed.\nMissing: \n  output_bias/adam_m\n  global_step\nUnexpected: \n  extra\n"
+        f"The checkpoint {prefix} in --output_dir must hold every variable of this run,"
+        " which resumes from it.\nMissing: \n  output_bias/adam_m\n  global_step\n"
+        "Unexpected: \n  extra\n"
     )
     _assert_equal(_values(variables), before)
 
@@ -337,4 +339,4 @@ def test_restore_names_what_it_leaves_aside(tmp_path, warnings):
     variables = _variables(100.0)
     checkpoints.restore(variables, prefix)
     _assert_equal(_values(variables), _values(_variables()))
-    assert warnings == [f"Only in {prefix}, so left aside: \n  extra"]
+    assert warnings == [f"Only in {prefix}, so not used: \n  extra"]

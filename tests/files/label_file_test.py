@@ -1,9 +1,11 @@
 """Tests of bert_tf.files.label_file."""
 
+import os
+
 import numpy as np
 import pytest
 
-from bert_tf.files import checkpoints
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.label_file import labels_in, read_labels, write_labels
 
 
@@ -26,11 +28,11 @@ def test_files_of_an_editor(tmp_path, content):
 def test_they_are_those_of_the_model_that_the_run_begins_with(tmp_path):
     own, other = str(tmp_path / "own"), str(tmp_path / "other")
     for folder, labels in ((own, ["a", "b"]), (other, ["c"])):
-        checkpoints.make_output_dir(folder)
+        os.mkdir(folder)
         write_labels(folder, labels)
     assert read_labels(own, None) is None  # no model has learned them
     values = {"w": np.zeros(2, np.float32), "global_step": np.int64(3)}
-    checkpoints.CheckpointDirectory(other).save(values, 3)
+    CheckpointDirectory(other).save(values, 3)
     assert read_labels(own, other) == read_labels(own, f"{other}/model.ckpt-3") == ["c"]
-    checkpoints.CheckpointDirectory(own).save(values, 3)
+    CheckpointDirectory(own).save(values, 3)
     assert read_labels(own, other) == ["a", "b"]

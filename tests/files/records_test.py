@@ -159,7 +159,7 @@ def test_write_files_when_the_disk_is_full(tmp_path):
             cwd=ROOT,
         )
         assert "refused: cannot write --out=" in result.stdout, result.stderr
-        assert "have room" in result.stdout
+        assert "have free space" in result.stdout
         assert os.listdir(tmp_path) == []
 
 
@@ -181,15 +181,15 @@ def test_check_files_names_file_feature_length_and_flag(tmp_path):
     with pytest.raises(UserError) as error:
         records.check_files([path], other, "input_file")
     assert str(error.value) == (
-        f"--input_file: {path} was made with other settings than these: "
-        "length of words, flags is 5 there, 7 by the flags (--max_words=5 would fit)"
+        f"--input_file: {path} was made with other settings: "
+        "length of words, flags is 5 in the file, 7 by the flags (--max_words=5 would fit)"
     )
     with pytest.raises(UserError, match="feature new is missing .the file has flags, label, we"):
         records.check_files([path], {"new": SCHEMA["words"]}, "input_file")
     with pytest.raises(UserError, match="feature words is a int64_list, not a float_list"):
         records.check_files([path], {"words": records.float_feature([5])}, "input_file")
     # A plain FixedLenFeature will do; it only knows no flag.
-    with pytest.raises(UserError, match="length of words is 5 there, 4 by the flags$"):
+    with pytest.raises(UserError, match="length of words is 5 in the file, 4 by the flags$"):
         records.check_files([path], {"words": tf.io.FixedLenFeature([4], tf.int64)}, "input_file")
 
 

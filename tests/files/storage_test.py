@@ -182,7 +182,7 @@ def test_storage_that_cannot_be_reached_is_refused_within_seconds(inputs):
     changes = {"input_file": f"{inputs}/train.tfrecord", "output_dir": "gs://bucket/out"}
     log = run(*flags(inputs, **changes), env={**os.environ, **NOWHERE}, status=74)
     assert (
-        "run_pretraining.py: --output_dir=gs://bucket/out: no answer within 15 seconds. Google"
+        "run_pretraining.py: --output_dir=gs://bucket/out: no response within 15 seconds. Google"
         " Cloud Storage needs network access, credentials" in log
     )
     assert "Traceback" not in log and "step 1" not in log

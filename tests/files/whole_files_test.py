@@ -31,7 +31,9 @@ def test_text_and_bytes(tmp_path):
 
 
 def test_what_cannot_be_written_is_told_and_leaves_nothing(tmp_path):
-    with pytest.raises(UserError, match="cannot be written: .*must be writable and have room"):
+    with pytest.raises(
+        UserError, match="cannot be written: .*must be writable and have free space"
+    ):
         write_whole(str(tmp_path / "none" / "a"), "x")
     (tmp_path / "folder").mkdir()
     with pytest.raises(UserError, match="--x=.*folder must name a file, but it is a directory"):

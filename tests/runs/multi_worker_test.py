@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution, prediction
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
+from bert_tf.files import storage
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.tasks.pretraining.model import PretrainingTask
@@ -87,12 +88,12 @@ def check_worker(folder):
         prediction.check_prediction(strategy, 24, "predict_batch_size")
     # A checkpoint that one has and the other does not.
     output_dir = f"{folder}/of_{shard.index}"
-    checkpoints.make_output_dir(output_dir)
+    storage.make_output_dir(output_dir)
     if shard.index == 0:
         alone = make_trainer(task, tf.distribute.get_strategy(), own, None)
         values = {name: value.numpy() for name, value in alone.values().items()}
         values["global_step"] = np.int64(7)
-        checkpoints.CheckpointDirectory(output_dir).save(values, 7)
+        CheckpointDirectory(output_dir).save(values, 7)
     message = f"^--output_dir={output_dir} must be one directory that all machines of the run reach"
     with pytest.raises(UserError, match=message):
         make_trainer(task, strategy, output_dir, None)

@@ -1,4 +1,4 @@
-"""Tests of the pre-training task's documents and of the random numbers drawn from them."""
+"""Tests of bert_tf.text.documents, and of the random numbers drawn from documents."""
 
 import pathlib
 import random
@@ -14,7 +14,7 @@ from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining import instances
 from bert_tf.text import documents
 
-ROOT = pathlib.Path(__file__).parents[3]
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("count", [*range(20), 63, 64, 65, 127, 128, 129, 1000])
@@ -91,6 +91,28 @@ def test_line_number_of_bad_utf8_does_not_depend_on_batches(tmp_path, monkeypatc
     path.write_bytes("é\r\nü\n\n".encode() * 3 + b"ok \xe2\x82\nend\n")
     with pytest.raises(UserError, match=f"{path}, line 10, is not UTF-8"):
         list(documents.read_text([str(path)], "input_file"))
+
+
+def test_split_sentences():
+    for text, sentences in (
+        ("", []),
+        (" \n \n", []),
+        ("no end", ["no end"]),
+        ("One. Two! Three? Four… Five", ["One.", "Two!", "Three?", "Four…", "Five"]),
+        ('Wait... What?! (Yes.) "No." So', ["Wait...", "What?!", "(Yes.)", '"No."', "So"]),
+        ("first line\nsecond line. ", ["first line", "second line."]),
+        (
+            "It costs 3.5 e.g. today. In 1990. 5 men",
+            ["It costs 3.5 e.g. today.", "In 1990.", "5 men"],
+        ),
+        (
+            "Mr. Smith of the U.S. Army met J. K. Prof. X",
+            ["Mr. Smith of the U.S. Army met J. K. Prof. X"],
+        ),
+        ('"Really?" she asked. Été. Да. Нет', ['"Really?" she asked.', "Été.", "Да.", "Нет"]),
+        ("今日は。元気？「はい！」x", ["今日は。", "元気？", "「はい！」", "x"]),
+    ):
+        assert documents.split_sentences(text) == sentences
 
 
 def _peak(program, *arguments):

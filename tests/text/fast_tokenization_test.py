@@ -40,6 +40,7 @@ def path(request, monkeypatch):
     pytest.importorskip("tensorflow_text")
     many = sys.maxsize if request.param == "cache" else 1
     monkeypatch.setattr(fast_tokenization, "_MIN_BATCH", many)
+    monkeypatch.setattr(fast_tokenization, "_LOAD_AFTER", 0)
 
 
 def check(vocab_file, texts: list[str], do_lower_case: bool) -> None:
@@ -104,6 +105,7 @@ def test_text_of_all_kinds(tmp_path, path, do_lower_case):
 def test_every_code_point(tmp_path, monkeypatch):
     """Neither the shortcut for cleaning nor the tables of the second path change a character."""
     monkeypatch.setattr(fast_tokenization, "_MAX_CACHED_LENGTH", 0)
+    monkeypatch.setattr(fast_tokenization, "_LOAD_AFTER", sys.maxsize)
     vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]"])
     # The code points left out are private or not assigned.
     points = [*range(0x32000), *range(0xE0000, 0xE0200), *range(0x10FF00, 0x110000)]
@@ -117,7 +119,6 @@ def test_every_code_point(tmp_path, monkeypatch):
 
         fast = fast_tokenization.FastTokenizer(str(vocab), do_lower_case)
         monkeypatch.setattr(fast._ids_of_token._wordpiece, "tokenize", collect)
-        monkeypatch.setattr(fast, "_encode_ascii", None)
         # One by one, because it is the text that decides whether it has to be cleaned.
         fast.encode(texts)
         assert words == tokenization.BasicTokenizer(do_lower_case).tokenize(" ".join(texts))
@@ -215,9 +216,11 @@ def test_without_tensorflow_text(tmp_path):
     vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a", "##b", "b"])
     program = (
         "import sys; sys.modules['tensorflow_text'] = None\n"
-        "from bert_tf.text.fast_tokenization import FastTokenizer\n"
-        "for _ in range(3): fast = FastTokenizer(sys.argv[1])\n"
-        "ids, row_splits = fast.encode(['Ab b', '', 'x'] * 300)\n"
+        "from bert_tf.text import fast_tokenization\n"
+        "fast_tokenization._LOAD_AFTER = 0\n"
+        "for _ in range(3):\n"
+        "    fast = fast_tokenization.FastTokenizer(sys.argv[1])\n"
+        "    ids, row_splits = fast.encode(['Ab b', '', 'x'] * 300)\n"
         "assert row_splits[-1] == len(ids) == 3 * 300 + 300\n"
         "print(ids[:4].tolist(), row_splits[:4].tolist())\n"
     )
@@ -228,6 +231,28 @@ def test_without_tensorflow_text(tmp_path):
     assert result.stdout == "[1, 2, 3, 0] [0, 3, 3, 4]\n"
     assert result.stderr.count("Tokenizing without tensorflow-text") == 1
     assert 'pip install --no-deps "tensorflow-text==2.' in result.stderr
+
+
+def test_tensorflow_text_is_imported_only_for_much_text(tmp_path):
+    """The ids of each batch are the same before and after."""
+    pytest.importorskip("tensorflow_text")
+    vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a", "##b", "b"])
+    program = (
+        "import sys\n"
+        "from bert_tf.text import fast_tokenization\n"
+        "fast = fast_tokenization.FastTokenizer(sys.argv[1])\n"
+        "batch = ['Ab b ' * 1000] * 1000\n"  # five million characters
+        "first = fast.encode(batch)\n"
+        "assert 'tensorflow_text' not in sys.modules\n"
+        "second = fast.encode(batch)\n"
+        "assert 'tensorflow_text' in sys.modules\n"
+        "assert all((a == b).all() for a, b in zip(first, second, strict=True))\n"
+        "assert first[0][:4].tolist() == [1, 2, 3, 1]\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(vocab)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.skipif("BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set")

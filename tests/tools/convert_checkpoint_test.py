@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.modeling import BertConfig, BertModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from tests.support.hugging_face_folders import (
@@ -245,7 +246,7 @@ def test_slots_are_left_out(tmp_path):
     folder = tmp_path / "tuned"
     folder.mkdir()
     variables_by_name = {**weights, **slots, "global_step": np.int64(7)}
-    checkpoints.CheckpointDirectory(str(folder)).save(
+    CheckpointDirectory(str(folder)).save(
         {name: tf.Variable(value) for name, value in variables_by_name.items()}, 7
     )
     config = tmp_path / "elsewhere.json"

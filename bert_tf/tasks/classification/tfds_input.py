@@ -16,7 +16,7 @@ from bert_tf.tasks.classification.examples import (
     stand_in_label,
 )
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
-from bert_tf.text import prepared_datasets
+from bert_tf.text import tfds
 
 _EXAMPLES_PER_BATCH = 256
 
@@ -57,7 +57,7 @@ class TfdsProcessor(DataProcessor):
         self._task = task
         self._source = source
         self._language = language
-        self._builder = prepared_datasets.find(source.tfds, source.tfds_data_dir, source.tfds)
+        self._builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
         self._names = feature_names(self._builder, columns)
         self._classes = _class_names(self._builder, self._names[2])
         self.labels = task.labels
@@ -83,7 +83,7 @@ class TfdsProcessor(DataProcessor):
                 f"--tfds={specification} has no split {' or '.join(self.tfds_splits[which])} but "
                 f"{', '.join(sorted(self._builder.info.splits))}; --tfds_{which}_split chooses one"
             )
-        dataset, _ = prepared_datasets.read_split(self._builder, split, specification)
+        dataset, _ = tfds.read_split(self._builder, split, specification)
         self._check_texts(dataset.element_spec)
         index = dataset.element_spec.get("idx")
         is_numbered = index in (tf.TensorSpec([], dtype) for dtype in (tf.int32, tf.int64))
@@ -210,7 +210,7 @@ def class_names(source: TfdsSource, columns: TableColumns) -> list[str]:
     Raises:
         UserError: the dataset does not tell them.
     """
-    builder = prepared_datasets.find(source.tfds, source.tfds_data_dir, source.tfds)
+    builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
     label = feature_names(builder, columns)[2]
     names = _class_names(builder, label)
     if not names:

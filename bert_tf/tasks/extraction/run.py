@@ -20,6 +20,7 @@ from bert_tf.runs.settings import model_options
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesTask
 from bert_tf.tasks.extraction.settings import ExtractionSettings
+from bert_tf.text.casing import check_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
 
@@ -46,6 +47,9 @@ def extract_features(
     outputs = schema.parse_outputs(settings.outputs)
     check_prediction(strategy, settings.batch_size, "batch_size")
     tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, REQUIRED_TOKENS)
+    check_casing(
+        settings.do_lower_case, tokenizer.vocab, settings.vocab_file, settings.init_checkpoint
+    )
     tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
     num_lines = data.count_lines(settings.input_file)
 

@@ -15,8 +15,9 @@ from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.tasks.pretraining import instances, schema
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
-from bert_tf.text import dataset_text, fast_tokenization
+from bert_tf.text import casing, fast_tokenization
 from bert_tf.text import documents as documents_lib
+from bert_tf.text.tfds import read_tfds
 
 _LOGGED_INSTANCES = 20
 _REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
@@ -38,6 +39,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     tokenizer = fast_tokenization.FastTokenizer(
         settings.vocab_file, settings.do_lower_case, _REQUIRED_TOKENS
     )
+    casing.check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
     if settings.input_file:
         files = storage.expand_files(settings.input_file, "input_file")
         logging.info("*** Reading from input files ***")
@@ -45,9 +47,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
             logging.info("  %s", path)
         lines = documents_lib.read_text(files, "input_file")
     else:
-        lines = dataset_text.read_tfds(
-            settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature
-        )
+        lines = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
     rng = random.Random(settings.random_seed)
     # The files are opened before the long work so that a missing directory shows at once.
     with records.write_files(output_files, "output_file") as write, contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.text.dataset_text, on a dataset that is built on the spot."""
+"""Tests of bert_tf.text.tfds, on a dataset that is built on the spot."""
 
 import os
 import pathlib
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.text import dataset_text
+from bert_tf.text import tfds
 
-ROOT = pathlib.Path(__file__).parents[3]
+ROOT = pathlib.Path(__file__).parents[2]
 
 TEXTS = {
     "train": ["One river. Two rivers!\n\nA walk", "", "The moon? The bread."],
@@ -22,18 +22,21 @@ TEXTS = {
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     """A folder with the prepared datasets `tiny` and `tiny_bytes`."""
-    tfds = pytest.importorskip("tensorflow_datasets")
+    datasets = pytest.importorskip("tensorflow_datasets")
     folder = str(tmp_path_factory.mktemp("datasets"))
 
-    class Tiny(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.2.0")
+    class Tiny(datasets.core.GeneratorBasedBuilder):
+        VERSION = datasets.core.Version("1.2.0")
         texts = TEXTS
 
         def _info(self):
-            features = {"text": tfds.features.Text(), "number": tfds.features.Scalar(np.int64)}
-            return tfds.core.DatasetInfo(
+            features = {
+                "text": datasets.features.Text(),
+                "number": datasets.features.Scalar(np.int64),
+            }
+            return datasets.core.DatasetInfo(
                 builder=self,
-                features=tfds.features.FeaturesDict(features),
+                features=datasets.features.FeaturesDict(features),
                 disable_shuffling=True,
             )
 
@@ -53,31 +56,7 @@ def data_dir(tmp_path_factory):
 
 
 def _read(specification, data_dir, feature="text"):
-    return [
-        line for batch in dataset_text.read_tfds(specification, data_dir, feature) for line in batch
-    ]
-
-
-def test_split_sentences():
-    for text, sentences in (
-        ("", []),
-        (" \n \n", []),
-        ("no end", ["no end"]),
-        ("One. Two! Three? Four… Five", ["One.", "Two!", "Three?", "Four…", "Five"]),
-        ('Wait... What?! (Yes.) "No." So', ["Wait...", "What?!", "(Yes.)", '"No."', "So"]),
-        ("first line\nsecond line. ", ["first line", "second line."]),
-        (
-            "It costs 3.5 e.g. today. In 1990. 5 men",
-            ["It costs 3.5 e.g. today.", "In 1990.", "5 men"],
-        ),
-        (
-            "Mr. Smith of the U.S. Army met J. K. Prof. X",
-            ["Mr. Smith of the U.S. Army met J. K. Prof. X"],
-        ),
-        ('"Really?" she asked. Été. Да. Нет', ['"Really?" she asked.', "Été.", "Да.", "Нет"]),
-        ("今日は。元気？「はい！」x", ["今日は。", "元気？", "「はい！」", "x"]),
-    ):
-        assert dataset_text.split_sentences(text) == sentences
+    return [line for batch in tfds.read_tfds(specification, data_dir, feature) for line in batch]
 
 
 def test_documents_of_a_split(data_dir):
@@ -99,8 +78,8 @@ def test_errors(data_dir):
             "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch .--tfds_data_",
         ),
         ("tiny:dev", "text", "--tfds=tiny:dev: cannot read split 'dev'; tiny has test, train: Unk"),
-        ("tiny", "body", "--tfds_text_feature=body: tiny has not that feature but number, text"),
-        ("tiny", "number", "--tfds_text_feature=number must be one string an example"),
+        ("tiny", "body", "--tfds_text_feature=body: tiny has no such feature; it has number, text"),
+        ("tiny", "number", "--tfds_text_feature=number must be a string feature; in tiny it is"),
         ("tiny_bytes", "text", r"--tfds=tiny_bytes: 'text' of example 1 .* is not UTF-8"),
     ):
         with pytest.raises(UserError, match=message):
@@ -117,7 +96,9 @@ def test_dataset_that_is_not_prepared(data_dir):
 
 def test_without_tensorflow_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(UserError, match="--tfds needs tensorflow-datasets"):
+    with pytest.raises(
+        UserError, match="--tfds needs TensorFlow Datasets; run .pip install tensorflow-d"
+    ):
         _read("tiny", None)
 
 

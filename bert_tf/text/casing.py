@@ -1,0 +1,180 @@
+"""Casing: whether a model was trained on lower-cased text, recorded in folders and checked.
+
+The wrong `do_lower_case` raises no error by itself: words become [UNK], and results are poor. So
+every folder with a model that the programs write records it in `tokenizer_config.json`, under
+Hugging Face's name and key, and `check_casing` compares the flag with all that is known.
+"""
+
+import json
+import os
+import re
+from collections.abc import Collection
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import tokenization
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints, storage
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files.whole_files import read_text, write_whole
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+_KEY = "do_lower_case"
+
+# A vocabulary is cased if more of its entries than this have an upper-case letter: both the number
+# and the share. The released English cased vocabulary has 10,898 of 28,996, an uncased one none.
+# Words that users put into an uncased vocabulary's 994 [unused] lines are at most 3% of it.
+_MAX_ADDED_ENTRIES = 5
+_MAX_ADDED_SHARE = 0.05
+_NUM_EXAMPLES = 3
+# [UNK], [unused1] and the like.
+_SPECIAL = re.compile(r"\[.*\]")
+
+
+def read_casing(folder: str) -> bool | None:
+    """Returns the `do_lower_case` that a folder's `tokenizer_config.json` records; None if none.
+
+    Raises:
+        UserError: the file cannot be read or is damaged.
+    """
+    return _read_config(folder).get(_KEY)
+
+
+def write_casing(folder: str, do_lower_case: bool | None) -> None:
+    """Records `do_lower_case` in a folder's `tokenizer_config.json`; other keys there stay.
+
+    Args:
+        folder: an existing folder with a model or its vocabulary.
+        do_lower_case: whether the model's text is lower-cased; None removes the record of another
+            model.
+
+    Raises:
+        UserError: the file that is there is damaged, or it cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
+    path = os.path.join(folder, TOKENIZER_CONFIG)
+    config = _read_config(folder)
+    if config.get(_KEY) == do_lower_case:
+        return
+    if do_lower_case is None:
+        del config[_KEY]
+    else:
+        config[_KEY] = bool(do_lower_case)
+    if config:
+        write_whole(path, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    else:
+        tf.io.gfile.remove(path)
+
+
+def is_cased(vocab: Collection[str]) -> bool:
+    """Returns whether a vocabulary was made of cased text: many entries have upper-case letters.
+
+    False means uncased or unknown: the vocabulary of a language without case has none either.
+
+    Args:
+        vocab: the tokens.
+    """
+    count = len(_upper_case_entries(vocab))
+    return count > max(_MAX_ADDED_ENTRIES, _MAX_ADDED_SHARE * len(vocab))
+
+
+def check_casing(
+    do_lower_case: bool,
+    vocab: Collection[str],
+    vocab_file: str,
+    init_checkpoint: str | None = None,
+    output_dir: str | None = None,
+) -> None:
+    """Checks that `do_lower_case` agrees with the vocabulary, the folders and the checkpoint.
+
+    These are asked, and the first that contradicts is named in the error:
+
+    1.  the name of a released checkpoint (`tokenization.validate_case_matches_checkpoint`);
+    2.  the records (`read_casing`) in `output_dir`, if it has a checkpoint, and in the folders of
+        `init_checkpoint` and `vocab_file`;
+    3.  the vocabulary. Where a record agrees with `do_lower_case`, the record counts and the
+        vocabulary only gives a warning. A vocabulary without any upper-case letter may belong to a
+        cased model in a language without case, so it gives a warning, too.
+
+    Args:
+        do_lower_case: whether text will be lower-cased, --do_lower_case.
+        vocab: the tokens.
+        vocab_file: the path they were read from.
+        init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
+        output_dir: the run's; None if there is none.
+
+    Raises:
+        UserError: there is a contradiction, or a `tokenizer_config.json` is damaged.
+        OSError: a file system does not respond.
+    """
+    tokenization.validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
+    is_recorded = _check_records(do_lower_case, vocab_file, init_checkpoint, output_dir)
+    upper = _upper_case_entries(vocab)
+    if do_lower_case and is_cased(vocab):
+        message = (
+            f"--vocab_file={vocab_file} is a cased vocabulary: {len(upper)} of its {len(vocab)}"
+            f" entries have upper-case letters ({', '.join(upper[:_NUM_EXAMPLES])}, ...), and with"
+            " --do_lower_case=True text never gets their ids"
+        )
+        if not is_recorded:
+            raise UserError(
+                f"{message}; set --do_lower_case=False. If the model was trained on lowercased text"
+                f' nevertheless, record that: write {{"{_KEY}": true}} to'
+                f" {os.path.join(os.path.dirname(vocab_file), TOKENIZER_CONFIG)}"
+            )
+        logging.warning("%s. A %s says that this is right", message, TOKENIZER_CONFIG)
+    elif not do_lower_case and not upper and not is_recorded:
+        if any(token != token.upper() and not _SPECIAL.fullmatch(token) for token in vocab):
+            logging.warning(
+                "--vocab_file=%s has no entry with an upper-case letter, so with"
+                " --do_lower_case=False words with capitals become [UNK]. Set --do_lower_case=True"
+                " if the model was trained on lowercased text",
+                vocab_file,
+            )
+
+
+def _check_records(
+    do_lower_case: bool, vocab_file: str, init_checkpoint: str | None, output_dir: str | None
+) -> bool:
+    """Returns whether a folder records the casing, having checked that no record contradicts."""
+    folders = []
+    # What a run that stopped before its first checkpoint has left does not count.
+    if output_dir and CheckpointDirectory(output_dir).latest():
+        folders.append(output_dir)
+    if init_checkpoint:
+        storage.check_file_system(init_checkpoint, "init_checkpoint")
+        folders.append(checkpoints.folder_of(init_checkpoint))
+    folders.append(os.path.dirname(vocab_file))
+    recorded = {folder: read_casing(folder) for folder in dict.fromkeys(folders)}
+    for folder, casing in recorded.items():
+        if casing not in (None, bool(do_lower_case)):
+            raise UserError(
+                f"{os.path.join(folder, TOKENIZER_CONFIG)} says that the model was trained on"
+                f" {'lowercased' if casing else 'cased'} text ({_KEY} is {json.dumps(casing)}), but"
+                f" --do_lower_case={bool(do_lower_case)}; set --do_lower_case={casing}, or correct"
+                " the file if it is wrong"
+            )
+    return any(casing is not None for casing in recorded.values())
+
+
+def _read_config(folder: str) -> dict[str, Any]:
+    """Returns the content of a folder's `tokenizer_config.json`; {} if there is no such file."""
+    path = os.path.join(folder, TOKENIZER_CONFIG)
+    if not tf.io.gfile.exists(path):
+        return {}
+    try:
+        config = json.loads(read_text(path, path, "correct or delete it"))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not JSON ({error}); correct or delete it") from error
+    if not isinstance(config, dict) or not isinstance(config.get(_KEY), bool | None):
+        raise UserError(
+            f"{path} must hold a dictionary whose {_KEY}, if it has one, is true or false; received"
+            f" {config!r}"
+        )
+    return config
+
+
+def _upper_case_entries(vocab: Collection[str]) -> list[str]:
+    return [token for token in vocab if token != token.lower() and not _SPECIAL.fullmatch(token)]

@@ -1,0 +1,129 @@
+"""Text from TensorFlow Datasets: finds prepared datasets and reads their splits and documents.
+
+Nothing is downloaded. tensorflow_datasets is imported only when it is used, since that takes
+seconds and most runs read files.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf import progress
+from bert_tf.errors import UserError
+from bert_tf.text.documents import split_sentences
+
+_DOCUMENTS_PER_BATCH = 256
+
+# NAME[/CONFIG][:VERSION][:SPLIT]. A version begins with a digit, which no split does.
+_SPECIFICATION = re.compile(r"(?P<name>[^:\[\]]+(:\d[\d.*]*)?)(:(?P<split>[^:\d].*))?")
+
+
+def find(name: str, data_dir: str | None, specification: str) -> Any:
+    """Returns the `tensorflow_datasets` builder of a prepared dataset.
+
+    Args:
+        name: NAME[/CONFIG][:VERSION].
+        data_dir: folder of prepared datasets, --tfds_data_dir; None for the package's default.
+        specification: the value of --tfds, for messages.
+
+    Raises:
+        UserError: the package is not installed, or the dataset is unknown or not prepared.
+    """
+    try:
+        import tensorflow_datasets
+    except ImportError as error:
+        raise UserError(
+            f"--tfds needs TensorFlow Datasets; run `pip install tensorflow-datasets` ({error})"
+        ) from error
+    try:
+        builder = tensorflow_datasets.builder(name, data_dir=data_dir)
+    except Exception as error:  # many kinds: not found, bad name, code that cannot be imported
+        raise UserError(
+            f"--tfds={specification}: TensorFlow Datasets has no dataset {name} "
+            f"(--tfds_data_dir={data_dir or ''}): {error}"
+        ) from error
+    if not builder.info.splits:
+        raise UserError(
+            f"--tfds={specification}: {name} is not prepared in {builder.data_dir}; "
+            f"run `tfds build {name}` first, or give its folder as --tfds_data_dir"
+        )
+    return builder
+
+
+def read_split(builder: Any, split: str, specification: str) -> tuple[tf.data.Dataset, int]:
+    """Returns the examples of a split, in the order of its files, and their number.
+
+    Args:
+        builder: from `find`.
+        split: a split, which may be sliced: `train[:10%]`.
+        specification: the value of --tfds, for messages.
+
+    Raises:
+        UserError: there is no such split.
+    """
+    try:
+        dataset = builder.as_dataset(split=split, shuffle_files=False)
+        return dataset, builder.info.splits[split].num_examples
+    except Exception as error:  # an unknown split is a KeyError or a ValueError
+        raise UserError(
+            f"--tfds={specification}: cannot read split {split!r}; {builder.info.name} has "
+            f"{', '.join(sorted(builder.info.splits))}: {error}"
+        ) from error
+
+
+def read_tfds(specification: str, data_dir: str | None, text_feature: str) -> Iterator[list[str]]:
+    """Yields batches of lines: the sentences of a dataset's documents, and "" after each document.
+
+    Args:
+        specification: NAME[:SPLIT] of a prepared dataset, --tfds. The split is "train" by default
+            and may be sliced, e.g. `train[:10%]`.
+        data_dir: folder of prepared datasets, --tfds_data_dir; None for the package's default.
+        text_feature: the string feature that holds a document, --tfds_text_feature.
+
+    Raises:
+        UserError: the dataset, split or feature cannot be found, or a text is not UTF-8.
+    """
+    dataset, total = _read_texts(specification, data_dir, text_feature)
+    number = 0
+    with progress.Progress("reading dataset", "documents", total) as work:
+        for texts in dataset.batch(_DOCUMENTS_PER_BATCH).as_numpy_iterator():
+            lines = []
+            for text in texts:
+                try:
+                    lines.extend(split_sentences(text.decode("utf-8")))
+                except UnicodeDecodeError as error:
+                    raise UserError(
+                        f"--tfds={specification}: {text_feature!r} of example {number} (counted "
+                        f"from 0) is not UTF-8: {error.reason}"
+                    ) from error
+                lines.append("")
+                number += 1
+            yield lines
+            work.advance(len(texts))
+
+
+def _read_texts(
+    specification: str, data_dir: str | None, text_feature: str
+) -> tuple[tf.data.Dataset, int]:
+    """Returns a dataset of scalar strings and their number."""
+    match = _SPECIFICATION.fullmatch(specification)
+    if match is None:
+        raise UserError(f"--tfds must be NAME[:SPLIT]; got {specification!r}")
+    name, split = match["name"], match["split"] or "train"
+    builder = find(name, data_dir, specification)
+    dataset, total = read_split(builder, split, specification)
+    spec = dataset.element_spec
+    if not isinstance(spec, dict) or text_feature not in spec:
+        names = sorted(spec) if isinstance(spec, dict) else []
+        raise UserError(
+            f"--tfds_text_feature={text_feature}: {name} has no such feature; it has"
+            f" {', '.join(names)}"
+        )
+    if spec[text_feature] != tf.TensorSpec([], tf.string):
+        raise UserError(
+            f"--tfds_text_feature={text_feature} must be a string feature; in {name} it is "
+            f"{spec[text_feature]}"
+        )
+    return dataset.map(lambda example: example[text_feature]), total
