@@ -159,8 +159,9 @@ class FineTuner:
         logging.info("  Batch size = %d", settings.train_batch_size)
         logging.info("  Num steps = %d", num_train_steps)
         self.run.write_labels()
-        write_casing(settings.output_dir, settings.do_lower_case)
-        trainer = self._trainer = Trainer(self._task, self.run, settings, schedule, self._frozen)
+        if self.run.chief:
+            write_casing(settings.output_dir, settings.do_lower_case)
+        trainer = self._trainer = Trainer(self._task, self.run, schedule, self._frozen)
 
         def evaluate_and_keep() -> bool:
             step = trainer.global_step
@@ -228,7 +229,7 @@ class FineTuner:
     def _trained(self) -> Trainer:
         """Returns the trainer; without training, one with the weights of the directory."""
         if self._trainer is None:
-            self._trainer = Trainer(self._task, self.run, self._settings, schedule=None)
+            self._trainer = Trainer(self._task, self.run, schedule=None)
             self._take_best(self._trainer)
         return self._trainer
 

@@ -157,7 +157,8 @@ class Run:
 
     def write_labels(self) -> None:
         """Writes `labels.txt`, or removes that of another model."""
-        label_file.write_labels(self.output_dir, self.labels)
+        if self.chief:
+            label_file.write_labels(self.output_dir, self.labels)
 
     def write_training_summaries(self, scalars: Mapping[str, float], step: int) -> None:
         """Adds a point to TensorBoard's curves of training."""

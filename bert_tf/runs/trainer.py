@@ -17,7 +17,6 @@ from bert_tf.progress import Progress
 from bert_tf.runs.phase import Phase, PhaseLoop
 from bert_tf.runs.plan import Plan
 from bert_tf.runs.run import Run
-from bert_tf.runs.settings import TrainingSettings
 from bert_tf.seeds import seeded
 
 
@@ -26,8 +25,7 @@ class Trainer:
 
     Args:
         task: gives the model and its loss.
-        run: owns the output directory; entered.
-        settings: the flags.
+        run: owns the output directory and has the settings; entered.
         schedule: learning rate of each step; None if the run does not train. The optimizer then
             has no slots.
         frozen: whether the variable of a name keeps its value; it then has no optimizer slots.
@@ -41,14 +39,13 @@ class Trainer:
         self,
         task: Task,
         run: Run,
-        settings: TrainingSettings,
         schedule: optimization.Schedule | None,
         frozen: Callable[[str], bool] = lambda name: False,
     ):
         self.task = task
         self.run = run
         self.strategy = run.strategy
-        self._settings = settings
+        self._settings = settings = run.settings
         with self.strategy.scope(), seeded(settings.random_seed):
             self.model = task.build_model()
             learned = [variable.path for variable in self.model.trainable_variables]

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution
 from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
 from bert_tf.model import heads
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import reporting
@@ -169,6 +170,48 @@ def test_it_is_said_which_weights_are_taken(reviews, settings, tmp_path, warning
     shutil.rmtree(out / "best")
     classify(reviews, settings, do_eval=True, keep_best=True)
     assert any(f"--keep_best: {out}/best has no checkpoint" in text for text in warnings)
+
+
+def test_training_of_random_weights_is_warned_of(reviews, settings, tmp_path, warnings):
+    changes = {"do_train": True, "train_batch_size": 45, "num_train_epochs": 1.0}
+    classify(reviews, settings, **changes)
+    assert [text for text in warnings if text.startswith("Training begins with random weights")]
+    warnings.clear()
+    changes |= {"init_checkpoint": settings.output_dir, "output_dir": f"{tmp_path}/other"}
+    classify(reviews, settings, **changes)
+    assert not [text for text in warnings if "random weights" in text]
+
+
+def test_a_checkpoint_without_the_head_predicts_nothing(reviews, settings, tmp_path):
+    config = BertConfig.from_json_file(f"{reviews}/bert_config.json")
+    bert = {
+        variable.path: variable.value
+        for variable in ClassificationTask(config, 2).build_model().variables
+        if variable.path.startswith("bert/")
+    }
+    checkpoints.write(f"{tmp_path}/bert_model.ckpt", bert)
+    changes = {"init_checkpoint": f"{tmp_path}/bert_model.ckpt"}
+    message = "bert_model.ckpt must have every weight of this task's model to evaluate or predict"
+    for action in ("do_eval", "do_predict"):
+        with pytest.raises(UserError, match=message) as raised:
+            classify(reviews, settings, **changes, **{action: True})
+        assert "it lacks output_weights, output_bias. Train the model first" in str(raised.value)
+    assert not (tmp_path / "out" / "eval_results.txt").exists()
+
+
+def test_curves_of_training_and_evaluation_have_the_same_names(reviews, settings, tmp_path):
+    changes = {"do_train": True, "do_eval": True, "train_batch_size": 45, "num_train_epochs": 1.0}
+    classify(reviews, settings, **changes)
+    training, evaluation = (
+        {
+            value.tag
+            for path in (tmp_path / folder).glob("events.*")
+            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+            for value in tf.compat.v1.Event.FromString(record).summary.value
+        }
+        for folder in ("out", "out/eval")
+    )
+    assert evaluation == {"accuracy", "loss"} and evaluation < training
 
 
 def compare_two_replicas_with_one(reviews, folder):

@@ -76,6 +76,8 @@ def check_worker(folder):
     (shard,) = distribution.input_shards(strategy)
     assert strategy.num_replicas_in_sync == shard.count == 2
     assert distribution.is_chief(strategy) == (shard.index == 0)
+    # Each machine's number, not their mean, which the middle one of three would take for its own.
+    assert distribution.make_barrier(strategy)(10.0 * (shard.index + 1)) == [10.0, 20.0]
     for counts in ((40, 53, 32), (61,)):  # files for each, and one file of which each takes half
         own = f"{folder}/{shard.index}_{len(counts)}"
         os.mkdir(own)

@@ -10,4 +10,4 @@ def make_trainer(task, strategy, output_dir, schedule, **settings):
     settings = TrainingSettings(
         output_dir=str(output_dir), do_train=schedule is not None, **settings
     )
-    return Trainer(task, Run(strategy, settings), settings, schedule)
+    return Trainer(task, Run(strategy, settings), schedule)

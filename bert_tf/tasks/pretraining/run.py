@@ -60,7 +60,7 @@ def run_pretraining(
     with Run(strategy, settings) as run:
         task = PretrainingTask(config, **model_options(settings, strategy))
         schedule = _schedule(settings) if settings.do_train else None
-        trainer = Trainer(task, run, settings, schedule)
+        trainer = Trainer(task, run, schedule)
         evaluator = Evaluator(task, trainer.model, strategy)
         results: dict[str, float | int] = {}
 
