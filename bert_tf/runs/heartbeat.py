@@ -94,8 +94,8 @@ class Heartbeat:
         """
         if self._taken_over_by:
             raise OSError(
-                f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by},"
-                " so this run must not write there any more. Both were started together, or this"
+                f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by}:"
+                " this run must not write there any more. Both were started together, or this"
                 f" one did not renew {self._path} for {self._expires_seconds:g} seconds, or the"
                 " file was deleted"
             )
