@@ -1,7 +1,7 @@
 """The pre-training model in float64 numpy, written from the paper and independent of `bert_tf`.
 
 It reads its weights by their names in a checkpoint. Dimension letters are those of
-`bert_tf/model/layers.py`: B batch, S sequence, H hidden size, V vocabulary, N heads, P predictions.
+`bert_tf/modeling.py`.
 """
 
 import numpy as np
@@ -143,3 +143,10 @@ def random_weights(shapes, seed, scale=0.3):
         name: (rng.normal(size=shape) * scale + name.endswith("gamma")).astype(np.float32)
         for name, shape in sorted(shapes.items())
     }
+
+
+def assert_near(actual, expected, bound, name=""):
+    """Asserts that no difference exceeds `bound` times the largest expected value."""
+    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+    assert actual.shape == expected.shape, name
+    assert np.abs(actual - expected).max() <= bound * np.abs(expected).max(), name

@@ -4,8 +4,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import PretrainingHeads, cross_entropy
+from bert_tf.model.heads import cross_entropy
 from bert_tf.modeling import BertModel
+from bert_tf.tasks.pretraining.heads import PretrainingHeads
 
 # What the original adds to the sum of the masked-LM weights, so that a batch without any
 # prediction has loss 0.

@@ -1,12 +1,11 @@
-"""Tests of bert_tf.model.heads."""
+"""Tests of bert_tf.tasks.pretraining.heads."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import modeling
-from bert_tf.errors import UserError
-from bert_tf.model import heads
+from bert_tf.tasks.pretraining import heads
 from tests.support import numpy_bert
 
 B, S, H, V, P = 2, 7, 24, 53, 5
@@ -51,7 +50,7 @@ def test_gather_indexes():
         ],
     )
     np.testing.assert_array_equal(dynamic(sequence, positions), expected)
-    with pytest.raises(UserError, match="must have rank 3, not 2"):
+    with pytest.raises(ValueError, match="must have rank 3, not 2"):
         heads.gather_indexes(tf.zeros([3, 4]), positions)
 
 
