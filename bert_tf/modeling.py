@@ -26,7 +26,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.model.activations import gelu, get_activation
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.dropout import dropout
+from bert_tf.model.dropout import dropout, dropout_seed_of_call
 from bert_tf.model.embeddings import Embeddings
 from bert_tf.model.encoder import Encoder
 from bert_tf.model.layers import NamedDense, create_initializer
@@ -156,7 +156,7 @@ class BertModel(keras.Model):
                 TensorFlow's global generator.
 
         Raises:
-            ValueError: `input_ids` has not two dimensions.
+            ValueError: `input_ids` does not have two dimensions.
             UserError: the sequence is longer than max_position_embeddings.
             tf.errors.InvalidArgumentError: it is, and its length is not static.
         """
@@ -165,11 +165,8 @@ class BertModel(keras.Model):
             input_mask = tf.ones(input_shape, tf.int32)
         if token_type_ids is None:
             token_type_ids = tf.zeros(input_shape, tf.int32)
-        seeds = (None, None)
-        if training:
-            if dropout_seed is None:
-                dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
-            seeds = (fold_in(dropout_seed, 0), fold_in(dropout_seed, 1))
+        seed = dropout_seed_of_call(training, dropout_seed)
+        seeds = (None, None) if seed is None else (fold_in(seed, 0), fold_in(seed, 1))
         embedding_output = self.embeddings(input_ids, token_type_ids, seed=seeds[0])
         layers, attention_probs = self.encoder(embedding_output, input_mask, seed=seeds[1])
         return BertOutput(

@@ -1,6 +1,7 @@
 """Tests of bert_tf.modeling. Golden figures: pretraining_model_test.py."""
 
 import collections
+import functools
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from bert_tf import modeling
 from bert_tf.errors import UserError
 from bert_tf.model import embeddings, encoder
 from bert_tf.model.dropout import dropout
+from bert_tf.seeds import fold_in
 from tests.support import numpy_bert
 from tests.support.numpy_bert import assert_near
 
@@ -265,6 +267,18 @@ def test_every_site_of_dropout_has_its_rate_and_its_own_mask(monkeypatch):
     }
     masks = [(mask != 0).tobytes() for _, _, mask in calls]
     assert len(set(masks)) == len(masks)
+
+
+def test_every_site_draws_its_mask_from_its_own_numbers_folded_into_the_seed(monkeypatch):
+    """The table at the top of bert_tf/model/dropout.py; figures of earlier runs depend on it."""
+    calls = _record_masks(monkeypatch)
+    model, _ = _model(14, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    seed = tf.constant([1, 2])
+    model(*_inputs(14), training=True, dropout_seed=seed)
+    sites = [(0,), (1, 0, 0), (1, 0, 1), (1, 0, 2), (1, 1, 0), (1, 1, 1), (1, 1, 2)]
+    for (_, _, mask), numbers in zip(calls, sites, strict=True):
+        expected = dropout(tf.ones([16, 16]), 0.5, functools.reduce(fold_in, numbers, seed))
+        np.testing.assert_array_equal(mask, expected)
 
 
 def test_the_models_dropout_follows_from_its_seed_under_xla_too():

@@ -1,6 +1,31 @@
-"""Dropout whose masks depend on a seed alone."""
+"""Dropout whose masks are a function of one seed for each call of a model.
+
+The seed of a place is that of the call with numbers folded in, one after another
+(`bert_tf.seeds.fold_in`):
+
+    0        embeddings
+    1, i, 0  encoder layer i, attention probabilities
+    1, i, 1  encoder layer i, output of the attention
+    1, i, 2  encoder layer i, output of the layer
+    2        input of the task's output layer (`heads.OutputLayer`)
+"""
 
 import tensorflow as tf
+
+
+def dropout_seed_of_call(training: bool, dropout_seed: tf.Tensor | None = None) -> tf.Tensor | None:
+    """Returns the seed of a call's dropout masks, int32 [2], or None if there is no dropout.
+
+    Args:
+        training: whether dropout is on.
+        dropout_seed: int32 [2], the caller's seed. None draws one from TensorFlow's global
+            generator, another one at each call.
+    """
+    if not training:
+        return None
+    if dropout_seed is None:
+        return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+    return dropout_seed
 
 
 def dropout(

@@ -1,28 +1,28 @@
-"""Heads: hidden states -> logits, and their cross-entropy.
+"""Heads and losses that several tasks use: hidden states -> logits -> losses.
 
-Dimension letters: B batch size, S sequence length, H hidden size, V vocabulary size, P masked
-positions in a sequence.
+Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
 import keras
 import tensorflow as tf
 
-from bert_tf.model.dropout import dropout
+from bert_tf.model.dropout import dropout, dropout_seed_of_call
 from bert_tf.model.layers import create_initializer
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
-# Of what `OutputLayer` is given; the original's, whatever the configuration says.
+# Rate of the dropout before `OutputLayer`. A constant in the original's run_classifier.py, whatever
+# the configuration says.
 OUTPUT_DROPOUT_PROB = 0.1
 
 
 def linear(hidden: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
-    """Returns float32 logits, [..., outputs]: a product in the dtype of `hidden`, and the bias.
+    """Returns logits, float32 [..., outputs]: a product in the dtype of `hidden`, plus the bias.
 
     Args:
         hidden: float [..., size].
         weights: float32 [outputs, size].
-        bias: float32 [outputs], if there is one.
+        bias: float32 [outputs], or None.
     """
     # In two dimensions: a product that broadcasts has a gradient of shapes unknown to a TPU.
     *outer, size = get_shape_list(hidden)
@@ -35,60 +35,83 @@ def linear(hidden: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None) -> tf.
 
 
 class OutputLayer(keras.layers.Layer):
-    """A linear layer after dropout, the head of fine-tuning (original: create_model).
+    """Dropout and a linear layer, the head of fine-tuning (original: run_classifier.create_model).
 
-    Its variables are `output_weights` and `output_bias`, outside of any scope.
+    Its variables are `output_weights` and `output_bias`, in no scope. With a bfloat16 policy the
+    product is bfloat16, as in every other layer; variables and logits are float32.
 
     Args:
-        num_outputs: how many numbers it gives.
-        size: of what it is given.
-        use_bias: whether it has a bias.
+        num_outputs: number of logits.
+        size: input width.
+        use_bias: whether there is an `output_bias`.
+        dtype: dtype policy, that of the model.
     """
 
-    def __init__(self, num_outputs: int, size: int, use_bias: bool = True):
-        super().__init__(name="output")
-        # Made here and not in build: there the layer's name would stand before theirs.
+    def __init__(self, num_outputs: int, size: int, use_bias: bool = True, dtype="float32"):
+        super().__init__(name="output", dtype=dtype)
+        # Created here, not in build, where the layer's name would come before theirs. Keras would
+        # round them, bias included, to the compute dtype (autocast).
         self.output_weights = keras.Variable(
-            create_initializer(), shape=(num_outputs, size), name="output_weights"
+            create_initializer(),
+            shape=(num_outputs, size),
+            dtype="float32",
+            autocast=False,
+            name="output_weights",
         )
         self.output_bias = None
         if use_bias:
-            self.output_bias = keras.Variable("zeros", shape=(num_outputs,), name="output_bias")
+            self.output_bias = keras.Variable(
+                "zeros", shape=(num_outputs,), dtype="float32", autocast=False, name="output_bias"
+            )
         self.built = True
 
     def call(self, hidden, training=False, dropout_seed=None):
-        """Returns float32 logits, [..., num_outputs].
+        """Returns logits, float32 [..., num_outputs].
 
         Args:
-            hidden: float [..., size].
+            hidden: float [..., size]; Keras casts it to the compute dtype.
             training: whether dropout is on.
-            dropout_seed: int32 [2], the model's.
+            dropout_seed: int32 [2], that of the model's call; None draws one.
         """
-        if training:
-            hidden = dropout(hidden, OUTPUT_DROPOUT_PROB, fold_in(dropout_seed, 2))
+        seed = dropout_seed_of_call(training, dropout_seed)
+        if seed is not None:
+            hidden = dropout(hidden, OUTPUT_DROPOUT_PROB, fold_in(seed, 2))
         bias = None if self.output_bias is None else self.output_bias.value
         return linear(hidden, self.output_weights.value, bias)
 
 
+def example_weights(features) -> tf.Tensor:
+    """Returns the weight of each example in the loss and the metrics, float32 [B].
+
+    Evaluation batches have it as `example_weight`: 1 for an example, 0 for padding that fills up
+    the last batch. Training batches are full and have no such feature: every weight is 1.
+
+    Args:
+        features: the batch by name; `input_ids` gives B, which must be static.
+    """
+    weights = features.get("example_weight")
+    return tf.ones([features["input_ids"].shape[0]], tf.float32) if weights is None else weights
+
+
 def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
-    """Returns the loss of each row of logits, float32 [...].
+    """Returns the cross entropy of each row of logits, float32 [...].
 
     Args:
         logits: float32 [..., classes].
-        label_ids: int32 [...].
+        label_ids: int32 [...], the index of the right class.
     """
     one_hot_labels = tf.one_hot(label_ids, logits.shape[-1], dtype=tf.float32)
     return -tf.reduce_sum(tf.nn.log_softmax(logits) * one_hot_labels, axis=-1)
 
 
 def model_logits(model: keras.Model, features, training=False, dropout_seed=None):
-    """Returns what a fine-tuning model gives for a batch of its records.
+    """Returns the output of a fine-tuning model for a batch of records.
 
     Args:
-        model: called with `input_ids`, `input_mask` and `segment_ids`.
-        features: of the batch, these among them.
+        model: takes `input_ids`, `input_mask`, `segment_ids`, `training` and `dropout_seed`.
+        features: the batch by name, these three features among them: int32 [B, ..., S].
         training: whether dropout is on.
-        dropout_seed: int32 [2].
+        dropout_seed: int32 [2]; None draws one.
     """
     return model(
         features["input_ids"],

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.model.dropout import dropout
+from bert_tf.model.dropout import dropout, dropout_seed_of_call
 
 
 def test_dropout_has_its_rate_and_scale():
@@ -40,3 +40,16 @@ def test_dropout_gradient_has_the_mask_of_the_output():
         tape.watch(x)
         y = dropout(x, 0.25, tf.constant([1, 2]))
     np.testing.assert_array_equal(tape.gradient(y, x), y)
+
+
+def test_the_seed_of_a_call():
+    seed = tf.constant([1, 2])
+    assert dropout_seed_of_call(False) is None
+    assert dropout_seed_of_call(False, seed) is None
+    assert dropout_seed_of_call(True, seed) is seed
+    tf.random.set_seed(5)
+    first, second = (dropout_seed_of_call(True) for _ in range(2))
+    assert first.dtype == tf.int32 and first.shape == [2]
+    assert (first != second).numpy().any()
+    tf.random.set_seed(5)
+    np.testing.assert_array_equal(dropout_seed_of_call(True), first)
