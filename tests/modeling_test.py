@@ -1,4 +1,4 @@
-"""Tests of bert_tf.modeling. Golden figures: pretraining_model_test.py."""
+"""Tests of bert_tf.modeling; tests/tasks/pretraining/model_test.py has golden figures."""
 
 import collections
 import functools
@@ -145,7 +145,7 @@ def test_one_hot_embeddings_equal_gathered_ones():
 
 @pytest.mark.parametrize("training", [False, True])
 def test_recomputing_activations_changes_nothing(training):
-    """Of outputs and gradients; with dropout both passes must draw the same masks."""
+    """Neither outputs nor gradients; with dropout, both passes must draw the same masks."""
     results = []
     for recompute in (False, True):
         model, _ = _model(
@@ -239,7 +239,7 @@ def test_layer_norm_has_float32_statistics_of_bfloat16_inputs():
 
 
 def _record_masks(monkeypatch):
-    """Returns a list that gets (rate, shape, mask) of each dropout call that drops."""
+    """Returns a list to which each call that drops appends its rate, shape and mask."""
     calls = []
 
     def recorded(x, rate, seed):
@@ -270,7 +270,7 @@ def test_every_site_of_dropout_has_its_rate_and_its_own_mask(monkeypatch):
 
 
 def test_every_site_draws_its_mask_from_its_own_numbers_folded_into_the_seed(monkeypatch):
-    """The table at the top of bert_tf/model/dropout.py; figures of earlier runs depend on it."""
+    """As in the table of bert_tf/model/dropout.py. Another one would change every run's figures."""
     calls = _record_masks(monkeypatch)
     model, _ = _model(14, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
     seed = tf.constant([1, 2])
@@ -372,7 +372,7 @@ def test_training_switches_dropout_on_in_a_keras_model():
     assert np.abs(model(ids, training=True) - expected).max() > 0.1
 
 
-def test_the_name_of_the_model_stands_before_its_variables():
+def test_the_name_of_the_model_comes_first_in_its_variables_paths():
     assert {v.path.split("/")[0] for v in modeling.BertModel(_config()).variables} == {"bert"}
     named = modeling.BertModel(_config(), name="teacher")
     assert {v.path.split("/")[0] for v in named.variables} == {"teacher"}

@@ -22,7 +22,14 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
-def make_dense(units: int, input_size: int, config: BertConfig, dtype, name: str, activation=None):
+def make_dense(
+    units: int,
+    input_size: int,
+    config: BertConfig,
+    dtype: keras.DTypePolicy | str,
+    name: str,
+    activation: Activation | None = None,
+) -> keras.layers.Dense:
     """Returns a built `keras.layers.Dense` with the original's initial values.
 
     Args:
@@ -66,7 +73,14 @@ class NamedDense(keras.layers.Layer):
         dtype: dtype policy.
     """
 
-    def __init__(self, config: BertConfig, units: int, activation: Activation | None, name, dtype):
+    def __init__(
+        self,
+        config: BertConfig,
+        units: int,
+        activation: Activation | None,
+        name: str,
+        dtype: keras.DTypePolicy | str,
+    ):
         super().__init__(name=name, dtype=dtype)
         self.config = config
         self.units = units
