@@ -1,10 +1,20 @@
 """The BERT model under the original's names: BertConfig, BertModel.
 
-Every layer carries the name of its scope in google-research/bert, so `variable.path` is the name
-of the variable in a released checkpoint (`bert/encoder/layer_0/attention/self/query/kernel`).
+Each layer is named as its scope in google-research/bert, so `variable.path` is the variable's name
+in a released checkpoint (`bert/encoder/layer_0/attention/self/query/kernel`).
 
-Dimension letters: B batch size, S sequence length, V vocabulary size, H hidden size, L number of
-layers, N number of attention heads.
+Dimension letters and dtypes in the docstrings and comments of models, layers and heads:
+
+    B  batch size              V  vocabulary size
+    S  sequence length         H  hidden size
+    L  encoder layers          N  attention heads
+    P  masked positions        D  size of an attention head, H / N
+
+    float    the compute dtype: float32, or bfloat16 in a model with `dtype="bfloat16"`
+    float32  float32 in both
+
+With `dtype="bfloat16"`, the matrix products and the activations between them are bfloat16.
+Variables, LayerNorm, softmax, logits and losses stay float32.
 """
 
 import copy
@@ -14,15 +24,13 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.model.configuration import BertConfig, gelu, get_activation
-from bert_tf.model.layers import (
-    Embeddings,
-    Encoder,
-    NamedDense,
-    create_initializer,
-    dropout,
-    get_shape_list,
-)
+from bert_tf.model.activations import gelu, get_activation
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.dropout import dropout, dropout_seed_of_call
+from bert_tf.model.embeddings import Embeddings
+from bert_tf.model.encoder import Encoder
+from bert_tf.model.layers import NamedDense, create_initializer
+from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
 __all__ = [
@@ -38,15 +46,15 @@ __all__ = [
 
 
 class BertOutput(NamedTuple):
-    """What a `BertModel` returns, with the getters of the original's model object.
+    """Output tensors of a `BertModel`, with the getters of the original's model object.
 
     embedding_output: float [B, S, H], the input of the first encoder layer.
-    all_encoder_layers: a tuple of L tensors, float [B, S, H].
-    sequence_output: float [B, S, H], the last of them.
-    pooled_output: float [B, H], a tanh layer on the first token ([CLS]).
+    all_encoder_layers: a tuple of L tensors, float [B, S, H], the outputs of the encoder layers.
+    sequence_output: float [B, S, H], the output of the last encoder layer.
+    pooled_output: float [B, H], a dense tanh layer on the first token ([CLS]).
     embedding_table: float32 [V, H], the word embeddings.
-    attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: the share of its
-        attention that each position (third axis) pays to each other one (last axis).
+    attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: how much of its
+        attention each position (third axis) pays to every position (last axis).
     """
 
     embedding_output: tf.Tensor
@@ -78,26 +86,34 @@ class BertOutput(NamedTuple):
 
 
 class BertModel(keras.Model):
-    """BERT (https://arxiv.org/abs/1810.04805), its variables created on construction.
+    """BERT without heads (https://arxiv.org/abs/1810.04805, section 3).
 
-    The original builds its graph in the constructor; here the model is made once and called:
+    The original builds its graph in the constructor. Here the constructor creates the variables,
+    and each call computes the outputs:
 
         bert = modeling.BertModel(config)
         model = bert(input_ids, input_mask, token_type_ids, training=is_training)
         pooled_output = model.get_pooled_output()
 
+    The models of bert_tf/tasks pass their `**options` on to this constructor.
+
     Args:
-        config: sizes and rates.
-        use_one_hot_embeddings: multiply by one-hot ids instead of gathering word embeddings,
-            which is faster on TPUs.
-        recompute_activations: compute each encoder layer again in the backward pass instead of
-            keeping what is inside it: less memory, about a third more time.
-        dtype: "float32", or "bfloat16" for the matrix products and the activations between them.
+        config: sizes and dropout rates; copied, as in the original.
+        use_one_hot_embeddings: whether to look word embeddings up by a product with one-hot ids,
+            which is faster on TPUs, instead of a gather.
+        recompute_activations: whether to compute each encoder layer again in the backward pass
+            instead of keeping its intermediate results: less memory, about a third more time.
+        dtype: "float32", or "bfloat16" for mixed precision (see the top of this module).
+        name: the first part of every variable's path.
+
+    Raises:
+        UserError: `dtype` is another.
     """
 
     def __init__(
         self,
         config: BertConfig,
+        *,
         use_one_hot_embeddings: bool = False,
         recompute_activations: bool = False,
         dtype: str = "float32",
@@ -108,7 +124,6 @@ class BertModel(keras.Model):
             raise UserError(f"dtype must be float32 or bfloat16, not {dtype!r}")
         policy = keras.DTypePolicy(policies[dtype])
         super().__init__(name=name, dtype=policy)
-        # A copy, as in the original: changing the caller's object later changes nothing here.
         self.config = copy.deepcopy(config)
         self.embeddings = Embeddings(self.config, use_one_hot_embeddings, policy)
         self.encoder = Encoder(self.config, recompute_activations, policy)
@@ -137,22 +152,21 @@ class BertModel(keras.Model):
             input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
             token_type_ids: int32 [B, S] segment ids; None is all zeros.
             training: whether dropout is on.
-            dropout_seed: int32 [2], of which every dropout mask is a function; None draws one
-                from TensorFlow's global generator.
+            dropout_seed: int32 [2]; every dropout mask is a function of it. None draws one from
+                TensorFlow's global generator.
 
         Raises:
-            UserError: a rank is wrong or the sequence is longer than max_position_embeddings.
+            ValueError: `input_ids` does not have two dimensions.
+            UserError: the sequence is longer than max_position_embeddings.
+            tf.errors.InvalidArgumentError: it is, and its length is not static.
         """
         input_shape = get_shape_list(input_ids, expected_rank=2, name="input_ids")
         if input_mask is None:
             input_mask = tf.ones(input_shape, tf.int32)
         if token_type_ids is None:
             token_type_ids = tf.zeros(input_shape, tf.int32)
-        seeds = (None, None)
-        if training:
-            if dropout_seed is None:
-                dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
-            seeds = (fold_in(dropout_seed, 0), fold_in(dropout_seed, 1))
+        seed = dropout_seed_of_call(training, dropout_seed)
+        seeds = (None, None) if seed is None else (fold_in(seed, 0), fold_in(seed, 1))
         embedding_output = self.embeddings(input_ids, token_type_ids, seed=seeds[0])
         layers, attention_probs = self.encoder(embedding_output, input_mask, seed=seeds[1])
         return BertOutput(

@@ -1,4 +1,8 @@
-"""Adam with decoupled weight decay, warm-up and linear decay (original: optimization.py)."""
+"""Adam with decoupled weight decay, and the learning rate: warm-up, then linear decay.
+
+Original: optimization.py. The paper, appendix A.2: Adam with beta_1 = 0.9, beta_2 = 0.999, weight
+decay of 0.01, warm-up over the first 10,000 steps and linear decay.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -8,21 +12,23 @@ import tensorflow as tf
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
-# The maximal norm of a step's gradients, and what create_optimizer of the original sets.
-CLIP_NORM = 1.0
+# Constants of the original's create_optimizer.
+CLIP_NORM = 1.0  # the largest global norm of a step's gradients
 WEIGHT_DECAY_RATE = 0.01
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 
 
 def linear_schedule(init_lr: float, num_train_steps: int, num_warmup_steps: int) -> Schedule:
-    """Returns learning rate as a function of the step: linear warm-up, then linear decay to 0.
+    """Returns the learning rate as a function of the step: linear warm-up, then linear decay to 0.
 
-    The decay starts from `init_lr` at step 0, not at the end of the warm-up, and the warm-up
-    ends where it meets that line: the original's create_optimizer.
+    The decay is a line from `init_lr` at step 0. The warm-up rises towards `init_lr`, and at step
+    `num_warmup_steps` the rate drops to the line of the decay (original: create_optimizer).
+
+    The function takes an integer scalar and returns float32 [].
 
     Args:
-        init_lr: peak of the warm-up line.
-        num_train_steps: step at which the rate reaches 0; it stays there.
+        init_lr: learning rate at which the decay starts.
+        num_train_steps: step at which the rate reaches 0, where it stays.
         num_warmup_steps: number of steps of the warm-up; 0 for none.
     """
 
@@ -39,10 +45,10 @@ def linear_schedule(init_lr: float, num_train_steps: int, num_warmup_steps: int)
 
 
 def restarting_schedule(schedules: Sequence[tuple[int, Schedule]]) -> Schedule:
-    """Returns the schedules one after another, each counting from its own step 0.
+    """Returns a schedule made of several in a row, each counting its steps from 0.
 
     Args:
-        schedules: pairs of the number of steps and the schedule for them, in order.
+        schedules: pairs of a number of steps and the schedule for these steps.
     """
 
     def learning_rate(step: tf.Tensor) -> tf.Tensor:
@@ -67,10 +73,21 @@ def adam_weight_decay_update(
     beta_2: float = 0.999,
     epsilon: float = 1e-6,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the next parameter, first moment and second moment, all of the parameter's shape.
+    """Returns the next parameter, first moment and second moment.
 
-    Adam without bias correction; the decay acts on the parameter itself, outside the moments
-    (original: AdamWeightDecayOptimizer.apply_gradients).
+    Adam without bias correction. The decay is added to the update, not to the gradient, so the
+    moments do not contain it (original: AdamWeightDecayOptimizer.apply_gradients).
+
+    Args:
+        param: the parameter, float32 [...].
+        m: its first moment, of the same shape, as all that follow.
+        v: its second moment.
+        grad: its gradient.
+        learning_rate: float32 [].
+        weight_decay_rate: rate of the decay; 0 for none.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        epsilon: added to the square root of the second moment.
     """
     next_m = beta_1 * m + (1.0 - beta_1) * grad
     next_v = beta_2 * v + (1.0 - beta_2) * tf.square(grad)
@@ -81,17 +98,19 @@ def adam_weight_decay_update(
 
 
 class AdamWeightDecayOptimizer:
-    """The update rule with its slots and its step counter.
+    """Adam with decoupled weight decay, its moments and its step counter.
+
+    Original: the class of this name. `global_step` is the number of updates so far.
 
     Args:
-        variables: the trainable Keras variables, each known by its `path`.
-        learning_rate: a function of the step number before the update.
-        weight_decay_rate: rate of the decoupled decay.
+        variables: the trainable variables; `path` is a variable's name in a checkpoint.
+        learning_rate: a function of `global_step` before the update.
+        weight_decay_rate: rate of the decay; 0 for none.
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
-        epsilon: added to the root of the second moment.
-        exclude_from_weight_decay: regular expressions; a variable whose name one of them matches
-            anywhere is not decayed.
+        epsilon: added to the square root of the second moment.
+        exclude_from_weight_decay: regular expressions. A variable is not decayed if one of them
+            matches anywhere in its name.
     """
 
     def __init__(
@@ -115,7 +134,7 @@ class AdamWeightDecayOptimizer:
 
     @property
     def variables(self) -> dict[str, tf.Variable]:
-        """The slots and the step counter by their names in a checkpoint."""
+        """The moments and the step counter, by their names in a checkpoint."""
         named = {"global_step": self.global_step}
         for path, (m, v) in self._slots.items():
             named[f"{path}/adam_m"], named[f"{path}/adam_v"] = m, v
@@ -124,7 +143,13 @@ class AdamWeightDecayOptimizer:
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[tf.Tensor | tf.IndexedSlices | None, keras.Variable]]
     ) -> None:
-        """Updates every variable that has a gradient, and adds one to `global_step`."""
+        """Updates the variables and adds one to `global_step`.
+
+        Args:
+            grads_and_vars: pairs of a gradient and its variable. A variable whose gradient is None
+                stays as it is and is not decayed. IndexedSlices update every row, as the dense
+                gradient would.
+        """
         learning_rate = self.learning_rate(self.global_step)
         for grad, variable in grads_and_vars:
             if grad is None:
@@ -162,8 +187,12 @@ def create_optimizer(
 ) -> AdamWeightDecayOptimizer:
     """Returns the optimizer of BERT's pre-training and fine-tuning (the paper, A.2).
 
-    The original's function of this name also computes the gradients and clips them; here that is
-    `tf.GradientTape` and `tf.clip_by_global_norm(gradients, optimization.CLIP_NORM)`.
+    The original's function of this name also computes and clips the gradients. Here the caller
+    does, by `tf.GradientTape` and `tf.clip_by_global_norm(gradients, optimization.CLIP_NORM)`.
+
+    Args:
+        variables: the trainable variables.
+        learning_rate: such as `linear_schedule` returns.
     """
     return AdamWeightDecayOptimizer(
         variables,

@@ -1,4 +1,4 @@
-"""Random seeds: for TensorFlow's stateless operations, and for Keras's initializers."""
+"""Random seeds of TensorFlow's stateless operations and of Keras's initializers."""
 
 import contextlib
 import random
@@ -8,21 +8,24 @@ import tensorflow as tf
 
 
 def fold_in(seed: tf.Tensor, data: int | tf.Tensor) -> tf.Tensor:
-    """Returns a new seed, int32 [2], that depends on nothing but `seed` and `data`.
+    """Returns a new seed, int32 [2], a function of `seed` and `data`.
 
     Args:
         seed: int32 [2].
-        data: an integer, or an int32 scalar.
+        data: a Python integer or int32 [].
     """
     return tf.random.experimental.stateless_fold_in(seed, data, alg="philox")
 
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Makes initial weights that are drawn within it follow from `seed`.
+    """Seeds the initial weights of models that are built in this context.
 
-    An initializer of Keras without a seed of its own draws one from Python's `random`, whose state
-    is afterwards what it was before.
+    A Keras initializer without a seed draws one from Python's `random`, which is seeded here and
+    gets its former state back at the end.
+
+    Args:
+        seed: any integer.
     """
     state = random.getstate()
     random.seed(seed)

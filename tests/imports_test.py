@@ -39,7 +39,7 @@ MODELS = {"model", "modeling"}
 DATA = {"files", "text", "tokenization"}
 # In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
 # meet, the settings, and what joins the two for a program. Every other module is data code.
-TASK_MODELS = {"model", "head", "loss", "metrics"}
+TASK_MODELS = {"model", "head", "heads", "loss", "metrics"}
 TASK_NEITHER = {"__init__", "schema", "phases", "settings", "run"}
 
 COMMAND_FLAGS = "bert_tf.runs.command_flags"

@@ -1,6 +1,7 @@
-"""Tests of bert_tf.modeling. Golden figures: pretraining_model_test.py."""
+"""Tests of bert_tf.modeling; tests/tasks/pretraining/model_test.py has golden figures."""
 
 import collections
+import functools
 
 import keras
 import numpy as np
@@ -9,8 +10,11 @@ import tensorflow as tf
 
 from bert_tf import modeling
 from bert_tf.errors import UserError
-from bert_tf.model import layers
+from bert_tf.model import embeddings, encoder
+from bert_tf.model.dropout import dropout
+from bert_tf.seeds import fold_in
 from tests.support import numpy_bert
+from tests.support.numpy_bert import assert_near
 
 B, S, H, N, V, T = 2, 7, 24, 3, 53, 4
 CONFIG = {
@@ -52,12 +56,6 @@ def _inputs(seed=0, batch_size=B, seq_length=S):
     )
 
 
-def _assert_near(actual, expected, bound, name=""):
-    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
-    assert actual.shape == expected.shape, name
-    assert np.abs(actual - expected).max() <= bound * np.abs(expected).max(), name
-
-
 # --- the forward pass against numpy ---------------------------------------------------------------
 
 
@@ -68,7 +66,7 @@ def test_every_output_against_numpy(act):
     expected = reference.forward(*_inputs(1))
     assert len(output.all_encoder_layers) == len(output.attention_probs) == 2
     for name, value in expected.items():
-        _assert_near(tf.stack(getattr(output, name)), value, 1e-5, name)
+        assert_near(tf.stack(getattr(output, name)), value, 1e-5, name)
 
 
 def test_a_hidden_act_may_be_a_function_or_linear():
@@ -147,7 +145,7 @@ def test_one_hot_embeddings_equal_gathered_ones():
 
 @pytest.mark.parametrize("training", [False, True])
 def test_recomputing_activations_changes_nothing(training):
-    """Of outputs and gradients; with dropout both passes must draw the same masks."""
+    """Neither outputs nor gradients; with dropout, both passes must draw the same masks."""
     results = []
     for recompute in (False, True):
         model, _ = _model(
@@ -182,7 +180,7 @@ def test_batch_and_length_may_be_dynamic():
     )
     for batch_size, seq_length in ((B, S), (5, 9), (1, 4)):
         inputs = _inputs(12, batch_size, seq_length)
-        _assert_near(compute(*inputs), reference.forward(*inputs)["sequence_output"], 1e-5)
+        assert_near(compute(*inputs), reference.forward(*inputs)["sequence_output"], 1e-5)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match=r"sequence length must be at most max_position_embeddings \(11\)",
@@ -203,7 +201,7 @@ def test_too_long_a_sequence_is_refused():
 
 def test_ids_of_a_wrong_rank_are_refused():
     model, _ = _model()
-    with pytest.raises(UserError, match=r"input_ids must have rank 2, not 1 \(shape \(7,\)\)"):
+    with pytest.raises(ValueError, match=r"input_ids must have rank 2, not 1 \(shape \(7,\)\)"):
         model(np.zeros(S, np.int32))
 
 
@@ -218,7 +216,7 @@ def test_bfloat16_is_near_float32():
     assert output.sequence_output.dtype == output.pooled_output.dtype == tf.bfloat16
     assert output.embedding_table.dtype == output.attention_probs[0].dtype == tf.float32
     for name in ("embedding_output", "sequence_output", "pooled_output"):
-        _assert_near(tf.cast(getattr(output, name), "float32"), expected[name], 0.08, name)
+        assert_near(tf.cast(getattr(output, name), "float32"), expected[name], 0.08, name)
     for actual, probs in zip(output.attention_probs, expected["attention_probs"], strict=True):
         np.testing.assert_allclose(actual, probs, atol=0.1)
         np.testing.assert_allclose(tf.reduce_sum(actual, axis=-1), 1.0, rtol=1e-5)
@@ -241,17 +239,17 @@ def test_layer_norm_has_float32_statistics_of_bfloat16_inputs():
 
 
 def _record_masks(monkeypatch):
-    """Returns a list that gets (rate, shape, mask) of each dropout call that drops."""
+    """Returns a list to which each call that drops appends its rate, shape and mask."""
     calls = []
-    original = layers.dropout
 
-    def dropout(x, rate, seed):
+    def recorded(x, rate, seed):
         if seed is not None:
-            mask = original(tf.ones([16, 16]), 0.5, seed).numpy()  # one rate, to compare seeds
+            mask = dropout(tf.ones([16, 16]), 0.5, seed).numpy()  # one rate, to compare seeds
             calls.append((rate, tuple(x.shape), mask))
-        return original(x, rate, seed)
+        return dropout(x, rate, seed)
 
-    monkeypatch.setattr(layers, "dropout", dropout)
+    for module in (embeddings, encoder):
+        monkeypatch.setattr(module, "dropout", recorded)
     return calls
 
 
@@ -269,6 +267,18 @@ def test_every_site_of_dropout_has_its_rate_and_its_own_mask(monkeypatch):
     }
     masks = [(mask != 0).tobytes() for _, _, mask in calls]
     assert len(set(masks)) == len(masks)
+
+
+def test_every_site_draws_its_mask_from_its_own_numbers_folded_into_the_seed(monkeypatch):
+    """As in the table of bert_tf/model/dropout.py. Another one would change every run's figures."""
+    calls = _record_masks(monkeypatch)
+    model, _ = _model(14, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    seed = tf.constant([1, 2])
+    model(*_inputs(14), training=True, dropout_seed=seed)
+    sites = [(0,), (1, 0, 0), (1, 0, 1), (1, 0, 2), (1, 1, 0), (1, 1, 1), (1, 1, 2)]
+    for (_, _, mask), numbers in zip(calls, sites, strict=True):
+        expected = dropout(tf.ones([16, 16]), 0.5, functools.reduce(fold_in, numbers, seed))
+        np.testing.assert_array_equal(mask, expected)
 
 
 def test_the_models_dropout_follows_from_its_seed_under_xla_too():
@@ -362,7 +372,7 @@ def test_training_switches_dropout_on_in_a_keras_model():
     assert np.abs(model(ids, training=True) - expected).max() > 0.1
 
 
-def test_the_name_of_the_model_stands_before_its_variables():
+def test_the_name_of_the_model_comes_first_in_its_variables_paths():
     assert {v.path.split("/")[0] for v in modeling.BertModel(_config()).variables} == {"bert"}
     named = modeling.BertModel(_config(), name="teacher")
     assert {v.path.split("/")[0] for v in named.variables} == {"teacher"}

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.optimization. Golden figures: pretraining_model_test.py."""
+"""Tests of bert_tf.optimization; tests/tasks/pretraining/model_test.py has golden figures."""
 
 import keras
 import numpy as np
@@ -179,7 +179,7 @@ def test_the_optimizer_against_numpy():
 
 
 def test_sparse_gradients_update_moments_of_every_row():
-    """As dense ones would: rows without a gradient are decayed and their moments fade."""
+    """As dense gradients do: rows without a gradient are decayed, their moments shrink."""
     table = np.arange(12.0).reshape(4, 3) + 1
     results = []
     for sparse in (False, True):
@@ -243,9 +243,10 @@ def test_gradients_of_a_small_norm_are_not_clipped():
 
 
 def _step_of_two_replicas(gradient_reduction, other):
-    """Returns this replica's metrics, what it reduced, and the norm of the first moment.
+    """Returns a replica's metrics, the gradient that it passes to the sum, and the first moments.
 
-    The own gradient is a row of sqrt(3) * 100; the sum over replicas adds `other` to every number.
+    Its own gradient is one row of norm sqrt(3) * 100. The sum over replicas adds `other` to each
+    number.
     """
     model = _LookupModel()
     optimizer = optimization.AdamWeightDecayOptimizer([model.table], lambda step: tf.constant(0.0))

@@ -51,7 +51,7 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
     """Returns the training step of a phase as HLO.
 
     TensorFlow's CPU build lowers it. The TPU build differs only in its default random generator,
-    and `bert_tf.model.layers.dropout` does not use the default.
+    and `bert_tf.model.dropout.dropout` does not use the default.
 
     Args:
         run: the settings.

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.engine import distribution
 from bert_tf.engine.length_buckets import Buckets, example_lengths
 from bert_tf.engine.prediction_loop import PredictionLoop
-from bert_tf.engine.steps import Task
+from bert_tf.engine.steps import PredictionTask
 from bert_tf.errors import UserError
 from bert_tf.progress import Progress
 
@@ -62,7 +62,7 @@ class Predictor:
         strategy: the devices.
     """
 
-    def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy):
+    def __init__(self, task: PredictionTask, model: keras.Model, strategy: tf.distribute.Strategy):
         self._shards = distribution.input_shards(strategy)
         self._loop = PredictionLoop(
             strategy, lambda features, seed: task.predictions(model, features)

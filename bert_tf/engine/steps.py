@@ -12,7 +12,7 @@ The route from the command line to the update of the weights:
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import keras
 import tensorflow as tf
@@ -27,14 +27,21 @@ Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]
 Gradients = list[tf.Tensor | tf.IndexedSlices | None]
 
 
+@runtime_checkable
 class Task(Protocol):
-    """What the loops need to know of a task."""
+    """What a task provides for training and evaluation (`train_step`, `evaluation_step`)."""
 
     def build_model(self) -> keras.Model:
         """Returns the model, its variables created and named as in a checkpoint."""
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the sums of weights over the whole batch that the loss's means divide by."""
+        """Returns the sums of weights, float32 [], by which the loss of a batch is divided.
+
+        Args:
+            features: a whole batch. `example_weight`, float32 [batch], is the weight of each
+                example; evaluation batches have it, with 0 for padding. Without it, as in training,
+                every example has weight 1.
+        """
 
     def loss_and_metrics(
         self,
@@ -44,14 +51,42 @@ class Task(Protocol):
         training: bool,
         dropout_seed: tf.Tensor | None,
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the loss of a (part of a) batch, and metrics.
+        """Returns the loss of a batch, or of a part of it, and its metrics.
 
-        Dividing by the normalizers of the whole batch makes the losses of its parts add up to
-        the whole one's. A metric is a pair of float32 scalars: a weighted sum and its weight.
+        Losses of the parts of a batch add up to that of the whole, because all are divided by the
+        normalizers of the whole. A batch with weight 0 only has loss 0.
+
+        Args:
+            model: the task's model.
+            features: the (part of the) batch, with or without `example_weight`, which weights the
+                loss and every metric.
+            normalizers: those of the whole batch, over all replicas.
+            training: whether dropout is on.
+            dropout_seed: int32 [2]; None draws one.
+
+        Returns:
+            The loss, float32 [], and each metric as a pair of float32 []: a weighted sum and the
+            sum of its weights.
         """
 
+
+@runtime_checkable
+class PredictionTask(Protocol):
+    """What a task provides for prediction (`bert_tf.engine.prediction.Predictor`)."""
+
+    def build_model(self) -> keras.Model:
+        """Returns the model, its variables created and named as in a checkpoint."""
+
     def predictions(self, model: keras.Model, features: Features) -> dict[str, tf.Tensor]:
-        """Returns what the model says of each example, tensors [batch, ...] of static shapes."""
+        """Returns predictions by name, tensors [batch, ...] of static shapes, without dropout.
+
+        `example_weight` has no part in it: the caller drops the rows that fill up a batch.
+        """
+
+
+@runtime_checkable
+class FineTuningTask(Task, PredictionTask, Protocol):
+    """A task that is trained and predicts. Its scores are computed from its predictions."""
 
 
 @dataclasses.dataclass(frozen=True)

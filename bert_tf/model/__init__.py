@@ -1,1 +1,1 @@
-"""Ids to logits: configuration, layers, heads, freezing."""
+"""The parts of the model, ids to logits. Start reading at `bert_tf/modeling.py`."""

@@ -1,60 +1,39 @@
-"""The configuration of a BERT model: `bert_config.json`."""
+"""The configuration of a BERT model, read from and written as `bert_config.json`."""
 
 import copy
 import json
-from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
-
-Activation = Callable[[tf.Tensor], tf.Tensor]
-
-
-def gelu(x: tf.Tensor) -> tf.Tensor:
-    """Returns the Gaussian error linear unit of x in its tanh form (original: modeling.gelu)."""
-    return keras.activations.gelu(x, approximate=True)
-
-
-def get_activation(activation_string: str | Activation | None) -> Activation | None:
-    """Returns the function of an activation's name, itself a function; None for "" or "linear".
-
-    Raises:
-        UserError: the name is none of gelu, relu, tanh, linear.
-    """
-    if activation_string is None or callable(activation_string):
-        return activation_string
-    functions = {"": None, "linear": None, "relu": tf.nn.relu, "gelu": gelu, "tanh": tf.tanh}
-    name = str(activation_string).lower()
-    if name not in functions:
-        raise UserError(
-            f"Unsupported activation {activation_string!r}; it must be one of gelu, relu, tanh,"
-            " linear."
-        )
-    return functions[name]
+from bert_tf.model.activations import Activation, get_activation
 
 
 class BertConfig:
-    """Sizes and rates of a `BertModel`; a file `bert_config.json` holds the same keys.
+    """Sizes and dropout rates of a `BertModel`: the keys of a `bert_config.json`.
+
+    Original: modeling.BertConfig, with the same defaults.
 
     Args:
         vocab_size: number of word pieces.
         hidden_size: width of the encoder and of the pooler.
         num_hidden_layers: number of encoder layers.
-        num_attention_heads: heads of each attention layer; divides `hidden_size`.
+        num_attention_heads: number of heads of each attention layer; must divide `hidden_size`.
         intermediate_size: width of the feed-forward layer.
-        hidden_act: "gelu", "relu", "tanh", "linear" or a function.
-        hidden_dropout_prob: dropout rate of the embeddings and of every residual branch.
-        attention_probs_dropout_prob: dropout rate of the attention probabilities.
-        max_position_embeddings: longest sequence the model can take.
+        hidden_act: activation of the feed-forward layer: "gelu", "relu", "tanh", "linear" or a
+            function.
+        hidden_dropout_prob: dropout rate of the embeddings and of every residual branch; None
+            for no dropout.
+        attention_probs_dropout_prob: dropout rate of the attention probabilities; None for no
+            dropout.
+        max_position_embeddings: longest sequence, in tokens.
         type_vocab_size: number of segment (token type) ids; every released model has 2.
         initializer_range: standard deviation of the truncated normal initial weights.
 
     Raises:
-        UserError: a value is impossible; the message lists every one that is.
+        UserError: a value is out of range; the message lists all of these values.
     """
 
     def __init__(
@@ -115,14 +94,16 @@ class BertConfig:
         except UserError as error:
             problems.append(f"hidden_act: {error}")
         if problems:
-            raise UserError("The BERT configuration is impossible: " + "; ".join(problems))
+            raise UserError("The BERT configuration is invalid: " + "; ".join(problems))
 
     @classmethod
     def from_dict(cls, json_object: dict[str, Any]) -> "BertConfig":
-        """Returns a configuration; unknown keys are named in a warning and kept as attributes.
+        """Returns a configuration of a dictionary's values, and defaults for missing keys.
+
+        Unknown keys are logged in a warning and kept as attributes.
 
         Raises:
-            UserError: `vocab_size` is missing or a value is impossible.
+            UserError: `vocab_size` is missing or a value is out of range.
         """
         if not isinstance(json_object, dict) or "vocab_size" not in json_object:
             raise UserError(
@@ -134,17 +115,21 @@ class BertConfig:
         unknown = {key: value for key, value in json_object.items() if key not in known}
         if unknown:
             logging.warning(
-                "The BERT configuration has keys that nothing reads: %s", ", ".join(sorted(unknown))
+                "The BERT configuration has unknown keys, which are ignored: %s",
+                ", ".join(sorted(unknown)),
             )
             config.__dict__.update(unknown)
         return config
 
     @classmethod
     def from_json_file(cls, json_file: str) -> "BertConfig":
-        """Returns the configuration in a `bert_config.json`, read through `tf.io.gfile`.
+        """Returns the configuration in a `bert_config.json`.
+
+        Args:
+            json_file: a path that `tf.io.gfile` can read.
 
         Raises:
-            UserError: the file is missing, is not JSON, or holds an impossible configuration.
+            UserError: the file is missing, is not JSON, or has a value out of range.
         """
         try:
             with tf.io.gfile.GFile(json_file, "r") as reader:
@@ -165,14 +150,14 @@ class BertConfig:
             raise UserError(f"{json_file}: {error}") from error
 
     def check_seq_length(self, max_seq_length: int, flag: str = "max_seq_length") -> None:
-        """Returns nothing if the model can take sequences of this length.
+        """Checks that the model has position embeddings for sequences of this length.
 
         Args:
-            max_seq_length: the length.
-            flag: the flag (no dashes) that sets it, for the message.
+            max_seq_length: the length in tokens.
+            flag: name of the flag that sets it, without dashes, for the message.
 
         Raises:
-            UserError: they are longer than its position embeddings.
+            UserError: the length exceeds `max_position_embeddings`.
         """
         if max_seq_length > self.max_position_embeddings:
             raise UserError(
@@ -181,7 +166,7 @@ class BertConfig:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the configuration as a dictionary, unknown keys included."""
+        """Returns a copy of the configuration as a dictionary, unknown keys included."""
         return copy.deepcopy(self.__dict__)
 
     def to_json_string(self) -> str:

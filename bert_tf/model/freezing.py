@@ -1,4 +1,4 @@
-"""--freeze_layers: which of BERT's layers keep their weights in fine-tuning."""
+"""--freeze_layers: the layers of BERT whose weights fine-tuning does not change."""
 
 import re
 from collections.abc import Callable
@@ -7,16 +7,16 @@ from bert_tf.errors import UserError
 
 
 def parse_frozen_layers(text: str, num_hidden_layers: int) -> Callable[[str], bool]:
-    """Returns whether the variable of a name is frozen.
+    """Returns a function that says whether the variable of a name is frozen.
 
     Args:
-        text: a list with commas of `embeddings`, `pooler`, numbers of encoder layers counted from
-            0 (`3`) and ranges of them (`0-5`); or `all` for the whole of BERT, which leaves the
-            task's head to be trained. Empty for none.
-        num_hidden_layers: how many encoder layers there are.
+        text: the value of --freeze_layers, separated by commas: `embeddings`, `pooler`, indices of
+            encoder layers (`3`), ranges of them (`0-5`, both ends included), or `all` for all of
+            BERT, so that only the task's head is trained. "" freezes nothing.
+        num_hidden_layers: number of encoder layers.
 
     Raises:
-        UserError: a part is none of these.
+        UserError: a part is none of these, or there is no such layer.
     """
     scopes: list[str] = []
     for part in filter(None, text.split(",")):
@@ -30,7 +30,8 @@ def parse_frozen_layers(text: str, num_hidden_layers: int) -> Callable[[str], bo
             scopes += [f"bert/encoder/layer_{i}/" for i in layers]
         else:
             raise UserError(
-                "--freeze_layers is a list with commas of all, embeddings, pooler, encoder layers"
-                f" from 0 to {num_hidden_layers - 1} and ranges of them such as 0-2; not {part!r}"
+                "--freeze_layers takes all, embeddings, pooler, encoder layers from 0 to"
+                f" {num_hidden_layers - 1} and ranges of them such as 0-2, separated by commas;"
+                f" not {part!r}"
             )
     return lambda name: name.startswith(tuple(scopes))

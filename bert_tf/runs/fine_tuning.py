@@ -11,7 +11,7 @@ from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import WINDOW_BATCHES, Columns, Predictor
-from bert_tf.engine.steps import Task
+from bert_tf.engine.steps import FineTuningTask
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records, storage
@@ -73,7 +73,7 @@ class FineTuner:
     def __init__(
         self,
         config: BertConfig,
-        task: Task,
+        task: FineTuningTask,
         strategy: tf.distribute.Strategy,
         settings: FineTuningSettings,
         schema: records.Schema,

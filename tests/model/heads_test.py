@@ -1,113 +1,112 @@
 """Tests of bert_tf.model.heads."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import modeling
-from bert_tf.errors import UserError
-from bert_tf.model import heads
+from bert_tf.model.dropout import dropout
+from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, linear
+from bert_tf.seeds import fold_in
 from tests.support import numpy_bert
 
-B, S, H, V, P = 2, 7, 24, 53, 5
-CONFIG = modeling.BertConfig(
-    vocab_size=V, hidden_size=H, num_hidden_layers=1, num_attention_heads=3, intermediate_size=20
-)
+B, S, H, LABELS = 3, 5, 24, 4
+BFLOAT16 = keras.DTypePolicy("mixed_bfloat16")
 
 
-def _heads(seed=0, dtype="float32", **changes):
-    """Returns the pre-training heads and their random weights by name."""
-    layer = heads.PretrainingHeads(
-        modeling.BertConfig.from_dict({**CONFIG.to_dict(), **changes}), dtype
-    )
+def _layer(seed=0, **arguments):
+    """Returns an output layer and its random weights by name."""
+    layer = OutputLayer(LABELS, H, **arguments)
     weights = numpy_bert.random_weights({v.path: v.shape for v in layer.variables}, seed)
     for variable in layer.variables:
         variable.assign(weights[variable.path])
     return layer, weights
 
 
-def _inputs(seed=0):
-    rng = np.random.default_rng(seed)
-    return (
-        rng.normal(size=(B, S, H)).astype(np.float32),
-        rng.normal(size=(B, H)).astype(np.float32),
-        rng.integers(0, S, (B, P), dtype=np.int32),
-        rng.normal(size=(V, H)).astype(np.float32),
-    )
+def _hidden(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def test_gather_indexes():
-    sequence, _, positions, _ = _inputs(1)
-    positions[0, :2] = 3  # twice the same, and the last of its sequence
-    positions[1, -1] = S - 1
-    expected = np.concatenate([sequence[b, positions[b]] for b in range(B)])
-    sequence = tf.constant(sequence)
-    np.testing.assert_array_equal(heads.gather_indexes(sequence, positions), expected)
-    dynamic = tf.function(
-        heads.gather_indexes,
-        input_signature=[
-            tf.TensorSpec([None, None, H]),
-            tf.TensorSpec([None, None], tf.int32),
-        ],
-    )
-    np.testing.assert_array_equal(dynamic(sequence, positions), expected)
-    with pytest.raises(UserError, match="must have rank 3, not 2"):
-        heads.gather_indexes(tf.zeros([3, 4]), positions)
+@pytest.mark.parametrize("shape", [(B, H), (B, S, H)])
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_logits_against_numpy(shape, use_bias):
+    layer, weights = _layer(1, use_bias=use_bias)
+    hidden = _hidden(*shape)
+    assert list(weights) == ["output_bias", "output_weights"][not use_bias :]
+    expected = hidden @ weights["output_weights"].T + weights.get("output_bias", 0.0)
+    numpy_bert.assert_near(layer(hidden), expected, 1e-6)
 
 
-@pytest.mark.parametrize("act", ["gelu", "relu", "tanh"])
-def test_logits_against_numpy(act):
-    layer, weights = _heads(2, hidden_act=act)
-    sequence, pooled, positions, table = _inputs(2)
-    masked_lm_logits, next_sentence_logits = layer(sequence, pooled, positions, table)
-    reference = numpy_bert.NumpyBert({"hidden_act": act}, weights)
-    hidden = np.concatenate([sequence[b, positions[b]] for b in range(B)]).astype(np.float64)
-    scope = "cls/predictions/transform"
-    hidden = reference.activation(reference.dense(hidden, f"{scope}/dense"))
-    hidden = reference.norm(hidden, scope)
-    expected = hidden @ table.T + weights["cls/predictions/output_bias"]
-    assert masked_lm_logits.shape == (B * P, V)
-    np.testing.assert_allclose(masked_lm_logits, expected, rtol=1e-4, atol=1e-4)
-    expected = pooled @ weights["cls/seq_relationship/output_weights"].T
-    expected = expected + weights["cls/seq_relationship/output_bias"]
-    assert next_sentence_logits.shape == (B, 2)
-    np.testing.assert_allclose(next_sentence_logits, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_the_linear_transform_has_no_activation():
-    layer, weights = _heads(3, hidden_act="linear")
-    sequence, pooled, positions, table = _inputs(3)
-    dense = layer.predictions.transform.dense
-    np.testing.assert_allclose(
-        dense(pooled),
-        pooled @ weights["cls/predictions/transform/dense/kernel"]
-        + weights["cls/predictions/transform/dense/bias"],
-        rtol=1e-4,
-        atol=1e-5,
-    )
-
-
-def test_logits_of_bfloat16_heads_are_float32_and_near():
-    layer, _ = _heads(4, "mixed_bfloat16")
-    exact, _ = _heads(4)
-    sequence, pooled, positions, table = _inputs(4)
-    half = [tf.cast(x, tf.bfloat16) for x in (sequence, pooled)]
-    for logits, expected in zip(
-        layer(*half, positions, table), exact(sequence, pooled, positions, table), strict=True
-    ):
-        assert logits.dtype == tf.float32
-        difference = np.abs(logits - expected).max()
-        assert 0 < difference < 0.05 * np.abs(expected).max()
+@pytest.mark.parametrize("given", [tf.bfloat16, tf.float32])
+def test_a_bfloat16_product_has_float32_variables_bias_and_logits(given):
+    layer, weights = _layer(2, dtype=BFLOAT16)
     assert {v.dtype for v in layer.variables} == {"float32"}
+    hidden = tf.cast(_hidden(B, H), tf.bfloat16)
+    logits = layer(tf.cast(hidden, given))
+    assert logits.dtype == tf.float32
+    product = tf.matmul(hidden, tf.cast(weights["output_weights"], tf.bfloat16), transpose_b=True)
+    expected = tf.cast(product, tf.float32) + weights["output_bias"]  # only the product is rounded
+    np.testing.assert_array_equal(logits, expected)
+    assert (tf.cast(tf.cast(expected, tf.bfloat16), tf.float32) != expected).numpy().any()
 
 
-def test_the_gradient_reaches_the_shared_table():
-    layer, _ = _heads(5)
-    sequence, pooled, positions, table = _inputs(5)
-    table = tf.constant(table)
+def test_keras_casts_no_float32_logits_or_variables_of_a_head_in_a_bfloat16_model():
+    class Outer(keras.Model):
+        def __init__(self):
+            super().__init__(dtype=BFLOAT16)
+            self.head = OutputLayer(LABELS, H, dtype=self.dtype_policy)
+
+        def call(self, hidden):
+            return self.head(hidden), self.head.output_bias.value, self.head.output_weights.value
+
+    outer = Outer()
+    bias = np.float32([1 / 3, 0.1, 1.001, -7.77])  # none is a bfloat16 number
+    outer.head.output_bias.assign(bias)
+    logits, *variables = outer(tf.zeros([B, H]))
+    np.testing.assert_array_equal(logits, np.tile(bias, (B, 1)))
+    assert [logits.dtype, *(v.dtype for v in variables)] == [tf.float32] * 3
+
+
+def test_the_gradient_of_a_bfloat16_layer_is_float32():
+    layer, _ = _layer(3, dtype=BFLOAT16)
     with tf.GradientTape() as tape:
-        tape.watch(table)
-        logits, _ = layer(sequence, pooled, positions, table)
-        loss = tf.reduce_sum(logits[:, 9])
-    gradient = tape.gradient(loss, table).numpy()
-    assert gradient[9].any() and not np.delete(gradient, 9, axis=0).any()
+        loss = tf.reduce_sum(layer(tf.cast(_hidden(B, H), tf.bfloat16)) ** 2)
+    gradients = tape.gradient(loss, [v.value for v in layer.trainable_variables])
+    assert [g.dtype for g in gradients] == [tf.float32] * 2
+
+
+def test_the_dropout_mask_follows_from_the_models_seed():
+    layer, weights = _layer(4)
+    hidden, seed = tf.constant(_hidden(B, H)), tf.constant([1, 2])
+    dropped = dropout(hidden, 0.1, fold_in(seed, 2))
+    assert (dropped == 0.0).numpy().any()
+    expected = linear(dropped, weights["output_weights"], weights["output_bias"])
+    np.testing.assert_array_equal(layer(hidden, training=True, dropout_seed=seed), expected)
+    undropped = layer(hidden)
+    np.testing.assert_array_equal(layer(hidden, training=False, dropout_seed=seed), undropped)
+    assert np.abs(expected - undropped).max() > 0.1
+
+
+def test_without_a_dropout_seed_each_call_draws_one():
+    layer, _ = _layer(5)
+    hidden = _hidden(B, S, H)
+    tf.random.set_seed(3)
+    first, second = (layer(hidden, training=True) for _ in range(2))
+    assert np.abs(first - second).max() > 0.1
+    tf.random.set_seed(3)
+    np.testing.assert_array_equal(layer(hidden, training=True), first)
+
+
+def test_cross_entropy_against_numpy():
+    logits = _hidden(B, S, LABELS) * 30
+    labels = np.random.default_rng(6).integers(0, LABELS, (B, S), dtype=np.int32)
+    log_probs = numpy_bert.log_softmax(logits.astype(np.float64))
+    expected = -np.take_along_axis(log_probs, labels[..., np.newaxis], -1)[..., 0]
+    numpy_bert.assert_near(cross_entropy(logits, labels), expected, 1e-6)
+
+
+def test_example_weights_are_1_where_a_batch_has_none():
+    ids = tf.zeros([B, S], tf.int32)
+    np.testing.assert_array_equal(example_weights({"input_ids": ids}), np.ones(B, np.float32))
+    weights = tf.constant([1.0, 0.0, 0.5])
+    assert example_weights({"input_ids": ids, "example_weight": weights}) is weights

@@ -1,7 +1,7 @@
 """The pre-training model in float64 numpy, written from the paper and independent of `bert_tf`.
 
 It reads its weights by their names in a checkpoint. Dimension letters are those of
-`bert_tf/model/layers.py`: B batch, S sequence, H hidden size, V vocabulary, N heads, P predictions.
+`bert_tf/modeling.py`.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def log_softmax(x):
 
 
 class NumpyBert:
-    """The model of some weights; `forward` and `losses` give dictionaries of every output.
+    """A pre-training model with given weights; `forward` and `losses` return its outputs by name.
 
     Args:
         config: a dictionary as in `bert_config.json`.
@@ -42,11 +42,11 @@ class NumpyBert:
         self.activation = ACTIVATIONS[config["hidden_act"]]
 
     def dense(self, x, scope):
-        """Returns the affine function of the scope."""
+        """Returns the output of the dense layer in the scope."""
         return x @ self.weights[f"{scope}/kernel"] + self.weights[f"{scope}/bias"]
 
     def norm(self, x, scope):
-        """Returns the LayerNorm in the scope."""
+        """Returns the output of the LayerNorm in the scope."""
         scope += "/LayerNorm"
         return layer_norm(x, self.weights[f"{scope}/gamma"], self.weights[f"{scope}/beta"])
 
@@ -130,16 +130,23 @@ def adam_weight_decay(param, m, v, grad, learning_rate, decay):
 
 
 def learning_rate(step, init_lr, num_train_steps, num_warmup_steps):
-    """Returns the rate of a step: a rising line from 0 within the warm-up, a falling one after."""
+    """Returns the learning rate of a step: linear warm-up from 0, then linear decay to 0."""
     if step < num_warmup_steps:
         return init_lr * step / num_warmup_steps
     return init_lr * max(0.0, 1 - step / num_train_steps)
 
 
 def random_weights(shapes, seed, scale=0.3):
-    """Returns weights for every name; those of LayerNorm near 1, so that nothing cancels out."""
+    """Returns random weights by name; the scales of LayerNorm are near 1."""
     rng = np.random.default_rng(seed)
     return {
         name: (rng.normal(size=shape) * scale + name.endswith("gamma")).astype(np.float32)
         for name, shape in sorted(shapes.items())
     }
+
+
+def assert_near(actual, expected, bound, name=""):
+    """Asserts that no difference exceeds `bound` times the largest expected value."""
+    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+    assert actual.shape == expected.shape, name
+    assert np.abs(actual - expected).max() <= bound * np.abs(expected).max(), name

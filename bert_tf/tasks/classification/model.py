@@ -1,37 +1,40 @@
-"""A class, or a number, for a text or a pair of texts: the model, its loss, its predictions."""
+"""Classification of and regression on texts or pairs of texts: model, loss, predictions.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`.
+"""
 
 import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import OutputLayer, cross_entropy, model_logits
+from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, model_logits
 from bert_tf.modeling import BertModel
 
 
 class ClassificationModel(keras.Model):
-    """BERT with a linear layer on its pooled output (original: create_model of run_classifier).
+    """BERT with a linear layer on its pooled output (original: run_classifier.create_model).
 
     Args:
-        config: sizes and rates.
-        num_labels: how many classes; 1 for regression.
-        **options: further arguments of `BertModel`.
+        config: sizes and dropout rates.
+        num_labels: number of classes; 1 for regression.
+        **options: see `BertModel`.
     """
 
     def __init__(self, config: BertConfig, num_labels: int, **options):
-        super().__init__(name="")  # a name would stand before those of the variables
+        super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
-        self.head = OutputLayer(num_labels, config.hidden_size)
+        self.head = OutputLayer(num_labels, config.hidden_size, dtype=self.bert.dtype_policy)
         self.built = True
 
     def call(self, input_ids, input_mask, segment_ids, training=False, dropout_seed=None):
-        """Returns float32 logits, [B, num_labels].
+        """Returns logits, float32 [B, num_labels].
 
         Args:
             input_ids: int32 [B, S].
             input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-            segment_ids: int32 [B, S].
+            segment_ids: int32 [B, S], 1 for the second text.
             training: whether dropout is on.
-            dropout_seed: int32 [2].
+            dropout_seed: int32 [2]; None draws one.
         """
         pooled_output = self.bert(
             input_ids, input_mask, segment_ids, training=training, dropout_seed=dropout_seed
@@ -40,12 +43,12 @@ class ClassificationModel(keras.Model):
 
 
 class ClassificationTask:
-    """Classification, or regression, for the loops of `bert_tf.runs.training`.
+    """Classification or regression, a `bert_tf.engine.steps.FineTuningTask`.
 
     Args:
-        config: sizes and rates.
-        num_labels: how many classes; None for regression.
-        **options: further arguments of `BertModel`.
+        config: sizes and dropout rates.
+        num_labels: number of classes; None for regression.
+        **options: see `BertModel`.
     """
 
     def __init__(self, config: BertConfig, num_labels: int | None, **options):
@@ -58,26 +61,29 @@ class ClassificationTask:
         return ClassificationModel(self.config, self.num_labels or 1, **self._options)
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
-        """Returns the number of examples."""
-        return {"examples": tf.constant(float(features["input_ids"].shape[0]))}
+        """Returns the number of examples, float32 []."""
+        return {"examples": tf.reduce_sum(example_weights(features))}
 
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        """Returns the mean loss, and its sum and that of the right answers with their weights."""
+        """Returns the mean loss, float32 [], and the accuracy of a classification.
+
+        The accuracy is a pair of float32 []: the number of right predictions and of examples.
+        """
         logits = model_logits(model, features, training, dropout_seed)
-        losses = self._losses(logits, features)
-        count = tf.constant(float(losses.shape[0]))
+        weights = example_weights(features)
+        loss = tf.reduce_sum(weights * self._losses(logits, features))
         sums = {}
         if self.num_labels:
             predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
             right = tf.cast(predictions == features["label_ids"], tf.float32)
-            sums["accuracy"] = (tf.reduce_sum(right), count)
-        return tf.reduce_sum(losses) / normalizers["examples"], sums
+            sums["accuracy"] = (tf.reduce_sum(weights * right), tf.reduce_sum(weights))
+        return tf.math.divide_no_nan(loss, normalizers["examples"]), sums
 
     def predictions(self, model, features) -> dict[str, tf.Tensor]:
-        """Returns for each example what the model gives and how it compares with the label.
+        """Returns the prediction and the loss of each example.
 
-        `outputs`, float32, are the probabilities of the classes, [B, num_labels], or the numbers,
-        [B]; `label_ids` the record's own; `per_example_loss`, float32 [B].
+        `outputs`: probabilities of the classes, float32 [B, num_labels], or the values of a
+        regression, float32 [B]. `label_ids`: the records' labels. `per_example_loss`: float32 [B].
         """
         logits = model_logits(model, features)
         return {
@@ -87,7 +93,7 @@ class ClassificationTask:
         }
 
     def _losses(self, logits, features) -> tf.Tensor:
-        """Returns cross-entropy, or the squared error, of each example."""
+        """Returns the cross entropy, or the squared error, of each example, float32 [B]."""
         label_ids = features["label_ids"]
         if not self.num_labels:
             return tf.square(logits[:, 0] - label_ids)

@@ -1,4 +1,4 @@
-"""What a classification record holds."""
+"""The features of a classification record."""
 
 from bert_tf.files import records
 
@@ -9,10 +9,10 @@ def classification_schema(max_seq_length: int, regression: bool) -> records.Sche
     Args:
         max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
             `segment_ids` (1 = second text).
-        regression: whether `label_ids` is a number instead of the index of a class.
+        regression: whether `label_ids` is a float32 value instead of the index of a class.
 
-    `is_real_example` is 1, but for padding at the end of files that the original wrote on TPUs.
-    Names and types are those of `file_based_convert_examples_to_features` in the original.
+    `is_real_example` is 1. It is 0 for padding at the end of files that the original wrote for
+    TPUs. Names and types: `file_based_convert_examples_to_features` of the original.
     """
     sequence = records.int64_feature([max_seq_length], "max_seq_length")
     return {

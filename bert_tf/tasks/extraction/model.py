@@ -1,7 +1,6 @@
-"""BERT without heads, and what is taken out of it.
+"""Feature extraction: BERT without heads, and the outputs that are extracted.
 
-Dimension letters: B batch size, S sequence length, H hidden size, N attention heads, L the layers
-that are asked for, in their order.
+Dimension letters and dtypes: see `bert_tf/modeling.py`; here L counts the extracted layers only.
 """
 
 from collections.abc import Sequence
@@ -14,31 +13,37 @@ from bert_tf.modeling import BertModel, BertOutput
 
 
 class FeaturesModel(keras.Model):
-    """BERT, its variables named as in a checkpoint.
+    """BERT without heads, its variables named as in a checkpoint.
 
     Args:
-        config: sizes and rates.
-        **options: further arguments of `BertModel`.
+        config: sizes and dropout rates.
+        **options: see `BertModel`.
     """
 
     def __init__(self, config: BertConfig, **options):
-        super().__init__(name="")  # a name would stand before those of the variables
+        super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
         self.built = True
 
     def call(self, input_ids, input_mask, segment_ids) -> BertOutput:
-        """Returns every output of BERT without dropout; all arguments are int32 [B, S]."""
+        """Returns every output of BERT, without dropout.
+
+        Args:
+            input_ids: int32 [B, S].
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
+            segment_ids: int32 [B, S], 1 for the second text.
+        """
         return self.bert(input_ids, input_mask, segment_ids, training=False)
 
 
 class FeaturesTask:
-    """The part of a `bert_tf.engine.steps.Task` that prediction needs; there is nothing to train.
+    """Feature extraction, a `bert_tf.engine.steps.PredictionTask`; nothing is trained.
 
     Args:
-        config: sizes and rates.
-        layers: the numbers of the layers asked for, 0 the first and -1 the last.
+        config: sizes and dropout rates.
+        layers: indices of the layers to extract, 0 for the first and -1 for the last.
         outputs: names in `schema.OUTPUTS`.
-        **options: further arguments of `FeaturesModel`.
+        **options: see `BertModel`.
     """
 
     def __init__(
@@ -54,9 +59,9 @@ class FeaturesTask:
         return FeaturesModel(self.config, **self._options)
 
     def predictions(self, model: FeaturesModel, features) -> dict[str, tf.Tensor]:
-        """Returns the outputs by name, float32: of shapes as in `schema.SHAPES` with B before them.
+        """Returns the outputs by name, float32 [B, ...]; the rest is the shape in `schema.SHAPES`.
 
-        The mean is that of all tokens, [CLS] and [SEP] among them, and of no padding.
+        The mean includes [CLS] and [SEP], but no padding.
         """
         output = model(features["input_ids"], features["input_mask"], features["segment_ids"])
         vectors = tf.stack([output.all_encoder_layers[i] for i in self.layers], axis=2)

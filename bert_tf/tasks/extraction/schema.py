@@ -1,10 +1,10 @@
-"""What is computed for a line of text, and what the model is given for it."""
+"""Outputs of feature extraction for a line of text, the model's input, and their flags."""
 
 from bert_tf.errors import UserError
 from bert_tf.files import records
 
-# For a line of t tokens ([CLS] and [SEP] among them), the chosen layers L, hidden size H, attention
-# heads N. `pooled_vector` is the pooler's, and has no layer.
+# Shapes for a line of t tokens, [CLS] and [SEP] included; L extracted layers, hidden size H, N
+# attention heads. `pooled_vector` is the pooler's output, so it has no axis of layers.
 SHAPES = {
     "token_vectors": "[t, L, H]",
     "mean_vector": "[L, H]",
@@ -12,12 +12,12 @@ SHAPES = {
     "attention_probs": "[t, t, L, N]",
 }
 OUTPUTS = tuple(SHAPES)
-# The axes that are as long as the sequence, at their front.
+# Number of leading axes that are as long as the sequence.
 SEQUENCE_AXES = {"token_vectors": 1, "attention_probs": 2}
 
 
 def features_schema(max_seq_length: int) -> records.Schema:
-    """Returns the schema of the model's input, which is made in memory and never written.
+    """Returns the schema of the model's input, which stays in memory and is not written.
 
     Args:
         max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
@@ -28,10 +28,14 @@ def features_schema(max_seq_length: int) -> records.Schema:
 
 
 def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
-    """Returns the numbers in --layers as they are given: 0 is the first layer, -1 the last.
+    """Returns the layer indices in --layers, unchanged: 0 is the first layer, -1 the last.
+
+    Args:
+        layers: indices separated by commas.
+        num_hidden_layers: number of encoder layers of the model.
 
     Raises:
-        UserError: one is not a number, or the model has no such layer.
+        UserError: an index is not a number, or the model has no such layer.
     """
     try:
         numbers = [int(number) for number in layers.split(",")]
@@ -52,8 +56,11 @@ def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
 def parse_outputs(outputs: str) -> list[str]:
     """Returns the names in --outputs, in the order of `OUTPUTS`.
 
+    Args:
+        outputs: names separated by commas.
+
     Raises:
-        UserError: a name is none of `OUTPUTS`.
+        UserError: a name is not in `OUTPUTS`.
     """
     names = outputs.split(",")
     if not set(names).issubset(OUTPUTS):

@@ -1,4 +1,4 @@
-"""What a multiple choice record holds."""
+"""The features of a multiple choice record."""
 
 from bert_tf.files import records
 
@@ -12,7 +12,7 @@ def multiple_choice_schema(max_seq_length: int) -> records.Schema:
         max_seq_length: last axis of `input_ids`, `input_mask` (1 = token, 0 = padding) and
             `segment_ids` (1 = second text), each [NUM_CHOICES, max_seq_length].
 
-    `label_ids` is the number of the right choice, from 0.
+    `label_ids` is the index of the right choice.
     """
     sequences = records.int64_feature([NUM_CHOICES, max_seq_length], "max_seq_length")
     return {

@@ -1,14 +1,18 @@
-"""Masked LM and next sentence prediction: the model, its losses and its metrics."""
+"""Pre-training, masked LM and next sentence prediction: model, losses, metrics.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`.
+"""
 
 import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import PretrainingHeads, cross_entropy
+from bert_tf.model.heads import cross_entropy, example_weights
 from bert_tf.modeling import BertModel
+from bert_tf.tasks.pretraining.heads import PretrainingHeads
 
-# What the original adds to the sum of the masked-LM weights, so that a batch without any
-# prediction has loss 0.
+# Added to the sum of the masked-LM weights (original: get_masked_lm_output), so that the loss of a
+# batch without predictions is 0.
 WEIGHT_EPSILON = 1e-5
 
 
@@ -16,21 +20,13 @@ class PretrainingModel(keras.Model):
     """BERT with its pre-training heads; its variables are those of a released checkpoint.
 
     Args:
-        config: sizes and rates.
-        use_one_hot_embeddings: see `BertModel`.
-        recompute_activations: see `BertModel`.
-        dtype: see `BertModel`.
+        config: sizes and dropout rates.
+        **options: see `BertModel`.
     """
 
-    def __init__(
-        self,
-        config: BertConfig,
-        use_one_hot_embeddings: bool = False,
-        recompute_activations: bool = False,
-        dtype: str = "float32",
-    ):
-        super().__init__(name="")  # a name would stand before those of the variables
-        self.bert = BertModel(config, use_one_hot_embeddings, recompute_activations, dtype)
+    def __init__(self, config: BertConfig, **options):
+        super().__init__(name="")  # a name would come first in the variables' paths
+        self.bert = BertModel(config, **options)
         self.cls = PretrainingHeads(config, self.bert.dtype_policy)
         self.built = True
 
@@ -43,15 +39,15 @@ class PretrainingModel(keras.Model):
         training=False,
         dropout_seed=None,
     ):
-        """Returns float32 logits: masked LM, [B*P, V], and next sentence, [B, 2].
+        """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2].
 
         Args:
             input_ids: int32 [B, S].
             input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-            segment_ids: int32 [B, S].
+            segment_ids: int32 [B, S], 1 for the second sentence.
             masked_lm_positions: int32 [B, P].
             training: whether dropout is on.
-            dropout_seed: int32 [2].
+            dropout_seed: int32 [2]; None draws one.
         """
         output = self.bert(
             input_ids, input_mask, segment_ids, training=training, dropout_seed=dropout_seed
@@ -65,11 +61,11 @@ class PretrainingModel(keras.Model):
 
 
 class PretrainingTask:
-    """The pre-training objective for the loops of `bert_tf.runs.training`.
+    """The pre-training objective, a `bert_tf.engine.steps.Task`.
 
     Args:
-        config: sizes and rates.
-        **options: further arguments of `PretrainingModel`.
+        config: sizes and dropout rates.
+        **options: see `BertModel`.
     """
 
     def __init__(self, config: BertConfig, **options):
@@ -81,18 +77,18 @@ class PretrainingTask:
         return PretrainingModel(self.config, **self._options)
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
-        """Returns the sums of the weights of both means of a batch."""
-        example_weight, masked_lm_weights = _weights(features)
+        """Returns the sums of weights of the masked positions and of the examples, float32 []."""
+        weights = example_weights(features)
         return {
-            "masked_lm": tf.reduce_sum(masked_lm_weights),
-            "next_sentence": tf.reduce_sum(example_weight),
+            "masked_lm": tf.reduce_sum(_masked_lm_weights(features, weights)),
+            "next_sentence": tf.reduce_sum(weights),
         }
 
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        """Returns the sum of both losses, and their means and accuracies as sums and weights.
+        """Returns the sum of both losses, float32 [], and both losses and accuracies as metrics.
 
-        The losses are get_masked_lm_output and get_next_sentence_output of the original, the
-        metrics those of its metric_fn.
+        Original: get_masked_lm_output and get_next_sentence_output for the losses, metric_fn for
+        the metrics.
         """
         masked_lm_logits, next_sentence_logits = model(
             features["input_ids"],
@@ -102,7 +98,7 @@ class PretrainingTask:
             training=training,
             dropout_seed=dropout_seed,
         )
-        example_weight, masked_lm_weights = _weights(features)
+        example_weight = example_weights(features)
         total = tf.zeros([], tf.float32)
         sums = {}
         for name, logits, label_ids, weights, epsilon in (
@@ -110,7 +106,7 @@ class PretrainingTask:
                 "masked_lm",
                 masked_lm_logits,
                 features["masked_lm_ids"],
-                masked_lm_weights,
+                _masked_lm_weights(features, example_weight),
                 WEIGHT_EPSILON,
             ),
             (
@@ -123,7 +119,6 @@ class PretrainingTask:
         ):
             example_loss = cross_entropy(logits, tf.reshape(label_ids, [-1]))
             weighted_loss = tf.reduce_sum(weights * example_loss)
-            # A replica may have nothing but padding at the end of an evaluation: loss 0, not 0/0.
             total += tf.math.divide_no_nan(weighted_loss, normalizers[name] + epsilon)
             predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
             right = tf.cast(predictions == tf.reshape(label_ids, [-1]), tf.float32)
@@ -132,29 +127,8 @@ class PretrainingTask:
             sums[f"{name}_accuracy"] = (tf.reduce_sum(weights * right), weight)
         return total, sums
 
-    def predictions(self, model, features) -> dict[str, tf.Tensor]:
-        """Returns what the model takes each example for.
 
-        `masked_lm_predictions`, int32 [B, P], are the likeliest ids at the masked positions, and
-        `next_sentence_log_probs`, float32 [B, 2], those of "is the next" and "is a random one".
-        """
-        masked_lm_logits, next_sentence_logits = model(
-            features["input_ids"],
-            features["input_mask"],
-            features["segment_ids"],
-            features["masked_lm_positions"],
-        )
-        ids = tf.argmax(masked_lm_logits, axis=-1, output_type=tf.int32)
-        return {
-            "masked_lm_predictions": tf.reshape(ids, features["masked_lm_positions"].shape),
-            "next_sentence_log_probs": tf.nn.log_softmax(next_sentence_logits),
-        }
-
-
-def _weights(features) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the weights of the examples, [B], and of their masked positions, [B*P]."""
-    weights = features["masked_lm_weights"]
-    example_weight = features.get("example_weight")
-    if example_weight is None:
-        example_weight = tf.ones([weights.shape[0]], tf.float32)
-    return example_weight, tf.reshape(weights * example_weight[:, tf.newaxis], [-1])
+def _masked_lm_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
+    """Returns the weights of the masked positions, float32 [B*P]."""
+    weights = features["masked_lm_weights"] * example_weight[:, tf.newaxis]  # [B, P]
+    return tf.reshape(weights, [-1])

@@ -1,4 +1,4 @@
-"""What a pre-training record holds."""
+"""The features of a pre-training record."""
 
 from bert_tf.files import records
 
@@ -10,11 +10,11 @@ def pretraining_schema(max_seq_length: int, max_predictions_per_seq: int) -> rec
         max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
             `segment_ids` (1 = second sentence).
         max_predictions_per_seq: length of `masked_lm_positions` (indices into the sequence),
-            `masked_lm_ids` (what was there) and `masked_lm_weights` (1.0 = prediction,
+            `masked_lm_ids` (the original tokens there) and `masked_lm_weights` (1.0 = prediction,
             0.0 = padding).
 
-    The last feature, `next_sentence_labels`, is 1 where the second sentence is a random one. Names
-    and types are those of `write_instance_to_example_files` in the original.
+    `next_sentence_labels` is 1 if the second sentence is a random one, 0 if it follows the first.
+    Names and types: `write_instance_to_example_files` of the original.
     """
     sequence = records.int64_feature([max_seq_length], "max_seq_length")
     predictions = records.int64_feature([max_predictions_per_seq], "max_predictions_per_seq")

@@ -1,21 +1,30 @@
-"""The span model: logits of each position to be an answer's first or last, and their loss."""
+"""Finding an answer's span in a text (SQuAD): head, model, loss, predictions.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`.
+"""
 
 import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import linear, model_logits
+from bert_tf.model.heads import example_weights, linear, model_logits
 from bert_tf.modeling import BertModel, create_initializer
 
 
 class SpanHead(keras.layers.Layer):
-    """Start and end logits of every position (original: create_model)."""
+    """Start and end logits of every position (original: run_squad.create_model).
+
+    Args:
+        config: sizes and dropout rates.
+        dtype: dtype policy.
+    """
 
     def __init__(self, config: BertConfig, dtype="float32"):
         super().__init__(name="squad", dtype=dtype)
         self.hidden_size = config.hidden_size
 
     def build(self, input_shape=None):
+        """Creates the variables."""
         self.output_weights = self.add_weight(
             shape=(2, self.hidden_size),
             initializer=create_initializer(0.02),
@@ -27,13 +36,22 @@ class SpanHead(keras.layers.Layer):
         )
 
     def call(self, sequence_output):
-        """Returns float32 start and end logits, each [B, S], of float [B, S, H]."""
+        """Returns start and end logits, each float32 [B, S].
+
+        Args:
+            sequence_output: float [B, S, H].
+        """
         logits = linear(sequence_output, self.output_weights.value, self.output_bias.value)
         return tf.unstack(logits, axis=-1)
 
 
 class SquadHeads(keras.layers.Layer):
-    """The container `cls` of the head, for its name."""
+    """The scope `cls` around `SpanHead`.
+
+    Args:
+        config: sizes and dropout rates.
+        dtype: dtype policy.
+    """
 
     def __init__(self, config: BertConfig, dtype="float32"):
         super().__init__(name="cls", dtype=dtype)
@@ -41,12 +59,13 @@ class SquadHeads(keras.layers.Layer):
         self.build()
 
     def build(self, input_shape=None):
+        """Creates the variables; the constructor has called it."""
         if not self.built:
             self.squad.build()
             self.built = True
 
     def call(self, sequence_output):
-        """Returns what `SpanHead` returns."""
+        """Returns start and end logits, each float32 [B, S], of float [B, S, H]."""
         return self.squad(sequence_output)
 
 
@@ -54,26 +73,27 @@ class SquadModel(keras.Model):
     """BERT with the span head; its variables are those of the original's run_squad.
 
     Args:
-        config: sizes and rates.
-        **options: further arguments of `BertModel`.
+        config: sizes and dropout rates.
+        **options: see `BertModel`.
     """
 
     def __init__(self, config: BertConfig, **options):
-        super().__init__(name="")  # a name would stand before those of the variables
+        super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
-        self.bert.pooler.trainable = False  # no answer depends on it; no slots, as in the original
+        # No logit depends on the pooler, so the original's optimizer has no slots for it either.
+        self.bert.pooler.trainable = False
         self.cls = SquadHeads(config, self.bert.dtype_policy)
         self.built = True
 
     def call(self, input_ids, input_mask, segment_ids, training=False, dropout_seed=None):
-        """Returns float32 start and end logits, each [B, S].
+        """Returns start and end logits, each float32 [B, S].
 
         Args:
             input_ids: int32 [B, S].
             input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-            segment_ids: int32 [B, S], 1 for the text and 0 for the question.
+            segment_ids: int32 [B, S], 1 for the text, 0 for the question and padding.
             training: whether dropout is on.
-            dropout_seed: int32 [2].
+            dropout_seed: int32 [2]; None draws one.
         """
         output = self.bert(
             input_ids, input_mask, segment_ids, training=training, dropout_seed=dropout_seed
@@ -82,11 +102,11 @@ class SquadModel(keras.Model):
 
 
 class SquadTask:
-    """Finding the answer's span, for the loops of `bert_tf.runs.training`.
+    """Finding an answer's span, a `bert_tf.engine.steps.FineTuningTask`.
 
     Args:
-        config: sizes and rates.
-        **options: further arguments of `SquadModel`.
+        config: sizes and dropout rates.
+        **options: see `BertModel`.
     """
 
     def __init__(self, config: BertConfig, **options):
@@ -98,30 +118,36 @@ class SquadTask:
         return SquadModel(self.config, **self._options)
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
-        """Returns the number of examples that the mean loss divides by."""
-        return {"examples": tf.constant(float(features["input_ids"].shape[0]))}
+        """Returns the number of examples, float32 []."""
+        return {"examples": tf.reduce_sum(example_weights(features))}
 
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        """Returns the mean of the start's and the end's cross-entropy, and their accuracies.
+        """Returns the mean cross entropy of start and end, float32 [], and their accuracies.
 
-        All positions compete, the question's and the padding too, as in the original's
-        compute_loss; a window without the answer has its start and end at [CLS].
+        All positions compete, those of the question and of padding too, as in the original's
+        compute_loss. In a window without the answer, start and end are at [CLS]. An accuracy is a
+        pair of float32 []: the number of right predictions and of examples.
         """
         logits = model_logits(model, features, training=training, dropout_seed=dropout_seed)
+        weights = example_weights(features)
         total = tf.zeros([], tf.float32)
         sums = {}
         for name, position_logits in zip(("start", "end"), logits, strict=True):
             positions = features[f"{name}_positions"]
             # Its gradient rounds less than that of `heads.cross_entropy`.
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(positions, position_logits)
-            total += tf.reduce_sum(losses) / normalizers["examples"]
+            loss = tf.reduce_sum(weights * losses)
+            total += tf.math.divide_no_nan(loss, normalizers["examples"])
             right = tf.argmax(position_logits, axis=-1, output_type=tf.int32) == positions
-            right = tf.reduce_sum(tf.cast(right, tf.float32))
-            sums[f"{name}_accuracy"] = (right, tf.constant(float(losses.shape[0])))
+            right = tf.reduce_sum(weights * tf.cast(right, tf.float32))
+            sums[f"{name}_accuracy"] = (right, tf.reduce_sum(weights))
         return total / 2.0, sums
 
     def predictions(self, model, features) -> dict[str, tf.Tensor]:
-        """Returns `unique_ids`, int32 [B], and `start_logits` and `end_logits`, float32 [B, S]."""
+        """Returns each window's `unique_ids`, int32 [B], and its logits.
+
+        `start_logits` and `end_logits`: float32 [B, S].
+        """
         start_logits, end_logits = model_logits(model, features)
         return {
             "unique_ids": features["unique_ids"],

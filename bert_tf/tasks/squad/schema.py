@@ -1,4 +1,4 @@
-"""What a SQuAD record holds."""
+"""The features of a SQuAD record."""
 
 import tensorflow as tf
 
@@ -11,13 +11,12 @@ def squad_schema(max_seq_length: int, is_training: bool) -> records.Schema:
     Args:
         max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
             `segment_ids` (1 = text, 0 = question and padding).
-        is_training: whether there are `start_positions` and `end_positions`, the answer's first
-            and last token in the sequence (0, [CLS], where the window has no answer), and
-            `is_impossible` (1 = the question has no answer). Parsing records that lack them gives
-            zeros, so the schema with them serves to read both.
+        is_training: whether to add the labels: `start_positions` and `end_positions`, indices of
+            the answer's first and last token in the sequence (0, that of [CLS], if the window has
+            no answer), and `is_impossible` (1 = the question has no answer). In records without
+            labels they are read as 0.
 
-    `unique_ids` number the windows of a file. Names and types are those of `FeatureWriter` in the
-    original.
+    `unique_ids` identify the windows of a file. Names and types: `FeatureWriter` of the original.
     """
     sequence = records.int64_feature([max_seq_length], "max_seq_length")
     schema = {

@@ -1,7 +1,7 @@
-"""What stands between BERT's layers and the logits of each token.
+"""The feature-based tagger: features of a frozen BERT and a BiLSTM on them (the paper, 5.3).
 
-Dimension letters: B batch size, S sequence length, H hidden size, F size of the features, U units
-of the LSTM in each direction, D directions (2).
+Dimension letters and dtypes: see `bert_tf/modeling.py`; here also F, the width of a token's
+features, and U, the units of the LSTM in each direction.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from bert_tf.modeling import BertOutput
 
 
 class Features(NamedTuple):
-    """How BERT's layers make the features of a token.
+    """How the features of a token are computed from BERT's layers.
 
-    of: what a `BertOutput` has -> float [B, S, F].
-    layers: how many encoder layers there must be.
-    width: F, in hidden sizes.
+    of: returns the features, float [B, S, F], of a `BertOutput`.
+    layers: number of encoder layers that BERT must have.
+    width: F / H.
     """
 
     of: Callable[[BertOutput], tf.Tensor]
@@ -27,8 +27,8 @@ class Features(NamedTuple):
     width: int = 1
 
 
-# The rows of the paper's table 7. It calls the sums weighted and does not tell the weights: here
-# they are plain.
+# The rows of the paper's table 7. It calls the sums weighted but does not give the weights; here
+# they are all 1.
 FEATURE_LAYERS = {
     "embeddings": Features(lambda bert: bert.embedding_output),
     "last": Features(lambda bert: bert.all_encoder_layers[-1]),
@@ -42,7 +42,11 @@ FEATURE_LAYERS = {
 
 
 def check_feature_layers(feature_layers: str, num_hidden_layers: int) -> None:
-    """Returns nothing if a model of so many encoder layers has the features.
+    """Checks that a model has enough encoder layers for the features.
+
+    Args:
+        feature_layers: a name in `FEATURE_LAYERS`.
+        num_hidden_layers: number of encoder layers of the model.
 
     Raises:
         UserError: it has too few.
@@ -59,9 +63,14 @@ def check_feature_layers(feature_layers: str, num_hidden_layers: int) -> None:
 class Direction(keras.layers.Layer):
     """The weights of an LSTM in one direction: `kernel`, `recurrent_kernel` and `bias`.
 
-    Gates, initial values and order (input, forget, candidate, output) are those of
-    `keras.layers.LSTM`. That layer itself is not used because it keeps the state of a random
-    generator among its variables, and multiplies by the input at each step.
+    The gates, their order (input, forget, candidate, output) and initial values are those of
+    `keras.layers.LSTM`. That layer is not used, because it has the state of a random generator
+    among its variables and multiplies by the input at each step.
+
+    Args:
+        input_size: input width.
+        units: U.
+        name: name of the scope.
     """
 
     def __init__(self, input_size: int, units: int, name: str):
@@ -70,6 +79,7 @@ class Direction(keras.layers.Layer):
         self.units = units
 
     def build(self, input_shape=None):
+        """Creates the variables."""
         units = self.units
 
         def forget_nothing(shape, dtype=None):
@@ -88,9 +98,15 @@ class Direction(keras.layers.Layer):
 
 
 class BidirectionalLstm(keras.layers.Layer):
-    """An LSTM from either end of the sequence, side by side.
+    """An LSTM from left to right and one from right to left, outputs concatenated.
 
-    Padding leaves the state as it is, so that the outputs at tokens do not depend on it.
+    Padding leaves the state unchanged, so the outputs at tokens do not depend on it.
+
+    Args:
+        input_size: F.
+        units: U.
+        name: name of the scope.
+        dtype: dtype policy. The state and the gates are float32 under each.
     """
 
     def __init__(self, input_size: int, units: int, name: str, dtype="float32"):
@@ -99,11 +115,12 @@ class BidirectionalLstm(keras.layers.Layer):
         self.directions = [Direction(input_size, units, name) for name in ("forward", "backward")]
 
     def build(self, input_shape=None):
+        """Creates the variables."""
         for direction in self.directions:
             direction.build()
 
     def call(self, inputs, input_mask):
-        """Returns the outputs of both directions, float32 [B, S, 2U].
+        """Returns the outputs, float32 [B, S, 2U]: left to right, then right to left.
 
         Args:
             inputs: float [B, S, F].
@@ -113,21 +130,21 @@ class BidirectionalLstm(keras.layers.Layer):
             tf.stack([getattr(direction, name).value for direction in self.directions])
             for name in ("kernel", "recurrent_kernel", "bias")
         )
-        recurrent = tf.cast(recurrent, self.compute_dtype)  # [D, U, 4U]
+        recurrent = tf.cast(recurrent, self.compute_dtype)  # [2, U, 4U]
 
-        def both(x):  # [B, S, ...] -> [D, S, B, ...], the second from its end
+        def both(x):  # [B, S, ...] -> [2, S, B, ...], the second reversed along S
             x = tf.einsum("bs...->sb...", x)
             return tf.stack([x, tf.reverse(x, [0])])
 
         inputs = tf.cast(inputs, self.compute_dtype)
-        kernels = tf.cast(kernels, self.compute_dtype)
-        # The product with the input is one for all steps; only the state's is in the loop.
-        projected = tf.einsum("dsbf,dfg->sdbg", both(inputs), kernels)  # [S, D, B, 4U]
+        kernels = tf.cast(kernels, self.compute_dtype)  # [2, F, 4U]
+        # One product with the input for all steps; only that with the state is in the loop.
+        projected = tf.einsum("dsbf,dfg->sdbg", both(inputs), kernels)  # [S, 2, B, 4U]
         projected = tf.cast(projected, tf.float32) + biases[:, tf.newaxis]
-        is_token = tf.einsum("dsb->sdb", both(input_mask))[..., tf.newaxis] > 0  # [S, D, B, 1]
+        is_token = tf.einsum("dsb->sdb", both(input_mask))[..., tf.newaxis] > 0  # [S, 2, B, 1]
 
         def step(state, now):
-            output, cell = state  # float32 [D, B, U]
+            output, cell = state  # float32 [2, B, U]
             gates, token = now
             product = tf.matmul(tf.cast(output, self.compute_dtype), recurrent)
             i, f, c, o = tf.split(gates + tf.cast(product, tf.float32), 4, axis=-1)
@@ -136,13 +153,20 @@ class BidirectionalLstm(keras.layers.Layer):
             return tf.where(token, next_output, output), tf.where(token, next_cell, cell)
 
         zeros = tf.zeros([2, projected.shape[2], self.units])
-        outputs, _ = tf.scan(step, (projected, is_token), (zeros, zeros))  # [S, D, B, U]
+        outputs, _ = tf.scan(step, (projected, is_token), (zeros, zeros))  # [S, 2, B, U]
         forward, backward = outputs[:, 0], tf.reverse(outputs[:, 1], [0])
         return tf.transpose(tf.concat([forward, backward], axis=-1), [1, 0, 2])
 
 
 class BiLstm(keras.layers.Layer):
-    """Bidirectional LSTMs on top of one another: the container `lstm` of `layer_0`, `layer_1`."""
+    """A stack of bidirectional LSTMs: the scope `lstm` of `layer_0`, `layer_1`.
+
+    Args:
+        input_size: F.
+        units: U.
+        num_layers: number of bidirectional LSTMs.
+        dtype: dtype policy.
+    """
 
     def __init__(self, input_size: int, units: int, num_layers: int = 2, dtype="float32"):
         super().__init__(name="lstm", dtype=dtype)
@@ -154,13 +178,19 @@ class BiLstm(keras.layers.Layer):
         self.build()
 
     def build(self, input_shape=None):
+        """Creates the variables; the constructor has called it."""
         if not self.built:
             for layer in self.lstm_layers:
                 layer.build()
             self.built = True
 
     def call(self, inputs, input_mask):
-        """Returns the outputs of the last layer, float32 [B, S, 2U], of float [B, S, F]."""
+        """Returns the outputs of the last layer, float32 [B, S, 2U].
+
+        Args:
+            inputs: float [B, S, F].
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
+        """
         for layer in self.lstm_layers:
             inputs = layer(inputs, input_mask)
         return inputs

@@ -1,27 +1,28 @@
-"""A label for each token: the model, its loss and its predictions.
+"""Tagging, a label for each word: model, loss, predictions.
 
-Dimension letters: B batch size, S sequence length, H hidden size, F size of what is classified.
+Dimension letters and dtypes: see `bert_tf/modeling.py`; here also F, the width of a token's
+features.
 """
 
 import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import OutputLayer, cross_entropy, model_logits
+from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, model_logits
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS, BiLstm, check_feature_layers
 
 
 class TaggingModel(keras.Model):
-    """BERT with a layer that classifies each token (the paper, section 5.3 and figure 4d).
+    """BERT with a linear layer on each token (the paper, section 5.3 and figure 4d).
 
     Args:
-        config: sizes and rates.
-        num_labels: the number of labels.
-        feature_layers: None to fine-tune all of BERT. Else one of `head.FEATURE_LAYERS`: BERT is
-            frozen, and a two-layer BiLSTM stands between these layers and the classification.
+        config: sizes and dropout rates.
+        num_labels: number of labels.
+        feature_layers: None to fine-tune all of BERT. Otherwise a name in `head.FEATURE_LAYERS`:
+            BERT is frozen, and a two-layer BiLSTM on these features is trained.
         lstm_size: units of the BiLSTM in each direction.
-        **options: further arguments of `BertModel`.
+        **options: see `BertModel`.
     """
 
     def __init__(
@@ -32,9 +33,9 @@ class TaggingModel(keras.Model):
         lstm_size: int = 768,
         **options,
     ):
-        super().__init__(name="")  # a name would stand before those of the variables
+        super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
-        self.bert.pooler.trainable = False  # no tag depends on it
+        self.bert.pooler.trainable = False  # no logit depends on it
         self.feature_layers = feature_layers
         self.lstm = None
         size = config.hidden_size
@@ -43,18 +44,18 @@ class TaggingModel(keras.Model):
             size *= FEATURE_LAYERS[feature_layers].width
             self.lstm = BiLstm(size, lstm_size, dtype=self.bert.dtype_policy)
             size = 2 * lstm_size
-        self.head = OutputLayer(num_labels, size)
+        self.head = OutputLayer(num_labels, size, dtype=self.bert.dtype_policy)
         self.built = True
 
     def call(self, input_ids, input_mask, segment_ids, training=False, dropout_seed=None):
-        """Returns float32 logits, [B, S, labels].
+        """Returns logits, float32 [B, S, num_labels].
 
         Args:
             input_ids: int32 [B, S].
             input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-            segment_ids: int32 [B, S].
-            training: whether dropout is on. A frozen BERT is without it.
-            dropout_seed: int32 [2].
+            segment_ids: int32 [B, S], all 0.
+            training: whether dropout is on. A frozen BERT has none.
+            dropout_seed: int32 [2]; None draws one.
         """
         fine_tuned = self.lstm is None
         output = self.bert(
@@ -65,21 +66,22 @@ class TaggingModel(keras.Model):
             dropout_seed=dropout_seed,
         )
         if fine_tuned:
-            tokens = output.sequence_output  # [B, S, F]
+            tokens = output.sequence_output  # [B, S, H]
         else:
+            # [B, S, F]
             features = tf.stop_gradient(FEATURE_LAYERS[self.feature_layers].of(output))
-            tokens = self.lstm(features, input_mask)
+            tokens = self.lstm(features, input_mask)  # [B, S, 2 * lstm_size]
         return self.head(tokens, training=training, dropout_seed=dropout_seed)
 
 
 class TaggingTask:
-    """Tagging for the loops of `bert_tf.runs.training`.
+    """Tagging, a `bert_tf.engine.steps.FineTuningTask`.
 
     Args:
-        config: sizes and rates.
-        num_labels: the number of labels.
+        config: sizes and dropout rates.
+        num_labels: number of labels.
         feature_layers: see `TaggingModel`.
-        **options: its further arguments.
+        **options: `lstm_size` of `TaggingModel`, and those of `BertModel`.
 
     Raises:
         UserError: BERT has too few layers for `feature_layers`.
@@ -100,23 +102,27 @@ class TaggingTask:
         return TaggingModel(self.config, self.num_labels, self.feature_layers, **self._options)
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
-        """Returns the number of words that count in a batch; every record has one at least."""
-        return {"words": tf.reduce_sum(tf.cast(features["label_mask"], tf.float32))}
+        """Returns the number of words to tag, float32 []; every record has at least one."""
+        return {"words": tf.reduce_sum(_word_weights(features))}
 
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        """Returns the mean cross entropy of the words that count, and their accuracy."""
+        """Returns the mean cross entropy of the words to tag, float32 [], and their accuracy.
+
+        The accuracy is a pair of float32 []: the number of right predictions and of words.
+        """
         logits = model_logits(model, features, training, dropout_seed)
-        label_ids, weights = features["label_ids"], tf.cast(features["label_mask"], tf.float32)
-        loss = tf.reduce_sum(weights * cross_entropy(logits, label_ids)) / normalizers["words"]
+        label_ids, weights = features["label_ids"], _word_weights(features)
+        loss = tf.reduce_sum(weights * cross_entropy(logits, label_ids))
         predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
         right = weights * tf.cast(predicted == label_ids, tf.float32)
-        return loss, {"accuracy": (tf.reduce_sum(right), tf.reduce_sum(weights))}
+        sums = {"accuracy": (tf.reduce_sum(right), tf.reduce_sum(weights))}
+        return tf.math.divide_no_nan(loss, normalizers["words"]), sums
 
     def predictions(self, model, features) -> dict[str, tf.Tensor]:
         """Returns each word's label and loss, at its first piece.
 
-        `predictions`, int32 [B, S], are places in the list of labels, -1 where `label_mask` is 0.
-        `losses`, float32 [B, S], are the cross entropies with `label_ids`, 0 where it is 0.
+        `predictions`: int32 [B, S], indices of labels, -1 where `label_mask` is 0. `losses`:
+        float32 [B, S], the cross entropy with `label_ids`, 0 where `label_mask` is 0.
         """
         logits = model_logits(model, features)
         begins_word = features["label_mask"] > 0
@@ -126,3 +132,9 @@ class TaggingTask:
             "predictions": tf.where(begins_word, predicted, -1),
             "losses": tf.where(begins_word, losses, 0.0),
         }
+
+
+def _word_weights(features) -> tf.Tensor:
+    """Returns 1 at the first piece of each word to tag, times its example's weight: [B, S]."""
+    label_mask = tf.cast(features["label_mask"], tf.float32)
+    return label_mask * example_weights(features)[:, tf.newaxis]

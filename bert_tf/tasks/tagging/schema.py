@@ -1,4 +1,4 @@
-"""What a tagging record holds."""
+"""The features of a tagging record."""
 
 from bert_tf.files import records
 
@@ -8,9 +8,9 @@ def tagging_schema(max_seq_length: int) -> records.Schema:
 
     Args:
         max_seq_length: length of every feature: `input_ids`, `input_mask` (1 = token, 0 =
-            padding), `segment_ids` (0 throughout), `label_ids` (places in the list of labels) and
-            `label_mask` (1 = the first piece of a word that this record tags; 0 = X, any other
-            piece, a word that is there as context, or padding).
+            padding), `segment_ids` (all 0), `label_ids` (indices in the list of labels) and
+            `label_mask` (1 = first piece of a word to tag; 0 = another piece, a word given as
+            context only, [CLS], [SEP] or padding).
     """
     sequence = records.int64_feature([max_seq_length], "max_seq_length")
     return {

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.tasks.classification.model, by numpy's model."""
+"""Tests of bert_tf.tasks.classification.model, against the numpy model."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_regression():
 
 
 def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():
-    """The model's own dropout is off; what changes the logits is the head's."""
+    """BERT's own dropout is off, so only that of the head changes the logits."""
     task, model, weights, reference = make(2)
     features = make_features(2)
     pooled = reference.forward(

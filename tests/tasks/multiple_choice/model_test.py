@@ -1,4 +1,4 @@
-"""Multiple choice against numpy: scores, loss, names of variables."""
+"""Tests of bert_tf.tasks.multiple_choice.model, against the numpy model."""
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def make_task(**options):
 
 
 def expected_log_probs(weights, features):
-    """Returns float64 [B, C], each choice's sequence computed by itself."""
+    """Returns log probabilities, float64 [B, C], each choice's sequence computed by itself."""
     bert = numpy_bert.NumpyBert(SMALL, weights)
     scores = np.zeros((B, C))
     for c in range(C):

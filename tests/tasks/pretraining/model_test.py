@@ -1,4 +1,4 @@
-"""Tests of bert_tf.tasks.pretraining.model, against golden figures of the original too."""
+"""Tests of bert_tf.tasks.pretraining.model, against numpy and the original's golden figures."""
 
 import os
 import pathlib
@@ -78,7 +78,7 @@ SMALL_SHAPES = {
 
 
 def _golden(name, recompute_activations=False):
-    """Returns folder, task and model of a golden folder; the weights are those of step 0."""
+    """Returns a golden folder, its task, and its model with the weights of step 0."""
     folder = GOLDEN / name
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
     task = PretrainingTask(config, recompute_activations=recompute_activations)
@@ -88,7 +88,7 @@ def _golden(name, recompute_activations=False):
 
 
 def _outputs(task, model, features):
-    """Returns what the original's pre-training graph computes, by the original's names."""
+    """Returns the outputs of the original's pre-training graph, by the original's names."""
     bert = model.bert(features["input_ids"], features["input_mask"], features["segment_ids"])
     normalizers = task.normalizers(features)
     loss, sums = task.loss_and_metrics(model, features, normalizers, False, None)

@@ -1,4 +1,4 @@
-"""The span model: its variables' names, its logits and its loss against numpy."""
+"""Tests of bert_tf.tasks.squad.model: names of variables, logits and loss against numpy."""
 
 import keras
 import numpy as np
@@ -90,7 +90,7 @@ def test_predictions(task, model):
 
 
 def losses_by_numpy(model, batch):
-    """Returns each example's loss: over all positions, padding included."""
+    """Returns each example's loss; all positions compete, padding included."""
     total = np.zeros(BATCH)
     for logits, name in zip(logits_by_numpy(model, batch), ("start", "end"), strict=True):
         logits = logits.astype(np.float64)

@@ -1,4 +1,4 @@
-"""The tagger against numpy: logits, loss, BiLSTM; names of variables; what is trained."""
+"""Tests of bert_tf.tasks.tagging.model and head, against the numpy model and LSTM."""
 
 import keras
 import numpy as np

@@ -1,0 +1,41 @@
+"""Activation functions and their names in `bert_config.json`."""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+
+Activation = Callable[[tf.Tensor], tf.Tensor]
+
+
+def gelu(x: tf.Tensor) -> tf.Tensor:
+    """Returns the Gaussian error linear unit of `x` in its tanh form (original: modeling.gelu).
+
+    Args:
+        x: float [...].
+    """
+    return keras.activations.gelu(x, approximate=True)
+
+
+def get_activation(activation_string: str | Activation | None) -> Activation | None:
+    """Returns the activation function of a name (original: modeling.get_activation).
+
+    Args:
+        activation_string: "gelu", "relu", "tanh" or "linear" in any case, or a function, which is
+            returned as it is. "linear", "" and None give None.
+
+    Raises:
+        UserError: the name is unknown.
+    """
+    if activation_string is None or callable(activation_string):
+        return activation_string
+    functions = {"": None, "linear": None, "relu": tf.nn.relu, "gelu": gelu, "tanh": tf.tanh}
+    name = str(activation_string).lower()
+    if name not in functions:
+        raise UserError(
+            f"Unsupported activation {activation_string!r}; it must be one of gelu, relu, tanh,"
+            " linear."
+        )
+    return functions[name]

@@ -1,0 +1,52 @@
+"""Dropout whose masks are a function of one seed for each call of a model.
+
+The seed of a place is that of the call with numbers folded in, one after another
+(`bert_tf.seeds.fold_in`):
+
+    0        embeddings
+    1, i, 0  encoder layer i, attention probabilities
+    1, i, 1  encoder layer i, output of the attention
+    1, i, 2  encoder layer i, output of the layer
+    2        input of the task's output layer (`heads.OutputLayer`)
+"""
+
+import tensorflow as tf
+
+
+def dropout_seed_of_call(training: bool, dropout_seed: tf.Tensor | None = None) -> tf.Tensor | None:
+    """Returns the seed of a call's dropout masks, int32 [2], or None if there is no dropout.
+
+    Args:
+        training: whether dropout is on.
+        dropout_seed: int32 [2], the caller's seed. None draws one from TensorFlow's global
+            generator, another one at each call.
+    """
+    if not training:
+        return None
+    if dropout_seed is None:
+        return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+    return dropout_seed
+
+
+def dropout(
+    input_tensor: tf.Tensor, dropout_prob: float | None, seed: tf.Tensor | None
+) -> tf.Tensor:
+    """Returns the input with elements set to 0 at random and the others scaled up.
+
+    The expected value of each element stays the same (original: modeling.dropout).
+
+    Args:
+        input_tensor: float [...].
+        dropout_prob: probability that an element is dropped. 0 or None switches dropout off.
+        seed: int32 [2]; the mask depends on nothing else. None switches dropout off.
+    """
+    if not dropout_prob or seed is None:
+        return input_tensor
+    # Raw bits against a threshold: a float conversion less than a uniform number. The algorithm is
+    # pinned because the automatic choice differs between XLA and the rest.
+    bits = tf.random.stateless_uniform(
+        tf.shape(input_tensor), seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
+    )
+    keep = bits >= tf.constant(round(dropout_prob * 2**32), tf.uint32)
+    scale = tf.constant(1.0 / (1.0 - dropout_prob), input_tensor.dtype)
+    return tf.where(keep, input_tensor * scale, tf.zeros([], input_tensor.dtype))

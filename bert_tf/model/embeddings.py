@@ -1,0 +1,98 @@
+"""The embedding layer of BERT: ids -> input of the encoder.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`.
+"""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.dropout import dropout
+from bert_tf.model.layers import LayerNorm, create_initializer
+from bert_tf.model.shapes import get_shape_list
+
+
+class Embeddings(keras.layers.Layer):
+    """Sum of word, segment and position embeddings, normalised (the paper, figure 2).
+
+    Original: embedding_lookup and embedding_postprocessor.
+
+    Args:
+        config: sizes and rates.
+        use_one_hot_embeddings: see `BertModel`.
+        dtype: dtype policy.
+    """
+
+    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool, dtype):
+        super().__init__(name="embeddings", dtype=dtype)
+        self.config = config
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.layer_norm = LayerNorm()
+
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        config = self.config
+        sizes = {
+            "word_embeddings": config.vocab_size,
+            "token_type_embeddings": config.type_vocab_size,
+            "position_embeddings": config.max_position_embeddings,
+        }
+        for name, size in sizes.items():
+            table = self.add_weight(
+                shape=(size, config.hidden_size),
+                initializer=create_initializer(config.initializer_range),
+                autocast=False,  # gather in float32, cast what was gathered
+                name=name,
+            )
+            setattr(self, name, table)
+        self.layer_norm.build((None, None, config.hidden_size))
+
+    def _one_hot_lookup(self, ids: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
+        """Returns rows of a float32 table as a product with one-hot ids, float [B*S, H]."""
+        one_hot_ids = tf.one_hot(tf.reshape(ids, [-1]), table.shape[0], dtype=self.compute_dtype)
+        return tf.matmul(one_hot_ids, tf.cast(table, self.compute_dtype))
+
+    def call(self, input_ids, token_type_ids, seed=None):
+        """Returns the input of the first encoder layer, float [B, S, H].
+
+        Args:
+            input_ids: int32 [B, S] word-piece ids.
+            token_type_ids: int32 [B, S] segment ids.
+            seed: int32 [2] dropout seed, or None for no dropout.
+
+        Raises:
+            UserError: S is static and exceeds max_position_embeddings.
+            tf.errors.InvalidArgumentError: S is dynamic and exceeds it.
+        """
+        batch_size, seq_length = get_shape_list(input_ids)
+        config = self.config
+        longest = config.max_position_embeddings
+        rule = (
+            f"must be at most max_position_embeddings ({longest}) of the configuration; lower"
+            " --max_seq_length or change --bert_config_file."
+        )
+        checks = []
+        if not isinstance(seq_length, int):
+            checks.append(
+                tf.debugging.assert_less_equal(
+                    seq_length, longest, message=f"The sequence length {rule}"
+                )
+            )
+        elif seq_length > longest:
+            raise UserError(f"The sequence length ({seq_length}) {rule}")
+        shape = [batch_size, seq_length, config.hidden_size]
+        if self.use_one_hot_embeddings:
+            words = self._one_hot_lookup(input_ids, self.word_embeddings.value)
+        else:
+            words = tf.gather(self.word_embeddings.value, tf.reshape(input_ids, [-1]))
+        words = tf.reshape(words, shape)  # [B, S, H]
+        # One-hot even where words are gathered: the table is tiny (original: the same).
+        types = self._one_hot_lookup(token_type_ids, self.token_type_embeddings.value)
+        types = tf.reshape(types, shape)  # [B, S, H]
+        with tf.control_dependencies(checks):
+            positions = self.position_embeddings.value[:seq_length]  # [S, H]
+        float32 = tf.float32
+        embeddings = tf.cast(words, float32) + tf.cast(types, float32) + positions
+        embeddings = tf.cast(self.layer_norm(embeddings), self.compute_dtype)
+        return dropout(embeddings, config.hidden_dropout_prob, seed)

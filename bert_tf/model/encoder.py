@@ -1,0 +1,225 @@
+"""The encoder of BERT: a stack of Transformer layers.
+
+Hidden states are a matrix [B*S, H] between the layers: a reshape to three dimensions and back is
+free on a GPU or CPU, but not on a TPU (original: transformer_model).
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`.
+"""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from bert_tf.model.activations import get_activation
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.dropout import dropout
+from bert_tf.model.layers import LayerNorm, NamedDense, make_dense
+from bert_tf.model.shapes import get_shape_list
+from bert_tf.seeds import fold_in
+
+MASKED_SCORE = -10000.0  # what attention_layer of the original adds where the mask is 0
+
+
+class SelfAttention(keras.layers.Layer):
+    """Multi-head attention of a sequence to itself (original: attention_layer).
+
+    Args:
+        config: sizes and rates.
+        dtype: dtype policy.
+    """
+
+    def __init__(self, config: BertConfig, dtype):
+        super().__init__(name="self", dtype=dtype)
+        self.config = config
+
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        size = self.config.hidden_size
+        for name in ("query", "key", "value"):
+            setattr(self, name, make_dense(size, size, self.config, self.dtype_policy, name))
+
+    def call(self, hidden, input_mask, seed=None):
+        """Returns the context, float [B*S, H], and attention probabilities, float32 [B, N, S, S].
+
+        Args:
+            hidden: float [B*S, H].
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding. Keras would round a float32
+                mask to bfloat16.
+            seed: int32 [2] dropout seed, or None for no dropout.
+        """
+        config = self.config
+        num_heads = config.num_attention_heads
+        head_size = config.hidden_size // num_heads
+        seq_length = get_shape_list(input_mask)[1]
+
+        def split_heads(x):  # [B*S, H] -> [B, N, S, D]
+            x = tf.reshape(x, [-1, seq_length, num_heads, head_size])
+            return tf.transpose(x, [0, 2, 1, 3])
+
+        query, key, value = (split_heads(d(hidden)) for d in (self.query, self.key, self.value))
+        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, N, S, S]
+        # The same for every head and every attending position. Padding attends as well, as in the
+        # original.
+        mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S]
+        mask_adder = mask_adder[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, S]
+        scores = scores * (1.0 / math.sqrt(head_size)) + mask_adder
+        probs = tf.nn.softmax(scores)
+        dropped = dropout(probs, config.attention_probs_dropout_prob, seed)
+        context = tf.matmul(tf.cast(dropped, self.compute_dtype), value)  # [B, N, S, D]
+        context = tf.transpose(context, [0, 2, 1, 3])  # [B, S, N, D]
+        return tf.reshape(context, [-1, config.hidden_size]), probs
+
+
+class ResidualOutput(keras.layers.Layer):
+    """Projection, dropout, residual and LayerNorm: both `output` scopes of an encoder layer.
+
+    Args:
+        config: sizes and rates.
+        input_size: width of the projection's input: H after attention, `intermediate_size` after
+            the feed-forward layer.
+        dtype: dtype policy.
+    """
+
+    def __init__(self, config: BertConfig, input_size: int, dtype):
+        super().__init__(name="output", dtype=dtype)
+        self.config = config
+        self.input_size = input_size
+        self.layer_norm = LayerNorm()
+
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        size = self.config.hidden_size
+        self.dense = make_dense(size, self.input_size, self.config, self.dtype_policy, "dense")
+        self.layer_norm.build((None, size))
+
+    def call(self, branch, residual, seed=None):
+        """Returns float [B*S, H].
+
+        Args:
+            branch: float [B*S, input_size].
+            residual: float [B*S, H].
+            seed: int32 [2] dropout seed, or None for no dropout.
+        """
+        branch = dropout(self.dense(branch), self.config.hidden_dropout_prob, seed)
+        return tf.cast(self.layer_norm(branch + residual), self.compute_dtype)
+
+
+class Attention(keras.layers.Layer):
+    """Self-attention and its residual output: the scope `attention`.
+
+    Args:
+        config: sizes and rates.
+        dtype: dtype policy.
+    """
+
+    def __init__(self, config: BertConfig, dtype):
+        super().__init__(name="attention", dtype=dtype)
+        self.self_attention = SelfAttention(config, dtype)
+        self.residual_output = ResidualOutput(config, config.hidden_size, dtype)
+
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        self.self_attention.build()
+        self.residual_output.build()
+
+    def call(self, hidden, input_mask, seeds=(None, None)):
+        """Returns hidden states, float [B*S, H], and probabilities, float32 [B, N, S, S].
+
+        Args:
+            hidden: float [B*S, H].
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
+            seeds: two int32 [2] dropout seeds, of the probabilities and of the projection; None
+                for no dropout.
+        """
+        context, probs = self.self_attention(hidden, input_mask, seed=seeds[0])
+        return self.residual_output(context, hidden, seed=seeds[1]), probs
+
+
+class EncoderLayer(keras.layers.Layer):
+    """Attention and feed-forward network (original: the body of transformer_model's loop).
+
+    Args:
+        config: sizes and rates.
+        index: number of the layer, from 0; part of its name.
+        dtype: dtype policy.
+    """
+
+    def __init__(self, config: BertConfig, index: int, dtype):
+        super().__init__(name=f"layer_{index}", dtype=dtype)
+        self.attention = Attention(config, dtype)
+        self.intermediate = NamedDense(
+            config,
+            config.intermediate_size,
+            get_activation(config.hidden_act),
+            name="intermediate",
+            dtype=dtype,
+        )
+        self.residual_output = ResidualOutput(config, config.intermediate_size, dtype)
+
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        self.attention.build()
+        self.intermediate.build()
+        self.residual_output.build()
+
+    def call(self, hidden, input_mask, seed=None):
+        """Returns the next hidden states, float [B*S, H], and probabilities, float32 [B, N, S, S].
+
+        Args:
+            hidden: float [B*S, H].
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
+            seed: int32 [2] dropout seed, or None for no dropout.
+        """
+        seeds = [None] * 3 if seed is None else [fold_in(seed, i) for i in range(3)]
+        attended, probs = self.attention(hidden, input_mask, seeds=seeds[:2])
+        output = self.residual_output(self.intermediate(attended), attended, seed=seeds[2])
+        return output, probs
+
+
+class Encoder(keras.layers.Layer):
+    """The stack of encoder layers (original: transformer_model).
+
+    Args:
+        config: sizes and rates.
+        recompute_activations: see `BertModel`.
+        dtype: dtype policy.
+    """
+
+    def __init__(self, config: BertConfig, recompute_activations: bool, dtype):
+        super().__init__(name="encoder", dtype=dtype)
+        self.recompute_activations = recompute_activations
+        self.encoder_layers = [
+            EncoderLayer(config, i, dtype) for i in range(config.num_hidden_layers)
+        ]
+
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        for layer in self.encoder_layers:
+            layer.build()
+
+    def call(self, embedding_output, input_mask, seed=None):
+        """Returns two tuples of L tensors: outputs, float [B, S, H]; probabilities of attention.
+
+        The probabilities are float32 [B, N, S, S].
+
+        Args:
+            embedding_output: float [B, S, H].
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
+            seed: int32 [2] dropout seed, or None for no dropout.
+        """
+        shape = get_shape_list(embedding_output, expected_rank=3)
+        hidden = tf.reshape(embedding_output, [-1, shape[-1]])  # [B*S, H]
+        outputs, all_probs = [], []
+        for i, layer in enumerate(self.encoder_layers):
+            layer_seed = None if seed is None else fold_in(seed, i)
+
+            def run_layer(hidden, input_mask, layer=layer, layer_seed=layer_seed):
+                return layer(hidden, input_mask, seed=layer_seed)
+
+            if self.recompute_activations:
+                run_layer = tf.recompute_grad(run_layer)
+            hidden, probs = run_layer(hidden, input_mask)
+            outputs.append(tf.reshape(hidden, shape))
+            all_probs.append(probs)
+        return tuple(outputs), tuple(all_probs)

@@ -1,0 +1,161 @@
+"""Pre-training heads: hidden states -> logits of masked LM and next sentence prediction.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`.
+"""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.model.activations import get_activation
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.heads import linear
+from bert_tf.model.layers import LayerNorm, create_initializer
+from bert_tf.model.shapes import get_shape_list
+
+
+def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """Returns the vectors at some positions, float [B*P, H] (original: gather_indexes).
+
+    Args:
+        sequence_tensor: float [B, S, H].
+        positions: int32 [B, P], positions in each sequence.
+
+    Raises:
+        ValueError: `sequence_tensor` does not have three dimensions.
+    """
+    batch_size, seq_length, width = get_shape_list(sequence_tensor, expected_rank=3)
+    offsets = tf.range(batch_size)[:, tf.newaxis] * seq_length  # [B, 1]
+    flat_positions = tf.reshape(positions + offsets, [-1])
+    return tf.gather(tf.reshape(sequence_tensor, [-1, width]), flat_positions)
+
+
+class Transform(keras.layers.Layer):
+    """Dense layer, activation and LayerNorm before the product with the word embeddings.
+
+    Args:
+        config: sizes and dropout rates.
+        dtype: dtype policy.
+    """
+
+    def __init__(self, config: BertConfig, dtype):
+        super().__init__(name="transform", dtype=dtype)
+        self.hidden_size = config.hidden_size
+        self.dense = keras.layers.Dense(
+            config.hidden_size,
+            activation=get_activation(config.hidden_act),
+            kernel_initializer=create_initializer(config.initializer_range),
+            dtype=dtype,
+            name="dense",
+        )
+        self.layer_norm = LayerNorm()
+
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        self.dense.build((None, self.hidden_size))
+        self.layer_norm.build((None, self.hidden_size))
+
+    def call(self, hidden):
+        """Returns float [B*P, H] of float [B*P, H]."""
+        return tf.cast(self.layer_norm(self.dense(hidden)), self.compute_dtype)
+
+
+class MaskedLanguageModel(keras.layers.Layer):
+    """Logits over the vocabulary at masked positions (original: get_masked_lm_output).
+
+    The output weights are the word embeddings; only the bias belongs to this head.
+
+    Args:
+        config: sizes and dropout rates.
+        dtype: dtype policy.
+    """
+
+    def __init__(self, config: BertConfig, dtype="float32"):
+        super().__init__(name="predictions", dtype=dtype)
+        self.vocab_size = config.vocab_size
+        self.transform = Transform(config, self.dtype_policy)
+
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        self.transform.build()
+        self.output_bias = self.add_weight(
+            shape=(self.vocab_size,), initializer="zeros", autocast=False, name="output_bias"
+        )
+
+    def call(self, sequence_output, positions, embedding_table):
+        """Returns logits, float32 [B*P, V].
+
+        Args:
+            sequence_output: float [B, S, H].
+            positions: int32 [B, P], the masked positions.
+            embedding_table: float [V, H], the word embeddings.
+        """
+        hidden = self.transform(gather_indexes(sequence_output, positions))  # [B*P, H]
+        table = tf.cast(embedding_table, self.compute_dtype)
+        logits = tf.cast(tf.matmul(hidden, table, transpose_b=True), tf.float32)
+        return logits + self.output_bias.value
+
+
+class NextSentence(keras.layers.Layer):
+    """Logits of next sentence prediction (original: get_next_sentence_output).
+
+    Class 0: the second sentence follows the first. Class 1: it is a random one.
+
+    Args:
+        config: sizes and dropout rates.
+        dtype: dtype policy.
+    """
+
+    def __init__(self, config: BertConfig, dtype="float32"):
+        super().__init__(name="seq_relationship", dtype=dtype)
+        self.config = config
+
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        self.output_weights = self.add_weight(
+            shape=(2, self.config.hidden_size),
+            initializer=create_initializer(self.config.initializer_range),
+            autocast=False,
+            name="output_weights",
+        )
+        self.output_bias = self.add_weight(
+            shape=(2,), initializer="zeros", autocast=False, name="output_bias"
+        )
+
+    def call(self, pooled_output):
+        """Returns logits, float32 [B, 2], of the pooled output, float [B, H]."""
+        return linear(pooled_output, self.output_weights.value, self.output_bias.value)
+
+
+class PretrainingHeads(keras.layers.Layer):
+    """The scope `cls` of both pre-training heads.
+
+    Args:
+        config: sizes and dropout rates.
+        dtype: dtype policy.
+    """
+
+    def __init__(self, config: BertConfig, dtype="float32"):
+        super().__init__(name="cls", dtype=dtype)
+        self.predictions = MaskedLanguageModel(config, self.dtype_policy)
+        self.seq_relationship = NextSentence(config, self.dtype_policy)
+        self.build()
+
+    def build(self, input_shape=None):
+        """Creates the variables; the constructor has called it."""
+        if not self.built:
+            self.predictions.build()
+            self.seq_relationship.build()
+            self.built = True
+
+    def call(self, sequence_output, pooled_output, positions, embedding_table):
+        """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2].
+
+        Args:
+            sequence_output: float [B, S, H].
+            pooled_output: float [B, H].
+            positions: int32 [B, P], the masked positions.
+            embedding_table: float32 [V, H], the word embeddings; Keras casts them to the compute
+                dtype.
+        """
+        masked_lm_logits = self.predictions(sequence_output, positions, embedding_table)
+        return masked_lm_logits, self.seq_relationship(pooled_output)
