@@ -229,8 +229,8 @@ def test_older_names_and_narrow_types(tmp_path, warnings):
     text = "\n".join(warnings)
     for part in (
         "holds weights of type F16: now float32",
-        "layer_norm_eps is 1e-05, and here it is always 1e-12",
-        "hidden_act is gelu in its exact form",
+        "layer_norm_eps is 1e-05; bert_tf always uses 1e-12",
+        "hidden_act is the exact form of gelu",
         "has no pooler",
         "There is no vocab.txt beside --input and no --vocab_file",
     ):
