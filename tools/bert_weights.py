@@ -1,4 +1,4 @@
-"""The weights of a BERT model under their names in a checkpoint and in Hugging Face's files."""
+"""Names and shapes of BERT's weights, in a checkpoint and in Hugging Face's format."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,7 +10,10 @@ from bert_tf.model.configuration import BertConfig
 
 
 class Weight(NamedTuple):
-    """One weight: its name and shape in a checkpoint, -1 being any size, and its name there."""
+    """One weight: its name and shape in a checkpoint, and its name in Hugging Face's format.
+
+    A size of -1 stands for any size. If `transposed`, Hugging Face's tensor is the transpose.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -33,7 +36,7 @@ def _layer_norm(name: str, other_name: str, size: int) -> list[Weight]:
 
 
 def _output(name: str, other_name: str, outputs: int, inputs: int) -> list[Weight]:
-    """Returns the weights of a last layer, which google-research/bert keeps transposed, too."""
+    """Returns the weights of an output layer, which both formats store as [outputs, inputs]."""
     return [
         Weight(f"{name}output_weights", (outputs, inputs), f"{other_name}.weight"),
         Weight(f"{name}output_bias", (outputs,), f"{other_name}.bias"),
@@ -41,12 +44,12 @@ def _output(name: str, other_name: str, outputs: int, inputs: int) -> list[Weigh
 
 
 def parts(config: BertConfig, multiple_choice: bool = False) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model; each but the encoder may be absent whole.
+    """Returns the weights of each part of a model; a model may lack any part but the encoder.
 
     Args:
         config: of the model.
-        multiple_choice: whether the weights that a classifier has are the multiple-choice head's.
-            A checkpoint has no bias of it.
+        multiple_choice: whether the classifier's weights are a multiple-choice head's. A checkpoint
+            has no bias for that head.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     sizes = {
@@ -93,13 +96,16 @@ def parts(config: BertConfig, multiple_choice: bool = False) -> dict[str, list[W
 def present_parts(
     known: Mapping[str, Sequence[Weight]], shapes: Mapping[str, Sequence[int]], key: str, path: str
 ) -> dict[str, Sequence[Weight]]:
-    """Returns the parts that are there, having checked that each is whole and nothing else is.
+    """Returns the parts that a file holds; checks that they are complete and all that it holds.
 
     Args:
-        known: every part.
-        shapes: what is there.
-        key: "name" or "other_name", whichever `shapes` goes by.
+        known: every part, from `parts`.
+        shapes: the shapes in the file by name.
+        key: "name" or "other_name", depending on the names in `shapes`.
         path: the file, for messages.
+
+    Raises:
+        UserError: weights are missing, unexpected or of another shape; the message lists them all.
     """
 
     def expected(weight: Weight) -> list[int]:

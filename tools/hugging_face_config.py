@@ -1,4 +1,4 @@
-"""The config.json beside weights in Hugging Face's format, and what it says of a BERT model."""
+"""Converts between Hugging Face's config.json and bert_config.json with labels.txt."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,8 @@ def read_config(path: str) -> dict[str, Any]:
     """Returns the content of a `config.json`.
 
     Raises:
-        UserError: the file is missing or damaged, or the model is not a BERT as it was published.
+        UserError: the file is missing or damaged, or the model is not a BERT of the published
+            architecture.
     """
     text = read_text(path, path, "it must describe the model beside it")
     try:
@@ -46,7 +47,7 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Returns the `bert_config.json` of a `config.json`.
 
     Args:
-        config: what `read_config` returns.
+        config: from `read_config`.
         path: its file, for messages.
 
     Raises:
@@ -54,18 +55,18 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     """
     if config.get("layer_norm_eps", 1e-12) != 1e-12:
         logging.warning(
-            "%s: layer_norm_eps is %s, and here it is always 1e-12: outputs will differ a little",
+            "%s: layer_norm_eps is %s; bert_tf always uses 1e-12, so outputs will differ a little",
             path,
             config["layer_norm_eps"],
         )
     if config.get("hidden_act", "gelu") == "gelu":
         logging.warning(
-            "%s: hidden_act is gelu in its exact form, and here it has its tanh form: outputs will"
+            "%s: hidden_act is the exact form of gelu; bert_tf uses the tanh form, so outputs will"
             " differ by about 0.001",
             path,
         )
     known = {key: config[key] for key in BertConfig.__init__.__annotations__ if key in config}
-    # Its default there is not the one here.
+    # Hugging Face's default; BertConfig's is 16.
     known.setdefault("type_vocab_size", 2)
     if "hidden_act" in known:
         known["hidden_act"] = _ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
@@ -76,23 +77,23 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def is_multiple_choice(config: Mapping[str, Any]) -> bool:
-    """Returns whether the classifier's one output is the score of a choice."""
+    """Returns whether the classifier is a multiple-choice head."""
     return config.get("architectures") == ["BertForMultipleChoice"]
 
 
 def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] | None:
-    """Returns the names of a classifier's classes in the order of the logits.
+    """Returns the names of a classifier's classes in the order of the logits; None if unknown.
 
-    They are not known, None, where `id2label` is missing or has the names that that library gives
-    by itself. For a single output, which is a number and no class, there are none.
+    They are unknown if `id2label` is missing or has Hugging Face's default names. [] for a single
+    output: it is a number, not a class.
 
     Args:
-        config: what `read_config` returns.
-        count: how many outputs the classifier has.
+        config: from `read_config`.
+        count: number of outputs of the classifier.
         path: the file of `config`, for messages.
 
     Raises:
-        UserError: `id2label` is not what a `labels.txt` can say of that many classes.
+        UserError: `id2label` does not give `count` different names of one line each.
     """
     names = config.get("id2label")
     if names is None:
@@ -107,7 +108,7 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
         raise UserError(
             f"{path}: id2label must name each of the classifier's {count} outputs: the keys are"
             f" the numbers from 0 to {count - 1}, and the names are texts of one line, no two of"
-            f" them the same; received {names!r}. Mend it, or remove id2label from the file: the"
+            f" them the same; received {names!r}. Correct it, or remove id2label from the file: the"
             " classes then have no names"
         )
     labels = [names[key] for key in keys]
@@ -130,9 +131,9 @@ def to_config(
 
     Args:
         bert_config: its `bert_config.json`.
-        parts: which of `bert_weights.parts` it has.
-        labels: the names of the classes, if they are known. Those of a tagger are tags.
-        num_outputs: of the classifier, if it has one.
+        parts: the names of its parts, of those in `bert_weights.parts`.
+        labels: the names of the classes; None if unknown. Those of a tagger are tags.
+        num_outputs: number of outputs of the classifier; 0 if it has none.
 
     Raises:
         UserError: there are more or fewer names than outputs.
@@ -141,8 +142,8 @@ def to_config(
     if labels and num_outputs != len(labels):
         raise UserError(
             f"labels.txt must name each of the classifier's {num_outputs} outputs; it names"
-            f" {len(labels)}: {', '.join(labels)}. Mend it, or remove it: the classes then have no"
-            " names"
+            f" {len(labels)}: {', '.join(labels)}. Correct it, or remove it: the classes then have"
+            " no names"
         )
     is_tagger = "O" in labels and all(map(is_tag, labels))
     architectures = {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -228,10 +229,10 @@ def test_older_names_and_narrow_types(tmp_path, warnings):
     text = "\n".join(warnings)
     for part in (
         "holds weights of type F16: now float32",
-        "layer_norm_eps is 1e-05, and here it is always 1e-12",
-        "hidden_act is gelu in its exact form",
+        "layer_norm_eps is 1e-05; bert_tf always uses 1e-12",
+        "hidden_act is the exact form of gelu",
         "has no pooler",
-        "No vocab.txt beside --input, and no --vocab_file",
+        "There is no vocab.txt beside --input and no --vocab_file",
     ):
         assert part in text
 
@@ -316,7 +317,7 @@ def test_missing_and_damaged_files(tmp_path):
     )
     whole = (source / "model.safetensors").read_bytes()
     (source / "model.safetensors").write_bytes(whole[:-9])
-    assert "model.safetensors is damaged or no safetensors file" in message()
+    assert "model.safetensors is damaged or not a safetensors file" in message()
     (source / "config.json").write_text("{")
     assert "config.json is not JSON" in message()
     (source / "config.json").write_text("[1]")
@@ -326,9 +327,12 @@ def test_missing_and_damaged_files(tmp_path):
     os.remove(source / "model.safetensors")
     (source / "pytorch_model.bin").write_text("")
     assert (
-        "must have model.safetensors and config.json, or a checkpoint and the file `checkpoint`,"
-        " which names it; it has ['pytorch_model.bin', 'vocab.txt']" in message()
+        "must have model.safetensors and config.json, or a checkpoint, PREFIX.index and"
+        " PREFIX.data-00000-of-...; it has ['pytorch_model.bin', 'vocab.txt']" in message()
     )
+    for name in ("a.ckpt", "b.ckpt"):
+        (source / f"{name}.index").write_text("")
+    assert "that names the newest checkpoint; choose one of a.ckpt, b.ckpt" in message()
     assert "--input=/nowhere/bert_model.ckpt" in message("/nowhere/bert_model.ckpt")
     assert not os.path.exists(output_dir)
 
@@ -349,6 +353,16 @@ def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
     with pytest.raises(UserError) as error:
         convert_checkpoint.to_safetensors(weights, config, "x.ckpt")
     assert "Missing: \n  output_bias\nUnexpected: nothing" in str(error.value)
+
+
+def test_without_safetensors(tmp_path, monkeypatch):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER))
+    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    for path, output_format in ((source, "checkpoint"), (str(tmp_path / "tf"), "safetensors")):
+        with pytest.raises(UserError, match="needs safetensors; run `pip install safetensors`"):
+            convert_checkpoint.convert(path, str(tmp_path / "out"), output_format)
+    convert_checkpoint.convert(str(tmp_path / "tf"), str(tmp_path / "copy"), "checkpoint")
 
 
 def test_names_of_a_released_checkpoint():

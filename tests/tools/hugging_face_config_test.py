@@ -80,7 +80,7 @@ def test_more_names_than_outputs(tmp_path):
     )
     label_file.write_labels(str(tmp_path / "tf"), ["a", "b", "c"])
     with pytest.raises(
-        ValueError, match="of the classifier's 2 outputs; it names 3: a, b, c. Mend"
+        ValueError, match="of the classifier's 2 outputs; it names 3: a, b, c. Correct"
     ):
         convert_checkpoint.convert(
             f"{tmp_path}/tf/bert_model.ckpt", str(tmp_path / "hf2"), "safetensors"
@@ -120,7 +120,7 @@ def test_names_that_do_not_fit_are_refused(tmp_path, names):
     assert str(error.value) == (
         f"{source}/config.json: id2label must name each of the classifier's 3 outputs: the keys are"
         " the numbers from 0 to 2, and the names are texts of one line, no two of them the same;"
-        f" received {names!r}. Mend it, or remove id2label from the file: the classes then have no"
-        " names"
+        f" received {names!r}. Correct it, or remove id2label from the file: the classes then have"
+        " no names"
     )
     assert not (tmp_path / "tf").exists()

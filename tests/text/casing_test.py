@@ -1,0 +1,303 @@
+"""Tests of bert_tf.text.casing, and of the programs' calls that read and write it."""
+
+import dataclasses
+import json
+import os
+import string
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.classification.processors import get_processor
+from bert_tf.tasks.classification.run import ClassifierSettings, run_classifier
+from bert_tf.tasks.classification.table import TableColumns
+from bert_tf.tasks.extraction.model import FeaturesModel
+from bert_tf.tasks.extraction.run import ExtractionSettings, extract_features
+from bert_tf.tasks.pretraining.data import create_pretraining_data
+from bert_tf.text.casing import check_casing, is_cased, read_casing, write_casing
+from tests.support.numpy_bert import random_weights
+from tests.support.pretraining_runs import write_config
+from tests.support.small_classification import SIZES, VOCAB, write_reviews
+
+SPECIAL = ["[PAD]", *(f"[unused{i}]" for i in range(99)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+UNCASED = [*SPECIAL, *string.ascii_lowercase, *(f"##{c}" for c in string.ascii_lowercase), "über"]
+CASED = [*UNCASED, *string.ascii_uppercase, *(f"##{c}" for c in string.ascii_uppercase), "Über"]
+CHINESE = [*UNCASED, *map(chr, range(0x4E00, 0x4E00 + 300)), "<S>", "<T>"]
+NO_CASE = [*SPECIAL, *map(chr, range(0x4E00, 0x4E00 + 300))]
+
+
+def write_record(folder, content) -> str:
+    """Returns the path of the folder's record, having written it."""
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "tokenizer_config.json")
+    with open(path, "w", encoding="utf-8") as writer:
+        writer.write(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as reader:
+        return json.load(reader)
+
+
+# --- the record -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_what_is_written_is_read(tmp_path, do_lower_case):
+    folder = str(tmp_path)
+    assert read_casing(folder) is None
+    write_casing(folder, do_lower_case)
+    assert read_casing(folder) is do_lower_case
+    assert read_json(tmp_path / "tokenizer_config.json") == {"do_lower_case": do_lower_case}
+    write_casing(folder, not do_lower_case)
+    assert read_casing(folder) is not do_lower_case
+    write_casing(folder, None)
+    assert os.listdir(folder) == []
+    write_casing(folder, None)
+
+
+def test_other_keys_stay(tmp_path):
+    others = {"tokenizer_class": "BertTokenizer", "model_max_length": 64, "name": "ä"}
+    path = write_record(tmp_path, others)
+    assert read_casing(str(tmp_path)) is None
+    write_casing(str(tmp_path), False)
+    assert read_json(path) == {**others, "do_lower_case": False}
+    write_casing(str(tmp_path), None)
+    assert read_json(path) == others
+    write_record(tmp_path, content := '{"do_lower_case":true, "x": 1}')
+    write_casing(str(tmp_path), True)  # nothing to change
+    with open(path) as reader:
+        assert reader.read() == content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON .*; correct or delete it"),
+        ("[1]", r"must hold a dictionary whose do_lower_case, .* is true or false; received \[1\]"),
+        ('{"do_lower_case": "no"}', "must hold a dictionary whose do_lower_case, .* true or false"),
+        ('{"do_lower_case": 1}', "must hold a dictionary whose do_lower_case, .* true or false"),
+    ],
+)
+def test_a_damaged_record_is_refused(tmp_path, content, message):
+    path = write_record(tmp_path, content)
+    with pytest.raises(UserError, match=f"{path} {message}"):
+        read_casing(str(tmp_path))
+    with pytest.raises(UserError, match=f"{path} {message}"):
+        write_casing(str(tmp_path), True)
+
+
+# --- the vocabulary -------------------------------------------------------------------------------
+
+
+def test_which_vocabularies_are_cased():
+    assert is_cased(CASED)
+    for vocab in (UNCASED, CHINESE, NO_CASE, SPECIAL, []):
+        assert not is_cased(vocab)
+    # The released English vocabularies: 10,898 of 28,996, and none of 30,522.
+    assert is_cased([*(f"A{i}" for i in range(10898)), *(f"a{i}" for i in range(28996 - 10898))])
+    uncased = [f"a{i}" for i in range(30522 - 994)]
+    assert not is_cased([*uncased, *(f"[unused{i}]" for i in range(994))])
+    # Users' own words in place of all [unused] lines.
+    assert not is_cased([*uncased, *(f"Word{i}" for i in range(994))])
+    # A few in a tiny one.
+    assert not is_cased([*"abcde", "I", "EU", "Bonn"])
+
+
+def test_a_cased_vocabulary_with_default_flags_is_refused(tmp_path):
+    vocab_file = f"{tmp_path}/vocab.txt"
+    with pytest.raises(UserError) as error:
+        check_casing(True, CASED, vocab_file)
+    assert str(error.value) == (
+        f"--vocab_file={vocab_file} is a cased vocabulary: 53 of its {len(CASED)} entries have"
+        " upper-case letters (A, B, C, ...), and with --do_lower_case=True text never gets their"
+        " ids; set --do_lower_case=False. If the model was trained on lowercased text nevertheless,"
+        f' record that: write {{"do_lower_case": true}} to {tmp_path}/tokenizer_config.json'
+    )
+    check_casing(False, CASED, vocab_file)
+
+
+def test_an_uncased_vocabulary_with_cased_text_gets_a_warning(tmp_path, warnings):
+    check_casing(False, UNCASED, f"{tmp_path}/vocab.txt")
+    assert len(warnings) == 1
+    assert "has no entry with an upper-case letter, so with --do_lower_case=False" in warnings[0]
+    write_casing(str(tmp_path), False)
+    check_casing(False, UNCASED, f"{tmp_path}/vocab.txt")
+    check_casing(True, UNCASED, "vocab.txt")
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize("vocab", [CHINESE, NO_CASE])
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_languages_without_case_pass_either_way(vocab, do_lower_case, warnings):
+    check_casing(do_lower_case, vocab, "vocab.txt")
+    assert not warnings
+
+
+def test_a_record_outweighs_the_vocabulary(tmp_path, warnings):
+    write_casing(str(tmp_path), True)
+    check_casing(True, CASED, f"{tmp_path}/vocab.txt")
+    assert len(warnings) == 1 and "is a cased vocabulary: 53 of" in warnings[0]
+
+
+# --- folders and names ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("path", ["bert_model.ckpt", ""], ids=["prefix", "folder"])
+def test_the_folder_of_the_checkpoint_is_asked(tmp_path, recorded, path):
+    record = write_record(tmp_path / "model", {"do_lower_case": recorded})
+    checkpoints.write(str(tmp_path / "model" / "bert_model.ckpt"), {"a": np.zeros(2)})
+    init_checkpoint = os.path.join(tmp_path, "model", path)
+    check_casing(recorded, UNCASED, "vocab.txt", init_checkpoint)
+    with pytest.raises(UserError) as error:
+        check_casing(not recorded, UNCASED, "vocab.txt", init_checkpoint)
+    assert str(error.value) == (
+        f"{record} says that the model was trained on {'lowercased' if recorded else 'cased'} text"
+        f" (do_lower_case is {'true' if recorded else 'false'}), but --do_lower_case="
+        f"{not recorded}; set --do_lower_case={recorded}, or correct the file if it is wrong"
+    )
+
+
+def test_the_folder_of_the_vocabulary_is_asked(tmp_path):
+    record = write_record(tmp_path / "words", {"do_lower_case": False})
+    with pytest.raises(UserError, match=f"^{record} says .*; set --do_lower_case=False"):
+        check_casing(True, UNCASED, str(tmp_path / "words" / "vocab.txt"), "x/bert_model.ckpt")
+
+
+def test_the_output_directory_is_asked_if_it_has_a_checkpoint(tmp_path):
+    output_dir = str(tmp_path / "out")
+    check_casing(True, UNCASED, "vocab.txt", None, output_dir)  # it need not exist
+    record = write_record(output_dir, {"do_lower_case": False})
+    check_casing(True, UNCASED, "vocab.txt", None, output_dir)  # of a run that came to nothing
+    CheckpointDirectory(output_dir).save({"a": np.zeros(2)}, 3)
+    with pytest.raises(UserError, match=f"^{record} says .*; set --do_lower_case=False"):
+        check_casing(True, UNCASED, "vocab.txt", None, output_dir)
+
+
+def test_the_name_of_a_released_model_is_looked_at():
+    with pytest.raises(UserError, match="cased_L-12_H-768_A-12 was trained on cased text, but"):
+        check_casing(True, UNCASED, "vocab.txt", "x/cased_L-12_H-768_A-12/bert_model.ckpt")
+
+
+def test_an_unknown_file_system_is_named():
+    with pytest.raises(UserError, match="--init_checkpoint=nosuch://x: .* no file system nosuch"):
+        check_casing(True, UNCASED, "vocab.txt", "nosuch://x")
+
+
+# --- the programs ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    return write_reviews(tmp_path_factory.mktemp("reviews"))
+
+
+def classify(reviews, tmp_path, **changes):
+    settings = ClassifierSettings(
+        data_dir=str(reviews),
+        output_dir=str(tmp_path / "out"),
+        vocab_file=f"{reviews}/vocab.txt",
+        max_seq_length=24,
+        length_buckets="none",
+        num_train_epochs=1.0,
+    )
+    run_classifier(
+        BertConfig.from_json_file(f"{reviews}/bert_config.json"),
+        get_processor("table", str(reviews), columns=TableColumns("review", label_column="stars")),
+        tf.distribute.get_strategy(),
+        dataclasses.replace(settings, **changes),
+        {},
+    )
+
+
+def test_fine_tuning_records_the_casing_and_predicting_asks_for_it(reviews, tmp_path):
+    export = str(tmp_path / "export")
+    classify(
+        reviews,
+        tmp_path,
+        do_train=True,
+        do_lower_case=False,
+        export_dir=export,
+        evaluate_every_steps=1,
+        keep_best=True,
+    )
+    best = str(tmp_path / "out" / "best")
+    for folder in (str(tmp_path / "out"), best, export):
+        assert read_json(f"{folder}/tokenizer_config.json") == {"do_lower_case": False}
+    other = tmp_path / "other"
+    for changes in (
+        {},
+        {"output_dir": str(other), "init_checkpoint": best},
+        {"output_dir": str(other), "init_checkpoint": f"{export}/bert_model.ckpt"},
+        {"output_dir": str(other), "vocab_file": f"{export}/vocab.txt"},
+    ):
+        with pytest.raises(
+            UserError, match="tokenizer_config.json says that the model was trained"
+        ):
+            classify(reviews, tmp_path, do_eval=True, **changes)
+    assert not other.exists()
+    right = {"do_lower_case": False, "output_dir": str(other), "init_checkpoint": export}
+    classify(reviews, tmp_path, do_eval=True, **right)
+
+
+def write_cased_model(folder) -> dict[str, str]:
+    """Returns the paths of a text and of a cased vocabulary, configuration and weights."""
+    vocab = [*VOCAB, *(word.capitalize() for word in VOCAB if word.islower())]
+    (folder / "vocab.txt").write_text("\n".join(vocab) + "\n")
+    (folder / "text.txt").write_text(
+        "The film was so very dull\nand long\n\nAwful music\nThe end\n"
+    )
+    write_config(folder / "bert_config.json", **{**SIZES, "vocab_size": len(vocab)})
+    model = FeaturesModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
+    weights = random_weights({v.path: v.shape for v in model.variables}, seed=1)
+    checkpoints.write(str(folder / "bert_model.ckpt"), weights)
+    return {
+        "input_file": str(folder / "text.txt"),
+        "vocab_file": str(folder / "vocab.txt"),
+        "init_checkpoint": str(folder / "bert_model.ckpt"),
+    }
+
+
+@pytest.mark.parametrize("evidence", ["vocabulary", "record"])
+def test_extract_features_asks_for_the_casing(tmp_path, evidence):
+    paths = write_cased_model(tmp_path)
+    message = "vocab.txt is a cased vocabulary"
+    if evidence == "record":
+        write_casing(str(tmp_path), False)
+        message = "tokenizer_config.json says that the model was trained on cased text"
+    settings = ExtractionSettings(
+        output_file=f"{tmp_path}/out", layers="-1", max_seq_length=16, **paths
+    )
+    config = BertConfig.from_json_file(f"{tmp_path}/bert_config.json")
+    with pytest.raises(UserError, match=message):
+        extract_features(config, tf.distribute.get_strategy(), settings)
+    assert not os.path.exists(f"{tmp_path}/out")
+    settings = dataclasses.replace(settings, do_lower_case=False)
+    assert extract_features(config, tf.distribute.get_strategy(), settings) == 5
+
+
+def test_create_pretraining_data_asks_for_the_casing(tmp_path):
+    paths = write_cased_model(tmp_path)
+    del paths["init_checkpoint"]
+    settings = {
+        **paths,
+        "output_file": f"{tmp_path}/out",
+        "do_whole_word_mask": False,
+        "max_seq_length": 16,
+        "max_predictions_per_seq": 2,
+        "random_seed": 1,
+        "dupe_factor": 1,
+        "masked_lm_prob": 0.15,
+        "short_seq_prob": 0.1,
+    }
+    with pytest.raises(UserError, match="vocab.txt is a cased vocabulary"):
+        create_pretraining_data(do_lower_case=True, **settings)
+    assert not os.path.exists(f"{tmp_path}/out")
+    assert create_pretraining_data(do_lower_case=False, **settings) > 0

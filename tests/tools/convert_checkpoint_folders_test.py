@@ -1,0 +1,110 @@
+"""Tests of tools/convert_checkpoint.py: the casing, and folders that a fine-tuning run wrote."""
+
+import json
+import os
+
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.classification.processors import get_processor
+from bert_tf.tasks.classification.run import ClassifierSettings, run_classifier
+from bert_tf.tasks.classification.table import TableColumns
+from bert_tf.text import casing
+from tests.support.hugging_face_folders import (
+    ENCODER,
+    assert_same_bits,
+    make_tensors,
+    write_folder,
+)
+from tests.support.pretraining_runs import variables
+from tests.support.small_classification import write_reviews
+from tools import convert_checkpoint
+
+CASED_VOCAB = "\n".join(["[PAD]", "a", "b", "##A", *"ABCDEFGHIJ"]) + "\n"
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_the_recorded_casing_goes_both_ways(tmp_path, do_lower_case):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=CASED_VOCAB)
+    record = {"do_lower_case": do_lower_case, "model_max_length": 7}
+    (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps(record))
+    checkpoint, copy, back = (str(tmp_path / name) for name in ("tf", "copy", "back"))
+    convert_checkpoint.convert(source, checkpoint, "checkpoint")
+    convert_checkpoint.convert(checkpoint, copy, "checkpoint")
+    convert_checkpoint.convert(f"{copy}/bert_model.ckpt", back, "safetensors")
+    for folder in (checkpoint, copy, back):
+        assert casing.read_casing(folder) is do_lower_case
+    # What the programs do with it.
+    vocab_file, prefix = f"{checkpoint}/vocab.txt", f"{checkpoint}/bert_model.ckpt"
+    casing.check_casing(do_lower_case, CASED_VOCAB.split(), vocab_file, prefix)
+    with pytest.raises(UserError, match=f"{checkpoint}/tokenizer_config.json says"):
+        casing.check_casing(not do_lower_case, CASED_VOCAB.split(), vocab_file, prefix)
+
+
+def test_the_casing_of_the_vocabulary_is_recorded(tmp_path):
+    """Hugging Face's own default is to lowercase."""
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=CASED_VOCAB)
+    checkpoint, back = str(tmp_path / "tf"), str(tmp_path / "back")
+    convert_checkpoint.convert(source, checkpoint, "checkpoint")
+    assert casing.read_casing(checkpoint) is False
+    os.remove(f"{checkpoint}/tokenizer_config.json")
+    convert_checkpoint.convert(checkpoint, back, "safetensors")
+    assert casing.read_casing(back) is False
+
+
+def test_an_unknown_casing_replaces_the_record_of_another_model(tmp_path):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER))
+    os.mkdir(tmp_path / "tf")
+    casing.write_casing(str(tmp_path / "tf"), False)
+    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    assert casing.read_casing(str(tmp_path / "tf")) is None
+
+
+def test_the_casing_beside_another_vocabulary_is_read(tmp_path):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=None)
+    os.mkdir(tmp_path / "words")
+    (tmp_path / "words" / "vocab.txt").write_text("[PAD]\nb\n")
+    casing.write_casing(str(tmp_path / "words"), True)
+    vocab_file = str(tmp_path / "words" / "vocab.txt")
+    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint", None, vocab_file)
+    assert casing.read_casing(str(tmp_path / "tf")) is True
+
+
+def test_what_a_fine_tuning_run_wrote_is_converted(tmp_path):
+    """Its --export_dir as it is; its --output_dir with the configuration and the vocabulary."""
+    reviews = write_reviews(tmp_path)
+    out, export = str(tmp_path / "out"), str(tmp_path / "export")
+    run_classifier(
+        BertConfig.from_json_file(f"{reviews}/bert_config.json"),
+        get_processor("table", str(reviews), columns=TableColumns("review", label_column="stars")),
+        tf.distribute.get_strategy(),
+        ClassifierSettings(
+            data_dir=str(reviews),
+            output_dir=out,
+            vocab_file=f"{reviews}/vocab.txt",
+            max_seq_length=24,
+            length_buckets="none",
+            num_train_epochs=1.0,
+            do_train=True,
+            export_dir=export,
+        ),
+        {},
+    )
+    from_export, from_run, copy = (str(tmp_path / name) for name in ("hf1", "hf2", "copy"))
+    convert_checkpoint.convert(export, from_export, "safetensors")
+    convert_checkpoint.convert(
+        out, from_run, "safetensors", f"{export}/bert_config.json", f"{export}/vocab.txt"
+    )
+    names = ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
+    for folder in (from_export, from_run):
+        assert sorted(os.listdir(folder)) == names
+        with open(f"{folder}/config.json") as reader:
+            assert json.load(reader)["id2label"] == {"0": "bad", "1": "good"}
+        assert casing.read_casing(folder) is True
+    tensors = safetensors.numpy.load_file(f"{from_export}/model.safetensors")
+    assert_same_bits(safetensors.numpy.load_file(f"{from_run}/model.safetensors"), tensors)
+    convert_checkpoint.convert(export, copy, "checkpoint")
+    assert_same_bits(variables(f"{copy}/bert_model.ckpt"), variables(f"{export}/bert_model.ckpt"))
