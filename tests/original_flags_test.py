@@ -1,5 +1,6 @@
 """The flags of google-research/bert's programs are there, with its defaults."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -94,22 +95,70 @@ DEFAULTS = {
         "batch_size": 32,
     },
 }
+PROGRAMS = (*DEFAULTS, "run_multiple_choice", "run_tagging")
 READ_FLAGS = """
-import json, sys
+import dataclasses, importlib, json, sys
 from absl import flags
-__import__(sys.argv[1])
-print(json.dumps({name: flags.FLAGS[name].default for name in flags.FLAGS}))
+from bert_tf.runs.setting_fields import REQUIRED, rule_of
+program = importlib.import_module(sys.argv[1])
+defined = {name: flags.FLAGS[name] for name in flags.FLAGS}
+fields = [f for settings in program.SETTINGS for f in dataclasses.fields(settings) if rule_of(f)]
+print(json.dumps({
+    "flags": {name: [flag.default, flag.help] for name, flag in defined.items()},
+    "own": [flag.name for flag in flags.FLAGS.get_key_flags_for_module(program.__name__)],
+    "fields": {f.name: [None if f.default is REQUIRED else f.default, rule_of(f).help]
+               for f in fields},
+    "required": [f.name for f in fields if f.default is REQUIRED],
+}))
 """
 
 
-@pytest.mark.parametrize("program", DEFAULTS)
-def test_every_flag_of_the_original(program):
+@functools.cache
+def read(program):
+    """Returns the flags of a program and the fields of its settings, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", READ_FLAGS, program], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("program", DEFAULTS)
+def test_every_flag_of_the_original(program):
+    found = {name: default for name, (default, _) in read(program)["flags"].items()}
     expected = DEFAULTS[program]
     assert {name: found.get(name, "missing") for name in expected} == expected
     assert "num_tpu_cores" in found or program == "create_pretraining_data"
     assert "use_one_hot_embeddings" in found or program != "extract_features"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_defaults_of_a_program_are_those_of_the_library(program):
+    """And the help texts: each flag is made from a field of the settings that the library takes."""
+    found = read(program)
+    assert sorted(found["own"]) == sorted(found["fields"])
+    for name, (default, text) in found["fields"].items():
+        flag_default, flag_text = found["flags"][name]
+        assert (flag_default, flag_text.split(">: ")[-1]) == (default, text), name
+
+
+REQUIRED = {
+    "create_pretraining_data": {"output_file", "vocab_file"},
+    "run_pretraining": {"input_file", "output_dir", "bert_config_file"},
+    "run_classifier": {"task_name", "vocab_file", "output_dir", "bert_config_file"},
+    "run_squad": {"vocab_file", "output_dir", "bert_config_file"},
+    "run_multiple_choice": {"data_dir", "vocab_file", "output_dir", "bert_config_file"},
+    "run_tagging": {"vocab_file", "output_dir", "bert_config_file"},
+    "extract_features": {
+        "input_file",
+        "output_file",
+        "vocab_file",
+        "init_checkpoint",
+        "bert_config_file",
+    },
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_required_flags(program):
+    assert set(read(program)["required"]) == REQUIRED[program]
