@@ -61,6 +61,7 @@ setup(
     python_requires=">=3.11,<3.13",
     install_requires=[
         "absl-py",
+        "importlib_resources",  # tensorflow-datasets 4.9.10 imports it and does not require it
         "keras>=3.10",
         "numpy",
         "scikit-learn",
@@ -81,6 +82,7 @@ setup(
         "convert": _CONVERT,
         "test": [
             *_CONVERT,
+            "mkdocs",
             "pytest",
             "pytest-xdist",
             "pyyaml",

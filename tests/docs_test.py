@@ -1,0 +1,292 @@
+"""Tests of README.md and docs/*.md: commands run, flags exist, links resolve, nothing is left out.
+
+The blocks of a page run in order, in one folder that looks like a checkout:
+
+- bash blocks run whole. `pip` and `pytest` do nothing there; `.ci/run` runs them. The quickstart
+  runs once for all pages, and `output/quickstart` is a copy.
+- python blocks run as scripts.
+- console blocks need data that is not here. Their programs, flags and recipes are looked up.
+"""
+
+import concurrent.futures
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = {"README": ROOT / "README.md"} | {path.stem: path for path in sorted(DOCS.glob("*.md"))}
+TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
+
+# What is added to a command of run_pretraining.py with this flag: the paper's million steps of
+# BERT-Base become a few steps of a tiny model, because the last of two values wins.
+SHORTENED = {
+    "--output_dir=output/base": "--phases=128:2:4:20,512:2:2:77"
+    " --bert_config_file=flags/models/uncased_L-2_H-128_A-2/bert_config.json"
+}
+QUICKSTART = ["-m", "tools.quickstart"]
+# The checkout's `python`.
+PYTHON = f"""#!{sys.executable}
+import os, sys
+arguments = sys.argv[1:]
+if arguments[:2] == ["-m", "pytest"]:
+    sys.exit()
+if arguments == {QUICKSTART} and os.path.exists("output/quickstart/log"):
+    print(open("output/quickstart/log").read())
+    sys.exit()
+for flag, more in {SHORTENED}.items():
+    if arguments[0] == "run_pretraining.py" and flag in arguments:
+        arguments += more.split()
+os.execv(sys.executable, [sys.executable, *arguments])
+"""
+
+
+def blocks(text: str, *languages: str) -> list[tuple[str, str]]:
+    """Returns (language, content) of the fenced blocks of some languages, in order."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(language, content) for language, content in found if language in languages]
+
+
+def prose(text: str) -> str:
+    """Returns a page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str, language: str) -> list[str]:
+    """Returns the lines of the blocks of a language, continued lines joined."""
+    lines = "".join(content for _, content in blocks(text, language)).replace("\\\n", " ")
+    return [re.sub(r"\s+", " ", line).strip() for line in lines.splitlines() if line.strip()]
+
+
+def make_checkout(folder: Path) -> Path:
+    """Makes a folder that looks like a checkout, can be written to, and has `python` and `pip`."""
+    for path in ROOT.iterdir():
+        if path.suffix == ".py" or path.name in ("bert_tf", "flags", "tools", "tpu"):
+            (folder / path.name).symlink_to(path)
+    for name, text in {"python": PYTHON, "pip": "#!/bin/sh\n"}.items():
+        program = folder / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(text)
+        program.chmod(0o755)
+    return folder
+
+
+def execute(script: str, folder: Path) -> str:
+    """Returns what a shell script prints, which must succeed, in a folder of `make_checkout`."""
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, f"$ {script}\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return make_checkout(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory) -> tuple[Path, float]:
+    """The quickstart's output, with what it printed in `log`, and the seconds that it took."""
+    folder = make_checkout(tmp_path_factory.mktemp("quickstart"))
+    began = time.monotonic()
+    log = execute(shlex.join(["python", *QUICKSTART]), folder)
+    seconds = time.monotonic() - began
+    output = folder / "output" / "quickstart"
+    (output / "log").write_text(log)
+    return output, seconds
+
+
+@pytest.mark.slow
+def test_the_quickstart_learns(quickstart):
+    folder, seconds = quickstart
+    assert seconds < 300, f"the quickstart took {seconds:.0f} s"
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    results = dict(line.split(" = ") for line in lines)
+    # Saying the commonest piece ("the") every time is right about once in ten.
+    assert float(results["masked_lm_accuracy"]) > 0.25
+    assert float(results["masked_lm_loss"]) < 4.5
+    assert results["global_step"] == "1300"
+    assert "Next:" in (folder / "log").read_text()
+
+
+def needs_quickstart(page: str) -> bool:
+    """Returns whether a page runs the quickstart or reads what it has written."""
+    return any(
+        re.search("output/quickstart|tools.quickstart", content)
+        for _, content in blocks(TEXTS[page], "bash", "python")
+    )
+
+
+def pages_with_commands() -> list:
+    """Returns the names of the pages that have something to run, as parameters of a test."""
+    found = [page for page in TEXTS if blocks(TEXTS[page], "bash", "python")]
+    slow = {page for page in found if needs_quickstart(page) or blocks(TEXTS[page], "bash")}
+    return [pytest.param(page, marks=pytest.mark.slow if page in slow else []) for page in found]
+
+
+@pytest.mark.parametrize("page", pages_with_commands())
+def test_the_commands_run(page, checkout, request):
+    found = blocks(TEXTS[page], "bash", "python")
+    if needs_quickstart(page):
+        finished, _ = request.getfixturevalue("quickstart")
+        shutil.copytree(finished, checkout / "output" / "quickstart")
+    for number, (language, content) in enumerate(found):
+        if language == "python":
+            (checkout / f"block_{number}.py").write_text(content)
+            content = f"python block_{number}.py"
+        execute(content, checkout)
+
+
+@functools.cache
+def described_flags(program: str) -> frozenset[str]:
+    """Returns the names of the flags of a program, given as `python NAME.py`."""
+    done = subprocess.run(
+        [sys.executable, *program.split()[1:], "--helpfull"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return frozenset(re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", done.stdout, re.MULTILINE))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in TEXTS if blocks(TEXTS[page], "console")])
+def test_commands_that_need_other_data_have_flags_that_exist(page):
+    """They cannot be run here; their programs, flags and recipes are looked up."""
+    used: dict[str, set[str]] = {}
+    for line in commands(TEXTS[page], "console"):
+        program = re.match(
+            r"\$ (?:python -m (?:bert_tf\.)?(tools\.\w+)|(?:python )?(?:\./)?(\w+\.py))", line
+        )
+        if program is None:
+            continue
+        # The flags of what follows `--` are those of another program.
+        for part in f" {line[2:]}".split(" -- "):
+            name = re.search(r"(?:-m (?:bert_tf\.)?)?(tools\.\w+)|(\w+\.py)", part)
+            assert name, f"{page}: which program is {part!r}?"
+            program = f"python -m {name[1]}" if name[1] else f"python {name[2]}"
+            used.setdefault(program, set()).update(re.findall(r" --(?!help)(\w+)", part))
+        for recipe in re.findall(r" --flagfile=(flags/\S+)", line):
+            assert (ROOT / recipe).is_file(), f"{page}: {recipe}"
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for program, known in zip(used, pool.map(described_flags, used), strict=True):
+            assert len(known) > 20, f"{program} --helpfull lists no flags"
+            unknown = [x for x in used[program] if not {x, x.removeprefix("no")} & known]
+            assert not unknown, f"{page}: {program} has no flags {unknown}"
+
+
+def test_some_commands_are_looked_up():
+    programs = {
+        match
+        for text in TEXTS.values()
+        for line in commands(text, "console")
+        for match in re.findall(r"\$ python (-m tools\.\w+|\w+\.py)", line)
+    }
+    assert len(programs) >= 7
+
+
+def test_what_ci_runs_is_what_the_pages_say():
+    ci = (ROOT / ".ci" / "run").read_text().replace("'", '"').replace("--quiet ", "")
+    extras = re.findall(r'^ {8}"(\w+)": ', (ROOT / "setup.py").read_text(), re.MULTILINE)
+    assert len(extras) >= 5
+    installs = 0
+    for page, text in TEXTS.items():
+        for command in commands(text, "bash"):
+            for part in command.split(" && "):
+                tests = part.startswith("pip install") and ",test]" in part
+                if tests or part.startswith("python -m pytest"):
+                    installs += tests
+                    assert part in ci, f"{page}: .ci/run does not run {part}"
+            for names in re.findall(r"pip install .*\[([\w,]+)\]", command):
+                assert set(names.split(",")) <= {*extras}, f"{page}: {command}"
+    assert installs >= 1
+
+
+def test_every_program_and_tool_is_told_of():
+    for path in [*ROOT.glob("*.py"), *(ROOT / "tools").glob("[a-z]*.py")]:
+        if path.name != "setup.py":
+            told = any(re.search(rf"\b{path.stem}\b", text) for text in TEXTS.values())
+            assert told, f"no page tells of {path.name}"
+
+
+def test_the_readme_is_one_page():
+    assert len(TEXTS["README"].splitlines()) <= 250
+    assert len(TEXTS["README"].split()) <= 2000
+
+
+def test_the_readme_shows_the_layout():
+    """Its tree names every program and every folder, and nothing else."""
+    layout = TEXTS["README"].partition("\n## Layout\n")[2].partition("```\n")[2].partition("```")[0]
+    names = re.findall(r"^( *[\w.]+/?)  ", layout, re.MULTILINE)
+    library = {f"  {path.parent.name}/" for path in ROOT.glob("bert_tf/*/__init__.py")}
+    programs = {path.name for path in ROOT.glob("*.py")} - {"setup.py"}
+    modules = {f"  {name}.py" for name in ("modeling", "tokenization", "optimization")}
+    folders = {f"{name}/" for name in ("bert_tf", "docs", "flags", "tools", "tpu", "tests")}
+    assert {*names} == library | programs | modules | folders
+    assert len(names) == len({*names})
+
+
+def test_there_are_pages_for_all():
+    assert len(list(DOCS.glob("*.md"))) >= 12
+    for page, text in TEXTS.items():
+        assert re.match(r"# \S.*\n\n\S", text), f"{page} begins with no title"
+
+
+def test_the_index_and_the_navigation_list_every_page():
+    files = {path.name for path in DOCS.glob("*.md")}
+    indexed = set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS["index"]))
+    assert indexed == files - {"index.md"}
+    assert set(re.findall(r"\]\(docs/([\w-]+\.md)\)", TEXTS["README"])) == files - {"index.md"}
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    listed = [name for entry in navigation for name in leaves(entry)]
+    assert sorted(listed) == sorted(files)
+
+
+def leaves(entry: str | list | dict) -> list[str]:
+    """Returns the files that an entry of the navigation of mkdocs.yml names."""
+    if isinstance(entry, str):
+        return [entry]
+    entries = entry.values() if isinstance(entry, dict) else entry
+    return [name for child in entries for name in leaves(child)]
+
+
+def anchors(text: str) -> set[str]:
+    """Returns the names that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+LINKED = [*PAGES.values(), *(ROOT / name for name in ("CONTRIBUTING.md", "tpu/README.md"))]
+
+
+@pytest.mark.parametrize("path", LINKED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_resolve(path):
+    text = prose(path.read_text(encoding="utf-8"))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?://", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target.exists(), f"{path.name}: {link}"
+        if path.parent == DOCS:
+            # A site of the pages alone has nothing else.
+            assert target.parent == DOCS, f"{path.name}: {link} leads out of docs"
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), f"{path.name}: {link}"
