@@ -31,7 +31,7 @@ COMMANDS = {
     f"{QUEUED} delete": "--zone=! --force --async",
     "compute tpus tpu-vm list": "--zone=! --filter=",
     "compute tpus tpu-vm ssh": "--zone=!",
-    "storage cp": "",
+    "storage cp": "--recursive",
     "storage cat": "--range=",
     "storage ls": "",
     "storage rm": "--recursive",

@@ -53,7 +53,7 @@ def test_program():
     assert done.stdout.startswith(
         "An estimate, never measured:\n  steps  1,000,000: 900,000 of 256"
     )
-    # What tpu/README.md shows.
+    # What docs/tpu.md shows.
     shown = (ROOT / "tpu" / "README.md").read_text()
     assert "".join(done.stdout.splitlines(keepends=True)[:-1]) in shown
 

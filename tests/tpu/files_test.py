@@ -25,10 +25,17 @@ ROWS = {
 
 
 def commands(text: str) -> list[list[str]]:
-    """Returns the words of the commands in the bash blocks of a document."""
-    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    lines = "".join(blocks).replace("\\\n", " ").replace(" && ", "\n").replace(" | ", "\n")
-    return [shlex.split(line, comments=True) for line in lines.splitlines() if line.strip()]
+    """Returns the words of the commands of gcloud and of tpu/ in a document's blocks."""
+    lines = []
+    for language, block in re.findall(
+        r"^```(bash|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
+    ):
+        block = block.replace("\\\n", " ")
+        if language == "console":  # where a command begins with "$ " and the rest is output
+            block = "\n".join(re.findall(r"^\$ (.*)$", block, re.MULTILINE))
+        lines += block.replace(" && ", "\n").replace(" | ", "\n").splitlines()
+    ours = [line for line in lines if re.match(r"(\w+=\S+ )*(gcloud |tpu/)", line.strip())]
+    return [shlex.split(line, comments=True) for line in ours]
 
 
 def test_shellcheck():
@@ -55,7 +62,7 @@ def test_the_check_of_commands_can_fail():
             parse(shlex.split(words))
 
 
-@pytest.mark.parametrize("document", ["tpu/README.md", "README.md"])
+@pytest.mark.parametrize("document", ["docs/tpu.md", "tpu/README.md", "README.md"])
 def test_commands_of_the_documents_exist(document):
     text = (ROOT / document).read_text(encoding="utf-8")
     found = commands(text)
@@ -67,13 +74,13 @@ def test_commands_of_the_documents_exist(document):
     for words in re.findall(r"`gcloud ([^`]*)`", text):
         parse(shlex.split(words))
     gcloud = [words for words in found if words[0] == "gcloud"]
-    assert len(gcloud) >= (20 if document.startswith("tpu") else 0)
+    assert len(gcloud) >= (20 if document == "docs/tpu.md" else 0)
 
 
 def test_documents_tell_of_every_file():
     text = (TPU / "README.md").read_text(encoding="utf-8")
     for path in TPU.iterdir():
-        if path.name not in ("README.md", "common.sh"):
+        if path.name != "README.md":
             assert f"`{path.name}" in text, f"tpu/README.md does not tell of {path.name}"
 
 
@@ -111,7 +118,7 @@ def test_gke_manifest():
         for rule in job["spec"]["podFailurePolicy"]["rules"]
         for code in rule.get("onExitCodes", {"values": ["disruption"]})["values"]
     }
-    assert policy == {"disruption": "Ignore", 75: "Ignore", 1: "FailJob"}
+    assert policy == {"disruption": "Ignore", 75: "Ignore", 1: "FailJob", 65: "FailJob"}
     [container] = pod["containers"]
     for rule in job["spec"]["podFailurePolicy"]["rules"]:
         assert rule.get("onExitCodes", container).get("containerName", "train") == container["name"]
@@ -123,7 +130,7 @@ def test_gke_manifest():
     resources = container["resources"]
     assert resources["requests"] == resources["limits"] == {"google.com/tpu": 8}
     assert int(rows) * int(columns) == 8 == int(ROWS["v5e-8"][3])
-    assert "ct5lp-hightpu-8t" in (TPU / "README.md").read_text()
+    assert "ct5lp-hightpu-8t" in (ROOT / "docs" / "tpu.md").read_text()
 
     arguments = container["args"]
     assert "--tpu=local" in arguments
