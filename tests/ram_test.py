@@ -104,7 +104,7 @@ def test_records_training_resume_and_evaluation():
     for variable in trainer.model.variables:
         np.testing.assert_array_equal(variable.numpy(), weights[variable.path])
     files = ["ram://made/0.tfrecord", "ram://made/1.tfrecord"]
-    windows = input_pipeline.record_windows(files, pretraining_schema(16, 3), 40)
+    windows = input_pipeline.record_chunks(files, pretraining_schema(16, 3), 40)
     examples = sum(1 for _ in tf.data.TFRecordDataset(files))
     assert sum(len(window["input_ids"]) for window in windows) == examples
     assert not os.path.exists("ram:")  # nothing has taken it for a local folder

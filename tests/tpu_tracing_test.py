@@ -180,7 +180,7 @@ def trace_fine_tuning(folder, strategy, note, name):
 
     note(name, TrainingLoop(strategy, step, buckets=source.buckets), [source.iterator])
     predictor = Predictor(task, trainer.model, strategy)
-    (batch,) = input_pipeline.record_windows([path], schema, 64)
+    (batch,) = input_pipeline.record_chunks([path], schema, 64)
     features = {name: value.numpy() for name, value in batch.items()}
     note(f"{name}_prediction", predictor._loop, predictor._iterators(features, 8, 8))
 

@@ -20,7 +20,7 @@ from absl import flags
 from bert_tf import optimization
 from bert_tf.engine import input_pipeline
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
-from bert_tf.engine.prediction import WINDOW_BATCHES, Predictor
+from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor
 from bert_tf.engine.steps import train_step
 from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.engine.whole_file_input import WholeFileInput
@@ -107,8 +107,8 @@ def main() -> None:
         predictor = Predictor(task, model, strategy)
 
         def run() -> int:
-            size = WINDOW_BATCHES * FLAGS.predict_batch_size
-            windows = input_pipeline.record_windows([dev_file], schema, size)
+            size = CHUNK_BATCHES * FLAGS.predict_batch_size
+            windows = input_pipeline.record_chunks([dev_file], schema, size)
             predictions = predictor.predict(windows, FLAGS.predict_batch_size, buckets)
             return sum(len(columns["outputs"]) for columns in predictions)
 

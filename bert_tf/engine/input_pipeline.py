@@ -223,7 +223,7 @@ def evaluation_dataset(
     return _without_autotune(dataset.prefetch(2))
 
 
-def record_windows(files: Sequence[str], schema: records.Schema, size: int) -> Iterator[Batch]:
+def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> Iterator[Batch]:
     """Yields the parsed records in their order, `size` at a time; the last may be fewer.
 
     Raises:

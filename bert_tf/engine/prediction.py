@@ -13,8 +13,8 @@ from bert_tf.engine.steps import PredictionTask
 from bert_tf.errors import UserError
 from bert_tf.progress import Progress
 
-WINDOW_BATCHES = 100  # a good number of batches to hold in memory and sort by length together
-MIN_BATCHES = 4  # a length that fewer batches of a window need is not compiled
+CHUNK_BATCHES = 100  # a good number of batches to hold in memory and sort by length together
+MIN_BATCHES = 4  # a length that fewer batches of a chunk need is not compiled
 
 # Output -> its values for all examples: an array [examples, ...], or a list of one array an example
 # where batches had different lengths. Either is indexed by the example's number.
@@ -41,15 +41,15 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
     distribution.replica_batch_size(strategy, batch_size, flag)
 
 
-def join(windows: Iterable[Columns]) -> Columns:
-    """Returns the columns of several windows as one; none without any window.
+def join(chunks: Iterable[Columns]) -> Columns:
+    """Returns the columns of several chunks as one; none without any chunk.
 
     Every output must have one shape, that of no batch's length.
     """
-    windows = list(windows)
+    chunks = list(chunks)
     return {
-        name: np.concatenate([window[name] for window in windows])
-        for name in (windows[0] if windows else ())
+        name: np.concatenate([window[name] for chunk in chunks])
+        for name in (chunks[0] if chunks else ())
     }
 
 
@@ -70,29 +70,29 @@ class Predictor:
 
     def predict(
         self,
-        windows: Iterable[Mapping[str, tf.Tensor]],
+        chunks: Iterable[Mapping[str, tf.Tensor]],
         batch_size: int,
         buckets: Buckets | None = None,
         num_examples: int | None = None,
     ) -> Iterator[Columns]:
-        """Yields the predictions for the examples of each window, in their order.
+        """Yields the predictions for the examples of each chunk, in their order.
 
         Args:
-            windows: features by name, each [examples, ...]. A window and its predictions are held
-                in memory; `WINDOW_BATCHES` batches are a good size. Empty ones are passed over.
+            chunks: features by name, each [examples, ...]. A chunk and its predictions are held
+                in memory; `CHUNK_BATCHES` batches are a good size. Empty ones are passed over.
             batch_size: examples computed at a time, over all replicas; see `check_prediction`.
-            buckets: the examples of a window are sorted by length, and a batch is cut to the
+            buckets: the examples of a chunk are sorted by length, and a batch is cut to the
                 bucket of its longest one; an output with the sequence's axis has the bucket's
                 length. None leaves order and lengths as they are.
-            num_examples: number of examples in all windows, for the progress bar, if known.
+            num_examples: number of examples in all chunks, for the progress bar, if known.
         """
         with Progress("Predicting", "examples", num_examples) as progress:
-            for window in windows:
-                features = {name: np.asarray(value) for name, value in window.items()}
+            for chunk in chunks:
+                features = {name: np.asarray(value) for name, value in chunk.items()}
                 if len(next(iter(features.values()))):
-                    yield self._predict_window(features, batch_size, buckets, progress)
+                    yield self._predict_chunk(features, batch_size, buckets, progress)
 
-    def _predict_window(
+    def _predict_chunk(
         self,
         features: dict[str, np.ndarray],
         batch_size: int,

@@ -10,7 +10,7 @@ from absl import logging
 from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
-from bert_tf.engine.prediction import WINDOW_BATCHES, Columns, Predictor
+from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor
 from bert_tf.engine.steps import FineTuningTask
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
@@ -252,12 +252,12 @@ class FineTuner:
         trainer = self._trained()
         if self._predictor is None:
             self._predictor = Predictor(self._task, trainer.model, self.run.strategy)
-        windows = input_pipeline.record_windows(
-            [self.record_file(name)], self._schema, WINDOW_BATCHES * batch_size
+        chunks = input_pipeline.record_chunks(
+            [self.record_file(name)], self._schema, CHUNK_BATCHES * batch_size
         )
         one_length = len(self._buckets.lengths) == 1
         return self._predictor.predict(
-            windows, batch_size, None if one_length else self._buckets, num_records
+            chunks, batch_size, None if one_length else self._buckets, num_records
         )
 
     def train_evaluate_predict(

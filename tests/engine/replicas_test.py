@@ -194,7 +194,7 @@ def check_prediction(strategy, files):
     predictions, expected = (
         join(
             Predictor(task, model, of).predict(
-                input_pipeline.record_windows(files, SCHEMA, size), 24
+                input_pipeline.record_chunks(files, SCHEMA, size), 24
             )
         )
         for (of, model), size in zip(several_and_one(strategy, task), (48, 72), strict=True)

@@ -12,7 +12,7 @@ from absl import logging
 
 from bert_tf import tokenization
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
-from bert_tf.engine.prediction import WINDOW_BATCHES, Predictor, check_prediction
+from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor, check_prediction
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
@@ -120,7 +120,7 @@ def _windows(
         if "attention_probs" in outputs:
             numbers += length**2 * len(layers) * config.num_attention_heads
         num_bytes += 4 * numbers
-        full = num_bytes >= _MEMORY or len(window) >= WINDOW_BATCHES * batch_size
+        full = num_bytes >= _MEMORY or len(window) >= CHUNK_BATCHES * batch_size
         if full and len(window) % batch_size == 0:
             yield window
             window, num_bytes = [], 0
