@@ -48,7 +48,7 @@ def join(chunks: Iterable[Columns]) -> Columns:
     """
     chunks = list(chunks)
     return {
-        name: np.concatenate([window[name] for chunk in chunks])
+        name: np.concatenate([chunk[name] for chunk in chunks])
         for name in (chunks[0] if chunks else ())
     }
 
