@@ -230,9 +230,9 @@ def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> It
         UserError: the records are damaged, or do not fit the schema.
     """
     dataset = tf.data.TFRecordDataset(list(files)).batch(size)
-    dataset = dataset.map(lambda serialized: records.parse(serialized, schema))
     try:
-        yield from dataset
+        for serialized in dataset:
+            yield records.parse(serialized, schema)
     except tf.errors.OpError as error:
         raise explain(error, files) from error
 

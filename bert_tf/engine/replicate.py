@@ -46,6 +46,7 @@ def replicate(
     if strategy.num_replicas_in_sync == 1 and not on_tpu and (on_gpu or compile_on_cpu):
         step = tf.function(step, jit_compile=True, autograph=False)
 
+    @tf.autograph.experimental.do_not_convert
     def run(batches: Batches, *more) -> list[list[tf.Tensor]]:
         features = distribution.split_batches(strategy, batches)
         outputs = strategy.run(step, (features, *more))

@@ -7,6 +7,7 @@ import keras
 
 from bert_tf.model.activations import Activation
 from bert_tf.model.configuration import BertConfig
+from bert_tf.seeds import weights_are_read
 
 LAYER_NORM_EPSILON = 1e-12  # the default of tf.contrib.layers.layer_norm, which the original calls
 
@@ -14,11 +15,14 @@ LAYER_NORM_EPSILON = 1e-12  # the default of tf.contrib.layers.layer_norm, which
 def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
     """Returns a truncated normal initializer (original: modeling.create_initializer).
 
-    Its seed is drawn from Keras's global generator, so each initializer gives other values.
+    Its seed is drawn from Python's `random`, so each initializer gives other values. Inside
+    `seeds.reading_weights` all values are 0.
 
     Args:
         initializer_range: standard deviation before the tails beyond two deviations are cut off.
     """
+    if weights_are_read():
+        return keras.initializers.Zeros()
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 

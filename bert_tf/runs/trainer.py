@@ -17,7 +17,7 @@ from bert_tf.progress import Progress
 from bert_tf.runs.phase import Phase, PhaseLoop
 from bert_tf.runs.plan import Plan
 from bert_tf.runs.run import Run
-from bert_tf.seeds import seeded
+from bert_tf.seeds import reading_weights, seeded
 
 
 class Trainer:
@@ -46,20 +46,24 @@ class Trainer:
         self.run = run
         self.strategy = run.strategy
         self._settings = settings = run.settings
-        with self.strategy.scope(), seeded(settings.random_seed):
+        trains = schedule is not None
+        resumes = run.checkpoints.latest() is not None
+        all_read = resumes or (settings.init_checkpoint and not trains)
+        initial = reading_weights() if all_read else seeded(settings.random_seed)
+        with self.strategy.scope(), initial:
             self.model = task.build_model()
             learned = [variable.path for variable in self.model.trainable_variables]
             for variable in self.model.variables:
                 variable.trainable = variable.trainable and not frozen(variable.path)
             self.optimizer = optimization.create_optimizer(
-                self.model.trainable_variables if schedule else [],
+                self.model.trainable_variables if trains else [],
                 schedule or (lambda step: 0.0),
             )
         weights = {variable.path: variable.value for variable in self.model.variables}
         self._variables = {**weights, **self.optimizer.variables}
         self._resumed_from = run.restore(self._variables)
         if not self._resumed_from:
-            self._initialize(weights, learned if schedule is None else [])
+            self._initialize(weights, [] if trains else learned)
 
     def _initialize(self, weights: Mapping[str, tf.Variable], needed: Sequence[str]) -> None:
         """Sets the weights from --init_checkpoint, which must have those that are needed."""

@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import optimization
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.errors import UserError
 from bert_tf.files import records
+from bert_tf.model.layers import create_initializer
 from tests.support.line_task import SCHEMA, SLOPE, LineTask, phases, trainer, write
+from tests.support.trainers import make_trainer
 
 
 @pytest.fixture
@@ -245,6 +248,26 @@ def test_making_a_trainer_leaves_random_numbers_alone(tmp_path):
     tf.random.set_seed(7)
     trainer(tmp_path / "out")
     assert (random.random(), np.random.rand(), float(tf.random.uniform([]))) == expected
+
+
+def test_a_resumed_run_draws_no_initial_weights(files, tmp_path):
+    """They would be read over at once, and drawing those of a large model takes seconds."""
+
+    class NormalTask(LineTask):
+        def build_model(self):
+            model = super().build_model()
+            built.append(create_initializer(0.5)([3, 1]).numpy())
+            model.line.kernel.assign(built[-1])
+            return model
+
+    built = []
+    strategy, schedule = tf.distribute.get_strategy(), optimization.linear_schedule(0.1, 9, 0)
+    first = make_trainer(NormalTask(), strategy, tmp_path / "out", schedule)
+    first.train(phases(files, (9, 16)))
+    again = make_trainer(NormalTask(), strategy, tmp_path / "out", schedule)
+    assert built[0].all() and not built[1].any()
+    assert_same(weights(first), weights(again))
+    assert create_initializer(0.5)([3]).numpy().all()
 
 
 def test_the_log_tells_about_twenty_times_how_it_goes_and_how_long_it_takes(
