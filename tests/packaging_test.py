@@ -23,7 +23,7 @@ def site(tmp_path_factory):
     for folder in ("bert_tf", "flags", "tools", "tpu"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
-    for name in (*PROGRAMS, "setup.py", "README.md"):
+    for name in (*PROGRAMS, "pyproject.toml", "setup.py", "README.md"):
         shutil.copy(ROOT / name, source)
     target = tmp_path_factory.mktemp("site")
     options = ["--no-deps", "--no-index", "--no-build-isolation", "--no-compile", "--quiet"]
