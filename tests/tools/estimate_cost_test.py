@@ -51,7 +51,7 @@ def test_program():
         "An estimate, never measured:\n  steps  1,000,000: 900,000 of 256"
     )
     # What docs/tpu.md shows.
-    shown = (ROOT / "tpu" / "README.md").read_text()
+    shown = (ROOT / "docs" / "tpu.md").read_text()
     assert "".join(done.stdout.splitlines(keepends=True)[:-1]) in shown
 
 
