@@ -300,7 +300,8 @@ def _import_safetensors() -> ModuleType:
         import safetensors.numpy
     except ImportError as error:
         raise UserError(
-            f"{SAFETENSORS_NAME} needs safetensors; run `pip install safetensors` ({error})"
+            f"{SAFETENSORS_NAME} needs safetensors; run `pip install safetensors` or install the"
+            f" extra `convert` ({error})"
         ) from error
     return safetensors
 

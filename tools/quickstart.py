@@ -45,7 +45,7 @@ def quickstart_commands(output_dir: str) -> list[list[str]]:
         [
             "python",
             "-m",
-            "tools.build_vocabulary",
+            f"{__package__}.build_vocabulary",
             f"--input_file={_RECIPE}/corpus.txt",
             f"--output_file={vocab_file}",
             f"--vocab_size={_VOCAB_SIZE}",
@@ -55,8 +55,7 @@ def quickstart_commands(output_dir: str) -> list[list[str]]:
         for max_seq_length, max_predictions_per_seq in _MAX_PREDICTIONS.items():
             commands.append(
                 [
-                    "python",
-                    "create_pretraining_data.py",
+                    *_program("create_pretraining_data"),
                     f"--input_file={_RECIPE}/{text}",
                     f"--output_file={output_dir}/{part}_{max_seq_length}.tfrecord",
                     f"--vocab_file={vocab_file}",
@@ -67,8 +66,7 @@ def quickstart_commands(output_dir: str) -> list[list[str]]:
             )
     commands.append(
         [
-            "python",
-            "run_pretraining.py",
+            *_program("run_pretraining"),
             f"--flagfile={_RECIPE}/pretraining.flags",
             f"--input_file={output_dir}/train_{{max_seq_length}}.tfrecord",
             f"--eval_input_file={output_dir}/heldout_{{max_seq_length}}.tfrecord",
@@ -76,6 +74,12 @@ def quickstart_commands(output_dir: str) -> list[list[str]]:
         ]
     )
     return commands
+
+
+def _program(name: str) -> list[str]:
+    """Returns the words that run a program: its file in a checkout, else its installed module."""
+    file = f"{name}.py"
+    return ["python", file] if os.path.exists(file) else ["python", "-m", name]
 
 
 def run(command: list[str]) -> None:
@@ -95,8 +99,8 @@ def main() -> None:
     """Runs every command of the quickstart."""
     if not os.path.isdir(_RECIPE):
         raise UserError(
-            f"The quickstart reads {_RECIPE}, which is not in {os.getcwd()}:"
-            " run it from the root of the checkout."
+            f"the quickstart reads {_RECIPE}, which {os.getcwd()} does not have: run it in a"
+            " checkout, or copy the recipes with python -m bert_tf.tools.copy_flags"
         )
     output_dir = _OUTPUT_DIR.value
     start = time.monotonic()

@@ -47,6 +47,14 @@ def make_run(replicas=1, accumulation_steps=1, reduction="local_clip_sum", sizes
     return tpu_report.Run(config, options, replicas, accumulation_steps, reduction)
 
 
+@functools.cache
+def lowered(replicas=1, accumulation_steps=1, reduction="local_clip_sum", **options):
+    """Returns the step of `make_run` with these arguments. Lowering takes seconds."""
+    return compile_for_tpu.lower(
+        make_run(replicas, accumulation_steps, reduction, **options), PHASE
+    )
+
+
 def lookup_flops(run, phase):
     """Returns the operations of looking up embeddings by products, and of their gradients."""
     rows = run.config.type_vocab_size  # always one-hot
@@ -59,7 +67,7 @@ def lookup_flops(run, phase):
 @pytest.mark.parametrize("one_hot", [False, True])
 def test_the_products_of_the_step_are_those_on_paper(accumulation_steps, one_hot):
     run = make_run(2, accumulation_steps, use_one_hot_embeddings=one_hot)
-    program = compile_for_tpu.lower(run, PHASE)
+    program = lowered(2, accumulation_steps, use_one_hot_embeddings=one_hot)
     expected = training_flops(run.config, PHASE) + lookup_flops(run, PHASE)
     assert tpu_report.program_flops(program, accumulation_steps) == expected
 
@@ -83,9 +91,9 @@ def test_recomputed_layers_count_as_operations_but_not_as_the_models():
 
 
 def test_bfloat16_leaves_no_float32_product_and_float32_leaves_nothing_else():
-    program = compile_for_tpu.lower(make_run(), PHASE)
+    program = lowered(2, 1, use_one_hot_embeddings=True)
     assert tpu_report.float32_products(program) == []
-    program = compile_for_tpu.lower(make_run(dtype="float32"), PHASE)
+    program = lowered(dtype="float32")
     names = tpu_report.float32_products(program)
     assert len(names) == len(program.matrix_products) > 30
     assert any("layer_0" in name and "query" in name for name in names)
@@ -166,12 +174,6 @@ def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
 # From here on with the TPU compiler.
 
 
-@functools.cache
-def program(replicas, accumulation_steps=1, reduction="local_clip_sum"):
-    run = make_run(replicas, accumulation_steps, reduction)
-    return compile_for_tpu.lower(run, PHASE)
-
-
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize(
     "name, devices, memory",
@@ -188,7 +190,7 @@ def test_every_generation(name, devices, memory):
     topology = tpu_compiler.open_topology(name)
     assert len(topology.devices) == devices and topology.device.memory == memory
     for replicas in (1, devices):
-        step = program(replicas)
+        step = lowered(replicas)
         executable = tpu_compiler.compile_hlo(step.hlo, topology, replicas)
         outside, in_loops = hlo_text.all_reduces(executable.hlo)
         assert outside == 0 if replicas == 1 else 1 <= outside <= 4
@@ -205,7 +207,7 @@ def test_every_generation(name, devices, memory):
 @pytest.mark.tpu_compiler
 def test_accumulation_reduces_after_its_loop():
     topology = tpu_compiler.open_topology("v5e:2x2")
-    step = program(4, accumulation_steps=4)
+    step = lowered(4, accumulation_steps=4)
     assert any(product.in_loop for product in step.matrix_products)
     executable = tpu_compiler.compile_hlo(step.hlo, topology, 4)
     outside, in_loops = hlo_text.all_reduces(executable.hlo)
@@ -218,7 +220,7 @@ def test_the_other_reduction_of_gradients():
     topology = tpu_compiler.open_topology("v5e:2x2")
     texts = []
     for reduction in ("local_clip_sum", "global_mean_clip"):
-        step = program(4, reduction=reduction)
+        step = lowered(4, reduction=reduction)
         executable = tpu_compiler.compile_hlo(step.hlo, topology, 4)
         assert hlo_text.all_reduces(executable.hlo)[0] >= 1
         texts.append(step.hlo)

@@ -331,14 +331,14 @@ def test_a_real_search(tmp_path):
             os.path.join(ROOT, "run_classifier.py"),
             *("--task_name=table", "--text_a_column=text", "--label_column=kind"),
             *("--do_train", "--do_eval", "--max_seq_length=8", "--train_batch_size=8"),
+            "--random_seed=1",
             *(f"--data_dir={tmp_path}", f"--vocab_file={tmp_path}/vocab.txt"),
             f"--bert_config_file={write_config(tmp_path / 'config.json', vocab_size=len(vocab))}",
         ],
         str(folder),
         ["learning_rate=1e-8,3e-2"],
-        num_restarts=1,
         keep_checkpoints="best",
     )
     assert best.flags["learning_rate"] == "3e-2" and best.results["eval_accuracy"] > 0.9
-    assert [row["random_seed"] for row in read_table(folder)].count("1") == 1
+    assert len(read_table(folder)) == 2
     assert checkpoints_in(folder) == {best.name}

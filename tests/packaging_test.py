@@ -1,0 +1,113 @@
+"""The installed package, away from the checkout: programs, tools, recipes, model configurations."""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAMS = sorted(path.name for path in ROOT.glob("*.py") if path.name != "setup.py")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder into which pip has installed this project, without its dependencies."""
+    source = tmp_path_factory.mktemp("source")
+    for folder in ("bert_tf", "flags", "tools", "tpu"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
+    for name in (*PROGRAMS, "pyproject.toml", "setup.py", "README.md"):
+        shutil.copy(ROOT / name, source)
+    target = tmp_path_factory.mktemp("site")
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "--no-compile", "--quiet"]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, f"--target={target}", source],
+        check=True,
+    )
+    return target
+
+
+def run(site: Path, folder: Path, *command: str) -> str:
+    """Runs a command in `folder` with the installed package; returns its output."""
+    path = os.pathsep.join([str(site / "bin"), os.environ["PATH"]])
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Returns the contents of the files in a folder by their relative names."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_everything_is_installed(site):
+    for folder in ("flags", "tools"):
+        assert files(site / "bert_tf" / folder) == files(ROOT / folder)
+    library = files(ROOT / "bert_tf")
+    assert library.items() <= files(site / "bert_tf").items()
+    assert sorted(path.name for path in (site / "bin").glob("*.py")) == PROGRAMS
+    assert sorted(path.name for path in site.glob("*.py")) == PROGRAMS
+    assert [path.name for path in (site / "bert_tf" / "tpu").iterdir()] == ["accelerators.txt"]
+    metadata = importlib.metadata.Distribution.at(next(site.glob("bert_tf-*.dist-info"))).metadata
+    required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
+    assert "scikit-learn" in required and "safetensors" not in required
+    assert {"cpu", "gpu", "tpu", "compile", "convert", "test"} == {
+        *metadata.get_all("Provides-Extra")
+    }
+
+
+def test_a_program_and_a_tool_run_in_another_folder(site, tmp_path):
+    assert "--predict_batch_size" in run(site, tmp_path, "run_classifier.py", "--help")
+    tool = [sys.executable, "-m", "bert_tf.tools.search_hyperparameters", "--help"]
+    assert "--num_restarts" in run(site, tmp_path, *tool)
+
+
+def test_recipes_and_model_configurations_are_used_in_another_folder(site, tmp_path):
+    shutil.copytree(site / "bert_tf" / "flags", tmp_path / "flags")  # as tools/copy_flags.py does
+    # The recipe names another recipe and a model configuration, and the tool imports a program.
+    output = run(
+        site,
+        tmp_path,
+        *(sys.executable, "-m", "bert_tf.tools.estimate_cost", "--accelerator=v5e-8"),
+        *("--flagfile=flags/pretraining/uncased_base.flags", "--input_file=x", "--output_dir=y"),
+    )
+    assert "steps  1,000,000: 900,000 of 256 sequences of length 128" in output
+
+
+def test_tools_import_each_other_relatively():
+    """Their package is `tools` in the checkout and `bert_tf.tools` where it is installed."""
+    for path in sorted((ROOT / "tools").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"^\s*(from|import) (bert_tf\.)?tools\b", text, re.MULTILINE), path
+
+
+def test_an_editable_installation_has_the_tools_and_programs(tmp_path):
+    """.ci/run installs the checkout so."""
+    found = [
+        distribution.read_text("direct_url.json")  # None for bert_tf.egg-info in the checkout
+        for distribution in importlib.metadata.distributions(name="bert-tf")
+    ]
+    if ROOT.as_uri() not in [json.loads(text)["url"] for text in found if text]:
+        pytest.skip("this checkout is not installed by pip install -e")
+    code = "import importlib.util as u, sys; print(*(u.find_spec(x).origin for x in sys.argv[1:]))"
+    names = ["bert_tf.errors", "bert_tf.tools.trials", "run_classifier"]
+    origins = subprocess.check_output([sys.executable, "-c", code, *names], cwd=tmp_path, text=True)
+    expected = ["bert_tf/errors.py", "tools/trials.py", "run_classifier.py"]
+    assert origins.split() == [str(ROOT / name) for name in expected]

@@ -1,0 +1,31 @@
+"""tools/copy_flags.py: what it copies, and where it refuses to."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_tf.errors import UserError
+from tools.copy_flags import copy_flags
+
+FLAGS = Path(__file__).resolve().parents[2] / "flags"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_the_copy_is_complete(tmp_path):
+    copy_flags(str(tmp_path / "flags"))
+    assert names(tmp_path / "flags") == names(FLAGS)
+    recipe = "glue/mrpc.flags"
+    assert (tmp_path / "flags" / recipe).read_text() == (FLAGS / recipe).read_text()
+
+
+def test_a_folder_that_exists_or_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "flags").mkdir()
+    with pytest.raises(UserError, match="--output_dir=.*/flags must not exist"):
+        copy_flags(str(tmp_path / "flags"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--output_dir=.*/file/flags cannot be created"):
+        copy_flags(str(tmp_path / "file" / "flags"))
+    assert names(tmp_path) == ["file", "flags"]

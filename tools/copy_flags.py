@@ -1,0 +1,56 @@
+"""Copies the installed recipes and model configurations to a folder named flags.
+
+    python -m bert_tf.tools.copy_flags
+
+Recipes refer to other files as flags/..., relative to the current folder. In a checkout they are
+there. With an installed package run this once in the folder you work in; the documented commands
+with --flagfile=flags/... then work there, and you can edit the recipes.
+"""
+
+import os
+import shutil
+
+from absl import flags
+
+from bert_tf.errors import UserError
+from bert_tf.runs import command_flags
+
+from . import ROOT
+
+
+def copy_flags(output_dir: str) -> None:
+    """Copies the recipes and model configurations to a new folder.
+
+    Raises:
+        UserError: the folder exists or cannot be created.
+        OSError: writing failed for another reason.
+    """
+    if os.path.lexists(output_dir):
+        raise UserError(
+            f"--output_dir={output_dir} must not exist, because its files could be your own. Remove"
+            " it or name another folder"
+        )
+    try:
+        shutil.copytree(os.path.join(ROOT, "flags"), output_dir)
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise UserError(f"--output_dir={output_dir} cannot be created: {error}") from error
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string(
+        "output_dir",
+        "flags",
+        "The folder to create. The recipes refer to each other by the name flags.",
+    )
+
+
+def main() -> None:
+    """Reads the flag, copies the files and prints where they are."""
+    output_dir = flags.FLAGS.output_dir
+    copy_flags(output_dir)
+    print(f"Recipes and model configurations are in {os.path.abspath(output_dir)}")
+
+
+if __name__ == "__main__":
+    _define_flags()
+    command_flags.run_program(main)
