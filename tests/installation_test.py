@@ -1,4 +1,4 @@
-"""What is said of installations that cannot work, each made of empty packages and their metadata.
+"""Tests of bert_tf.installation, on installations of empty packages and their metadata.
 
 Every case is a process of its own that sees, beyond the standard library, only what is made here.
 """

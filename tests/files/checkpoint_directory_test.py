@@ -189,7 +189,7 @@ def test_a_file_checkpoint_of_one_line_is_enough(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "model.ckpt-1", 'model_checkpoint_path: ""\n'])
-def test_a_damaged_file_checkpoint_does_not_start_a_run_anew(tmp_path, content):
+def test_a_damaged_file_checkpoint_does_not_restart_a_run(tmp_path, content):
     directory = CheckpointDirectory(str(tmp_path))
     directory.save(_variables(), 1)
     (tmp_path / "checkpoint").write_text(content)

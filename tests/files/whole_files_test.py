@@ -30,7 +30,7 @@ def test_text_and_bytes(tmp_path):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_what_cannot_be_written_is_told_and_leaves_nothing(tmp_path):
+def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path):
     with pytest.raises(
         UserError, match="cannot be written: .*must be writable and have free space"
     ):
@@ -46,7 +46,7 @@ def test_what_is_not_finished_is_gone(tmp_path):
     path.write_text("before")
     with pytest.raises(tf.errors.ResourceExhaustedError), UnfinishedFile(str(path)) as file:
         file.write(b"half")
-        # Not the file's: it is not told as if it were.
+        # Not an error of the file, so its message stays.
         raise tf.errors.ResourceExhaustedError(None, None, "no memory")
     assert os.listdir(tmp_path) == ["a"] and path.read_text() == "before"
 

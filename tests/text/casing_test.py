@@ -19,6 +19,7 @@ from bert_tf.tasks.classification.table import TableColumns
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.run import ExtractionSettings, extract_features
 from bert_tf.tasks.pretraining.data import create_pretraining_data
+from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.text.casing import check_casing, is_cased, read_casing, write_casing
 from tests.support.numpy_bert import random_weights
 from tests.support.pretraining_runs import write_config
@@ -213,7 +214,6 @@ def classify(reviews, tmp_path, **changes):
         get_processor("table", str(reviews), columns=TableColumns("review", label_column="stars")),
         tf.distribute.get_strategy(),
         dataclasses.replace(settings, **changes),
-        {},
     )
 
 
@@ -286,18 +286,10 @@ def test_extract_features_asks_for_the_casing(tmp_path, evidence):
 def test_create_pretraining_data_asks_for_the_casing(tmp_path):
     paths = write_cased_model(tmp_path)
     del paths["init_checkpoint"]
-    settings = {
-        **paths,
-        "output_file": f"{tmp_path}/out",
-        "do_whole_word_mask": False,
-        "max_seq_length": 16,
-        "max_predictions_per_seq": 2,
-        "random_seed": 1,
-        "dupe_factor": 1,
-        "masked_lm_prob": 0.15,
-        "short_seq_prob": 0.1,
-    }
+    settings = PretrainingDataSettings(
+        output_file=f"{tmp_path}/out", max_seq_length=16, max_predictions_per_seq=2, **paths
+    )
     with pytest.raises(UserError, match="vocab.txt is a cased vocabulary"):
-        create_pretraining_data(do_lower_case=True, **settings)
+        create_pretraining_data(settings)
     assert not os.path.exists(f"{tmp_path}/out")
-    assert create_pretraining_data(do_lower_case=False, **settings) > 0
+    assert create_pretraining_data(dataclasses.replace(settings, do_lower_case=False)) > 0

@@ -91,7 +91,6 @@ def test_what_a_fine_tuning_run_wrote_is_converted(tmp_path):
             do_train=True,
             export_dir=export,
         ),
-        {},
     )
     from_export, from_run, copy = (str(tmp_path / name) for name in ("hf1", "hf2", "copy"))
     convert_checkpoint.convert(export, from_export, "safetensors")

@@ -145,8 +145,8 @@ def test_there_and_back_every_bit_is_the_same(tmp_path, shapes, prefix, architec
         assert file.metadata() == {"format": "pt"}  # Hugging Face's own reader demands it
     convert_checkpoint.convert(back, again, "checkpoint")
     assert_same_bits(variables(f"{again}/bert_model.ckpt"), variables(prefix))
-    told = any("has no pooler: a program that needs one" in text for text in warnings)
-    assert told == ("pooler.dense.bias" not in shapes)
+    warned = any("has no pooler: a program that needs one" in text for text in warnings)
+    assert warned == ("pooler.dense.bias" not in shapes)
 
 
 def test_the_bias_of_multiple_choice_changes_nothing_and_is_left_out(tmp_path):
