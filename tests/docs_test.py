@@ -258,6 +258,26 @@ def test_the_readme_shows_the_layout():
     assert len(names) == len({*names})
 
 
+def test_the_layout_page_tells_of_every_folder():
+    """And of the modules beside them."""
+    folders = {f"{path.parent.name}/" for path in ROOT.glob("bert_tf/*/__init__.py")}
+    modules = {path.name for path in ROOT.glob("bert_tf/*.py")} - {"__init__.py"}
+    rows = re.findall(r"^\| (`.*?) \|", TEXTS["layout"], re.MULTILINE)
+    names = [name.removeprefix("bert_tf/") for row in rows for name in re.findall("`(.*?)`", row)]
+    assert folders | modules <= {*names}
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_files_that_are_named_exist(page):
+    """Names in capitals stand for others; those in output/ are written by commands."""
+    tops = "bert_tf|docs|flags|tests|tools|tpu"
+    inner = "|".join(path.parent.name for path in ROOT.glob("bert_tf/*/__init__.py"))
+    for path in re.findall(rf"`((?:{tops})/[^`\s=]*|(?:{inner})/[\w/]+\.py)`", prose(TEXTS[page])):
+        if not re.search("[A-Z]{3}", path):
+            found = [*ROOT.glob(path), *(ROOT / "bert_tf").glob(path)]
+            assert found, f"{page}: {path} does not exist"
+
+
 def test_there_are_pages_for_all():
     assert len(list(DOCS.glob("*.md"))) >= 12
     for page, text in TEXTS.items():
