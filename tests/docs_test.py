@@ -3,7 +3,7 @@
 The blocks of a page run in order, in one folder that looks like a checkout:
 
 - bash blocks run whole. `pip` and `pytest` do nothing there; `.ci/run` runs them. The quickstart
-  runs once for all pages, and `output/quickstart` is a copy.
+  runs once for all pages, and `output/quickstart` is a copy. Two pages run at a time.
 - python blocks run as scripts.
 - console blocks need data that is not here. Their programs, flags and recipes are looked up.
 """
@@ -95,11 +95,6 @@ def execute(script: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture
-def checkout(tmp_path):
-    return make_checkout(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory) -> tuple[Path, float]:
     """The quickstart's output, with what it printed in `log`, and the seconds that it took."""
@@ -140,17 +135,37 @@ def pages_with_commands() -> list:
     return [pytest.param(page, marks=pytest.mark.slow if page in slow else []) for page in found]
 
 
-@pytest.mark.parametrize("page", pages_with_commands())
-def test_the_commands_run(page, checkout, request):
-    found = blocks(TEXTS[page], "bash", "python")
-    if needs_quickstart(page):
-        finished, _ = request.getfixturevalue("quickstart")
-        shutil.copytree(finished, checkout / "output" / "quickstart")
-    for number, (language, content) in enumerate(found):
+def run_page(page: str, folder: Path, finished_quickstart: Path | None) -> None:
+    """Runs the blocks of a page in a checkout that is made in `folder`."""
+    make_checkout(folder)
+    if finished_quickstart:
+        shutil.copytree(finished_quickstart, folder / "output" / "quickstart")
+    for number, (language, content) in enumerate(blocks(TEXTS[page], "bash", "python")):
         if language == "python":
-            (checkout / f"block_{number}.py").write_text(content)
+            (folder / f"block_{number}.py").write_text(content)
             content = f"python block_{number}.py"
-        execute(content, checkout)
+        execute(content, folder)
+
+
+@pytest.fixture(scope="module")
+def runs(request, tmp_path_factory):
+    """The runs of the pages that are to be tested, two at a time; by page."""
+    tests = [item for item in request.session.items if item.function is test_the_commands_run]
+    pages = [item.callspec.params["page"] for item in tests]
+    finished = None
+    if any(map(needs_quickstart, pages)):
+        finished, _ = request.getfixturevalue("quickstart")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        yield {
+            page: pool.submit(run_page, page, tmp_path_factory.mktemp(page), finished)
+            for page in pages
+        }
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("page", pages_with_commands())
+def test_the_commands_run(page, runs):
+    runs[page].result()
 
 
 @functools.cache
@@ -241,6 +256,26 @@ def test_the_readme_shows_the_layout():
     folders = {f"{name}/" for name in ("bert_tf", "docs", "flags", "tools", "tpu", "tests")}
     assert {*names} == library | programs | modules | folders
     assert len(names) == len({*names})
+
+
+def test_the_layout_page_tells_of_every_folder():
+    """And of the modules beside them."""
+    folders = {f"{path.parent.name}/" for path in ROOT.glob("bert_tf/*/__init__.py")}
+    modules = {path.name for path in ROOT.glob("bert_tf/*.py")} - {"__init__.py"}
+    rows = re.findall(r"^\| (`.*?) \|", TEXTS["layout"], re.MULTILINE)
+    names = [name.removeprefix("bert_tf/") for row in rows for name in re.findall("`(.*?)`", row)]
+    assert folders | modules <= {*names}
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_files_that_are_named_exist(page):
+    """Names in capitals stand for others; those in output/ are written by commands."""
+    tops = "bert_tf|docs|flags|tests|tools|tpu"
+    inner = "|".join(path.parent.name for path in ROOT.glob("bert_tf/*/__init__.py"))
+    for path in re.findall(rf"`((?:{tops})/[^`\s=]*|(?:{inner})/[\w/]+\.py)`", prose(TEXTS[page])):
+        if not re.search("[A-Z]{3}", path):
+            found = [*ROOT.glob(path), *(ROOT / "bert_tf").glob(path)]
+            assert found, f"{page}: {path} does not exist"
 
 
 def test_there_are_pages_for_all():

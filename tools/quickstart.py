@@ -116,8 +116,8 @@ def main() -> None:
         "Next:\n"
         f"  tensorboard --logdir={shlex.quote(output_dir)}    the loss and the learning rate\n"
         f"  {_RECIPE}/pretraining.flags    change the phases, then run the last command again\n"
-        '  README.md, "Making records" and "Pre-training"    the same with your own text\n'
-        '  README.md, "Fine-tuning"    what has been learned is put to use'
+        "  docs/quickstart.md    what these figures mean, and a task for this model\n"
+        "  docs/own-data.md    the same with your own text"
     )
 
 
