@@ -94,7 +94,7 @@ def parse_label(text: str, processor: DataProcessor, place: str, remedy: str) ->
         text: the label in the file.
         processor: the task, which has the valid labels.
         place: file and line, for messages.
-        remedy: how to mend a wrong label, for messages.
+        remedy: how to correct an invalid label, for messages.
 
     Raises:
         UserError: the label is not valid.

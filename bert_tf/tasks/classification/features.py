@@ -44,7 +44,7 @@ def write_records(
             f" got {max_seq_length}"
         )
     schema = classification_schema(max_seq_length, regression=label_list is None)
-    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
+    cls_id, sep_id = sequences.special_ids(tokenizer.vocab)
     label_ids = None if label_list is None else {name: i for i, name in enumerate(label_list)}
     with (
         records.write_files([output_file], "output_dir") as write,
@@ -95,11 +95,9 @@ def _log(
     example: InputExample, values: dict[str, list], tokenizer: fast_tokenization.FastTokenizer
 ) -> None:
     """Logs a record as the original does."""
-    length = sum(values["input_mask"])
     logging.info("*** Example ***")
     logging.info("guid: %s", example.guid)
-    tokens = [tokenizer.inv_vocab[token_id] for token_id in values["input_ids"][:length]]
-    logging.info("tokens: %s", " ".join(tokens))
+    logging.info("tokens: %s", " ".join(sequences.unpadded_tokens(values, tokenizer.inv_vocab)))
     for name in ("input_ids", "input_mask", "segment_ids"):
         logging.info("%s: %s", name, " ".join(map(str, values[name])))
     logging.info("label: %s (id = %s)", example.label, values["label_ids"][0])

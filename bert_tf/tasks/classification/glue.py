@@ -4,7 +4,7 @@ from bert_tf.tasks.classification.tsv import ColumnNumbers, TsvProcessor
 
 
 class ColaProcessor(TsvProcessor):
-    """Corpus of Linguistic Acceptability: is it a sentence? Only test.tsv has a header."""
+    """Corpus of Linguistic Acceptability: is it grammatical? Only test.tsv has a header."""
 
     labels = ("0", "1")
     metrics = ("matthews_correlation", "accuracy")

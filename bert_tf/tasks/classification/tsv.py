@@ -145,7 +145,7 @@ def rows_to_examples(
         skip_short_rows: whether to skip rows that lack a column, with a warning, instead of
             raising.
         refuse_empty_rows: whether to raise at an empty row that has an example after it.
-        label_remedy: how to mend a wrong label, for messages.
+        label_remedy: how to correct an invalid label, for messages.
 
     Raises:
         UserError: a row is empty, lacks a column or has no valid label, or there are no examples.

@@ -43,6 +43,7 @@ def write_records(
             f" got {max_seq_length}"
         )
     schema = multiple_choice_schema(max_seq_length)
+    cls_id, sep_id = sequences.special_ids(tokenizer.vocab)
     written = 0
     with (
         records.write_files([output_file], "output_dir") as write,
@@ -51,11 +52,16 @@ def write_records(
         for start in range(0, len(questions), _QUESTIONS_PER_BATCH):
             batch = questions[start : start + _QUESTIONS_PER_BATCH]
             for question, context, choices in _tokenize(batch, tokenizer):
-                values = _pack(context, choices, tokenizer, max_seq_length)
-                values["label_ids"] = [question.label or 0]
+                packed = [
+                    sequences.truncate_and_pack(context, choice, max_seq_length, cls_id, sep_id)
+                    for choice in choices
+                ]
+                label = question.label or 0
                 if written < _LOGGED_EXAMPLES:
-                    _log(values, tokenizer, max_seq_length)
-                write(records.serialize(values, schema))
+                    _log(packed, label, tokenizer)
+                # Each feature has the sequences of all choices one after another.
+                values = {name: sum((choice[name] for choice in packed), []) for name in packed[0]}
+                write(records.serialize({**values, "label_ids": [label]}, schema))
                 written += 1
             work.advance(len(batch))
     return written
@@ -75,25 +81,10 @@ def _tokenize(
         yield question, next(pieces), list(itertools.islice(pieces, NUM_CHOICES))
 
 
-def _pack(
-    context: list[int], choices: list[list[int]], tokenizer: FastTokenizer, max_seq_length: int
-) -> dict[str, list[int]]:
-    """Returns the sequence features, with the sequences of all choices one after another."""
-    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
-    values: dict[str, list[int]] = {"input_ids": [], "input_mask": [], "segment_ids": []}
-    for choice in choices:
-        packed = sequences.truncate_and_pack(context, choice, max_seq_length, cls_id, sep_id)
-        for name, numbers in packed.items():
-            values[name] += numbers
-    return values
-
-
-def _log(values: dict[str, list[int]], tokenizer: FastTokenizer, max_seq_length: int) -> None:
+def _log(packed: Sequence[dict[str, list[int]]], label: int, tokenizer: FastTokenizer) -> None:
     """Logs a record in the style of the original's programs."""
     logging.info("*** Example ***")
-    for i in range(NUM_CHOICES):
-        ids = values["input_ids"][i * max_seq_length : (i + 1) * max_seq_length]
-        length = sum(values["input_mask"][i * max_seq_length : (i + 1) * max_seq_length])
-        tokens = [tokenizer.inv_vocab[token_id] for token_id in ids[:length]]
+    for i, choice in enumerate(packed):
+        tokens = sequences.unpadded_tokens(choice, tokenizer.inv_vocab)
         logging.info("tokens of choice %d: %s", i, " ".join(tokens))
-    logging.info("label: %d", values["label_ids"][0])
+    logging.info("label: %d", label)

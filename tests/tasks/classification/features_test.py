@@ -24,7 +24,7 @@ def tokenizer(tmp_path_factory):
 
 
 def read(path):
-    """Returns the features of each record as lists, by name."""
+    """Returns the features of each record: lists by name."""
     found = []
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         parsed = tf.train.Example.FromString(record).features.feature
@@ -145,5 +145,5 @@ def test_errors(tmp_path, tokenizer):
         match="Example g2: label 'maybe' must be one of '0'; .* what get_labels",
     ):
         features.write_records(examples, ["0"], 8, tokenizer, str(path))
-    # Nothing half-written, nothing lost.
+    # The earlier file is unchanged, and no temporary file is left.
     assert path.read_text() == "as it was" and len(os.listdir(tmp_path)) == 1

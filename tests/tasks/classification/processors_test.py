@@ -36,7 +36,7 @@ def read(task, which, folder, **arguments):
 MNLI_HEADER = "index|p|pair|genre|b1|b2|p1|p2|sentence1|sentence2|label1|gold_label"
 
 
-# --- the original's four --------------------------------------------------------------------------
+# --- the tasks of the original --------------------------------------------------------------------
 
 
 def test_mrpc(tmp_path):
@@ -256,7 +256,7 @@ def test_real_files(task, counts):
         assert all(text_a and text_b for _, text_a, text_b, _ in found)
 
 
-# --- the form of the files ------------------------------------------------------------------------
+# --- the format of the files ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(20))

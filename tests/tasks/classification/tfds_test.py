@@ -89,7 +89,7 @@ def data_dir(tmp_path_factory):
         texts = {"train": [("A", "a", 1, 7), ("B", "b", 0, 8), ("C", b"caf\xe9", 0, 9)]}
 
     class TinyCola(TinyTask):
-        """Numbered as GLUE's are, and shuffled as they are."""
+        """Numbered and shuffled, like GLUE's datasets."""
 
         shuffled = True
         features = {"sentence": text, "label": label(names=["no", "yes"]), "idx": np.int32}
@@ -141,7 +141,7 @@ def test_classes_by_number_where_the_names_differ(data_dir):
 
 
 def test_classes_by_name_where_they_are_the_tasks(data_dir):
-    # The dataset counts entailment, neutral, contradiction; the task has them sorted.
+    # In the dataset 0 is entailment, in the task contradiction.
     found = read("MNLI", "train", "tiny_mnli", data_dir)
     assert found == [("train-0", "a", "b", "entailment"), ("train-1", "c", "d", "contradiction")]
     assert read("MNLI", "dev", "tiny_mnli", data_dir) == [("dev-0", "e", "f", "neutral")]
@@ -165,7 +165,7 @@ def test_single_texts(data_dir):
         ("train-0", "fine", None, "pos"),
         ("train-1", "dull", None, "neg"),
     ]
-    # Without a dev set the test set is evaluated, as with the folder.
+    # Without a dev set the test set is evaluated, as with files.
     assert read("IMDB", "dev", "tiny_reviews", data_dir) == [("dev-0", "so", None, "pos")]
 
 
@@ -176,7 +176,7 @@ def test_examples_are_in_the_order_of_their_own_numbers(data_dir, warnings):
         assert [row[1:] for row in found] == [
             (f"{letter}{i}", None, labels[i % 2 if which == "train" else 0]) for i in range(9)
         ]
-        # A name for the log; it has the place in the files.
+        # The guid, which is for the log, has the place in the files.
         assert sorted(row[0] for row in found) == [f"{which}-{i}" for i in range(9)]
     texts = [
         [row[1] for row in read("CoLA", "train", "tiny_cola", data_dir, tfds_train_split=split)]
