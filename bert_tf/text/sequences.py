@@ -1,10 +1,16 @@
 """Model input from token ids: truncates pairs, adds [CLS] and [SEP], pads."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 # The tokens that the vocabulary must have.
 REQUIRED_TOKENS = ("[CLS]", "[SEP]")
+
+
+def special_ids(vocab: Mapping[str, int]) -> tuple[int, int]:
+    """Returns the ids of [CLS] and [SEP], as `pack_pair` takes them."""
+    cls, sep = REQUIRED_TOKENS
+    return vocab[cls], vocab[sep]
 
 
 def truncate_pair(
@@ -73,3 +79,15 @@ def truncate_and_pack(
     room = max_seq_length - (3 if len(ids_b) else 2)
     length_a, length_b = truncate_longer(len(ids_a), len(ids_b), room)
     return pack_pair(ids_a[:length_a], ids_b[:length_b], max_seq_length, cls_id, sep_id)
+
+
+def unpadded_tokens(
+    features: Mapping[str, Sequence[int]], inv_vocab: Mapping[int, str]
+) -> list[str]:
+    """Returns the tokens of a packed sequence, [CLS] and [SEP] included, without the padding.
+
+    Args:
+        features: `input_ids` and `input_mask`, as `pack_pair` returns them.
+        inv_vocab: id -> token.
+    """
+    return [inv_vocab[i] for i in features["input_ids"][: sum(features["input_mask"])]]

@@ -73,3 +73,12 @@ def test_truncate_pair_leaves_short_pairs_alone():
 )
 def test_truncate_longer(lengths, limit, kept):
     assert sequences.truncate_longer(*lengths, limit) == kept
+
+
+def test_special_ids_and_unpadded_tokens():
+    vocab = {"[PAD]": 0, "[SEP]": 1, "a": 2, "[CLS]": 3, "b": 4}
+    cls_id, sep_id = sequences.special_ids(vocab)
+    packed = sequences.pack_pair([2], [4, 0], 9, cls_id, sep_id)
+    inv_vocab = {i: token for token, i in vocab.items()}
+    found = sequences.unpadded_tokens(packed, inv_vocab)
+    assert found == ["[CLS]", "a", "[SEP]", "b", "[PAD]", "[SEP]"]

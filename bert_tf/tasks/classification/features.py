@@ -1,4 +1,4 @@
-"""Examples to records: [CLS] text_a [SEP] text_b [SEP] with a label."""
+"""Converts examples to records: [CLS] text_a [SEP] text_b [SEP], and the label."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,9 +11,8 @@ from bert_tf.tasks.classification.examples import InputExample, shown
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.text import fast_tokenization, sequences
 
-# Texts for one call of the tokenizer.
-_EXAMPLES_PER_BATCH = 2048
-_LOGGED_EXAMPLES = 5
+_EXAMPLES_PER_BATCH = 2048  # examples in one call of the tokenizer
+_LOGGED_EXAMPLES = 5  # as in the original's file_based_convert_examples_to_features
 
 
 def write_records(
@@ -23,29 +22,29 @@ def write_records(
     tokenizer: fast_tokenization.FastTokenizer,
     output_file: str,
 ) -> int:
-    """Returns the number of records written, one for each example and in the same order.
+    """Writes one record for each example, in the same order; returns their number.
 
-    The file is that of `file_based_convert_examples_to_features` in the original; the first five
-    records are logged as there. It takes its name when it is complete.
+    The records, and the log lines of the first five, are those of the original's
+    `file_based_convert_examples_to_features`. The file is written atomically.
 
     Args:
-        examples: what to write.
+        examples: the examples.
         label_list: the classes in the order of the logits; None for regression.
-        max_seq_length: length of the sequences; longer texts lose tokens at their ends.
-        tokenizer: must know `sequences.REQUIRED_TOKENS`.
+        max_seq_length: length of the sequences; longer texts are cut at their ends.
+        tokenizer: its vocabulary must have `sequences.REQUIRED_TOKENS`.
         output_file: the TFRecord file.
 
     Raises:
-        UserError: `max_seq_length` has no room for a token, an example has no valid label, or the
-            file cannot be written.
+        UserError: `max_seq_length` is too small, an example has no valid label, or the file cannot
+            be written.
     """
     if max_seq_length < 4:
         raise UserError(
-            "--max_seq_length must be at least 4, for [CLS], a token of the text and two [SEP]; "
-            f"got {max_seq_length}"
+            "--max_seq_length must be at least 4, for [CLS], one token of the text and two [SEP];"
+            f" got {max_seq_length}"
         )
     schema = classification_schema(max_seq_length, regression=label_list is None)
-    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
+    cls_id, sep_id = sequences.special_ids(tokenizer.vocab)
     label_ids = None if label_list is None else {name: i for i, name in enumerate(label_list)}
     with (
         records.write_files([output_file], "output_dir") as write,
@@ -55,7 +54,7 @@ def write_records(
         for start in range(0, len(examples), _EXAMPLES_PER_BATCH):
             batch = examples[start : start + _EXAMPLES_PER_BATCH]
             for example, ids_a, ids_b in _tokenize(batch, tokenizer):
-                # A second text without tokens counts as none, as in the original.
+                # A second text without tokens is left out, as in the original.
                 values = sequences.truncate_and_pack(ids_a, ids_b, max_seq_length, cls_id, sep_id)
                 values["label_ids"] = [_label(example, label_ids)]
                 values["is_real_example"] = [1]
@@ -70,7 +69,7 @@ def write_records(
 def _tokenize(
     examples: Sequence[InputExample], tokenizer: fast_tokenization.FastTokenizer
 ) -> Iterator[tuple[InputExample, list[int], list[int]]]:
-    """Yields (example, ids of text_a, ids of text_b or none) of each example."""
+    """Yields each example with the ids of text_a and of text_b ([] if it has none)."""
     texts = []
     for example in examples:
         texts += [example.text_a, example.text_b or ""]
@@ -81,12 +80,13 @@ def _tokenize(
 
 
 def _label(example: InputExample, label_ids: dict[str, int] | None) -> int | float:
+    """Returns the number of the example's class, or its label for regression."""
     if label_ids is None:
         return float(example.label)
     if example.label not in label_ids:
         raise UserError(
-            f"example {example.guid}: unknown label {example.label!r}; it must be one of "
-            f"{shown(label_ids)}"
+            f"Example {example.guid}: label {example.label!r} must be one of {shown(label_ids)};"
+            " change the label, or what get_labels of the task's processor returns"
         )
     return label_ids[example.label]
 
@@ -94,12 +94,10 @@ def _label(example: InputExample, label_ids: dict[str, int] | None) -> int | flo
 def _log(
     example: InputExample, values: dict[str, list], tokenizer: fast_tokenization.FastTokenizer
 ) -> None:
-    """Logs a record as the original does its first five."""
-    length = sum(values["input_mask"])
+    """Logs a record as the original does."""
     logging.info("*** Example ***")
     logging.info("guid: %s", example.guid)
-    tokens = [tokenizer.inv_vocab[token_id] for token_id in values["input_ids"][:length]]
-    logging.info("tokens: %s", " ".join(tokens))
+    logging.info("tokens: %s", " ".join(sequences.unpadded_tokens(values, tokenizer.inv_vocab)))
     for name in ("input_ids", "input_mask", "segment_ids"):
         logging.info("%s: %s", name, " ".join(map(str, values[name])))
     logging.info("label: %s (id = %s)", example.label, values["label_ids"][0])

@@ -1,64 +1,64 @@
-"""The tasks of GLUE in the files of its download; CoLA, MNLI and MRPC as in the original."""
+"""The GLUE tasks, in the files of its download (the original has CoLA, MNLI and MRPC)."""
 
-from bert_tf.tasks.classification.examples import Columns, TsvProcessor
+from bert_tf.tasks.classification.tsv import ColumnNumbers, TsvProcessor
 
 
 class ColaProcessor(TsvProcessor):
-    """The Corpus of Linguistic Acceptability: is the sentence one? Only test.tsv has a header."""
+    """Corpus of Linguistic Acceptability: is it grammatical? Only test.tsv has a header."""
 
     labels = ("0", "1")
     metrics = ("matthews_correlation", "accuracy")
     best_metric = "eval_matthews_correlation"
     submission_file = "CoLA.tsv"
-    columns = Columns(text_a=3, label=1, header=False)
-    test_columns = Columns(text_a=1)
+    columns = ColumnNumbers(text_a=3, label=1, header=False)
+    test_columns = ColumnNumbers(text_a=1)
 
 
 class Sst2Processor(TsvProcessor):
-    """The Stanford Sentiment Treebank: is the film liked?"""
+    """Stanford Sentiment Treebank: is the review positive?"""
 
     labels = ("0", "1")
     submission_file = "SST-2.tsv"
-    columns = Columns(text_a=0, label=1)
-    test_columns = Columns(text_a=1)
+    columns = ColumnNumbers(text_a=0, label=1)
+    test_columns = ColumnNumbers(text_a=1)
 
 
 class MrpcProcessor(TsvProcessor):
-    """The Microsoft Research Paraphrase Corpus: do both sentences say the same?"""
+    """Microsoft Research Paraphrase Corpus: do both sentences mean the same?"""
 
     labels = ("0", "1")
     metrics = ("accuracy", "f1")
     best_metric = "eval_accuracy_and_f1"
     submission_file = "MRPC.tsv"
-    columns = Columns(text_a=3, text_b=4, label=0)
-    test_columns = Columns(text_a=3, text_b=4)
+    columns = ColumnNumbers(text_a=3, text_b=4, label=0)
+    test_columns = ColumnNumbers(text_a=3, text_b=4)
 
 
 class StsbProcessor(TsvProcessor):
-    """The Semantic Textual Similarity Benchmark: how alike, from 0 to 5, are the sentences?"""
+    """Semantic Textual Similarity Benchmark: how similar are the sentences, from 0 to 5?"""
 
     label_range = (0.0, 5.0)
     metrics = ("pearson", "spearman")
     best_metric = "eval_pearson_and_spearman"
     submission_file = "STS-B.tsv"
-    columns = Columns(text_a=7, text_b=8, label=9)
-    test_columns = Columns(text_a=7, text_b=8)
+    columns = ColumnNumbers(text_a=7, text_b=8, label=9)
+    test_columns = ColumnNumbers(text_a=7, text_b=8)
 
 
 class QqpProcessor(TsvProcessor):
-    """Quora Question Pairs: do both ask the same? A few rows of its train.tsv are broken."""
+    """Quora Question Pairs: do both ask the same? A few rows of train.tsv lack columns."""
 
     labels = ("0", "1")
     metrics = ("accuracy", "f1")
     best_metric = "eval_accuracy_and_f1"
     submission_file = "QQP.tsv"
-    columns = Columns(text_a=3, text_b=4, label=5)
-    test_columns = Columns(text_a=1, text_b=2)
+    columns = ColumnNumbers(text_a=3, text_b=4, label=5)
+    test_columns = ColumnNumbers(text_a=1, text_b=2)
     skip_short_rows = True
 
 
 class MnliMismatchedProcessor(TsvProcessor):
-    """MultiNLI, evaluated on the genres that the training set has not."""
+    """MultiNLI, evaluated on genres that the training set does not have."""
 
     labels = ("contradiction", "entailment", "neutral")
     submission_file = "MNLI-mm.tsv"
@@ -69,9 +69,9 @@ class MnliMismatchedProcessor(TsvProcessor):
         "dev": ("validation_mismatched",),
         "test": ("test_mismatched",),
     }
-    # The last column: the dev files have those of five annotators before it.
-    columns = Columns(text_a=8, text_b=9, label=-1, guid=0)
-    test_columns = Columns(text_a=8, text_b=9, guid=0)
+    # The label is the last column: dev files have the labels of five annotators before it.
+    columns = ColumnNumbers(text_a=8, text_b=9, label=-1, guid=0)
+    test_columns = ColumnNumbers(text_a=8, text_b=9, guid=0)
 
 
 class MnliProcessor(MnliMismatchedProcessor):
@@ -89,21 +89,21 @@ class MnliProcessor(MnliMismatchedProcessor):
 
 
 class AxProcessor(TsvProcessor):
-    """GLUE's diagnostic set: what a model of MNLI predicts of it, without training of its own."""
+    """GLUE's diagnostic set: predictions of a model that was trained on MNLI."""
 
     labels = MnliProcessor.labels
     submission_file = "AX.tsv"
     files = {"test": "diagnostic.tsv"}
-    test_columns = Columns(text_a=1, text_b=2)
+    test_columns = ColumnNumbers(text_a=1, text_b=2)
 
 
 class QnliProcessor(TsvProcessor):
-    """Does the sentence hold the answer to the question?"""
+    """Question NLI: does the sentence contain the answer to the question?"""
 
     labels = ("entailment", "not_entailment")
     submission_file = "QNLI.tsv"
-    columns = Columns(text_a=1, text_b=2, label=3)
-    test_columns = Columns(text_a=1, text_b=2)
+    columns = ColumnNumbers(text_a=1, text_b=2, label=3)
+    test_columns = ColumnNumbers(text_a=1, text_b=2)
 
 
 class RteProcessor(QnliProcessor):
@@ -113,7 +113,7 @@ class RteProcessor(QnliProcessor):
 
 
 class WnliProcessor(QnliProcessor):
-    """Winograd schemas as inference: is the pronoun rightly replaced?"""
+    """Winograd NLI: is the pronoun replaced correctly?"""
 
     labels = ("0", "1")
     submission_file = "WNLI.tsv"

@@ -5,15 +5,19 @@ from collections.abc import Sequence
 
 from bert_tf.errors import UserError
 from bert_tf.runs.setting_fields import Group, Settings, setting
-from bert_tf.tasks.classification import glue, other, table, tfds_input
+from bert_tf.tasks.classification import glue
 from bert_tf.tasks.classification.examples import DataProcessor
+from bert_tf.tasks.classification.imdb import ImdbProcessor
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
+from bert_tf.tasks.classification.table import TableProcessor
+from bert_tf.tasks.classification.tfds_input import TfdsProcessor, class_names
+from bert_tf.tasks.classification.xnli import XNLI_LANGUAGES, XnliProcessor
 
-# The original's keys are cola, mnli, mrpc and xnli; as there, --task_name is put in lower case.
+# The original has cola, mnli, mrpc and xnli. As there, --task_name may be in upper case.
 processors: dict[str, type[DataProcessor]] = {
     "ax": glue.AxProcessor,
     "cola": glue.ColaProcessor,
-    "imdb": other.ImdbProcessor,
+    "imdb": ImdbProcessor,
     "mnli": glue.MnliProcessor,
     "mnli-mm": glue.MnliMismatchedProcessor,
     "mrpc": glue.MrpcProcessor,
@@ -22,15 +26,15 @@ processors: dict[str, type[DataProcessor]] = {
     "rte": glue.RteProcessor,
     "sst-2": glue.Sst2Processor,
     "sts-b": glue.StsbProcessor,
-    "table": table.TableProcessor,
+    "table": TableProcessor,
     "wnli": glue.WnliProcessor,
-    "xnli": other.XnliProcessor,
+    "xnli": XnliProcessor,
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessorSettings(Settings):
-    """Which task it is."""
+    """The task."""
 
     task_name: str = setting(
         help=f"The task, in upper or lower case: {', '.join(processors)}.", group=Group.DATA
@@ -39,7 +43,7 @@ class ProcessorSettings(Settings):
         "zh",
         help="Language of the examples of --task_name=XNLI.",
         group=Group.DATA,
-        choices=other.XNLI_LANGUAGES,
+        choices=XNLI_LANGUAGES,
     )
 
 
@@ -54,23 +58,26 @@ def get_processor(
     """Returns the processor of a task.
 
     Args:
-        task_name: name of the task, in any case, with or without hyphens.
-        data_dir: folder with its files. Only the task `table` reads them here, for its classes.
+        task_name: name of the task, in upper or lower case, with or without hyphens.
+        data_dir: folder with the files of the task. Only the task `table` reads them here, to
+            collect its classes.
         xnli_language: language of the examples of the task `xnli`.
         columns: columns of the task `table`, or features of the dataset.
         source: dataset to read instead of files; one without a name counts as None.
-        learned_labels: the classes that the model was trained with, if any: the default for the
-            classes of the task `table`.
+        learned_labels: the classes that the model was trained with, if it was: the default of
+            --labels.
 
     Raises:
         UserError: there is no such task, or the arguments do not fit it or each other.
     """
-    wanted = task_name.lower().replace("-", "")
-    found = [cls for name, cls in processors.items() if name.replace("-", "") == wanted]
+    name = task_name.lower().replace("-", "")
+    found = [cls for key, cls in processors.items() if key.replace("-", "") == name]
     if not found:
         raise UserError(
             f"--task_name={task_name}: no such task; there are {', '.join(sorted(processors))}"
         )
+    processor_class = found[0]
+    is_table = processor_class is TableProcessor
     columns = columns or TableColumns()
     if source and not source.tfds:
         source = None
@@ -79,33 +86,38 @@ def get_processor(
             f"The examples come from --data_dir={data_dir} or from --tfds={source.tfds}; leave one"
             " of them out"
         )
-    for field in dataclasses.fields(columns):
-        if getattr(columns, field.name) == field.default:
-            continue
-        if source and field.name in ("has_header", "delimiter"):
-            raise UserError(f"--{field.name} is for files; leave it out with --tfds")
-        if found == [table.TableProcessor]:
-            continue
-        if not source:
-            raise UserError(
-                f"--{field.name} is for --task_name=table or --tfds; leave it out, since "
-                f"--task_name={task_name} has files of a form of its own"
-            )
-        if field.name in ("labels", "regression"):
-            raise UserError(
-                f"--{field.name} is for --task_name=table; leave it out, since"
-                f" --task_name={task_name} has labels of its own"
-            )
-    if found == [table.TableProcessor]:
-        if learned_labels and not columns.regression and columns.labels is None:
-            columns = dataclasses.replace(columns, labels=learned_labels)
-        if source and not columns.regression and columns.labels is None:
-            columns = dataclasses.replace(columns, labels=tfds_input.class_names(source, columns))
-        processor = table.TableProcessor(columns, data_dir)
-    elif found == [other.XnliProcessor]:
-        processor = other.XnliProcessor(xnli_language)
+    _check_columns(columns, task_name, is_table, source is not None)
+    if is_table:
+        if not columns.regression and columns.labels is None:
+            labels = learned_labels or (class_names(source, columns) if source else None)
+            columns = dataclasses.replace(columns, labels=labels)
+        processor = TableProcessor(columns, data_dir)
+    elif processor_class is XnliProcessor:
+        processor = XnliProcessor(xnli_language)
     else:
-        processor = found[0]()
+        processor = processor_class()
     if source:
-        return tfds_input.TfdsProcessor(processor, source, columns, xnli_language)
+        return TfdsProcessor(processor, source, columns, xnli_language)
     return processor
+
+
+def _check_columns(columns: TableColumns, task_name: str, is_table: bool, is_dataset: bool) -> None:
+    """Checks that only flags are given that apply to the task and the source of its examples."""
+    for field in dataclasses.fields(columns):
+        name = field.name
+        if getattr(columns, name) == field.default:
+            continue
+        if is_dataset and name in ("has_header", "delimiter"):
+            raise UserError(f"--{name} is for files; leave it out with --tfds")
+        if is_table:
+            continue
+        if not is_dataset:
+            raise UserError(
+                f"--{name} is for --task_name=table or --tfds; leave it out, since the files of"
+                f" --task_name={task_name} have fixed columns"
+            )
+        if name in ("labels", "regression"):
+            raise UserError(
+                f"--{name} is for --task_name=table; leave it out, since the labels of"
+                f" --task_name={task_name} are fixed"
+            )

@@ -1,6 +1,6 @@
-"""From a task's files to a fine-tuned model and its results: the one call of run_classifier."""
+"""Fine-tunes, evaluates and predicts classification (run_classifier.py)."""
 
-import os
+import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -9,12 +9,12 @@ from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError
 from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
+from bert_tf.runs.fine_tuning_checks import learned_labels, make_tokenizer, needed_sets
 from bert_tf.runs.settings import model_options
 from bert_tf.tasks.classification import scores, submission
-from bert_tf.tasks.classification.examples import DataProcessor
+from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.features import write_records
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
@@ -22,102 +22,154 @@ from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.text.sequences import REQUIRED_TOKENS
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExampleSet:
+    """The examples that a processor has for training, evaluation or prediction.
+
+    Attributes:
+        purpose: "train", "eval" or "predict".
+        processor: reads the examples.
+        suffix: end of the names of its files and results: "" for the task's own set, `_KEY` for one
+            of `DataProcessor.also`.
+    """
+
+    purpose: str
+    processor: DataProcessor
+    suffix: str = ""
+
+    @property
+    def split(self) -> str:
+        """The set's name for the processor: "train", "dev" or "test"."""
+        return {"train": "train", "eval": "dev", "predict": "test"}[self.purpose]
+
+    @property
+    def record_name(self) -> str:
+        """The name of its record file, see `FineTuner.record_file`."""
+        return self.purpose + self.suffix
+
+    def read(self, data_dir: str) -> list[InputExample]:
+        """Returns the examples.
+
+        Raises:
+            UserError: there are none, or the processor cannot read them.
+        """
+        read_split = {
+            "train": self.processor.get_train_examples,
+            "dev": self.processor.get_dev_examples,
+            "test": self.processor.get_test_examples,
+        }
+        examples = read_split[self.split](data_dir)
+        if not examples:
+            raise UserError(
+                f"The {self.split} set must have at least one example; get_{self.split}_examples of"
+                f" {type(self.processor).__name__} returned none for --data_dir={data_dir or ''}"
+            )
+        return examples
+
+
 def run_classifier(
     config: BertConfig,
     processor: DataProcessor,
     strategy: tf.distribute.Strategy,
     settings: ClassifierSettings,
-) -> dict[str, float] | None:
-    """Returns the results of the evaluation, if there is one.
+) -> dict[str, float | int] | None:
+    """Fine-tunes, evaluates and predicts; returns the results of the evaluation, if there is one.
 
-    In `output_dir` are then the records `train.tf_record`, `eval.tf_record` and
-    `predict.tf_record`, checkpoints, `labels.txt` with the classes in the order of the logits (of
-    regression there are none), `eval_results.txt`, `test_results.tsv` with the probabilities of the
-    classes, and GLUE's submission file. Tasks with a second dev or test set have files of that
-    name, too.
+    It writes to `output_dir`:
+        train.tf_record, eval.tf_record, predict.tf_record: the examples.
+        checkpoints, and labels.txt: the classes in the order of the logits; empty for regression.
+        eval_results.txt: the results of the evaluation.
+        test_results.tsv: the probabilities of the classes, or the numbers, of each test example.
+        the submission file of a GLUE task.
+    Records and predictions of a second dev or test set (`DataProcessor.also`) have its suffix.
 
     Args:
         config: of the model.
         processor: the task.
-        strategy: where to compute.
-        settings: see its fields.
+        strategy: the devices.
+        settings: the flags.
 
     Raises:
-        UserError: settings, files and checkpoint do not fit together.
+        UserError: settings, files and checkpoint do not fit each other.
         OSError: `output_dir` cannot be written to.
-        FloatingPointError: a loss or a gradient is not finite.
+        FloatingPointError: a loss or gradient is not finite.
     """
-    tokenizer = fine_tuning_settings.make_tokenizer(config, settings, REQUIRED_TOKENS)
+    tokenizer = make_tokenizer(config, settings, REQUIRED_TOKENS)
     label_list = processor.get_labels()
     schema = classification_schema(settings.max_seq_length, regression=label_list is None)
     options = model_options(settings, strategy)
     task = ClassificationTask(config, label_list and len(label_list), **options)
 
-    # Everything is read before anything is computed: what is wrong shows at once.
-    sources = {"": processor, **{f"_{name}": other for name, other in processor.also.items()}}
-    examples = {}
-    for name in fine_tuning_settings.needed_sets(strategy, settings):
-        for suffix, source in sources.items():
-            which, read = {
-                "train": ("train", source.get_train_examples),
-                "eval": ("dev", source.get_dev_examples),
-                "predict": ("test", source.get_test_examples),
-            }[name]
-            if not suffix or (name != "train" and source.has(which, settings.data_dir)):
-                examples[name + suffix] = read(settings.data_dir)
+    # All files are read first, so that their errors show before anything is computed.
+    sets = _example_sets(processor, strategy, settings)
+    examples = {example_set: example_set.read(settings.data_dir) for example_set in sets}
 
     metric, labels = processor.best_metric, label_list or ()
     with FineTuner(config, task, strategy, settings, schema, metric, labels) as tuner:
         _check_labels(settings, labels)
         num_examples = {}
-        for name in list(examples):
-            # They are in the records then, and need not stay in memory.
-            num_examples[name] = write_records(
-                examples.pop(name),
+        for example_set in sets:
+            num_examples[example_set] = write_records(
+                examples.pop(example_set),  # frees their memory
                 label_list,
                 settings.max_seq_length,
                 tokenizer,
-                tuner.record_file(name),
+                tuner.record_file(example_set.record_name),
             )
+
+        def predictions(example_set: ExampleSet, batch_size: int) -> Columns:
+            name, count = example_set.record_name, num_examples[example_set]
+            return join(tuner.predict(name, count, batch_size))
 
         def evaluate() -> dict[str, float]:
             results = {}
-            for suffix in sources:
-                name, batch_size = f"eval{suffix}", settings.eval_batch_size
-                if name in num_examples:
-                    columns = join(tuner.predict(name, num_examples[name], batch_size))
-                    part = _evaluate(processor, columns, batch_size)
-                    results |= {f"{key}{suffix}": value for key, value in part.items()}
+            for example_set in sets:
+                if example_set.purpose == "eval":
+                    columns = predictions(example_set, settings.eval_batch_size)
+                    part = _evaluate(processor, columns, settings.eval_batch_size)
+                    results |= {f"{key}{example_set.suffix}": part[key] for key in part}
             return results
 
         def predict() -> None:
-            for suffix, source in sources.items():
-                name = f"predict{suffix}"
-                if name in num_examples:
-                    windows = tuner.predict(name, num_examples[name], settings.predict_batch_size)
-                    outputs = join(windows)["outputs"]
-                    path = os.path.join(settings.output_dir, f"test_results{suffix}.tsv")
+            for example_set in sets:
+                if example_set.purpose == "predict":
+                    outputs = predictions(example_set, settings.predict_batch_size)["outputs"]
+                    path = tuner.run.path(f"test_results{example_set.suffix}.tsv")
                     reporting.write_probabilities(path, outputs)
-                    submission.write_submission(settings.output_dir, source, outputs)
+                    submission.write_submission(settings.output_dir, example_set.processor, outputs)
 
-        return tuner.train_evaluate_predict(num_examples.get("train"), evaluate, predict)
+        num_train = next((num_examples[s] for s in sets if s.purpose == "train"), None)
+        return tuner.train_evaluate_predict(num_train, evaluate, predict)
+
+
+def _example_sets(
+    processor: DataProcessor, strategy: tf.distribute.Strategy, settings: ClassifierSettings
+) -> list[ExampleSet]:
+    """Returns the sets that a run reads: the task's own, and second dev and test sets."""
+    found = []
+    for purpose in needed_sets(strategy, settings):
+        found.append(ExampleSet(purpose, processor))
+        if purpose != "train":
+            seconds = [ExampleSet(purpose, p, f"_{key}") for key, p in processor.also.items()]
+            found += [s for s in seconds if s.processor.has(s.split, settings.data_dir)]
+    return found
 
 
 def _check_labels(settings: ClassifierSettings, labels: Sequence[str]) -> None:
-    """Raises if the model was trained with other classes, or with these in another order."""
-    learned = fine_tuning_settings.learned_labels(settings)
+    """Checks that the model was trained with these classes in this order, if it was trained."""
+    learned = learned_labels(settings)
     if learned not in (None, list(labels)):
         raise UserError(
             "The classes must be those that the model in --output_dir or --init_checkpoint was"
             f" trained with, in their order: {','.join(learned) or 'none'} ({LABELS_FILE} beside"
-            f" it); they are {','.join(labels) or 'none'}. A table's can be named by --labels; if"
-            " these are the same classes in the same order under other names, write them into that"
-            " file; else choose another model, or train into another --output_dir"
+            f" it); they are {','.join(labels) or 'none'}. For --task_name=table set --labels or"
+            f" --regression. If the classes only have other names, edit {LABELS_FILE}. Else choose"
+            " another model, or another --output_dir to train into"
         )
 
 
 def _evaluate(processor: DataProcessor, columns: Columns, batch_size: int) -> dict[str, float]:
-    """Returns the results of an evaluation: the original's, and the metrics of the task."""
+    """Returns the original's results of an evaluation, and the metrics of the task."""
     return {
         **reporting.mean_losses(columns["per_example_loss"], batch_size),
         **scores.evaluate(processor.metrics, columns["label_ids"], columns["outputs"]),

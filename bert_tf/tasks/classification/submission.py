@@ -1,4 +1,4 @@
-"""Predictions of a test set in the files that https://gluebenchmark.com takes."""
+"""Writes test predictions as files for submission to https://gluebenchmark.com."""
 
 import os
 
@@ -9,16 +9,16 @@ from bert_tf.tasks.classification.examples import DataProcessor
 
 
 def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndarray) -> str | None:
-    """Returns the path of the task's submission file, which was written; None if it has none.
+    """Writes the submission file of a task; returns its path, or None if the task has none.
 
-    One line an example, its number from 0 and its class or number. These are GLUE's own numbers of
-    the examples as long as the whole test set is predicted, in its order.
+    Each line has the number of an example, from 0, and its predicted class or number. The numbers
+    are GLUE's own if the whole test set was predicted in its order.
 
     Args:
-        output_dir: where it goes.
+        output_dir: folder for the file.
         processor: the task.
-        outputs: float `[examples, classes]`, of which the greatest is predicted; for regression
-            float `[examples]`, which are held within the task's range.
+        outputs: float `[examples, classes]`, the highest of which is the prediction; for regression
+            float `[examples]`, which are clipped to the task's range.
 
     Raises:
         OSError: the file cannot be written.
@@ -26,13 +26,13 @@ def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndar
     if processor.submission_file is None:
         return None
     path = os.path.join(output_dir, processor.submission_file)
-    lines = [f"{i}\t{what}\n" for i, what in enumerate(predicted(processor, outputs))]
+    lines = [f"{i}\t{text}\n" for i, text in enumerate(predicted(processor, outputs))]
     write_whole(path, "".join(["index\tprediction\n", *lines]))
     return path
 
 
 def predicted(processor: DataProcessor, outputs: np.ndarray) -> list[str]:
-    """Returns what is predicted of each example, a class by name or a number, as text.
+    """Returns the prediction for each example as text: the name of a class, or a number.
 
     Args:
         processor: the task.

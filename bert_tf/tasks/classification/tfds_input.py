@@ -1,4 +1,4 @@
-"""A task's examples from TensorFlow Datasets instead of a folder."""
+"""Examples of a classification task from TensorFlow Datasets instead of files."""
 
 import dataclasses
 from typing import Any
@@ -11,16 +11,16 @@ from bert_tf.errors import UserError
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
     InputExample,
+    default_label,
     parse_label,
     shown,
-    stand_in_label,
 )
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
 from bert_tf.text import tfds
 
 _EXAMPLES_PER_BATCH = 256
 
-# What the datasets call their texts: those of GLUE, XNLI, SNLI, PAWS, IMDB, Yelp and others.
+# Names of the texts in GLUE, XNLI, SNLI, PAWS, IMDB, Yelp and other datasets.
 _TEXT_FEATURES = (
     ("sentence1", "sentence2"),
     ("question1", "question2"),
@@ -32,65 +32,69 @@ _TEXT_FEATURES = (
 
 
 class TfdsProcessor(DataProcessor):
-    """A task that reads its examples from a dataset; all else is as the task has it.
+    """A task that reads its examples from a dataset. Labels and metrics are those of the task.
 
-    A class is found by its name if the dataset's names are the task's own, and by its number if
-    they are not: for CoLA 0 is "unacceptable" there and "0" here. Where the dataset numbers its
-    examples by `idx`, as GLUE's do, they come in that order, which submissions need; its files have
-    them in another one.
+    Classes are matched by name if the dataset uses the names of the task, else by number: for
+    CoLA, 0 is "unacceptable" in the dataset and "0" in the task. If the dataset has the feature
+    `idx`, like GLUE's, examples are sorted by it: the files are shuffled, and submissions need the
+    original order.
+
+    Args:
+        task: gives labels, metrics and the names of the splits.
+        source: the dataset.
+        columns: names of the features, if they are not the usual ones.
+        language: the translation to read, if the texts come in several languages.
+
+    Raises:
+        UserError: there is no such dataset, or it lacks the features.
     """
 
     def __init__(
         self, task: DataProcessor, source: TfdsSource, columns: TableColumns, language: str = "en"
     ):
-        """Finds the dataset.
-
-        Args:
-            task: says labels, metrics and which splits are which.
-            source: the dataset.
-            columns: names of the features, where they are not the usual ones.
-            language: which translation to take, where the texts come in several languages.
-
-        Raises:
-            UserError: there is no such dataset, or it has not the features.
-        """
         self._task = task
         self._source = source
         self._language = language
         self._builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
-        self._names = feature_names(self._builder, columns)
-        self._classes = _class_names(self._builder, self._names[2])
+        self._text_a, self._text_b, self._label = feature_names(self._builder, columns)
+        self._classes = _class_names(self._builder, self._label)
+        # For messages: the labels of the task `table` come from flags, all others are fixed.
+        self._label_flag = "--labels" if columns.labels else "--task_name"
+        if columns.regression:
+            self._label_flag = "--regression"
         self.labels = task.labels
         self.label_range = task.label_range
         self.metrics = task.metrics
         self.best_metric = task.best_metric
         self.submission_file = task.submission_file
         self.tfds_splits = task.tfds_splits
+        # The splits that flags choose are those of the task itself.
         plain = dataclasses.replace(source, tfds_dev_split=None, tfds_test_split=None)
         self.also = {
             name: TfdsProcessor(other, plain, columns, language)
             for name, other in task.also.items()
         }
 
-    def has(self, which: str, data_dir: str) -> bool:
-        return self._split(which) is not None
+    def has(self, split: str, data_dir: str) -> bool:
+        return self._dataset_split(split) is not None
 
-    def read(self, which: str, data_dir: str) -> list[InputExample]:
+    def read(self, split: str, data_dir: str) -> list[InputExample]:
         specification = self._source.tfds
-        split = self._split(which)
-        if split is None:
+        dataset_split = self._dataset_split(split)
+        if dataset_split is None:
             raise UserError(
-                f"--tfds={specification} has no split {' or '.join(self.tfds_splits[which])} but "
-                f"{', '.join(sorted(self._builder.info.splits))}; --tfds_{which}_split chooses one"
+                f"--tfds={specification} has no split {' or '.join(self.tfds_splits[split])}; it"
+                f" has {', '.join(sorted(self._builder.info.splits))}. Choose one with"
+                f" --tfds_{split}_split"
             )
-        dataset, _ = tfds.read_split(self._builder, split, specification)
-        self._check_texts(dataset.element_spec)
+        dataset, _ = tfds.read_split(self._builder, dataset_split, specification)
+        self._check_features(dataset.element_spec, needs_label=split != "test")
         index = dataset.element_spec.get("idx")
         is_numbered = index in (tf.TensorSpec([], dtype) for dtype in (tf.int32, tf.int64))
         is_in_order = is_numbered or self._builder.info.disable_shuffling
-        if which == "test" and self.submission_file and not is_in_order:
+        if split == "test" and self.submission_file and not is_in_order:
             logging.warning(
-                "--tfds=%s has no feature `idx` with the examples' numbers, and they are shuffled:"
+                "--tfds=%s is shuffled and has no feature `idx` with the numbers of its examples:"
                 " predictions are in the order of its files, not in that of %s",
                 *(specification, self.submission_file),
             )
@@ -101,46 +105,61 @@ class TfdsProcessor(DataProcessor):
         for batch in dataset.batch(_EXAMPLES_PER_BATCH).as_numpy_iterator():
             for number, text_a, text_b, value in zip(*batch, strict=True):
                 i = len(examples)
-                place = f"--tfds={specification}, split {split}, example {i} (counted from 0)"
+                place = f"--tfds={specification}, split {dataset_split}, example {i}"
+                place += " (counted from 0)"
+                label = default_label(self._task)
+                if split != "test":
+                    label = self._parse_label(value, split, place)
                 numbers.append(number)
                 examples.append(
                     InputExample(
-                        guid=f"{which}-{i}",
+                        guid=f"{split}-{i}",
                         text_a=_decode(text_a, place),
-                        text_b=None if self._names[1] is None else _decode(text_b, place),
-                        label=self._label(value, which, place),
+                        text_b=None if self._text_b is None else _decode(text_b, place),
+                        label=label,
                     )
                 )
         if not examples:
-            raise UserError(f"--tfds={specification}: split {split} holds no example")
-        # Of joined splits, which have the same numbers, the examples of each stay in their order.
+            raise UserError(
+                f"--tfds={specification}: split {dataset_split} has no examples; choose another"
+                f" with --tfds_{split}_split"
+            )
+        # A stable sort: in joined splits, which repeat the numbers, each keeps its order.
         return [examples[i] for i in np.argsort(numbers, kind="stable")]
 
-    def _split(self, which: str) -> str | None:
-        chosen = getattr(self._source, f"tfds_{which}_split")
-        there = [s for s in self.tfds_splits[which] if s in self._builder.info.splits]
-        return chosen or next(iter(there), None)
+    def _dataset_split(self, split: str) -> str | None:
+        """Returns the dataset's split for a set of the task; None if it has none."""
+        chosen = getattr(self._source, f"tfds_{split}_split")
+        existing = [name for name in self.tfds_splits[split] if name in self._builder.info.splits]
+        return chosen or next(iter(existing), None)
 
-    def _check_texts(self, spec: dict[str, Any]) -> None:
-        for name in filter(None, self._names[:2]):
+    def _check_features(self, spec: dict[str, Any], needs_label: bool) -> None:
+        """Checks that the texts are strings, and that there are labels if they are needed."""
+        for name in filter(None, (self._text_a, self._text_b)):
             is_translation = isinstance(spec[name], dict) and (
                 self._language in spec[name] or "translation" in spec[name]
             )
             if not is_translation and spec[name] != tf.TensorSpec([], tf.string):
                 raise UserError(
-                    f"--tfds={self._source.tfds}: the text {name!r} must be one string an example, "
-                    f"or one for each language with {self._language} among them; it is "
-                    f"{spec[name]}. --text_a_column and --text_b_column choose others"
+                    f"--tfds={self._source.tfds}: the feature {name!r} must be a string, or a"
+                    f" string for each language, {self._language} included; it is {spec[name]}."
+                    " Choose others with --text_a_column and --text_b_column, or another language"
+                    " with --xnli_language"
                 )
+        if needs_label and self._label not in spec:
+            raise UserError(
+                f"--tfds={self._source.tfds} has no feature {self._label!r}; choose the labels with"
+                f" --label_column from {', '.join(sorted(spec))}"
+            )
 
     def _select(self, example: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns text_a, text_b and label, those that are not there empty or -1."""
-        name_a, name_b, name_label = self._names
-        text_b = self._text(example[name_b]) if name_b else tf.constant("")
-        label = example[name_label] if name_label in example else tf.constant(-1, tf.int64)
-        return self._text(example[name_a]), text_b, label
+        """Returns text_a, text_b (empty if there is none) and label (-1 if there is none)."""
+        text_b = self._text(example[self._text_b]) if self._text_b else tf.constant("")
+        label = example[self._label] if self._label in example else tf.constant(-1, tf.int64)
+        return self._text(example[self._text_a]), text_b, label
 
     def _text(self, feature: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns a text, in the chosen language if there are several."""
         if not isinstance(feature, dict):
             return feature
         if self._language in feature:  # tfds.features.Translation
@@ -149,22 +168,25 @@ class TfdsProcessor(DataProcessor):
         found = tf.boolean_mask(feature["translation"], feature["language"] == self._language)
         return tf.strings.reduce_join(found[:1])
 
-    def _label(self, value: Any, which: str, place: str) -> str | float:
-        if which == "test":
-            return stand_in_label(self._task)
+    def _parse_label(self, value: Any, split: str, place: str) -> str | float:
+        """Returns the label of the task that the dataset's value stands for."""
         labels = self.get_labels()
         names = self._classes
         if labels is None or names is None:
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-            return parse_label(text, labels, self.label_range, place)
+            remedy = f"change --label_column, --tfds_{split}_split or {self._label_flag}"
+            return parse_label(text, self, place, remedy)
         if not 0 <= value < len(names):
-            raise UserError(f"{place}: there is no label; choose a split that has them")
+            raise UserError(
+                f"{place}: the example has no label; choose a split with labels by"
+                f" --tfds_{split}_split"
+            )
         if set(names) <= set(labels):
             return names[value]
         if len(names) != len(labels):
             raise UserError(
-                f"--tfds={self._source.tfds} has the classes {shown(names)}, the task "
-                f"{shown(labels)}; --task_name must be another, such as table"
+                f"--tfds={self._source.tfds} has the classes {shown(names)}, but the task has"
+                f" {shown(labels)}; choose another --task_name, such as table"
             )
         return labels[value]
 
@@ -173,56 +195,67 @@ def _decode(text: bytes, place: str) -> str:
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{place}: a text is not UTF-8 ({error.reason})") from error
+        raise UserError(
+            f"{place}: a text is not UTF-8 ({error.reason}); correct the dataset, or choose other"
+            " texts with --text_a_column and --text_b_column"
+        ) from error
 
 
 def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None, str]:
-    """Returns which features are text_a, text_b (None if there is none) and label.
+    """Returns the names of the features text_a, text_b (None if there is none) and label.
+
+    Args:
+        builder: of the dataset, from `tfds.find`.
+        columns: names of the features, if they are not the usual ones.
 
     Raises:
-        UserError: a feature that is asked for is not there, or none has a usual name.
+        UserError: the dataset lacks a feature of `columns`, or no text has a usual name.
     """
     features = builder.info.features
-    label = columns.label_column or "label"
-    pairs = [pair for pair in _TEXT_FEATURES if all(name in features for name in pair if name)] or [
-        (None, None)
-    ]
-    chosen = (columns.text_a_column, columns.text_b_column)
-    text_a, text_b = chosen if columns.text_a_column else pairs[0]
+    listed = ", ".join(sorted(features))
     for flag in ("text_a", "text_b", "label"):
         name = getattr(columns, f"{flag}_column")
         if name and name not in features:
             raise UserError(
-                f"--{flag}_column={name}: {builder.info.name} has not that feature but "
-                f"{', '.join(sorted(features))}"
+                f"--{flag}_column={name}: {builder.info.name} has no such feature; it has {listed}"
             )
-    if text_a is None:
+    label = columns.label_column or "label"
+    if columns.text_a_column:
+        return columns.text_a_column, columns.text_b_column, label
+    if columns.text_b_column:
         raise UserError(
-            f"{builder.info.name} has the features {', '.join(sorted(features))}; "
-            "--text_a_column and --text_b_column must say which are the texts"
+            f"--text_b_column={columns.text_b_column} needs --text_a_column; the features of"
+            f" {builder.info.name} are {listed}"
         )
-    return text_a, text_b, label
+    for text_a, text_b in _TEXT_FEATURES:
+        if text_a in features and (text_b is None or text_b in features):
+            return text_a, text_b, label
+    raise UserError(
+        f"{builder.info.name} has the features {listed}; name those of the texts with"
+        " --text_a_column and --text_b_column"
+    )
 
 
 def class_names(source: TfdsSource, columns: TableColumns) -> list[str]:
-    """Returns the classes of a dataset in its own order.
+    """Returns the classes of a dataset in its order.
 
     Raises:
-        UserError: the dataset does not tell them.
+        UserError: the dataset does not name them.
     """
     builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
-    label = feature_names(builder, columns)[2]
+    _, _, label = feature_names(builder, columns)
     names = _class_names(builder, label)
     if not names:
         raise UserError(
-            f"--tfds={source.tfds}: the feature {label!r} does not tell its classes; name them "
-            "with --labels, or the feature with --label_column, or set --regression"
+            f"--tfds={source.tfds}: the feature {label!r} is missing or does not name its classes;"
+            " list them with --labels, choose another feature with --label_column, or set"
+            " --regression"
         )
     return names
 
 
 def _class_names(builder: Any, label: str) -> list[str] | None:
-    """Returns the names of a label's classes, None if it is no class or not there."""
+    """Returns the names of a label's classes; None if there is no such label, or it has none."""
     features = builder.info.features
     names = getattr(features[label], "names", None) if label in features else None
     return list(names) if names else None

@@ -1,1 +1,1 @@
-"""Multiple choice: which of four endings follows a sentence, SWAG (paper section 4.4)."""
+"""Multiple choice: which of four endings continues a text (SWAG, paper section 4.4)."""

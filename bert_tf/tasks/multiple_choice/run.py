@@ -1,4 +1,4 @@
-"""From SWAG's files to a model that chooses, its accuracy and choices: run_multiple_choice."""
+"""Fine-tunes, evaluates and predicts multiple choice (run_multiple_choice.py)."""
 
 import os
 
@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from bert_tf.engine.prediction import Columns, join
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
+from bert_tf.runs.fine_tuning_checks import make_tokenizer, needed_sets
 from bert_tf.runs.settings import model_options
 from bert_tf.tasks.multiple_choice import data, swag
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
@@ -17,7 +17,7 @@ from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
 from bert_tf.text.sequences import REQUIRED_TOKENS
 
-_FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}
+_FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}  # SWAG's names
 
 
 def run_multiple_choice(
@@ -25,30 +25,32 @@ def run_multiple_choice(
     strategy: tf.distribute.Strategy,
     settings: MultipleChoiceSettings,
 ) -> dict[str, float | int] | None:
-    """Returns the results of the evaluation, if there is one.
+    """Fine-tunes, evaluates and predicts; returns the results of the evaluation, if there is one.
 
-    In `output_dir` are then the records `train.tf_record`, `eval.tf_record` and
-    `predict.tf_record`, checkpoints, `eval_results.txt`, and `test_results.tsv` with the
-    probabilities of the choices.
+    It writes to `output_dir`:
+        train.tf_record, eval.tf_record, predict.tf_record: the questions.
+        checkpoints.
+        eval_results.txt: the results of the evaluation.
+        test_results.tsv: the probabilities of the choices of each test question.
 
     Args:
         config: of the model.
-        strategy: where to compute.
-        settings: see its fields.
+        strategy: the devices.
+        settings: the flags.
 
     Raises:
-        UserError: settings, files and checkpoint do not fit together.
+        UserError: settings, files and checkpoint do not fit each other.
         OSError: `output_dir` cannot be written to.
-        FloatingPointError: a loss or a gradient is not finite.
+        FloatingPointError: a loss or gradient is not finite.
     """
-    tokenizer = fine_tuning_settings.make_tokenizer(config, settings, REQUIRED_TOKENS)
+    tokenizer = make_tokenizer(config, settings, REQUIRED_TOKENS)
 
-    # Everything is read before anything is computed: what is wrong shows at once.
+    # All files are read first, so that their errors show before anything is computed.
     sets = {
         name: swag.read_questions(
             os.path.join(settings.data_dir, _FILES[name]), labelled=name != "predict"
         )
-        for name in fine_tuning_settings.needed_sets(strategy, settings)
+        for name in needed_sets(strategy, settings)
     }
     schema = multiple_choice_schema(settings.max_seq_length)
     task = MultipleChoiceTask(config, **model_options(settings, strategy))
@@ -61,16 +63,16 @@ def run_multiple_choice(
             )
             for name, questions in sets.items()
         }
-        sets.clear()  # they are in the records now
+        sets.clear()  # frees their memory
 
         def predictions(name: str, batch_size: int) -> Columns:
             return join(tuner.predict(name, num_questions[name], batch_size))
 
         def evaluate() -> dict[str, float]:
             columns = predictions("eval", settings.eval_batch_size)
-            right = np.argmax(columns["outputs"], axis=1) == columns["label_ids"]
+            correct = np.argmax(columns["outputs"], axis=1) == columns["label_ids"]
             return {
-                "eval_accuracy": float(np.mean(right)),
+                "eval_accuracy": float(np.mean(correct)),
                 **reporting.mean_losses(columns["per_example_loss"], settings.eval_batch_size),
             }
 

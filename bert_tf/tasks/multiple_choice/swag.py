@@ -1,4 +1,4 @@
-"""SWAG's files: a sentence, the beginning of the next, and four ways it may end."""
+"""Reads SWAG's files: a sentence, the beginning of the next one, and four possible endings."""
 
 import csv
 import dataclasses
@@ -13,12 +13,13 @@ _ENDINGS = [f"ending{i}" for i in range(NUM_CHOICES)]
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked: which of the endings goes on with `beginning` after `context`.
+    """A question: which ending continues `beginning` after `context`?
 
-    context: a whole sentence, `sent1` of the file.
-    beginning: the first words of the next one, `sent2`.
-    endings: NUM_CHOICES texts.
-    label: the number of the right one, from 0; None in a test file.
+    Attributes:
+        context: a sentence, `sent1` of the file.
+        beginning: the first words of the next sentence, `sent2`.
+        endings: NUM_CHOICES texts.
+        label: the number of the correct ending, from 0; None in a test file.
     """
 
     context: str
@@ -28,22 +29,22 @@ class Question:
 
 
 def read_questions(path: str, labelled: bool) -> list[Question]:
-    """Returns the questions of train.csv, val.csv or test.csv in their order.
+    """Returns the questions of train.csv, val.csv or test.csv, in their order.
 
     Args:
-        path: a UTF-8 file of columns with commas between them, whose first line names the columns:
-            sent1, sent2, ending0 to ending3 and label; others are not read.
-        labelled: whether there must be a label. Else it is not looked at.
+        path: a UTF-8 file of comma-separated columns. Its first line names them: sent1, sent2,
+            ending0 to ending3 and label; others are ignored.
+        labelled: whether each question must have a label; if not, labels are ignored.
 
     Raises:
-        UserError: the file cannot be read, is empty, lacks a column, or a row has other columns
-            or an unknown label.
+        UserError: the file cannot be read, has no questions, or lacks a column; or a row has
+            another number of columns or an invalid label.
     """
     text = whole_files.read_text(
-        path, path, "--data_dir must name a folder with SWAG's train.csv, val.csv and test.csv"
+        path, path, "--data_dir must be a folder with SWAG's train.csv, val.csv and test.csv"
     )
     if not text.strip():
-        raise UserError(f"{path} is empty; it must hold a line of column names and questions")
+        raise UserError(f"{path} is empty; it must have a line with column names, and questions")
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     needed = ["sent1", "sent2", *_ENDINGS, *(["label"] if labelled else [])]
     questions = []
@@ -53,30 +54,32 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
         if missing:
             raise UserError(
                 f"{path}: the first line must name the columns {', '.join(needed)}; it lacks"
-                f" {', '.join(missing)} and has {', '.join(names) or 'none'}. Take SWAG's csv files"
-                " with four endings"
+                f" {', '.join(missing)} and has {', '.join(names) or 'none'}. --data_dir must be a"
+                " folder with SWAG's csv files with four endings"
             )
         for row in reader:
+            place = f"{path}, line {reader.line_num}"
             if None in row or None in row.values():
                 raise UserError(
-                    f"{path}, line {reader.line_num}: each row must have {len(names)} columns;"
-                    " this one has more or fewer. Put quotes around texts with commas"
+                    f"{place}: the row must have {len(names)} columns, like the first line; it has"
+                    " more or fewer. Put quotes around texts with commas"
                 )
-            questions.append(_question(row, labelled, f"{path}, line {reader.line_num}"))
+            questions.append(_question(row, labelled, place))
     except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: {error}; mend its quotes") from error
+        raise UserError(f"{path}, line {reader.line_num}: {error}; correct its quotes") from error
     if not questions:
-        raise UserError(f"{path} holds no question below its first line; --data_dir needs some")
+        raise UserError(f"{path} has no questions; it must have one on each line after the first")
     return questions
 
 
 def _question(row: dict[str, str], labelled: bool, place: str) -> Question:
+    """Returns the question of a row; `place` is file and line, for messages."""
     label = None
     if labelled:
         if row["label"] not in map(str, range(NUM_CHOICES)):
             raise UserError(
-                f"{place}: the label is the number of the right ending, from 0 to"
-                f" {NUM_CHOICES - 1}; got {row['label']!r}"
+                f"{place}: the label must be the number of the correct ending, from 0 to"
+                f" {NUM_CHOICES - 1}; got {row['label']!r}. Correct or delete the line"
             )
         label = int(row["label"])
     return Question(row["sent1"], row["sent2"], [row[name] for name in _ENDINGS], label)

@@ -80,8 +80,8 @@ def test_regression():
     assert difference(rows["outputs"], values) < 1e-5
     losses = (values - features["label_ids"]) ** 2
     assert difference(rows["per_example_loss"], losses) < 1e-5
-    loss, sums = task.loss_and_metrics(model, features, task.normalizers(features), True, [1, 2])
-    assert difference(loss, losses.mean()) < 0.5 and sums == {}  # some of the output is dropped
+    loss, sums = task.loss_and_metrics(model, features, task.normalizers(features), False, None)
+    assert difference(loss, losses.mean()) < 1e-5 and sums == {}
 
 
 def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():
@@ -96,15 +96,12 @@ def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():
     chosen[0, 3] = chosen[1, 17] = 1.0
     model.head.output_weights.assign(chosen)
     model.head.output_bias.assign([0.0, 0.0])
-    ratios = []
-    for i in range(60):
-        logits = model(
-            *(features[n] for n in ("input_ids", "input_mask", "segment_ids")),
-            training=True,
-            dropout_seed=tf.constant([i, 7]),
-        )
-        ratios.append(np.asarray(logits) / pooled[:, [3, 17]])
-    ratios = np.array(ratios)
+    many = {
+        name: np.tile(features[name], [60, 1])
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    logits = model(**many, training=True, dropout_seed=tf.constant([3, 7]))
+    ratios = np.asarray(logits) / np.tile(pooled[:, [3, 17]], [60, 1])
     dropped = np.abs(ratios) < 1e-6
     np.testing.assert_allclose(ratios[~dropped], 1 / 0.9, rtol=1e-4)
     assert 0.05 < dropped.mean() < 0.15

@@ -1,4 +1,4 @@
-"""The recipes of flags/glue, flags/xnli and flags/imdb: the sources' settings and figures."""
+"""Tests of flags/glue, flags/xnli and flags/imdb: the settings and figures of their sources."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ GLUE = {
 
 
 def values(path):
-    """Returns the flags of a flagfile and of those that it includes."""
+    """Returns the flags of a flagfile and of the flagfiles that it includes."""
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if line[:1] == "#" or not line:
@@ -62,7 +62,7 @@ def test_glue(name):
     }
     text = comment(path)
     assert f": {base} with BERT-Base, {large} with BERT-Large." in text
-    # What the figure is called in eval_results.txt, where that is not the accuracy.
+    # Its name in eval_results.txt, if the figure is not the accuracy.
     processor = processors.get_processor(task)
     for metric in re.findall(r"eval_\w+", text):
         assert metric.removeprefix("eval_").removesuffix("_mismatched") in processor.metrics

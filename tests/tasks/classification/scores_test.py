@@ -1,4 +1,4 @@
-"""Tests of bert_tf.tasks.classification.scores against their definitions, written out in numpy."""
+"""Tests of bert_tf.tasks.classification.scores against their definitions in numpy."""
 
 import math
 
@@ -10,7 +10,7 @@ from bert_tf.tasks.classification import processors, scores
 
 LABELS = np.array([1, 1, 0, 1, 0, 0, 1, 0])
 PREDICTIONS = np.array([1, 0, 0, 1, 1, 0, 1, 0])
-# Logits whose greatest is the prediction; what they are otherwise does not matter.
+# Logits whose highest is the prediction; their other values do not matter.
 LOGITS = np.where(np.arange(2) == PREDICTIONS[:, None], 0.3, -7.0).astype(np.float32)
 
 
@@ -107,5 +107,5 @@ def test_every_task_has_its_metrics_and_its_best_one():
 
 
 def test_no_example():
-    with pytest.raises(UserError, match="there is no example to evaluate"):
+    with pytest.raises(UserError, match="There are no examples to evaluate"):
         scores.evaluate(("accuracy",), np.array([], np.int64), np.zeros((0, 2)))

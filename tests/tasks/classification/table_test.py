@@ -1,4 +1,4 @@
-"""Tests of tables of one's own: bert_tf.tasks.classification.table."""
+"""Tests of bert_tf.tasks.classification.table: own tasks in tables."""
 
 import dataclasses
 
@@ -62,7 +62,7 @@ def test_a_table_with_a_delimiter_and_labels(tmp_path):
     columns = TableColumns(
         text_a_column="text", label_column="y", delimiter=";", labels=["yes", "no"]
     )
-    # Without a training file: the classes are told.
+    # Without a training file, since the classes are given.
     assert read("dev", tmp_path, columns) == [("dev-1", "a;b", None, "no")]
     processor = processors.get_processor("table", str(tmp_path), columns=columns)
     assert processor.get_labels() == ["yes", "no"]
@@ -84,7 +84,7 @@ def test_a_table_of_numbers(tmp_path):
             CSV,
             {"text_a_column": "headline"},
             "--text_a_column=headline: .*/train.csv has no such column; it has columns named 'id', "
-            "'title', 'the body', 'stars'. --has_header says",
+            "'title', 'the body', 'stars'. --has_header says whether .* names .*, --delimiter what",
         ),
         (
             CSV,
@@ -101,21 +101,27 @@ def test_a_table_of_numbers(tmp_path):
         (
             CSV,
             {"labels": ["1", "9"]},
-            "/train.csv, line 2: label '10' must be one of '1', '9'; correct or delete the line",
+            "/train.csv, line 2: label '10' must be one of '1', '9'; correct or delete the line, "
+            "or change --label_column or --labels$",
         ),
-        (CSV, {"regression": True, "label_column": "title"}, "line 2: label 'Good, .* a number"),
+        (
+            CSV,
+            {"regression": True, "label_column": "title"},
+            "line 2: label 'Good, .* a number; .*, or change --label_column or --regression$",
+        ),
         (
             CSV + '3,"unfinished,x,9\n',
             {},
-            "/train.csv, line 6: unexpected end of data; a quote inside a quoted column is written "
-            "twice, and a quoted column must end",
+            "/train.csv, line 6: unexpected end of data; write a quote inside a quoted column "
+            "twice, and close every quote",
         ),
         (
             CSV + "3,x,y, and z,9\n",
             {},
-            "/train.csv, line 6: there are 5 columns, and the header names 4; put quotes around",
+            "/train.csv, line 6: the line has 5 columns, but the header names 4; put quotes around "
+            "a text with ',' in it, or change --delimiter",
         ),
-        (CSV + "3,x\n", {}, "/train.csv, line 6: a column is missing: there are 2, and at least 4"),
+        (CSV + "3,x\n", {}, "/train.csv, line 6: the line must have at least 4 columns; it has 2"),
         (CSV, {"delimiter": "||"}, r"--delimiter must be one character; got '\|\|'"),
         (CSV, {"labels": ["1", "1"]}, "--labels names a class twice: 1,1"),
         (CSV, {"labels": ["1"], "regression": True}, "--labels names classes, which --regression"),
@@ -128,24 +134,24 @@ def test_bad_tables(tmp_path, text, columns, message):
         read("train", tmp_path, TableColumns(**arguments))
 
 
-def test_a_table_that_is_not_there(tmp_path):
+def test_a_missing_table(tmp_path):
     write(tmp_path, {"train.csv": CSV})
     with pytest.raises(UserError, match="--data_dir must hold dev.tsv or dev.csv; .* 'train.csv'"):
         read("dev", tmp_path, BY_NAME)
 
 
 def test_an_empty_line_before_the_end_of_a_test_file(tmp_path):
-    """Left out, it would shift the numbers of the predictions after it."""
+    """Skipping it would shift the numbers of the predictions after it."""
     csv_columns = dataclasses.replace(BY_NAME, labels=["9", "10"])
     tsv_columns = TableColumns("text", labels=["a", "b"])
     tsv = "\ntext\none\n\ntwo\n\n"
     write(tmp_path, {"test.csv": CSV, "train.csv": CSV})
-    with pytest.raises(UserError, match="test.csv, line 4: the line is empty, and examples foll"):
+    with pytest.raises(UserError, match="test.csv, line 4: the line is empty, but examples foll"):
         read("test", tmp_path, csv_columns)
     assert len(read("train", tmp_path, csv_columns)) == 2
     (tmp_path / "test.csv").unlink()
     write(tmp_path, {"test.tsv": tsv})
-    with pytest.raises(UserError, match="test.tsv, line 4: the line is empty, and examples foll"):
+    with pytest.raises(UserError, match="test.tsv, line 4: the line is empty, but examples foll"):
         read("test", tmp_path, tsv_columns)
     write(tmp_path, {"test.tsv": tsv.replace("one\n\n", "one\n")})
     assert [row[:2] for row in read("test", tmp_path, tsv_columns)] == [
@@ -161,10 +167,12 @@ def test_without_a_training_file_the_classes_must_be_named(tmp_path):
     assert read("test", tmp_path, dataclasses.replace(BY_NAME, labels=["1", "10"]))
 
 
-def test_a_header_where_none_is_due_is_no_class(tmp_path):
+def test_an_unexpected_header_is_no_class(tmp_path):
     columns = TableColumns(text_a_column="0", label_column="1", has_header=False)
     write(tmp_path, {"train.csv": "text,stars\na,1\nb,2\nc,1\nd,2\n"})
-    with pytest.raises(UserError, match="train.csv, line 1: of all labels 'stars' alone is there"):
+    with pytest.raises(
+        UserError, match="train.csv, line 1: the label 'stars' occurs in no other line"
+    ):
         read("train", tmp_path, columns)
     named = dataclasses.replace(columns, labels=["1", "2", "stars"])
     assert len(read("train", tmp_path, named)) == 5

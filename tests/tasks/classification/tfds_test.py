@@ -1,4 +1,4 @@
-"""Tests of bert_tf.tasks.classification.tfds_input, on datasets that are built on the spot."""
+"""Tests of bert_tf.tasks.classification.tfds_input, with small datasets that they build."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ PAIRS = {
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """A folder with prepared datasets that have the features of those that they stand for."""
+    """A folder with small prepared datasets that have the features of real ones."""
     tfds = pytest.importorskip("tensorflow_datasets")
     folder = str(tmp_path_factory.mktemp("datasets"))
     text, label = tfds.features.Text(), tfds.features.ClassLabel
@@ -89,7 +89,7 @@ def data_dir(tmp_path_factory):
         texts = {"train": [("A", "a", 1, 7), ("B", "b", 0, 8), ("C", b"caf\xe9", 0, 9)]}
 
     class TinyCola(TinyTask):
-        """Numbered as GLUE's are, and shuffled as they are."""
+        """Numbered and shuffled, like GLUE's datasets."""
 
         shuffled = True
         features = {"sentence": text, "label": label(names=["no", "yes"]), "idx": np.int32}
@@ -141,7 +141,7 @@ def test_classes_by_number_where_the_names_differ(data_dir):
 
 
 def test_classes_by_name_where_they_are_the_tasks(data_dir):
-    # The dataset counts entailment, neutral, contradiction; the task has them sorted.
+    # In the dataset 0 is entailment, in the task contradiction.
     found = read("MNLI", "train", "tiny_mnli", data_dir)
     assert found == [("train-0", "a", "b", "entailment"), ("train-1", "c", "d", "contradiction")]
     assert read("MNLI", "dev", "tiny_mnli", data_dir) == [("dev-0", "e", "f", "neutral")]
@@ -165,7 +165,7 @@ def test_single_texts(data_dir):
         ("train-0", "fine", None, "pos"),
         ("train-1", "dull", None, "neg"),
     ]
-    # Without a dev set the test set is evaluated, as with the folder.
+    # Without a dev set the test set is evaluated, as with files.
     assert read("IMDB", "dev", "tiny_reviews", data_dir) == [("dev-0", "so", None, "pos")]
 
 
@@ -176,7 +176,7 @@ def test_examples_are_in_the_order_of_their_own_numbers(data_dir, warnings):
         assert [row[1:] for row in found] == [
             (f"{letter}{i}", None, labels[i % 2 if which == "train" else 0]) for i in range(9)
         ]
-        # A name for the log; it has the place in the files.
+        # The guid, which is for the log, has the place in the files.
         assert sorted(row[0] for row in found) == [f"{which}-{i}" for i in range(9)]
     texts = [
         [row[1] for row in read("CoLA", "train", "tiny_cola", data_dir, tfds_train_split=split)]
@@ -188,7 +188,7 @@ def test_examples_are_in_the_order_of_their_own_numbers(data_dir, warnings):
     found = read("SST-2", "test", "tiny_sst", data_dir)
     assert sorted(row[1] for row in found) == [f"t{i}" for i in range(9)]
     (warning,) = warnings
-    assert "tiny_sst has no feature `idx` with the examples' numbers" in warning
+    assert "tiny_sst is shuffled and has no feature `idx` with the numbers of its exa" in warning
     assert warning.endswith("in the order of its files, not in that of SST-2.tsv")
 
 
@@ -199,7 +199,7 @@ def test_flags_of_files_and_of_other_tasks_are_refused(data_dir):
         (TableColumns(labels=["a", "b"]), "--labels is for --task_name=table; leave it out"),
         (
             TableColumns(regression=True),
-            "--regression is for .* --task_name=MRPC has labels",
+            "--regression is for .* leave it out, since the labels of --task_name=MRPC are fixed",
         ),
     ):
         with pytest.raises(UserError, match=message):
@@ -212,9 +212,9 @@ def test_flags_of_files_and_of_other_tasks_are_refused(data_dir):
 def test_numbers(data_dir):
     assert read("STS-B", "train", "tiny_stsb", data_dir) == [("train-0", "a", "b", 3.5)]
     with pytest.raises(
-        ValueError,
+        UserError,
         match="--tfds=tiny_stsb, split validation, example 0 .counted from 0.: label '5.25' must be"
-        " a number from 0 to 5",
+        " a number from 0 to 5; change --label_column, --tfds_dev_split or --task_name",
     ):
         read("STS-B", "dev", "tiny_stsb", data_dir)
 
@@ -237,42 +237,57 @@ def test_errors(data_dir):
             "dev",
             "tiny_reviews",
             {},
-            "--tfds=tiny_reviews has no split validation but",
+            "--tfds=tiny_reviews has no split validation; it has test, train. .* --tfds_dev_split",
         ),
         (
             "MRPC",
             "train",
             "tiny_news",
             {},
-            "tiny_news has the features description, .*--text_a",
+            "tiny_news has the features description, .* with --text_a_column and --text_b_column",
         ),
         (
             "table",
             "train",
             "tiny_news",
             {"text_a_column": "body", "label_column": "topic"},
-            "--text_a_column=body: tiny_news has not that feature but description, number",
+            "--text_a_column=body: tiny_news has no such feature; it has description, number",
+        ),
+        (
+            "table",
+            "train",
+            "tiny_news",
+            {"text_b_column": "description", "label_column": "topic"},
+            "--text_b_column=description needs --text_a_column; the features of tiny_news are",
+        ),
+        (
+            "MRPC",
+            "train",
+            "tiny_news",
+            {"text_a_column": "title"},
+            "--tfds=tiny_news has no feature 'label'; choose the labels with --label_column from",
         ),
         (
             "table",
             "train",
             "tiny_news",
             {"text_a_column": "number", "label_column": "topic"},
-            "--tfds=tiny_news: the text 'number' must be one string an example",
+            "--tfds=tiny_news: the feature 'number' must be a string, .* with --text_a_column and",
         ),
         (
             "table",
             "train",
             "tiny_news",
             {"text_a_column": "title", "label_column": "number"},
-            "--tfds=tiny_news: the feature 'number' does not tell its classes; name them",
+            "--tfds=tiny_news: the feature 'number' is missing or does not name its classes; list",
         ),
         (
             "table",
             "train",
             "tiny_news",
             {"text_a_column": "title", "label_column": "number", "labels": ["7", "9"]},
-            "train, example 1 .counted from 0.: label '8' must be one of '7', '9'",
+            "train, example 1 .counted from 0.: label '8' must be one of '7', '9'; change "
+            "--label_column, --tfds_train_split or --labels",
         ),
         (
             "table",
@@ -286,15 +301,20 @@ def test_errors(data_dir):
             "train",
             "tiny_mrpc",
             {},
-            "--tfds=tiny_mrpc has the classes 'not_equivalent', 'equivalent', the task 'contra",
+            "has the classes 'not_equivalent', 'equivalent', but the task has 'contradict.* "
+            "choose another --task_name, such as table",
         ),
         ("MRPC", "train", "nosuch", {}, "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch"),
     ):
         with pytest.raises(UserError, match=message):
             read(task, which, dataset, data_dir, TableColumns(**columns))
-    with pytest.raises(UserError, match="example 0 .counted from 0.: there is no label; choose"):
+    with pytest.raises(
+        UserError, match="0 .counted from 0.: the example has no label; .* by --tfds_dev_split"
+    ):
         read("MRPC", "dev", "tiny_mrpc", data_dir, tfds_dev_split="test")
     with pytest.raises(UserError, match="cannot read split 'tset'; tiny_mrpc has test, train"):
         read("MRPC", "dev", "tiny_mrpc", data_dir, tfds_dev_split="tset")
-    with pytest.raises(UserError, match="'premise' must be one string .* with de among them"):
+    with pytest.raises(
+        UserError, match="'premise' must be a string, .* language, de included; .* --xnli_la"
+    ):
         read("XNLI", "dev", "tiny_xnli", data_dir, language="de")

@@ -1,4 +1,4 @@
-"""SWAG's files to records: columns, what is refused, the four sequences of a question."""
+"""Tests of multiple choice data: SWAG's files, bad files, the four sequences of a question."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ VOCAB = "[PAD] [UNK] [CLS] [SEP] someone sits . she eats sleeps runs , fast a".s
 
 
 def make_csv(*rows, columns=COLUMNS):
-    """Returns the text of a file; each row a dictionary of what is not empty."""
+    """Returns the text of a file. Columns that a row lacks hold "x"."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns.split(","), restval="x")
     writer.writeheader()
@@ -69,18 +69,19 @@ def test_a_test_file_has_no_labels(write):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("", "train.csv is empty; it must hold a line of column names and questions"),
-        (make_csv(), "train.csv holds no question below its first line"),
+        ("", "train.csv is empty; it must have a line with column names, and questions"),
+        (make_csv(), "train.csv has no questions; it must have one on each line after the first"),
         (
             make_csv({}, columns="sent1,sent2,ending0,ending1,label"),
-            "must name the columns sent1, .*, label; it lacks ending2, ending3 and has sent1,",
+            "must name the columns sent1, .*, label; it lacks ending2, ending3 and has sent1, .* "
+            "--data_dir must be a folder with SWAG's csv files with four endings",
         ),
         (make_csv({}, columns=COLUMNS.removesuffix(",label")), "it lacks label and has"),
-        (make_csv(ROW, {**ROW, "label": "4"}), "line 5: the label is .* from 0 to 3; got '4'"),
-        (make_csv({**ROW, "label": ""}), "line 3: the label is the number of .*; got ''"),
-        (make_csv(ROW) + "1,2,3\n", "line 4: each row must have 12 columns"),
-        (make_csv(ROW) + "1," * 12 + "\n", "line 4: each row must have 12 columns"),
-        (make_csv(ROW) + '"x', "line 3: unexpected end of data; mend its quotes"),
+        (make_csv(ROW, {**ROW, "label": "4"}), "line 5: the label must be .* from 0 to 3; got '4'"),
+        (make_csv({**ROW, "label": ""}), "line 3: the label must be the number of .*; got ''"),
+        (make_csv(ROW) + "1,2,3\n", "line 4: the row must have 12 columns"),
+        (make_csv(ROW) + "1," * 12 + "\n", "line 4: the row must have 12 columns"),
+        (make_csv(ROW) + '"x', "line 3: unexpected end of data; correct its quotes"),
     ],
 )
 def test_what_is_refused(write, text, message):
@@ -89,7 +90,7 @@ def test_what_is_refused(write, text, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    message = "train.csv cannot be read .*; --data_dir must name a folder with SWAG's train.csv"
+    message = "train.csv cannot be read .*; --data_dir must be a folder with SWAG's train.csv"
     with pytest.raises(UserError, match=message):
         read_questions(str(tmp_path / "train.csv"), labelled=True)
 

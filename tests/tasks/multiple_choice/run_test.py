@@ -1,4 +1,4 @@
-"""Multiple choice from files to files: the program and its one call."""
+"""Tests of run_multiple_choice, as a program and as a call."""
 
 import csv
 import random
@@ -19,7 +19,7 @@ COLUMNS = ["sent1", "sent2", *(f"ending{i}" for i in range(4))]
 
 
 def write_csv(path, count, labelled=True):
-    """Writes questions whose right ending is `up`, the others being `down`."""
+    """Writes questions with the correct ending `up`; the others are `down`."""
     rng = random.Random(count)
     with path.open("w", newline="") as stream:
         writer = csv.writer(stream)
@@ -32,7 +32,7 @@ def write_csv(path, count, labelled=True):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with files for a tiny run."""
+    """A folder with the files of a tiny run."""
     (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     write_csv(tmp_path / "train.csv", 24)
     write_csv(tmp_path / "val.csv", 7)
@@ -74,7 +74,7 @@ def test_the_program_learns_scores_and_chooses(folder):
 
 
 def choose(folder, **options):
-    """Runs the one call in this process, without training."""
+    """Returns the results of run_multiple_choice in this process."""
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
     settings = MultipleChoiceSettings(
         data_dir=str(folder),

@@ -1,0 +1,47 @@
+"""IMDB: positive and negative film reviews."""
+
+import os
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.tasks.classification.examples import DataProcessor, InputExample, contents
+from bert_tf.tasks.classification.tsv import read_text
+
+
+class ImdbProcessor(DataProcessor):
+    """Sentiment of film reviews, in the folder `aclImdb`. Its test set is also the dev set.
+
+    Examples are sorted by class and file name. HTML line breaks in the texts are kept, as in the
+    original's notebook.
+    """
+
+    labels = ("neg", "pos")
+    tfds_splits = {"train": ("train",), "dev": ("validation", "test"), "test": ("test",)}
+
+    def has(self, split: str, data_dir: str) -> bool:
+        return tf.io.gfile.isdir(self._folder(split, data_dir))
+
+    def read(self, split: str, data_dir: str) -> list[InputExample]:
+        examples = []
+        for label in self.labels:
+            folder = os.path.join(self._folder(split, data_dir), label)
+            names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+            names = sorted(name for name in names if name.endswith(".txt"))
+            if not names:
+                raise UserError(
+                    f"There are no reviews in {folder}: {contents(data_dir)}. --data_dir must be"
+                    " the folder aclImdb, with train/neg, train/pos, test/neg and test/pos"
+                )
+            for name in names:
+                examples.append(
+                    InputExample(
+                        guid=f"{split}-{label}-{name.removesuffix('.txt')}",
+                        text_a=read_text(os.path.join(folder, name)),
+                        label=label,
+                    )
+                )
+        return examples
+
+    def _folder(self, split: str, data_dir: str) -> str:
+        return os.path.join(data_dir, "train" if split == "train" else "test")

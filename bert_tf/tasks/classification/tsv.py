@@ -1,0 +1,215 @@
+"""Tasks in files of tab-separated columns, and examples from rows of columns."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError
+from bert_tf.files import whole_files
+from bert_tf.tasks.classification.examples import (
+    DataProcessor,
+    InputExample,
+    contents,
+    default_label,
+    parse_label,
+)
+
+_FLAGS = {
+    "train": "--do_train",
+    "dev": "--do_eval and --evaluate_every_steps",
+    "test": "--do_predict",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnNumbers:
+    """The numbers of a file's columns, from 0; negative ones count from the end.
+
+    Attributes:
+        text_a, text_b: the texts; `text_b` is None for single texts.
+        label: None if the file has no labels; examples then get `default_label`.
+        guid: a name for each example; None takes the number of the line, from 0.
+        header: whether the first line has the names of the columns.
+    """
+
+    text_a: int
+    text_b: int | None = None
+    label: int | None = None
+    guid: int | None = None
+    header: bool = True
+
+
+class TsvProcessor(DataProcessor):
+    """A task whose sets are files of tab-separated columns.
+
+    Attributes:
+        files: the file name of each set that the task has.
+        guid_names: the start of the guids, for sets where it is not the set's name.
+        columns: of the training and dev files.
+        test_columns: of the test file.
+        skip_short_rows: whether to skip rows of the training and dev files that lack a column,
+            instead of refusing them.
+    """
+
+    files: Mapping[str, str] = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+    guid_names: Mapping[str, str] = {}
+    columns: ColumnNumbers
+    test_columns: ColumnNumbers
+    skip_short_rows: bool = False
+
+    def has(self, split: str, data_dir: str) -> bool:
+        return split in self.files and tf.io.gfile.exists(os.path.join(data_dir, self.files[split]))
+
+    def read(self, split: str, data_dir: str) -> list[InputExample]:
+        if split not in self.files:
+            raise UserError(
+                f"This --task_name has no {split} set, only {', '.join(self.files)}; leave out"
+                f" {_FLAGS[split]}"
+            )
+        path = os.path.join(data_dir, self.files[split])
+        is_test = split == "test"
+        columns = self.test_columns if is_test else self.columns
+        # Predictions are numbered like the lines of the test file, so no line may be skipped.
+        return rows_to_examples(
+            self.numbered_rows(path, columns),
+            path,
+            columns,
+            self,
+            self.guid_names.get(split, split),
+            skip_short_rows=self.skip_short_rows and not is_test,
+            refuse_empty_rows=is_test,
+        )
+
+    def numbered_rows(self, path: str, columns: ColumnNumbers) -> Iterator[tuple[int, list[str]]]:
+        """Yields (number of the line from 0, columns) of each line except the header.
+
+        Raises:
+            UserError: the file cannot be read, or has an example in place of its header.
+        """
+        rows = enumerate(read_rows(path))
+        if columns.header:
+            _check_header(next(rows)[1], path, columns, self.get_labels())
+        yield from rows
+
+
+def read_text(path: str) -> str:
+    """Returns the text of a UTF-8 file without byte-order mark and carriage returns.
+
+    Raises:
+        UserError: the file is missing, empty or not UTF-8.
+    """
+    rule = "--data_dir must be the folder with the task's files"
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"{path} does not exist: {contents(os.path.dirname(path))}. {rule}")
+    # The original's reader drops every carriage return too (GFile.readline).
+    text = whole_files.read_text(path, path, rule).replace("\r", "")
+    if not text.strip():
+        raise UserError(f"{path} is empty; it must hold the text of its examples")
+    return text
+
+
+def read_rows(path: str) -> Iterator[list[str]]:
+    """Yields the columns of each line of a tab-separated file; an empty line has none.
+
+    Quotes are ordinary characters (the original: csv.reader with quotechar=None).
+
+    Raises:
+        UserError: see `read_text`.
+    """
+    for line in read_text(path).removesuffix("\n").split("\n"):
+        yield line.split("\t") if line else []
+
+
+def rows_to_examples(
+    rows: Iterable[tuple[int, Sequence[str]]],
+    path: str,
+    columns: ColumnNumbers,
+    processor: DataProcessor,
+    guid_name: str,
+    skip_short_rows: bool = False,
+    refuse_empty_rows: bool = False,
+    label_remedy: str = "correct or delete the line",
+) -> list[InputExample]:
+    """Returns the example of each row. Empty rows have none.
+
+    Args:
+        rows: (number of the line from 0, columns) of each row, without the header.
+        path: the file, for messages.
+        columns: the columns to read.
+        processor: the task, which has the valid labels.
+        guid_name: start of the guids.
+        skip_short_rows: whether to skip rows that lack a column, with a warning, instead of
+            raising.
+        refuse_empty_rows: whether to raise at an empty row that has an example after it.
+        label_remedy: how to correct an invalid label, for messages.
+
+    Raises:
+        UserError: a row is empty, lacks a column or has no valid label, or there are no examples.
+    """
+    last = max(columns.text_a, columns.text_b or 0, columns.label or 0, columns.guid or 0)
+    # A label that is counted from the end must come after the other columns.
+    needed = last + 1 + (columns.label is not None and columns.label < 0)
+    label = default_label(processor)
+    examples = []
+    short = []
+    empty = None
+    for i, row in rows:
+        place = f"{path}, line {i + 1}"
+        if not row:
+            empty = i
+            continue
+        if refuse_empty_rows and empty is not None:
+            raise UserError(
+                f"{path}, line {empty + 1}: the line is empty, but examples follow, and"
+                " predictions are numbered by line; delete the line or fill in its example"
+            )
+        if len(row) < needed:
+            if not skip_short_rows:
+                raise UserError(
+                    f"{place}: the line must have at least {needed} columns; it has {len(row)}. It"
+                    f" begins {chr(9).join(row)[:60]!r}; correct or delete it"
+                )
+            short.append(i + 1)
+            continue
+        if columns.label is not None:
+            where = place if i else f"{place} (an example, since this file has no header)"
+            label = parse_label(row[columns.label], processor, where, label_remedy)
+        examples.append(
+            InputExample(
+                guid=f"{guid_name}-{i if columns.guid is None else row[columns.guid]}",
+                text_a=row[columns.text_a],
+                text_b=None if columns.text_b is None else row[columns.text_b],
+                label=label,
+            )
+        )
+    if short:
+        logging.warning(
+            "%s: skipped lines with fewer than %d columns: %d; the first is line %d",
+            *(path, needed, len(short), short[0]),
+        )
+    if not examples:
+        after = " after the header" if columns.header else ""
+        raise UserError(f"{path} has no examples; it must have one on each line{after}")
+    return examples
+
+
+def _check_header(
+    row: Sequence[str], path: str, columns: ColumnNumbers, labels: Sequence[str] | None
+) -> None:
+    """Checks that the first row is no example: that it has no label, or else no line number."""
+    column = 0 if columns.label is None else columns.label
+    cell = row[column] if -len(row) <= column < len(row) else ""
+    if columns.label is not None and labels is not None:
+        is_example = cell in labels
+    else:
+        is_example = re.fullmatch(r"\d+(\.\d*)?", cell) is not None
+    if is_example:
+        raise UserError(
+            f"{path}, line 1: the line must be a header with the names of the columns, but it looks"
+            f" like an example ({cell!r} in column {column % len(row)}, counted from 0); insert the"
+            " header before it"
+        )

@@ -1,0 +1,125 @@
+"""Tests of bert_tf.tasks.classification.run in this process. Whole runs: run_classifier_test."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import reporting
+from bert_tf.tasks.classification.examples import DataProcessor, InputExample
+from bert_tf.tasks.classification.processors import get_processor
+from bert_tf.tasks.classification.run import ExampleSet, run_classifier
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from tests.support.small_classification import write_reviews
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    return write_reviews(tmp_path_factory.mktemp("reviews"))
+
+
+def classify(processor, reviews, data_dir, output_dir, **changes):
+    """Returns the results of run_classifier with the tiny model of the reviews."""
+    settings = ClassifierSettings(
+        data_dir=str(data_dir),
+        output_dir=str(output_dir),
+        vocab_file=f"{reviews}/vocab.txt",
+        max_seq_length=12,
+        length_buckets="none",
+        **changes,
+    )
+    config = BertConfig.from_json_file(f"{reviews}/bert_config.json")
+    return run_classifier(config, processor, tf.distribute.get_strategy(), settings)
+
+
+class OwnProcessor(DataProcessor):
+    """A processor with the four methods of the original's."""
+
+    def get_train_examples(self, data_dir):
+        return [InputExample(guid="t", text_a=f"train in {data_dir}", text_b=None, label="no")]
+
+    def get_dev_examples(self, data_dir):
+        return [InputExample(guid="d", text_a=f"dev in {data_dir}", text_b=None, label="no")]
+
+    def get_test_examples(self, data_dir):
+        return []
+
+    def get_labels(self):
+        return ["no", "yes"]
+
+
+def test_a_set_of_examples_reads_its_split_of_an_own_processor():
+    processor = OwnProcessor()
+    for purpose, split in (("train", "train"), ("eval", "dev")):
+        example_set = ExampleSet(purpose, processor, "_other")
+        assert example_set.split == split
+        assert example_set.record_name == f"{purpose}_other"
+        assert [e.text_a for e in example_set.read("a/b")] == [f"{split} in a/b"]
+    message = "The test set must have at least one example; get_test_examples of OwnProcessor"
+    with pytest.raises(UserError, match=message):
+        ExampleSet("predict", processor).read("a/b")
+
+
+def write_mnli(path, classes, first):
+    """Writes pairs of texts with these classes; `first` is the word that they begin with."""
+    names = "contradiction entailment neutral".split()
+    lines = ["\t".join(["index", *"abcdefg", "sentence1", "sentence2", "gold_label"])]
+    for i, label in enumerate(classes):
+        texts = [f"{first} film", "very " * i + "dull"]
+        lines.append("\t".join([str(i), *"abcdefg", *texts, names[label]]))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews, tmp_path):
+    # The shares of the three classes differ, so that no accuracy can pass for the other.
+    matched, mismatched = [0, 1, 1, 2, 2, 2], [0, 0, 0, 1, 1, 1, 1, 2]
+    write_mnli(tmp_path / "dev_matched.tsv", matched, "fine")
+    write_mnli(tmp_path / "dev_mismatched.tsv", mismatched, "awful")
+    write_mnli(tmp_path / "test_matched.tsv", mismatched, "awful")
+    out = tmp_path / "out"
+    results = classify(get_processor("MNLI"), reviews, tmp_path, out, do_eval=True, do_predict=True)
+    names = ["eval_accuracy", "eval_loss", "loss"]
+    assert results.keys() == {*names, *(f"{name}_mismatched" for name in names), "global_step"}
+    assert reporting.read_results(str(out / "eval_results.txt")).keys() == results.keys()
+    # The test file has the texts of the mismatched dev file.
+    outputs = np.loadtxt(out / "test_results.tsv", delimiter="\t")
+    assert outputs.shape == (8, 3)
+    right = np.argmax(outputs, -1) == mismatched
+    assert results["eval_accuracy_mismatched"] == np.mean(right) != results["eval_accuracy"]
+    losses = -np.log(outputs[np.arange(8), mismatched])
+    np.testing.assert_allclose(results["eval_loss_mismatched"], np.mean(losses), rtol=1e-5)
+    assert {path.name for path in out.iterdir()} == {
+        "eval",
+        "eval.tf_record",
+        "eval_mismatched.tf_record",
+        "eval_results.txt",
+        "predict.tf_record",
+        "test_results.tsv",
+        "MNLI-m.tsv",
+    }
+
+
+def test_a_head_with_other_classes_is_refused(reviews, tmp_path):
+    weights = {"output_weights": np.zeros([2, 16], np.float32)}
+    checkpoints.write(str(tmp_path / "two"), weights)
+    columns = TableColumns("review", label_column="stars", labels=["bad", "good", "odd"])
+    message = "output_weights: float32 [2, 16] in the checkpoint, float32 [3, 16] in the model"
+    with pytest.raises(UserError, match=re.escape(message)):
+        classify(
+            get_processor("table", str(reviews), columns=columns),
+            reviews,
+            reviews,
+            tmp_path / "out",
+            do_train=True,
+            init_checkpoint=str(tmp_path / "two"),
+        )
+
+
+def test_endless_training_is_refused():
+    with pytest.raises(UserError, match="--num_train_epochs=inf must be a finite number above 0"):
+        ClassifierSettings(output_dir="x", vocab_file="x", num_train_epochs=math.inf)
