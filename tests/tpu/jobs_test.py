@@ -4,24 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.support.tpu_desk import JOB, Desk, commit_checkout, write_program
-
-
-@pytest.fixture(scope="session")
-def committed(tmp_path_factory):
-    return commit_checkout(tmp_path_factory.mktemp("committed"))
-
-
-@pytest.fixture
-def desk(tmp_path, committed):
-    return Desk(tmp_path, committed)
-
-
-@pytest.fixture
-def desk_with_library(tmp_path):
-    """A desk whose checkout can run the real programs."""
-    (tmp_path / "committed").mkdir()
-    return Desk(tmp_path, commit_checkout(tmp_path / "committed", with_library=True))
+from tests.support.tpu_desk import JOB, write_program
 
 
 def test_submit(desk_with_library):

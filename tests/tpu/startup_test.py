@@ -6,24 +6,7 @@ import pytest
 
 from bert_tf.runs import command_flags
 from tests.support.pretraining_runs import write_config, write_records
-from tests.support.tpu_desk import JOB, Desk, commit_checkout
-
-
-@pytest.fixture(scope="session")
-def committed(tmp_path_factory):
-    return commit_checkout(tmp_path_factory.mktemp("committed"))
-
-
-@pytest.fixture
-def desk(tmp_path, committed):
-    return Desk(tmp_path, committed)
-
-
-@pytest.fixture
-def desk_with_library(tmp_path):
-    """A desk whose checkout can run the real programs."""
-    (tmp_path / "committed").mkdir()
-    return Desk(tmp_path, commit_checkout(tmp_path / "committed", with_library=True))
+from tests.support.tpu_desk import JOB
 
 
 def test_machine_runs_the_flags_and_deletes_itself(desk):
