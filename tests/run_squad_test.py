@@ -1,4 +1,4 @@
-"""run_squad.py as it is run: the original's figures, its files, evaluation during training."""
+"""Tests of run_squad: the original's figures, the files it writes, evaluation during training."""
 
 import json
 import re
@@ -225,7 +225,7 @@ def test_questions_without_answers_are_answered(folder, tmp_path, warnings):
     assert names == {"predictions.json", "nbest_predictions.json", "eval.tf_record"}
     flags |= {"do_train": True, "train_file": f"{folder}/train.json", "evaluate_every_steps": 1}
     flags |= {"version_2_with_negative": True}
-    with pytest.raises(UserError, match="each of which must have `answers`"):
+    with pytest.raises(UserError, match="where some are missing. Name a file with answers"):
         run_in_process(folder / "config.json", **flags)
 
 
@@ -233,7 +233,9 @@ def test_training_on_nothing(folder, tmp_path):
     path = write_squad(tmp_path / "x.json", (" ", [question("q", "who", [], is_impossible=True)]))
     flags = flags_for(folder) | {"train_file": path, "do_train": True, "do_predict": False}
     flags |= {"keep_best": False, "output_dir": f"{tmp_path}/out"}
-    with pytest.raises(UserError, match="--train_file must have a context with text; in this one"):
+    with pytest.raises(
+        UserError, match="--train_file must have a context with text; all contexts are empty"
+    ):
         run_in_process(folder / "config.json", **flags)
 
 
@@ -241,8 +243,8 @@ def test_training_on_nothing(folder, tmp_path):
     "changes, message",
     [
         ({"do_predict": False}, "At least one of --do_train and --do_predict must be given"),
-        ({"do_train": True}, "With --do_train, --train_file must say what to train on"),
-        ({"predict_file": None}, "With --do_predict, --predict_file must say which questions"),
+        ({"do_train": True}, "--do_train needs --train_file, the questions and answers"),
+        ({"predict_file": None}, "--do_predict needs --predict_file, the questions to answer"),
         ({"evaluate_every_steps": 5}, "--evaluate_every_steps needs --do_train, and"),
         ({"init_checkpoint": "x/cased_L-12_H-768_A-12/bert_model.ckpt"}, "set --do_lower_case=Fal"),
     ],
