@@ -1,4 +1,4 @@
-"""Fine-tunes on SQuAD and answers questions: the library call of run_squad.py."""
+"""Fine-tunes on SQuAD and answers questions: the call of run_squad.py."""
 
 import itertools
 import os
