@@ -78,10 +78,10 @@ def run(*flags: str, program: str = "run_pretraining.py", status: int = 0, **opt
     return done.stdout
 
 
-def run_code(code: str, timeout: float | None = None) -> str:
+def run_code(code: str, *arguments: object, timeout: float | None = None) -> str:
     """Returns what Python code, which may import the tests, prints in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": ROOT},
         capture_output=True,
         text=True,

@@ -113,12 +113,12 @@ def read_examples(
 
 def _log_example(example: Example) -> None:
     """Logs an example as in the original."""
-    logging.info("*** Example ***")
-    logging.info("unique_id: %s", example.linex_index)
-    logging.info("tokens: %s", " ".join(example.tokens))
+    logging.debug("*** Example ***")
+    logging.debug("unique_id: %s", example.linex_index)
+    logging.debug("tokens: %s", " ".join(example.tokens))
     for name, logged in (
         ("input_ids", "input_ids"),
         ("input_mask", "input_mask"),
         ("segment_ids", "input_type_ids"),
     ):
-        logging.info("%s: %s", logged, " ".join(map(str, example.features[name])))
+        logging.debug("%s: %s", logged, " ".join(map(str, example.features[name])))

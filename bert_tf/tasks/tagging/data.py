@@ -185,6 +185,6 @@ def _log_record(
     tokens = sequences.unpadded_tokens(values, tokenizer.inv_vocab)
     pairs = zip(values["label_ids"], values["label_mask"], strict=True)
     shown = [labels[label_id] if mask else "X" for label_id, mask in pairs]
-    logging.info("*** Example ***")
-    logging.info("tokens: %s", " ".join(tokens))
-    logging.info("labels: %s", " ".join(shown[: len(tokens)]))
+    logging.debug("*** Example ***")
+    logging.debug("tokens: %s", " ".join(tokens))
+    logging.debug("labels: %s", " ".join(shown[: len(tokens)]))
