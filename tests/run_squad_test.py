@@ -32,7 +32,7 @@ def run_program(*flags: str) -> str:
 
 
 def run_in_process(config_file, **flags):
-    """Returns what the program's main does with these flags."""
+    """Returns the results of the library call that the program makes with these flags."""
     config = BertConfig.from_json_file(str(config_file))
     return run_squad(config, tf.distribute.get_strategy(), SquadSettings(**flags))
 
@@ -52,7 +52,7 @@ def results_of(folder) -> dict[str, float]:
 @needs_golden
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_the_original_s_run(tmp_path, version):
-    """Training at rate 0 leaves the weights as they are; v2 is predicted without."""
+    """For v1, also trains, with learning rate 0, which does not change the weights."""
     flags = golden_run(f"squad_{version}.json")["flags"]
     file = flags.pop("file")
     if version == "v1":
@@ -110,8 +110,9 @@ def test_the_original_s_training(tmp_path):
     ours, theirs = variables(tmp_path), np.load(folder / "final.npz")
     assert ours["global_step"] == theirs["global_step"] == 12
     scale = {name: abs(theirs[name]).max() for name in theirs.files}
-    # What adds the same to the logits of all positions changes no probability: its gradient is
-    # nothing but rounding, as that of the key biases is. In the original 1e-8 and below.
+    # These variables add the same to the logits of all positions, or to all attention scores of a
+    # query, which changes no probability. So their gradients are rounding errors: below 1e-8 in the
+    # original.
     noise = {name for name in theirs.files if scale.get(f"{name}|adam_m", 1.0) < 1e-7}
     assert noise == {
         "cls|squad|output_bias",
@@ -131,7 +132,7 @@ def test_the_original_s_training(tmp_path):
 
 # --- a run from nothing ---------------------------------------------------------------------------
 
-# The answer to "who" is the word behind "was".
+# The answer to "who" is the word after "was".
 NAMES = ("john", "smith", "man", "leader", "river", "cafe")
 
 
@@ -176,7 +177,7 @@ def flags_for(folder) -> dict:
 
 @pytest.fixture(scope="module")
 def trained(folder):
-    """What the program logged when it was trained there."""
+    """The log of a run of the program that trains, evaluates and predicts."""
     return run_program(
         *(f"--{name}={value}" for name, value in flags_for(folder).items()),
         f"--bert_config_file={folder}/config.json",

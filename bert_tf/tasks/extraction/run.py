@@ -1,4 +1,4 @@
-"""Writes BERT's vectors for each line of a text: the call of extract_features.py."""
+"""Writes BERT's vectors for each line of a text (extract_features.py)."""
 
 import bisect
 import collections

@@ -1,4 +1,4 @@
-"""Converts text to pre-training records: the call of create_pretraining_data.py."""
+"""Converts text to pre-training records (create_pretraining_data.py)."""
 
 import contextlib
 import os

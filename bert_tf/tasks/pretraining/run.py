@@ -1,4 +1,4 @@
-"""Pre-trains and evaluates a model on record files: the call of run_pretraining.py."""
+"""Pre-trains and evaluates a model on record files (run_pretraining.py)."""
 
 import tensorflow as tf
 from absl import logging

@@ -1,4 +1,4 @@
-"""Fine-tunes on SQuAD and answers questions: the call of run_squad.py."""
+"""Fine-tunes on SQuAD and answers questions (run_squad.py)."""
 
 import itertools
 import os
@@ -33,9 +33,13 @@ def run_squad(
 ) -> dict[str, float | int] | None:
     """Fine-tunes on `train_file`, answers the questions of `predict_file`, or both.
 
-    It writes to `output_dir`: the records `train.tf_record` and `eval.tf_record`; checkpoints;
-    `predictions.json`, `nbest_predictions.json` and, for SQuAD 2.0, `null_odds.json`; if
-    `predict_file` has answers, `eval_results.txt` and, for SQuAD 2.0, `null_threshold.json`.
+    It writes to `output_dir`:
+        train.tf_record, eval.tf_record: the questions.
+        checkpoints.
+        predictions.json, nbest_predictions.json: the answers, and the most likely ones.
+        null_odds.json: for SQuAD 2.0, the odds of no answer.
+        eval_results.txt: the scores, if `predict_file` has answers.
+        null_threshold.json: for SQuAD 2.0, the best thresholds, if `predict_file` has answers.
 
     Args:
         config: configuration of the model.

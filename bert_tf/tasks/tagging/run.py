@@ -1,4 +1,4 @@
-"""Fine-tunes a tagger on CoNLL files, scores it and tags words: the call of run_tagging.py."""
+"""Fine-tunes a tagger on CoNLL files, evaluates it and tags words (run_tagging.py)."""
 
 import itertools
 import os
@@ -34,10 +34,12 @@ def run_tagging(
 ) -> dict[str, float | int] | None:
     """Fine-tunes a tagger, evaluates it and tags words, as the settings say.
 
-    It writes to `output_dir`: the records `train.tf_record`, `eval.tf_record` and
-    `predict.tf_record`; checkpoints; `labels.txt`, the tags in the order of the logits;
-    `eval_results.txt`; `predictions.txt`, the predicted tag of each word; and, if the words to tag
-    have tags, `test_results.txt` with the scores.
+    It writes to `output_dir`:
+        train.tf_record, eval.tf_record, predict.tf_record: the windows of the sentences.
+        checkpoints, and labels.txt: the tags in the order of the logits.
+        eval_results.txt: the results of the evaluation.
+        predictions.txt: the predicted tag of each word.
+        test_results.txt: the scores of the predictions, if `predict_file` has tags.
 
     Args:
         config: configuration of the model.

@@ -284,7 +284,7 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
 
 @contextlib.contextmanager
 def _refused(folder, message):
-    """Expects a ValueError with `message` and no new file in `folder`."""
+    """Expects a UserError with `message` and no new file in `folder`."""
     before = sorted(os.listdir(folder))
     with pytest.raises(UserError, match=message):
         yield
@@ -445,6 +445,6 @@ data.create_pretraining_data(settings.PretrainingDataSettings(**json.loads(sys.a
         peak_memory(program, json.dumps({**DEFAULTS, **settings, "dupe_factor": n}))
         for n in (2, 22)
     )
-    # As Python objects the records would take several times what they take in the file.
+    # As Python objects the records would take several times their size in the file.
     assert os.path.getsize(tmp_path / "out") > 12_000_000
     assert many - few < 6_000_000

@@ -39,7 +39,7 @@ Oslo B-LOC
 
 
 def make_folder(folder):
-    """Returns a folder in which it has put files for a tiny run."""
+    """Writes the files for a tiny run to a folder; returns the folder."""
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     (folder / "train.txt").write_text(TRAIN * 8)
     (folder / "valid.txt").write_text(TRAIN.replace("Rome", "Oslo"))
@@ -55,7 +55,7 @@ def folder(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Such a folder in which the program has been run; `out` has what it wrote."""
+    """A folder in which the program has been run, with its output in `out`."""
     folder = make_folder(tmp_path_factory.mktemp("trained"))
     run(
         f"--data_dir={folder}",
@@ -97,7 +97,7 @@ def test_the_program_learns_scores_and_tags(trained):
     names = {f"{name}{of}" for name in ("precision", "recall", "f1") for of in ("", "_LOC", "_PER")}
     assert results.keys() == {*names, "eval_accuracy", "eval_loss", "global_step"}
     assert (output_dir / "labels.txt").read_text() == "B-LOC\nB-PER\nI-LOC\nO\n"
-    # The tags are those that the scores are of, at the words that were given.
+    # The predictions have the words and tags of the file, and their scores are those written.
     lines = (output_dir / "predictions.txt").read_text().splitlines()
     sentences = read_sentences(str(trained / "test.txt"), "predict_file")
     gold = [f"{word} {tag}" for s in sentences for word, tag in zip(s.words, s.tags, strict=True)]
