@@ -23,8 +23,7 @@ class Vocabulary:
     """
 
     def __init__(self, vocab: Mapping[str, int]):
-        self.cls_id = vocab["[CLS]"]
-        self.sep_id = vocab["[SEP]"]
+        self.cls_id, self.sep_id = sequences.special_ids(vocab)
         self.mask_id = vocab["[MASK]"]
         self.ids = list(vocab.values())  # a random replacement is drawn by its line in the file
         self.continuations = frozenset(id for token, id in vocab.items() if token.startswith("##"))
