@@ -1,4 +1,4 @@
-"""Tests of extract_features.py and bert_tf/tasks/extraction against numpy and the golden file."""
+"""Tests of extract_features.py and bert_tf.tasks.extraction, with NumPy and golden files."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def files(tmp_path_factory):
     return folder
 
 
-def extract(files, output_file, config=None, **settings) -> str:
+def extract(files, output_file, config=None, max_bytes=1 << 20, **settings) -> str:
     """Returns the path of the output, written in this process."""
     settings = {"layers": ",".join(map(str, LAYERS)), "batch_size": 2, **settings}
     settings = {"length_buckets": "none", **settings}
@@ -78,7 +78,7 @@ def extract(files, output_file, config=None, **settings) -> str:
     }
     strategy = distribution.get_strategy("one_device", 1)
     config = BertConfig.from_dict(config or CONFIG)
-    num_lines = run.extract_features(config, strategy, ExtractionSettings(**settings))
+    num_lines = run.extract_features(config, strategy, ExtractionSettings(**settings), max_bytes)
     assert num_lines == sum(1 for _ in data.read_lines(settings["input_file"]))
     return str(output_file)
 
@@ -165,7 +165,7 @@ def test_unusable_text(tmp_path):
     with pytest.raises(UserError, match="text.txt: line 2 is not UTF-8 .*convert the file"):
         data.count_lines(str(path))
     path.write_bytes(b"")
-    with pytest.raises(UserError, match="the file is empty; it must have a text, or a pair of"):
+    with pytest.raises(UserError, match="the file is empty; it must have a text, or two texts"):
         data.count_lines(str(path))
     with pytest.raises(UserError, match="--input_file=.*absent.txt: cannot be read"):
         data.count_lines(str(tmp_path / "absent.txt"))
@@ -177,13 +177,13 @@ def test_unusable_text(tmp_path):
 
 
 @pytest.mark.parametrize("length_buckets", ["none", "5,16"])
-def test_json_holds_what_numpy_computes(files, tmp_path, length_buckets, monkeypatch):
-    monkeypatch.setattr(run, "_MEMORY", 4000)  # several windows
+def test_json_holds_what_numpy_computes(files, tmp_path, length_buckets):
     path = extract(
         files,
         tmp_path / "out.jsonl",
         outputs=",".join(schema.OUTPUTS),
         length_buckets=length_buckets,
+        max_bytes=4000,  # several chunks
     )
     with open(path) as reader:
         lines = [json.loads(line) for line in reader]
@@ -207,19 +207,26 @@ def test_json_holds_what_numpy_computes(files, tmp_path, length_buckets, monkeyp
 @pytest.mark.parametrize(
     ("outputs", "lengths", "expected"),
     [
-        (["token_vectors"], (16,), 8),  # 16 x 2 layers x 8 x 4 bytes = 1 KiB a line
+        (["token_vectors"], (16,), 8),  # 16 x 2 layers x 8 x 4 bytes = 1 KiB for each line
         (["token_vectors"], (4, 16), 32),  # its 3 tokens are padded to 4
         (["mean_vector"], (16,), 100),  # 64 bytes, and never more than 100 batches
         (["attention_probs"], (16,), 2),  # 16 x 16 x 2 layers x 2 heads x 4 bytes, and the mean
     ],
 )
-def test_what_is_held_at_a_time_counts_with_its_padding(outputs, lengths, expected, monkeypatch):
-    monkeypatch.setattr(run, "_MEMORY", 8 << 10)
+def test_chunks_fit_into_memory_with_their_padding(outputs, lengths, expected):
     config = BertConfig(9, hidden_size=8, num_attention_heads=2)
     examples = (data.Example(i, ["[CLS]", "a", "[SEP]"], {}) for i in range(250))
-    windows = list(run._windows(examples, config, [0, 1], outputs, 1, lengths))
-    assert {len(window) for window in windows[:-1]} == {expected}
-    assert sum(map(len, windows)) == 250
+    chunks = list(run.make_chunks(examples, config, [0, 1], outputs, 1, lengths, 8 << 10))
+    assert {len(chunk) for chunk in chunks[:-1]} == {expected}
+    assert [example.linex_index for chunk in chunks for example in chunk] == list(range(250))
+
+
+def test_chunks_are_whole_batches():
+    config = BertConfig(9, hidden_size=8, num_attention_heads=2)
+    examples = (data.Example(i, ["[CLS]", "[SEP]"], {}) for i in range(23))
+    # 1 KiB for each line, so 2 KiB are reached within a batch of 5.
+    chunks = run.make_chunks(examples, config, [0, 1], ["token_vectors"], 5, (16,), 2 << 10)
+    assert [len(chunk) for chunk in chunks] == [5, 5, 5, 5, 3]
 
 
 def test_npz(files, tmp_path):
@@ -343,7 +350,7 @@ def test_golden(tmp_path, length_buckets):
 # --- how it is written ----------------------------------------------------------------------------
 
 
-def test_numbers_are_rounded_as_python_rounds():
+def test_numbers_are_rounded_as_python_rounds(tmp_path):
     rng = np.random.default_rng(2)
     values = np.concatenate(
         [
@@ -353,7 +360,11 @@ def test_numbers_are_rounded_as_python_rounds():
         ]
     ).astype(np.float32)
     expected = [round(float(x), 6) for x in values]
-    assert json.dumps(writers._rounded(values)) == json.dumps(expected)
+    path = tmp_path / "out.jsonl"
+    with writers.write_json(str(path), [-1]) as write:
+        write(0, [], {"pooled_vector": values})
+    line = {"linex_index": 0, "features": [], "pooled_vector": expected}
+    assert path.read_text() == json.dumps(line) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -409,16 +420,12 @@ def test_flags_that_do_not_fit(files, tmp_path, settings, message):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_vocabulary_that_does_not_fit(files, tmp_path, monkeypatch):
+def test_a_vocabulary_that_does_not_fit(files, tmp_path, warnings):
     vocab_file = tmp_path / "vocab.txt"
     vocab_file.write_text("".join(f"{word}\n" for word in [*WORDS, "more"]))
     with pytest.raises(UserError, match="has 14 tokens, and vocab_size of --bert_config_file is"):
         extract(files, tmp_path / "out", vocab_file=str(vocab_file))
     vocab_file.write_text("".join(f"{word}\n" for word in WORDS[:-1]))
-    warnings = []
-    monkeypatch.setattr(
-        tokenization.logging, "warning", lambda text, *args: warnings.append(text % args)
-    )
     extract(files, tmp_path / "out", vocab_file=str(vocab_file))
     assert any("has 12 tokens, and vocab_size of --bert_config_file is 13" in w for w in warnings)
 

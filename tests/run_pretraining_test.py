@@ -1,6 +1,8 @@
-"""run_pretraining.py as its users run it: the schedule, evaluation, wrong input."""
+"""Tests of run_pretraining: the schedule, evaluation, wrong input."""
 
+import dataclasses
 import glob
+import itertools
 import os
 import resource
 import shutil
@@ -9,7 +11,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.pretraining_runs import run, variables, write_config, write_records
+from bert_tf.errors import UserError
+from bert_tf.files import records
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import reporting
+from bert_tf.tasks.pretraining.run import run_pretraining
+from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.settings import PretrainingSettings, ScheduleSettings
+from tests.support.numpy_bert import NumpyBert
+from tests.support.pretraining_runs import CONFIG, run, variables, write_config, write_records
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +36,7 @@ def inputs(tmp_path_factory):
 
 
 def flags(inputs, output_dir, *more):
+    """Returns flags for the program."""
     return [
         f"--input_file={inputs}/train_{{max_seq_length}}_*.tfrecord",
         f"--bert_config_file={inputs}/bert_config.json",
@@ -34,6 +45,64 @@ def flags(inputs, output_dir, *more):
         "--num_warmup_steps=4",
         *more,
     ]
+
+
+def pretrain(inputs, folder, **changes):
+    """Returns the results of the library call that the program makes with these flags."""
+    flags = {
+        "input_file": f"{inputs}/train_{{max_seq_length}}_*.tfrecord",
+        "bert_config_file": f"{inputs}/bert_config.json",
+        "output_dir": str(folder),
+        "learning_rate": 1e-2,
+        "num_warmup_steps": 4,
+        **changes,
+    }
+    config = BertConfig.from_json_file(flags.pop("bert_config_file"))
+    names = {field.name for field in dataclasses.fields(ScheduleSettings)} & flags.keys()
+    schedule = ScheduleSettings(**{name: flags.pop(name) for name in names})
+    phases, evaluation_phase = schedule.make_phases(names)
+    settings = PretrainingSettings(phases=phases, evaluation_phase=evaluation_phase, **flags)
+    return run_pretraining(config, tf.distribute.get_strategy(), settings)
+
+
+def evaluate_in_numpy(prefix, files, length, predictions, batch_size, num_examples=None):
+    """Returns the results of an evaluation of a checkpoint, computed by the numpy model.
+
+    Args:
+        prefix: the checkpoint.
+        files: pattern of the record files.
+        length: length of the sequences.
+        predictions: number of masked positions in a record.
+        batch_size: examples in a batch.
+        num_examples: number of examples, which repeat the files; None for each example once.
+    """
+    schema = pretraining_schema(length, predictions)
+    dataset = tf.data.TFRecordDataset(sorted(glob.glob(str(files)))).batch(10000)
+    (parsed,) = (records.parse(serialized, schema) for serialized in dataset)
+    parsed = {name: value.numpy() for name, value in parsed.items()}
+    count = len(parsed["input_ids"])
+    model = NumpyBert({**CONFIG, "hidden_act": "gelu"}, variables(prefix))
+    numbers = list(itertools.islice(itertools.cycle(range(count)), num_examples or count))
+    batches = [numbers[i : i + batch_size] for i in range(0, len(numbers), batch_size)]
+    loss = 0.0
+    values = {"masked_lm": [], "next_sentence": []}  # rows of weight, loss, whether it is correct
+    for batch in batches:
+        features = {name: value[batch] for name, value in parsed.items()}
+        outputs = model.losses(features)
+        loss += outputs["total_loss"] * len(batch) / len(numbers)
+        for name, labels, weights in (
+            ("masked_lm", features["masked_lm_ids"], features["masked_lm_weights"]),
+            ("next_sentence", features["next_sentence_labels"], np.ones(len(batch))),
+        ):
+            log_probs, labels = outputs[f"{name}_log_probs"], labels.reshape(-1)
+            losses = -log_probs[np.arange(len(labels)), labels]
+            values[name].append([weights.reshape(-1), losses, log_probs.argmax(-1) == labels])
+    results = {"loss": loss}
+    for name, rows in values.items():
+        weights, losses, correct = np.concatenate(rows, axis=1)
+        results[f"{name}_loss"] = np.average(losses, weights=weights)
+        results[f"{name}_accuracy"] = np.average(correct, weights=weights)
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +129,7 @@ def test_the_schedule_runs_through_both_phases(trained):
     assert kept == {"9.index", "12.index", "15.index", "18.index", "20.index"}
 
 
-def test_eval_results_are_in_the_original_s_form(trained):
+def test_eval_results_are_those_of_numpy_in_the_original_s_form(trained, inputs):
     output_dir, log = trained
     lines = (output_dir / "eval_results.txt").read_text().splitlines()
     results = dict(line.split(" = ") for line in lines)
@@ -72,9 +141,10 @@ def test_eval_results_are_in_the_original_s_form(trained):
         "next_sentence_accuracy",
         "next_sentence_loss",
     ]
-    assert results["global_step"] == "20"
-    losses = float(results["masked_lm_loss"]) + float(results["next_sentence_loss"])
-    assert abs(float(results["loss"]) - losses) < 0.3  # means over batches and over tokens differ
+    assert results.pop("global_step") == "20"
+    checkpoint = output_dir / "model.ckpt-20"
+    expected = evaluate_in_numpy(checkpoint, inputs / "dev_20.tfrecord", 20, 3, 5)
+    assert {name: float(x) for name, x in results.items()} == pytest.approx(expected, rel=1e-5)
     assert log.count("Evaluating on 27 examples, batches of 5") == 2  # steps 10 and 20, the end
 
 
@@ -125,13 +195,12 @@ def test_a_finished_run_says_so_and_one_with_more_steps_goes_on(trained, inputs,
     assert variables(output_dir / "model.ckpt-23")["global_step"] == 23
 
 
-def test_weights_of_an_init_checkpoint_are_the_first_ones(trained, inputs, tmp_path):
+def test_weights_of_an_init_checkpoint_are_the_first_ones(trained, inputs, tmp_path, caplog):
     output_dir, _ = trained
-    log = run(
-        *flags(inputs, tmp_path, "--do_train", "--phases=12:1:8:2"),
-        f"--init_checkpoint={output_dir}/model.ckpt-18",
-    )
-    assert "Initialised 30 variables from" in log
+    caplog.set_level("INFO", "absl")
+    init_checkpoint = f"{output_dir}/model.ckpt-18"
+    pretrain(inputs, tmp_path, do_train=True, phases="12:1:8:2", init_checkpoint=init_checkpoint)
+    assert "Initialised 30 variables from" in caplog.text
     before, after = variables(output_dir / "model.ckpt-18"), variables(tmp_path / "model.ckpt-0")
     assert after["global_step"] == 0
     for name, value in after.items():
@@ -149,18 +218,29 @@ def test_the_original_s_way_of_evaluating_alone(trained, inputs, tmp_path):
         f"--init_checkpoint={output_dir}",
     )
     assert "Evaluating on 800 examples, batches of 8" in log
-    assert "global_step = 0" in (tmp_path / "eval_results.txt").read_text()
+    results = reporting.read_results(str(tmp_path / "eval_results.txt"))
+    assert results.pop("global_step") == 0
+    checkpoint = output_dir / "model.ckpt-20"
+    expected = evaluate_in_numpy(checkpoint, inputs / "train_12_*", 12, 2, 8, 800)
+    assert results == pytest.approx(expected, rel=1e-5)
 
 
 def test_evaluation_on_the_records_of_an_earlier_phase(trained, inputs, tmp_path):
-    """A length that a phase has brings that phase's predictions along."""
+    """--max_seq_length chooses the phase, whose number of predictions is used, too."""
     output_dir, _ = trained
-    run(
-        *flags(inputs, tmp_path, "--do_eval", "--phases=12:14:8:2,20:6:4:3", "--max_seq_length=12"),
-        f"--init_checkpoint={output_dir}",
-        "--max_eval_steps=1",
+    results = pretrain(
+        inputs,
+        tmp_path,
+        do_eval=True,
+        phases="12:14:8:2,20:6:4:3",
+        max_seq_length=12,
+        init_checkpoint=str(output_dir),
+        max_eval_steps=1,
     )
-    assert (tmp_path / "eval_results.txt").exists()
+    assert results.pop("global_step") == 0
+    checkpoint = output_dir / "model.ckpt-20"
+    expected = evaluate_in_numpy(checkpoint, inputs / "train_12_*", 12, 2, 8, 8)
+    assert results == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -201,41 +281,60 @@ def test_each_phase_can_have_a_schedule_of_its_own(inputs, tmp_path):
     np.testing.assert_allclose(rates, one + one, rtol=1e-4)
 
 
-# Wrong input: (flags that replace the right ones, what the message must hold).
-TRAIN = ["--do_train", "--max_seq_length=12", "--max_predictions_per_seq=2"]
+TRAIN = {"do_train": True, "max_seq_length": 12, "max_predictions_per_seq": 2}
+# Wrong input: flags that replace the right ones, and part of the message.
 WRONG = {
-    "nothing to do": (["--nodo_train"], "At least one of --do_train and --do_eval"),
-    "no match": (["--input_file={inputs}/none*.tfrecord"], "none*.tfrecord matches no file"),
-    "missing": (["--input_file={inputs}/none.tfrecord"], "none.tfrecord does not exist"),
+    "nothing to do": ({"do_train": False}, "At least one of --do_train and --do_eval"),
+    "no match": ({"input_file": "{inputs}/none*.tfrecord"}, "none*.tfrecord matches no file"),
+    "missing": ({"input_file": "{inputs}/none.tfrecord"}, "none.tfrecord does not exist"),
     "length": (
-        ["--input_file={inputs}/train_12_0.tfrecord", "--max_seq_length=20"],
+        {"input_file": "{inputs}/train_12_0.tfrecord", "max_seq_length": 20},
         "is 12 in the file, 20 by the flags (--max_seq_length=12 would fit)",
     ),
-    "predictions": (["--max_predictions_per_seq=5"], "--max_predictions_per_seq=2 would fit"),
-    "positions": (["--max_seq_length=512"], "must be at most max_position_embeddings (24)"),
-    "config": (["--bert_config_file={inputs}/none.json"], "none.json cannot be read"),
-    "phases": (["--phases=128:100"], "list of length:steps:batch:predictions"),
-    "sum": (["--phases=12:6:8:2", "--num_train_steps=7"], "must equal the sum of the steps"),
-    "batch": (["--phases=12:6:8:2", "--train_batch_size=7"], "--train_batch_size is in --phases"),
-    "rate": (["--learning_rate=nan"], "a finite number of at least 0"),
-    "seed": (["--random_seed=-1"], "random_seed"),
-    "no use": (["--eval_input_file={inputs}/dev_12.tfrecord"], "--eval_input_file needs --do_eval"),
-    "no training": (["--nodo_train", "--do_eval", "--evaluate_every_steps=2"], "needs --do_train"),
-    "parts": (["--gradient_accumulation_steps=3"], "(3) must divide the examples"),
-    "checkpoint": (["--init_checkpoint={inputs}/none.ckpt"], "PREFIX.index"),
-    "bucket": (["--output_dir=gs://nobody/out"], "Google Cloud Storage needs"),
-    "bucket of records": (["--input_file=gs://nobody/x"], "Google Cloud Storage needs"),
-    "file system": (["--output_dir=abc://out"], "knows no file system abc://"),
-    "tpu": (["--tpu=local"], "--tpu=local: no TPU can be reached"),
+    "predictions": ({"max_predictions_per_seq": 5}, "--max_predictions_per_seq=2 would fit"),
+    "positions": ({"max_seq_length": 512}, "must be at most max_position_embeddings (24)"),
+    "config": ({"bert_config_file": "{inputs}/none.json"}, "none.json cannot be read"),
+    "phases": ({"phases": "128:100"}, "list of length:steps:batch:predictions"),
+    "batch": ({"phases": "12:6:8:2", "train_batch_size": 7}, "--train_batch_size is in --phases"),
+    "rate": ({"learning_rate": float("nan")}, "a finite number of at least 0"),
+    "seed": ({"random_seed": -1}, "random_seed"),
+    "no use": ({"eval_input_file": "{inputs}/dev_12.tfrecord"}, "--eval_input_file needs --do_eva"),
+    "no training": (
+        {"do_train": False, "do_eval": True, "evaluate_every_steps": 2},
+        "--evaluate_every_steps needs --do_train",
+    ),
+    "parts": ({"gradient_accumulation_steps": 3}, "(3) must divide the examples"),
+    "checkpoint": ({"init_checkpoint": "{inputs}/none.ckpt"}, "PREFIX.index"),
+    "bucket": ({"output_dir": "gs://nobody/out"}, "Google Cloud Storage needs"),
+    "bucket of records": ({"input_file": "gs://nobody/x"}, "Google Cloud Storage needs"),
+    "file system": ({"output_dir": "abc://out"}, "knows no file system abc://"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_input_is_refused_before_the_first_step(inputs, tmp_path, name):
     changes, message = WRONG[name]
-    changes = [change.format(inputs=inputs) for change in changes]
-    log = run(*flags(inputs, tmp_path / "out", *TRAIN), *changes, status=1)
-    assert message in log
+    changes = {
+        flag: value.format(inputs=inputs) if isinstance(value, str) else value
+        for flag, value in changes.items()
+    }
+    with pytest.raises(UserError) as error:
+        pretrain(inputs, tmp_path / "out", **{**TRAIN, **changes})
+    assert message in str(error.value)
+    assert not glob.glob(f"{tmp_path}/out/*ckpt*")
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--phases=12:6:8:2", "--num_train_steps=7"], "must equal the sum of the steps"),
+        (["--phases=12:6:8:2", "--tpu=local"], "--tpu=local: no TPU can be reached"),
+    ],
+)
+def test_the_program_reports_wrong_flags_in_one_line(inputs, tmp_path, more, message):
+    log = run(*flags(inputs, tmp_path / "out", "--do_train", *more), status=1)
+    (line,) = [line for line in log.splitlines() if message in line]
+    assert line.startswith("run_pretraining.py: ")
     assert "Traceback" not in log
     assert not glob.glob(f"{tmp_path}/out/*ckpt*")
 
@@ -248,43 +347,44 @@ def test_stray_words_are_refused(inputs, tmp_path):
 def test_a_configuration_that_does_not_fit_the_checkpoint(trained, inputs, tmp_path):
     output_dir, _ = trained
     config = write_config(tmp_path / "other.json", vocab_size=41)
-    more = [*TRAIN, f"--bert_config_file={config}"]
-    log = run(*flags(inputs, tmp_path / "out", *more), f"--init_checkpoint={output_dir}", status=1)
-    assert "does not fit the configuration" in log
+    more = {**TRAIN, "bert_config_file": config}
+    with pytest.raises(UserError, match="does not fit the configuration") as error:
+        pretrain(inputs, tmp_path / "out", **more, init_checkpoint=str(output_dir))
     assert (
         "bert/embeddings/word_embeddings: float32 [37, 8] in the checkpoint, float32 [41, 8] in the"
-        " model" in log
+        " model" in str(error.value)
     )
-    log = run(*flags(inputs, output_dir, *more), status=1)
-    assert "in --output_dir does not fit the configuration" in log
-    assert "cls/predictions/output_bias/adam_v" in log
+    message = "in --output_dir does not fit the configuration"
+    with pytest.raises(UserError, match=message) as error:
+        pretrain(inputs, output_dir, **more)
+    assert "cls/predictions/output_bias/adam_v" in str(error.value)
 
 
 def test_ids_beyond_the_vocabulary(inputs, tmp_path):
     path = write_records(tmp_path / "big.tfrecord", 64, 12, 2, seed=3, vocab_size=99)
-    log = run(*flags(inputs, tmp_path / "out", *TRAIN, f"--input_file={path}"), status=1)
-    assert "must be at least 0 and below 37 (vocab_size of --bert_config_file)" in log
-    assert path in log
+    with pytest.raises(UserError) as error:
+        pretrain(inputs, tmp_path / "out", **TRAIN, input_file=path)
+    message = str(error.value)
+    assert "must be at least 0 and below 37 (vocab_size of --bert_config_file)" in message
+    assert path in message
 
 
 def test_a_damaged_file_is_named(inputs, tmp_path):
     path = write_records(tmp_path / "cut.tfrecord", 64, 12, 2, seed=3)
     os.truncate(path, os.path.getsize(path) - 7)
-    log = run(*flags(inputs, tmp_path / "out", *TRAIN, f"--input_file={path}"), status=1)
-    assert f"{path} is truncated at record 63" in log
-    (tmp_path / "empty.tfrecord").write_bytes(b"")
-    log = run(
-        *flags(inputs, tmp_path / "out2", *TRAIN),
-        f"--input_file={tmp_path}/empty.tfrecord",
-        status=1,
-    )
-    assert "empty.tfrecord is empty" in log
+    with pytest.raises(UserError, match=f"{path} is truncated at record 63"):
+        pretrain(inputs, tmp_path / "out", **TRAIN, input_file=path)
+    empty = tmp_path / "empty.tfrecord"
+    empty.write_bytes(b"")
+    with pytest.raises(UserError, match="empty.tfrecord is empty"):
+        pretrain(inputs, tmp_path / "out2", **TRAIN, input_file=str(empty))
 
 
 @pytest.mark.slow
 def test_a_full_disk_leaves_the_last_checkpoint_whole(inputs, tmp_path):
-    """As if it were: no file may become larger than a part of a checkpoint."""
-    more = [*TRAIN, "--num_train_steps=4", "--train_batch_size=8", "--save_checkpoints_steps=2"]
+    """A limit on the size of files, below that of a checkpoint, stands in for a full disk."""
+    more = ["--do_train", "--max_seq_length=12", "--max_predictions_per_seq=2"]
+    more += ["--num_train_steps=4", "--train_batch_size=8", "--save_checkpoints_steps=2"]
     run(*flags(inputs, tmp_path / "out", *more))
     before = sorted(os.listdir(tmp_path / "out"))
 

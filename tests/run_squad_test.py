@@ -1,4 +1,4 @@
-"""run_squad.py as it is run: the original's figures, its files, evaluation during training."""
+"""Tests of run_squad: the original's figures, the files it writes, evaluation during training."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def run_program(*flags: str) -> str:
 
 
 def run_in_process(config_file, **flags):
-    """Returns what the program's main does with these flags."""
+    """Returns the results of the library call that the program makes with these flags."""
     config = BertConfig.from_json_file(str(config_file))
     return run_squad(config, tf.distribute.get_strategy(), SquadSettings(**flags))
 
@@ -52,7 +52,7 @@ def results_of(folder) -> dict[str, float]:
 @needs_golden
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_the_original_s_run(tmp_path, version):
-    """Training at rate 0 leaves the weights as they are; v2 is predicted without."""
+    """For v1, also trains, with learning rate 0, which does not change the weights."""
     flags = golden_run(f"squad_{version}.json")["flags"]
     file = flags.pop("file")
     if version == "v1":
@@ -110,8 +110,9 @@ def test_the_original_s_training(tmp_path):
     ours, theirs = variables(tmp_path), np.load(folder / "final.npz")
     assert ours["global_step"] == theirs["global_step"] == 12
     scale = {name: abs(theirs[name]).max() for name in theirs.files}
-    # What adds the same to the logits of all positions changes no probability: its gradient is
-    # nothing but rounding, as that of the key biases is. In the original 1e-8 and below.
+    # These variables add the same to the logits of all positions, or to all attention scores of a
+    # query, which changes no probability. So their gradients are rounding errors: below 1e-8 in the
+    # original.
     noise = {name for name in theirs.files if scale.get(f"{name}|adam_m", 1.0) < 1e-7}
     assert noise == {
         "cls|squad|output_bias",
@@ -131,7 +132,7 @@ def test_the_original_s_training(tmp_path):
 
 # --- a run from nothing ---------------------------------------------------------------------------
 
-# The answer to "who" is the word behind "was".
+# The answer to "who" is the word after "was".
 NAMES = ("john", "smith", "man", "leader", "river", "cafe")
 
 
@@ -176,7 +177,7 @@ def flags_for(folder) -> dict:
 
 @pytest.fixture(scope="module")
 def trained(folder):
-    """What the program logged when it was trained there."""
+    """The log of a run of the program that trains, evaluates and predicts."""
     return run_program(
         *(f"--{name}={value}" for name, value in flags_for(folder).items()),
         f"--bert_config_file={folder}/config.json",
@@ -225,7 +226,7 @@ def test_questions_without_answers_are_answered(folder, tmp_path, warnings):
     assert names == {"predictions.json", "nbest_predictions.json", "eval.tf_record"}
     flags |= {"do_train": True, "train_file": f"{folder}/train.json", "evaluate_every_steps": 1}
     flags |= {"version_2_with_negative": True}
-    with pytest.raises(UserError, match="each of which must have `answers`"):
+    with pytest.raises(UserError, match="where some are missing. Name a file with answers"):
         run_in_process(folder / "config.json", **flags)
 
 
@@ -233,7 +234,9 @@ def test_training_on_nothing(folder, tmp_path):
     path = write_squad(tmp_path / "x.json", (" ", [question("q", "who", [], is_impossible=True)]))
     flags = flags_for(folder) | {"train_file": path, "do_train": True, "do_predict": False}
     flags |= {"keep_best": False, "output_dir": f"{tmp_path}/out"}
-    with pytest.raises(UserError, match="--train_file must have a context with text; in this one"):
+    with pytest.raises(
+        UserError, match="--train_file must have a context with text; all contexts are empty"
+    ):
         run_in_process(folder / "config.json", **flags)
 
 
@@ -241,8 +244,8 @@ def test_training_on_nothing(folder, tmp_path):
     "changes, message",
     [
         ({"do_predict": False}, "At least one of --do_train and --do_predict must be given"),
-        ({"do_train": True}, "With --do_train, --train_file must say what to train on"),
-        ({"predict_file": None}, "With --do_predict, --predict_file must say which questions"),
+        ({"do_train": True}, "--do_train needs --train_file, the questions and answers"),
+        ({"predict_file": None}, "--do_predict needs --predict_file, the questions to answer"),
         ({"evaluate_every_steps": 5}, "--evaluate_every_steps needs --do_train, and"),
         ({"init_checkpoint": "x/cased_L-12_H-768_A-12/bert_model.ckpt"}, "set --do_lower_case=Fal"),
     ],

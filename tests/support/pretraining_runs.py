@@ -1,4 +1,4 @@
-"""What tests of run_pretraining.py share: records, a tiny configuration, the program itself."""
+"""Helpers for tests of programs: records, a tiny configuration, running the programs."""
 
 import json
 import os
@@ -28,13 +28,13 @@ CONFIG = {
 
 
 def write_config(path, **changes) -> str:
-    """Returns the path, to which it has written the tiny configuration."""
+    """Writes the tiny configuration to a file; returns its path."""
     path.write_text(json.dumps({**CONFIG, **changes}))
     return str(path)
 
 
 def write_records(path, count, length, predictions, seed, vocab_size=VOCAB_SIZE) -> str:
-    """Returns the path, to which it has written random pre-training records."""
+    """Writes random pre-training records to a file; returns its path."""
     rng = np.random.RandomState(seed)
     schema = pretraining_schema(length, predictions)
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -66,7 +66,7 @@ def command(*flags: str, program: str = "run_pretraining.py") -> list[str]:
 
 
 def run(*flags: str, program: str = "run_pretraining.py", status: int = 0, **options) -> str:
-    """Returns what the program wrote to both outputs, having checked its exit status."""
+    """Runs a program and checks its exit status; returns its output, stdout and stderr."""
     done = subprocess.run(
         command(*flags, program=program),
         stdout=subprocess.PIPE,
@@ -78,10 +78,10 @@ def run(*flags: str, program: str = "run_pretraining.py", status: int = 0, **opt
     return done.stdout
 
 
-def run_code(code: str, timeout: float | None = None) -> str:
+def run_code(code: str, *arguments: object, timeout: float | None = None) -> str:
     """Returns what Python code, which may import the tests, prints in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": ROOT},
         capture_output=True,
         text=True,

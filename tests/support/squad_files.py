@@ -1,4 +1,4 @@
-"""What tests of SQuAD share: small files in its format, a vocabulary, golden inputs."""
+"""Helpers for tests of SQuAD: small files in its format, a vocabulary, golden inputs."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def make_tokenizer(folder: Path) -> FastTokenizer:
 def settings_of_lengths(
     max_seq_length: int = 384, doc_stride: int = 128, max_query_length: int = 64, **others
 ) -> SquadSettings:
-    """Returns settings for functions that read no paths of them."""
+    """Returns settings for functions that do not use the paths in them."""
     return SquadSettings(
         output_dir="",
         vocab_file="",
@@ -49,7 +49,7 @@ def settings_of_lengths(
 
 
 def question(qas_id, text, answers=None, **others) -> dict:
-    """Returns a question; `answers` are pairs of text and start, None for no such key."""
+    """Returns a question; `answers` are pairs (text, start), or None to leave the key out."""
     made = {"id": qas_id, "question": text, **others}
     if answers is not None:
         made["answers"] = [{"text": text, "answer_start": start} for text, start in answers]
@@ -57,7 +57,7 @@ def question(qas_id, text, answers=None, **others) -> dict:
 
 
 def write_squad(path: Path, *paragraphs: tuple[str, list[dict]]) -> str:
-    """Returns the path, to which it has written an article of (context, questions)."""
+    """Writes an article with paragraphs (context, questions) to a file; returns its path."""
     article = {
         "title": "t",
         "paragraphs": [{"context": context, "qas": qas} for context, qas in paragraphs],
@@ -67,7 +67,7 @@ def write_squad(path: Path, *paragraphs: tuple[str, list[dict]]) -> str:
 
 
 def golden_run(file: str) -> dict:
-    """Returns what golden.json says of the run of run_squad on a file."""
+    """Returns the entry in golden.json of the original's run on a file."""
     runs = json.loads((GOLDEN / "programs" / "golden.json").read_text())
     (run,) = (r for r in runs if r["program"] == "run_squad" and r["flags"]["file"] == file)
     return run

@@ -1,10 +1,6 @@
 """Tests of bert_tf.text.documents, and of the random numbers drawn from documents."""
 
-import pathlib
 import random
-import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,8 +9,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining import instances
 from bert_tf.text import documents
-
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.support.memory import peak_memory
 
 
 @pytest.mark.parametrize("count", [*range(20), 63, 64, 65, 127, 128, 129, 1000])
@@ -115,16 +110,6 @@ def test_split_sentences():
         assert documents.split_sentences(text) == sentences
 
 
-def _peak(program, *arguments):
-    """Returns the peak memory, in bytes, of a Python program in a process of its own."""
-    # Not getrusage: its figure begins with the size of the process that started this one.
-    program += "\nprint(open('/proc/self/status').read())\n"
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode == 0, result.stderr
-    return 1024 * int(re.search(r"VmHWM:\s*(\d+) kB", result.stdout)[1])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("vocab_size, most", [(30522, 3.0), (119547, 4.0)])
 def test_memory_of_documents_is_bounded_by_bytes_a_token(vocab_size, most):
@@ -142,5 +127,5 @@ read = documents.read_documents(batches, lambda texts: (ids, splits), vocab_size
 assert read.num_tokens == 49990 * num_batches
 """
     small, large = 20, 520
-    growth = _peak(program, vocab_size, large) - _peak(program, vocab_size, small)
+    growth = peak_memory(program, vocab_size, large) - peak_memory(program, vocab_size, small)
     assert growth / ((large - small) * 49990) < most

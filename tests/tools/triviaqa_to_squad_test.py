@@ -156,8 +156,8 @@ def test_folders_and_length(source):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("", "--triviaqa_file=.* is empty; it must be a JSON file as TriviaQA's are"),
-        ("[", "is no JSON"),
+        ("", "--triviaqa_file=.* is empty; it must be a JSON file in TriviaQA's format"),
+        ("[", "is not JSON"),
         ("[]", "must have `Data`, a list of objects with `QuestionId`.*TypeError"),
         ('{"data": []}', "KeyError: 'Data'"),
         ('{"Data": [{"QuestionId": "q", "Question": "x"}]}', "KeyError: 'Answer'"),

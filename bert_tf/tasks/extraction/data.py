@@ -1,4 +1,4 @@
-"""Lines of text, single or in pairs, to the model's input."""
+"""Reads lines of text, single texts or pairs, and converts them to the model's input."""
 
 import dataclasses
 import itertools
@@ -13,13 +13,19 @@ from bert_tf.text import sequences
 from bert_tf.text.fast_tokenization import FastTokenizer
 
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
-_LINES_PER_CALL = 1000  # what a call of the tokenizer is given
-_LOGGED_EXAMPLES = 5  # the original's
+_LINES_PER_CALL = 1000  # lines in one call of the tokenizer
+_LOGGED_EXAMPLES = 5  # original: convert_examples_to_features
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A line: its number from 0, its tokens, and its features, each `max_seq_length` ints."""
+    """The model's input for a line of text.
+
+    linex_index: number of the line, from 0.
+    tokens: its word pieces, with [CLS] and [SEP].
+    features: `input_ids`, `input_mask` (1 = token, 0 = padding) and `segment_ids` (1 = second
+        text), each `max_seq_length` ints.
+    """
 
     linex_index: int
     tokens: list[str]
@@ -27,10 +33,10 @@ class Example:
 
 
 def read_lines(input_file: str) -> Iterator[str]:
-    """Yields the lines of a text file, without white space around them.
+    """Yields the lines of a text file, without white space at their ends.
 
     Raises:
-        UserError: the file cannot be read or is not UTF-8; the message has the line.
+        UserError: the file cannot be read, or is not UTF-8; the message names the line.
     """
     try:
         with tf.io.gfile.GFile(input_file, "rb") as reader:
@@ -50,7 +56,7 @@ def read_lines(input_file: str) -> Iterator[str]:
 
 
 def count_lines(input_file: str) -> int:
-    """Returns the number of lines, having read them all: what is wrong with one shows at once.
+    """Returns the number of lines. It reads them all, so that errors show before the computation.
 
     Raises:
         UserError: the file cannot be read, is not UTF-8, or is empty.
@@ -58,16 +64,16 @@ def count_lines(input_file: str) -> int:
     count = sum(1 for _ in read_lines(input_file))
     if not count:
         raise UserError(
-            f"--input_file={input_file}: the file is empty; it must have a text, or a pair of texts"
-            " with ' ||| ' between them, on each line"
+            f"--input_file={input_file}: the file is empty; it must have a text, or two texts"
+            " separated by ' ||| ', on each line"
         )
     return count
 
 
 def split_line(line: str) -> tuple[str, str]:
-    """Returns the two texts of a line, the second "" if there is one only.
+    """Returns the two texts of a line, separated by its last ` ||| `; without one, (line, "").
 
-    They are separated by ` ||| `, the last one in the line (original: read_examples).
+    Original: read_examples.
     """
     match = _PAIR.match(line)
     return match.groups() if match else (line, "")
@@ -76,11 +82,19 @@ def split_line(line: str) -> tuple[str, str]:
 def read_examples(
     input_file: str, tokenizer: FastTokenizer, max_seq_length: int
 ) -> Iterator[Example]:
-    """Yields the lines of a file as examples (original: convert_examples_to_features).
+    """Yields an example for each line of a file (original: convert_examples_to_features).
 
-    A line that is too long is cut; of a pair the longer text is, one token at a time.
+    Lines that are too long are cut; of a pair, the longer text is cut, one token at a time.
+
+    Args:
+        input_file: UTF-8 text.
+        tokenizer: its vocabulary must have [CLS] and [SEP].
+        max_seq_length: length of the sequences.
+
+    Raises:
+        UserError: see `read_lines`.
     """
-    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
+    cls_id, sep_id = sequences.special_ids(tokenizer.vocab)
     lines = enumerate(read_lines(input_file))
     while batch := list(itertools.islice(lines, _LINES_PER_CALL)):
         texts = [text for _, line in batch for text in split_line(line)]
@@ -90,13 +104,21 @@ def read_examples(
             start_a, start_b, end_b = edges[2 * number : 2 * number + 3]
             ids_a, ids_b = ids[start_a:start_b].tolist(), ids[start_b:end_b].tolist()
             features = sequences.truncate_and_pack(ids_a, ids_b, max_seq_length, cls_id, sep_id)
-            num_tokens = sum(features["input_mask"])
-            tokens = [tokenizer.inv_vocab[i] for i in features["input_ids"][:num_tokens]]
+            tokens = sequences.unpadded_tokens(features, tokenizer.inv_vocab)
+            example = Example(index, tokens, features)
             if index < _LOGGED_EXAMPLES:
-                logging.info("*** Example ***")
-                logging.info("unique_id: %s", index)
-                logging.info("tokens: %s", " ".join(tokens))
-                logging.info("input_ids: %s", " ".join(map(str, features["input_ids"])))
-                logging.info("input_mask: %s", " ".join(map(str, features["input_mask"])))
-                logging.info("input_type_ids: %s", " ".join(map(str, features["segment_ids"])))
-            yield Example(index, tokens, features)
+                _log_example(example)
+            yield example
+
+
+def _log_example(example: Example) -> None:
+    """Logs an example as in the original."""
+    logging.debug("*** Example ***")
+    logging.debug("unique_id: %s", example.linex_index)
+    logging.debug("tokens: %s", " ".join(example.tokens))
+    for name, logged in (
+        ("input_ids", "input_ids"),
+        ("input_mask", "input_mask"),
+        ("segment_ids", "input_type_ids"),
+    ):
+        logging.debug("%s: %s", logged, " ".join(map(str, example.features[name])))

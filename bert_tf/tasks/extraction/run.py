@@ -1,9 +1,9 @@
-"""From a file of texts to a file of vectors: the one call of extract_features."""
+"""Writes BERT's vectors for each line of a text (extract_features.py)."""
 
 import bisect
 import collections
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -24,22 +24,30 @@ from bert_tf.text.casing import check_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
 
-_MEMORY = 512 << 20  # bytes of results that are held at a time
+_MAX_BYTES = 512 << 20
 
 
 def extract_features(
-    config: BertConfig, strategy: tf.distribute.Strategy, settings: ExtractionSettings
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+    settings: ExtractionSettings,
+    max_bytes: int = _MAX_BYTES,
 ) -> int:
-    """Returns the number of lines for which it has written what the model makes of them.
+    """Writes the outputs of the model for each line of `input_file` to `output_file`.
 
     Args:
-        config: of the model.
-        strategy: where it is computed.
-        settings: see its fields.
+        config: configuration of the model.
+        strategy: the devices.
+        settings: the flags.
+        max_bytes: about how much memory the outputs of a chunk of lines may take.
+
+    Returns:
+        The number of lines.
 
     Raises:
         UserError: flags, text, vocabulary, checkpoint and configuration do not fit together. All
-            that can be checked is before the first batch.
+            checks but that of the disk space come before the first batch.
+        OSError: writing failed in a way that may pass, such as a full disk.
     """
     config.check_seq_length(settings.max_seq_length)
     lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
@@ -60,23 +68,24 @@ def extract_features(
     buckets = None
     if len(lengths) > 1:
         buckets = Buckets.of_schema(lengths, schema.features_schema(settings.max_seq_length))
-    waiting: collections.deque[data.Example] = collections.deque()
     examples = data.read_examples(settings.input_file, tokenizer, settings.max_seq_length)
+    computed: collections.deque[list[data.Example]] = collections.deque()
 
-    def windows() -> Iterator[dict[str, np.ndarray]]:
-        for window in _windows(examples, config, layers, outputs, settings.batch_size, lengths):
-            waiting.extend(window)
+    def chunks() -> Iterator[dict[str, np.ndarray]]:
+        for chunk in make_chunks(
+            examples, config, layers, outputs, settings.batch_size, lengths, max_bytes
+        ):
+            computed.append(chunk)
             yield {
-                name: np.array([example.features[name] for example in window], np.int32)
-                for name in window[0].features
+                name: np.array([example.features[name] for example in chunk], np.int32)
+                for name in chunk[0].features
             }
 
     predictor = Predictor(task, model, strategy)
     with _open_writer(settings, layers, outputs, tokenizer) as write:
-        for columns in predictor.predict(windows(), settings.batch_size, buckets, num_lines):
-            for i in range(len(columns[outputs[0]])):
-                example = waiting.popleft()
-                tokens = slice(len(example.tokens))
+        for columns in predictor.predict(chunks(), settings.batch_size, buckets, num_lines):
+            for i, example in enumerate(computed.popleft()):
+                tokens = slice(len(example.tokens))  # cuts the padding off
                 values = {
                     name: columns[name][i][(tokens,) * schema.SEQUENCE_AXES.get(name, 0)]
                     for name in outputs
@@ -87,7 +96,11 @@ def extract_features(
 
 
 def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) -> None:
-    """Sets all weights that the outputs depend on."""
+    """Sets the weights of the model.
+
+    Raises:
+        UserError: the checkpoint lacks weights on which the outputs depend.
+    """
     weights = {variable.path: variable.value for variable in model.variables}
     missing = weights.keys() - set(checkpoints.initialize(weights, init_checkpoint))
     if "pooled_vector" not in outputs:
@@ -99,33 +112,43 @@ def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) ->
         )
 
 
-def _windows(
-    examples: Iterator[data.Example],
+def make_chunks(
+    examples: Iterable[data.Example],
     config: BertConfig,
-    layers: list[int],
-    outputs: list[str],
+    layers: Sequence[int],
+    outputs: Sequence[str],
     batch_size: int,
     lengths: Sequence[int],
+    max_bytes: int,
 ) -> Iterator[list[data.Example]]:
-    """Yields whole batches of examples together, so many that their results fit into memory.
+    """Yields the examples in chunks of whole batches whose outputs fit into memory.
 
-    Each result is as long as what its example is padded to, one of `lengths` or more.
+    A chunk ends with the batch that reaches `max_bytes`, and after `CHUNK_BATCHES` batches at most.
+
+    Args:
+        examples: the examples.
+        config: sizes of the model.
+        layers: layers of the outputs.
+        outputs: names in `schema.OUTPUTS`.
+        batch_size: examples in a batch.
+        lengths: lengths that examples are padded to, in rising order.
+        max_bytes: size of the outputs, padding included.
     """
-    window: list[data.Example] = []
+    chunk: list[data.Example] = []
     num_bytes = 0
     for example in examples:
-        window.append(example)
+        chunk.append(example)
         length = lengths[bisect.bisect_left(lengths, len(example.tokens))]
         numbers = len(layers) * config.hidden_size * (length if "token_vectors" in outputs else 1)
         if "attention_probs" in outputs:
             numbers += length**2 * len(layers) * config.num_attention_heads
-        num_bytes += 4 * numbers
-        full = num_bytes >= _MEMORY or len(window) >= CHUNK_BATCHES * batch_size
-        if full and len(window) % batch_size == 0:
-            yield window
-            window, num_bytes = [], 0
-    if window:
-        yield window
+        num_bytes += 4 * numbers  # float32
+        full = num_bytes >= max_bytes or len(chunk) >= CHUNK_BATCHES * batch_size
+        if full and len(chunk) % batch_size == 0:
+            yield chunk
+            chunk, num_bytes = [], 0
+    if chunk:
+        yield chunk
 
 
 def _open_writer(

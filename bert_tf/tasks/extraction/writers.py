@@ -1,7 +1,7 @@
-"""What was computed for each line, written as JSON lines, a NumPy archive or TFRecords.
+"""Writes the outputs for each line as JSON lines, a NumPy archive or TFRecords.
 
-Each writer is a context manager that yields a function to be called for each line in turn. The file
-appears under its name when all is in it, and memory does not grow with the number of lines.
+Each writer is a context manager that yields a function to call for each line in order. Files are
+written atomically. Memory does not grow with the number of lines.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf.files import records
 from bert_tf.files.whole_files import UnfinishedFile
 
-# Called with the line's number, its tokens, and its outputs as in `schema.SHAPES`.
+# Arguments: number of the line, its tokens, its outputs by name (float32; `schema.SHAPES`).
 Write = Callable[[int, Sequence[str], Mapping[str, np.ndarray]], None]
 
 
@@ -24,13 +24,22 @@ def _output_file(path: str) -> UnfinishedFile:
 
 
 def _rounded(values: np.ndarray) -> list:
-    """Returns nested lists of numbers as the original writes them: round(float(x), 6)."""
+    """Returns nested lists of round(float(x), 6), the original's precision."""
     return np.round(values.astype(np.float64), 6).tolist()
 
 
 @contextlib.contextmanager
 def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
-    """Yields a function that writes a line of JSON, the original's and what else was asked for."""
+    """Yields a function that writes a line of JSON: that of the original, and the other outputs.
+
+    Args:
+        path: the file.
+        layers: indices of the layers, as in --layers.
+
+    Raises:
+        UserError: the file cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
 
     def by_layer(values: Sequence) -> list[dict]:
         return [{"index": i, "values": v} for i, v in zip(layers, values, strict=True)]
@@ -51,7 +60,7 @@ def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
             if "pooled_vector" in outputs:
                 line["pooled_vector"] = _rounded(outputs["pooled_vector"])
             if "attention_probs" in outputs:
-                # [t, t, L, N] -> for each layer [N, t, t], as the model has it.
+                # [t, t, L, N] -> [N, t, t] for each layer, the model's order.
                 probs = outputs["attention_probs"].transpose(2, 3, 0, 1)
                 line["attention_probs"] = by_layer(_rounded(probs))
             file.write((json.dumps(line) + "\n").encode())
@@ -61,7 +70,7 @@ def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
 
 
 def _flat(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the outputs with the pairs of tokens on one axis, [t*t, L, N]."""
+    """Returns the outputs with `attention_probs` as [t*t, L, N], pairs of tokens on one axis."""
     return {
         name: value.reshape(-1, *value.shape[2:]) if name == "attention_probs" else value
         for name, value in outputs.items()
@@ -70,10 +79,19 @@ def _flat(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def write_tfrecord(path: str, layers: Sequence[int]) -> Iterator[Write]:
-    """Yields a function that writes a tf.Example with flat lists of floats, and what they are of.
+    """Yields a function that writes a tf.Example: `linex_index`, `layers`, `tokens`, outputs.
 
-    `tf.io.FixedLenSequenceFeature([L, H], tf.float32, allow_missing=True)` parses `token_vectors`,
-    one of shape [L, N] `attention_probs`, whose first axis goes over the pairs of tokens.
+    Outputs are flat lists of floats. To parse `token_vectors`, use
+    `tf.io.FixedLenSequenceFeature([L, H], tf.float32, allow_missing=True)`; for `attention_probs`,
+    use the shape [L, N], which gives [t*t, L, N].
+
+    Args:
+        path: the file.
+        layers: indices of the layers, as in --layers.
+
+    Raises:
+        UserError: the file cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
     """
     with records.write_files([path], "output_file") as write_record:
 
@@ -96,18 +114,25 @@ def write_tfrecord(path: str, layers: Sequence[int]) -> Iterator[Write]:
 def write_npz(
     path: str, layers: Sequence[int], outputs: Sequence[str], longest_token: int
 ) -> Iterator[Write]:
-    """Yields a function that adds a line to a NumPy archive (`numpy.load`).
+    """Yields a function that adds a line to a NumPy archive, which `numpy.load` reads.
 
-    The archive has one array for each name, the lines behind each other: `tokens`, str [tokens of
-    all lines], and `token_splits`, int64 [lines + 1]: the tokens of line i are those from
-    token_splits[i] to before token_splits[i + 1]. So are the rows of `token_vectors`. Those of
-    `attention_probs` are pairs of tokens. `layers` has the layers' numbers.
+    The archive has these arrays, with all lines one after another:
+        layers: int64 [L], indices of the layers.
+        tokens: str [tokens of all lines].
+        token_splits: int64 [lines + 1]. Line i has tokens token_splits[i] to
+            token_splits[i + 1] - 1, and the same rows of `token_vectors`.
+        token_vectors, mean_vector, pooled_vector: float32; the first axis is tokens or lines.
+        attention_probs: float32 [t*t of all lines, L, N]; the first axis is pairs of tokens.
 
     Args:
         path: the file.
-        layers: the numbers of the layers.
-        outputs: the names of what will be written.
-        longest_token: characters of the longest token there can be.
+        layers: indices of the layers, as in --layers.
+        outputs: names of the outputs.
+        longest_token: number of characters of the longest token in the vocabulary.
+
+    Raises:
+        UserError: the file cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
     """
     arrays = ("tokens", *outputs)
     dtypes = {"tokens": np.dtype(f"<U{longest_token}")}
@@ -116,7 +141,7 @@ def write_npz(
     token_splits = [0]
     with contextlib.ExitStack() as stack:
         archive = stack.enter_context(_output_file(path))
-        # Each array by itself first: an archive has them one behind the other.
+        # An archive has one array after another, so each array first goes to a file of its own.
         files = {name: stack.enter_context(_output_file(path)) for name in arrays}
 
         def write(

@@ -1,4 +1,4 @@
-"""Text to pre-training records: what create_pretraining_data.py does."""
+"""Converts text to pre-training records (create_pretraining_data.py)."""
 
 import contextlib
 import os
@@ -10,106 +10,140 @@ from collections.abc import Iterator, Mapping
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import progress
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
-from bert_tf.tasks.pretraining import instances, schema
+from bert_tf.progress import Progress
+from bert_tf.tasks.pretraining import instances
+from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
-from bert_tf.text import casing, fast_tokenization
-from bert_tf.text import documents as documents_lib
+from bert_tf.text.casing import check_casing
+from bert_tf.text.documents import Documents, Lines, read_documents, read_text
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.tfds import read_tfds
 
-_LOGGED_INSTANCES = 20
+_LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 _REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
-    """Returns the number of records written.
+    """Writes pre-training records for a text; returns their number.
 
     The same text, settings and seed give the records of the original's create_pretraining_data.py,
-    in the same files and order. What is in memory is the tokenized text (`Documents`) and 8 bytes
-    an instance; the instances themselves wait in a temporary file until they can be written in
-    their final, random order.
+    in the same files and order. In memory are the tokenized text (`Documents`) and 8 bytes for each
+    instance. The instances wait in a temporary file until all are made, since they are written in
+    random order.
+
+    Args:
+        settings: the flags.
 
     Raises:
-        UserError: input that is missing or no UTF-8 or without tokens, an unusable vocabulary, or a
-            place that cannot be written. No output file is written then.
+        UserError: the input is missing, not UTF-8 or without tokens, the vocabulary lacks tokens,
+            the casing is wrong (see `casing.check_casing`), or a file cannot be written. No output
+            file is written then.
+        OSError: writing failed in a way that may pass, such as a full disk.
     """
+    tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, _REQUIRED_TOKENS)
+    check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
+    lines = _open_text(settings)
     output_files = settings.output_file.split(",")
-    tokenizer = fast_tokenization.FastTokenizer(
-        settings.vocab_file, settings.do_lower_case, _REQUIRED_TOKENS
-    )
-    casing.check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
-    if settings.input_file:
-        files = storage.expand_files(settings.input_file, "input_file")
-        logging.info("*** Reading from input files ***")
-        for path in files:
-            logging.info("  %s", path)
-        lines = documents_lib.read_text(files, "input_file")
-    else:
-        lines = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
     rng = random.Random(settings.random_seed)
-    # The files are opened before the long work so that a missing directory shows at once.
-    with records.write_files(output_files, "output_file") as write, contextlib.ExitStack() as stack:
-        vocab_size = max(tokenizer.vocab.values()) + 1
-        documents = documents_lib.read_documents(lines, tokenizer.encode, vocab_size)
-        logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
-        if not len(documents):
-            raise UserError(f"there are no tokens in the text of {_source(settings)}")
-        if len(documents) == 1:
-            logging.warning(
-                "all text is one document (an empty line should stand between documents), so that "
-                "random next sentences come from that document too"
-            )
+    # The files are opened before the long work, so that a missing folder shows at once.
+    with records.write_files(output_files, "output_file") as write:
+        documents = _read_documents(lines, tokenizer, settings)
         documents.shuffle(rng)
-        spill = stack.enter_context(_Spill(settings.spill_dir, output_files[0]))
-        vocabulary = instances.Vocabulary(tokenizer.vocab)
-        record_schema = schema.pretraining_schema(
-            settings.max_seq_length, settings.max_predictions_per_seq
-        )
-        total = settings.dupe_factor * len(documents)
-        with progress.Progress("making instances", "documents", total) as work:
-            for _ in range(settings.dupe_factor):
-                for index in range(len(documents)):
-                    for instance in instances.create_instances(
-                        documents, index, settings, vocabulary, rng
-                    ):
-                        spill.append(records.serialize(instance, record_schema))
+        with _Spill(settings.spill_dir, output_files[0]) as spill:
+            _spill_instances(documents, tokenizer.vocab, settings, rng, spill)
+            instances.shuffle(spill.offsets, rng)
+            logging.info("*** Writing to output files ***")
+            for path in output_files:
+                logging.info("  %s", path)
+            with Progress("writing records", "records", len(spill.offsets)) as work:
+                for position, record in enumerate(spill):
+                    if position < _LOGGED_INSTANCES:
+                        _log_record(record, tokenizer.inv_vocab)
+                    write(record)
                     work.advance()
-        instances.shuffle(spill.offsets, rng)
-        logging.info("*** Writing to output files ***")
-        for path in output_files:
-            logging.info("  %s", path)
-        with progress.Progress("writing records", "records", len(spill.offsets)) as work:
-            for position, record in enumerate(spill):
-                if position < _LOGGED_INSTANCES:
-                    _log(record, tokenizer.inv_vocab)
-                write(record)
-                work.advance()
     logging.info("Wrote %d total instances", len(spill.offsets))
     return len(spill.offsets)
 
 
-def _source(settings: PretrainingDataSettings) -> str:
-    if settings.input_file:
-        return f"--input_file={settings.input_file}"
-    return f"--tfds={settings.tfds}"
+def _open_text(settings: PretrainingDataSettings) -> Lines:
+    """Returns the lines of --input_file or --tfds, which are read later."""
+    if settings.tfds:
+        return read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
+    files = storage.expand_files(settings.input_file, "input_file")
+    logging.info("*** Reading from input files ***")
+    for path in files:
+        logging.info("  %s", path)
+    return read_text(files, "input_file")
+
+
+def _read_documents(
+    lines: Lines, tokenizer: FastTokenizer, settings: PretrainingDataSettings
+) -> Documents:
+    vocab_size = max(tokenizer.vocab.values()) + 1
+    documents = read_documents(lines, tokenizer.encode, vocab_size)
+    logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
+    if not len(documents):
+        flag, value = "input_file", settings.input_file
+        if settings.tfds:
+            flag, value = "tfds", settings.tfds
+        raise UserError(f"The text of --{flag}={value} must have tokens; there are none")
+    if len(documents) == 1:
+        logging.warning(
+            "all text is one document, so random next sentences come from that document, too;"
+            " separate documents by empty lines"
+        )
+    return documents
+
+
+def _spill_instances(
+    documents: Documents,
+    vocab: Mapping[str, int],
+    settings: PretrainingDataSettings,
+    rng: random.Random,
+    spill: "_Spill",
+) -> None:
+    """Makes the instances of all documents, `dupe_factor` times, and writes them to `spill`."""
+    vocabulary = instances.Vocabulary(vocab)
+    schema = pretraining_schema(settings.max_seq_length, settings.max_predictions_per_seq)
+    total = settings.dupe_factor * len(documents)
+    with Progress("making instances", "documents", total) as work:
+        for _ in range(settings.dupe_factor):
+            for index in range(len(documents)):
+                for instance in instances.create_instances(
+                    documents, index, settings, vocabulary, rng
+                ):
+                    spill.append(records.serialize(instance, schema))
+                work.advance()
 
 
 class _Spill:
-    """Records in a temporary file, read back in the order of `offsets`; a context manager.
+    """A temporary file of records, which are read back in the order of `offsets`.
 
-    The file has no name (or, where that cannot be, is deleted when it is closed), so nothing is
-    left of it however the program ends.
+    A context manager. The file has no name on systems that allow it, so that nothing remains of it
+    even if the program is killed. On others it is deleted when it is closed.
+
+    Args:
+        directory: a local folder; None for that of `output_file` if it is local, else the system's
+            folder for temporary files.
+        output_file: the first output file.
+
+    Attributes:
+        offsets: positions of the records in the file. The caller may reorder them.
+
+    Raises:
+        UserError: from the methods, too: the file cannot be written.
     """
 
     def __init__(self, directory: str | None, output_file: str):
         if not directory:
-            # Beside the output there is room for the records; but it must be a local disk.
+            # The folder of the output has space for as many records.
             remote = "://" in output_file
             directory = tempfile.gettempdir() if remote else os.path.dirname(output_file) or "."
         self._directory = directory
-        self.offsets = array("Q")  # may be reordered by the caller
+        self.offsets = array("Q")
         self._end = 0
         self._longest = 0
 
@@ -121,7 +155,7 @@ class _Spill:
         return self
 
     def __exit__(self, *unused) -> None:
-        with contextlib.suppress(OSError):  # a full disk, which has been reported
+        with contextlib.suppress(OSError):  # a full disk, reported before
             self._file.close()
 
     def append(self, record: bytes) -> None:
@@ -147,19 +181,16 @@ class _Spill:
 
     def _error(self, error: OSError) -> UserError:
         return UserError(
-            f"cannot keep instances in a temporary file in {self._directory}: {error.strerror}; "
-            "it takes about as much room as the output. --spill_dir chooses another directory"
+            f"Cannot write a temporary file in {self._directory}: {error.strerror}. It takes about"
+            " as much space as the output. Choose another folder with --spill_dir"
         )
 
 
-def _log(record: bytes, tokens: Mapping[int, str]) -> None:
-    """Logs one record as the original does its first twenty."""
+def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:
+    """Logs a record as in the original."""
     features = tf.train.Example.FromString(record).features.feature
-    length = sum(features["input_mask"].int64_list.value)
-    ids = features["input_ids"].int64_list.value[:length]
-    logging.info("*** Example ***")
-    logging.info("tokens: %s", " ".join(tokens[id] for id in ids))
-    for name in sorted(features):
-        feature = features[name]
-        values = feature.int64_list.value or feature.float_list.value
-        logging.info("%s: %s", name, " ".join(map(str, values)))
+    values = {name: x.int64_list.value or x.float_list.value for name, x in features.items()}
+    logging.debug("*** Example ***")
+    logging.debug("tokens: %s", " ".join(unpadded_tokens(values, inv_vocab)))
+    for name in sorted(values):
+        logging.debug("%s: %s", name, " ".join(map(str, values[name])))

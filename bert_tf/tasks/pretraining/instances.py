@@ -1,7 +1,8 @@
-"""Documents to pre-training instances: pairs of sentences with masked tokens (paper 3.1, A.1, A.2).
+"""Converts documents to pre-training instances: sentence pairs with masked tokens.
 
-Every random number is drawn from `random.Random` in the order in which google-research/bert's
-create_pretraining_data.py draws it, so that the same text, flags and seed give the same instances.
+The paper describes them in 3.1, A.1 and A.2. Random numbers are drawn from `random.Random` in the
+order of the original's create_pretraining_data.py, so that the same text, flags and seed give the
+same instances.
 """
 
 import random
@@ -11,32 +12,34 @@ from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.text import sequences
 from bert_tf.text.documents import Document, Documents
 
-_RANDOM_DOCUMENT_TRIES = 10
+_RANDOM_DOCUMENT_TRIES = 10  # original: create_instances_from_document
 
 
 class Vocabulary:
-    """What masking needs to know about a vocabulary."""
+    """The parts of a vocabulary that masking uses.
+
+    Args:
+        vocab: token -> id, in the order of the vocabulary file.
+    """
 
     def __init__(self, vocab: Mapping[str, int]):
-        """Takes token -> id, in the order of the vocabulary file."""
-        self.cls_id = vocab["[CLS]"]
-        self.sep_id = vocab["[SEP]"]
+        self.cls_id, self.sep_id = sequences.special_ids(vocab)
         self.mask_id = vocab["[MASK]"]
-        self.ids = list(vocab.values())  # random replacements are drawn by position in the file
+        self.ids = list(vocab.values())  # a random replacement is drawn by its line in the file
         self.continuations = frozenset(id for token, id in vocab.items() if token.startswith("##"))
 
 
 def shuffle(values: MutableSequence, rng: random.Random) -> None:
-    """Puts `values` in the order that `rng.shuffle` would, drawing the same numbers, faster.
+    """Shuffles `values` with the same result as `rng.shuffle`, but faster.
 
-    `random.Random.shuffle` calls a Python function for each number; here its few lines are in the
-    loop. A number below n is drawn as n.bit_length() random bits until it is below n.
+    `random.Random.shuffle` calls a Python function for each number. Here the function's few lines
+    are inlined: to get a number below n, draw n.bit_length() bits until they are below n.
     """
     getrandbits = rng.getrandbits
     last = len(values) - 1
     while last > 0:
         bits = (last + 1).bit_length()
-        stop = max((1 << bits - 1) - 2, 0)  # above it every last + 1 has as many bits
+        stop = max((1 << bits - 1) - 2, 0)  # for all i above it, i + 1 has `bits` bits
         for i in range(last, stop, -1):
             j = getrandbits(bits)
             while j > i:
@@ -52,16 +55,24 @@ def create_instances(
     vocabulary: Vocabulary,
     rng: random.Random,
 ) -> Iterator[dict[str, list]]:
-    """Yields the instances of one document, each the values of one record by feature name.
+    """Yields the instances of a document (original: create_instances_from_document).
 
-    The lists are as long as the schema says (`pretraining_schema`). The algorithm is that of
-    `create_instances_from_document` in the original.
+    Args:
+        documents: all documents, from which random next sentences are drawn.
+        index: index of the document.
+        settings: `max_seq_length`, `max_predictions_per_seq`, `short_seq_prob`, `masked_lm_prob`
+            and `do_whole_word_mask` are used.
+        vocabulary: the vocabulary of the documents.
+        rng: generator of all random numbers.
+
+    Yields:
+        The features of a record by name; lengths are those of `pretraining_schema`.
     """
     document = documents[index]
     max_num_tokens = settings.max_seq_length - 3  # [CLS], [SEP], [SEP]
     target = max_num_tokens
     if rng.random() < settings.short_seq_prob:
-        # Short sequences sometimes, for less of a mismatch with those of fine-tuning.
+        # Some sequences are short, as in fine-tuning.
         target = rng.randint(2, max_num_tokens)
     first = sentence = 0
     while sentence < document.num_sentences:
@@ -69,7 +80,7 @@ def create_instances(
         start, end = document.edge(first), document.edge(sentence)
         if end - start < target and sentence < document.num_sentences:
             continue
-        # The chunk is sentences `first` to before `sentence`.
+        # The instance is made of sentences `first` to `sentence` - 1.
         split = first + 1
         if sentence - first >= 2:
             split = first + rng.randint(1, sentence - first - 1)
@@ -77,7 +88,7 @@ def create_instances(
         is_random_next = sentence - first == 1 or rng.random() < 0.5
         if is_random_next:
             other, start_b, end_b = _random_next(documents, index, target - (middle - start), rng)
-            sentence = split  # the sentences that were not used begin the next chunk
+            sentence = split  # the next instance begins with the sentences that were not used
         else:
             other, start_b, end_b = document, middle, end
         keep_a, keep_a_end, keep_b, keep_b_end = sequences.truncate_pair(
@@ -99,12 +110,12 @@ def create_instances(
 def _random_next(
     documents: Documents, index: int, target_length: int, rng: random.Random
 ) -> tuple[Document, int, int]:
-    """Returns a document and the token range in it that stands in for the next sentences."""
+    """Returns a document and the range of its tokens that replaces the next sentences."""
     for _ in range(_RANDOM_DOCUMENT_TRIES):
         other_index = rng.randint(0, len(documents) - 1)
         if other_index != index:
             break
-    # After ten tries, or with one document alone, it is the same document after all.
+    # After ten tries, or if there is only one document, it may be the same document.
     other = documents[other_index]
     sentence = rng.randint(0, other.num_sentences - 1)
     start = other.edge(sentence)
@@ -123,10 +134,18 @@ def _mask(
     vocabulary: Vocabulary,
     rng: random.Random,
 ) -> None:
-    """Masks tokens in `input_ids` and adds the `masked_lm_*` features.
+    """Masks tokens in `input_ids` and adds the `masked_lm_*` features to the instance.
 
-    Of the chosen tokens 80% become [MASK], 10% stay and 10% become a random token (paper A.1;
-    `create_masked_lm_predictions` in the original).
+    80% of the chosen tokens become [MASK], 10% stay as they are, and 10% become a random token (the
+    paper, A.1; original: create_masked_lm_predictions).
+
+    Args:
+        instance: features of [CLS] a [SEP] b [SEP].
+        length_a: number of tokens of a.
+        length_b: number of tokens of b.
+        settings: see `create_instances`.
+        vocabulary: see `create_instances`.
+        rng: see `create_instances`.
     """
     input_ids = instance["input_ids"]
     positions = [*range(1, length_a + 1), *range(length_a + 2, length_a + length_b + 2)]
@@ -160,11 +179,11 @@ def _choose_whole_words(
     vocabulary: Vocabulary,
     rng: random.Random,
 ) -> list[int]:
-    """Returns positions of whole words, together at most `num_to_predict`, in random order."""
+    """Returns at most `num_to_predict` positions that make up whole words, in random order."""
     words: list[list[int]] = []
     for position in positions:
-        # A piece at the very start of a sequence whose word was cut off joins the word before it,
-        # even across [SEP], or stands for a word if there is none: as in the original.
+        # As in the original, a piece whose word was cut off belongs to the word before it, even
+        # across [SEP], or is a word by itself if there is none.
         if words and input_ids[position] in vocabulary.continuations:
             words[-1].append(position)
         else:

@@ -1,4 +1,4 @@
-"""--phases: the course of pre-training as one string."""
+"""The phases of pre-training, and their description in --phases."""
 
 import dataclasses
 import re
@@ -8,7 +8,7 @@ from bert_tf.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingPhase:
-    """One stretch: max_seq_length, num_steps, batch_size, max_predictions_per_seq."""
+    """A phase: `num_steps` batches of records with the same lengths."""
 
     max_seq_length: int
     num_steps: int
@@ -17,17 +17,17 @@ class PretrainingPhase:
 
 
 def parse_phases(text: str) -> list[PretrainingPhase]:
-    """Returns the phases in a value of --phases, `length:steps:batch:predictions,...`.
+    """Returns the phases that --phases describes as `length:steps:batch:predictions,...`.
 
     Raises:
-        UserError: the text is not of that form, or a number is 0.
+        UserError: the text has another form, or a number is 0.
     """
     phases = []
     for part in text.split(","):
         if not re.fullmatch(r"\s*[1-9]\d*(:[1-9]\d*){3}\s*", part):
             raise UserError(
-                "--phases is a comma-separated list of length:steps:batch:predictions, each a"
-                f" whole number of at least 1, such as 128:900000:256:20,512:100000:256:77; not"
+                "--phases must be a comma-separated list of length:steps:batch:predictions, each a"
+                " whole number of at least 1, such as 128:900000:256:20,512:100000:256:77; got"
                 f" {part!r}"
             )
         phases.append(PretrainingPhase(*map(int, part.split(":"))))

@@ -1,10 +1,11 @@
-"""Pre-training from record files to checkpoints and results: the one call of run_pretraining."""
+"""Pre-trains and evaluates a model on record files (run_pretraining.py)."""
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf import optimization
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
+from bert_tf.engine.input_pipeline import Limits
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.model.configuration import BertConfig
@@ -23,40 +24,30 @@ def run_pretraining(
     strategy: tf.distribute.Strategy,
     settings: PretrainingSettings,
 ) -> dict[str, float | int] | None:
-    """Returns the results of the evaluation, if there is one; checkpoints are in `output_dir`.
+    """Pre-trains a model on `input_file`, evaluates it on `eval_input_file`, or both.
+
+    It writes checkpoints, `eval_results.txt` and TensorBoard's events to `output_dir`. If that has
+    a checkpoint, training continues from it.
+
+    Args:
+        config: configuration of the model.
+        strategy: the devices.
+        settings: the flags.
+
+    Returns:
+        The results of the evaluation; None without --do_eval.
 
     Raises:
-        UserError: settings, records, checkpoint and configuration do not fit together. All that
-            can be checked is before the first step.
+        UserError: settings, records, checkpoint and configuration do not fit together. The
+            settings, files and lengths are checked before the first step.
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
-    if not settings.do_train and not settings.do_eval:
-        raise UserError("At least one of --do_train and --do_eval must be given.")
-    if settings.evaluate_every_steps and not settings.do_train:
-        raise UserError("--evaluate_every_steps needs --do_train; add that, or leave it out")
-    if settings.eval_input_file and not (settings.do_eval or settings.evaluate_every_steps):
-        raise UserError(
-            "--eval_input_file needs --do_eval or --evaluate_every_steps; add one, or leave it out"
-        )
-    phases = []
-    if settings.do_train:
-        phases = [
-            Phase(
-                phase.num_steps,
-                phase.batch_size,
-                *_open_records(config, settings.input_file, "input_file", phase),
-            )
-            for phase in settings.phases
-        ]
+    _check(settings)
+    phases = _training_phases(config, settings) if settings.do_train else []
     evaluation = None
     if settings.do_eval or settings.evaluate_every_steps:
-        flag = "eval_input_file" if settings.eval_input_file else "input_file"
-        evaluation = EvaluationInput(
-            settings.evaluation_phase.batch_size,
-            *_open_records(config, getattr(settings, flag), flag, settings.evaluation_phase),
-            settings.evaluation_phase.num_steps,
-        )
+        evaluation = _evaluation_input(config, settings)
     with Run(strategy, settings) as run:
         task = PretrainingTask(config, **model_options(settings, strategy))
         schedule = _schedule(settings) if settings.do_train else None
@@ -67,7 +58,7 @@ def run_pretraining(
         def evaluate() -> bool:
             nonlocal results
             step = trainer.global_step
-            if run.evaluated_step != step:  # --evaluate_every_steps may have done it at the end
+            if run.evaluated_step != step:  # --evaluate_every_steps may include the last step
                 logging.info("***** Running evaluation *****")
                 results = run.report(evaluator.evaluate(evaluation), step)
                 run.write_results(results)
@@ -81,8 +72,56 @@ def run_pretraining(
         return results if settings.do_eval else None
 
 
-def _open_records(config: BertConfig, pattern: str, flag: str, phase: PretrainingPhase):
-    """Returns the files, the schema and the limits of ids for records of a phase's lengths."""
+def _check(settings: PretrainingSettings) -> None:
+    if not settings.do_train and not settings.do_eval:
+        raise UserError("At least one of --do_train and --do_eval must be given.")
+    if settings.evaluate_every_steps and not settings.do_train:
+        raise UserError("--evaluate_every_steps needs --do_train; add it, or leave this flag out")
+    if settings.eval_input_file and not (settings.do_eval or settings.evaluate_every_steps):
+        raise UserError(
+            "--eval_input_file needs --do_eval or --evaluate_every_steps; add one of them, or leave"
+            " this flag out"
+        )
+
+
+def _training_phases(config: BertConfig, settings: PretrainingSettings) -> list[Phase]:
+    return [
+        Phase(
+            phase.num_steps,
+            phase.batch_size,
+            *_open_records(config, settings.input_file, "input_file", phase),
+        )
+        for phase in settings.phases
+    ]
+
+
+def _evaluation_input(config: BertConfig, settings: PretrainingSettings) -> EvaluationInput:
+    flag = "eval_input_file" if settings.eval_input_file else "input_file"
+    phase = settings.evaluation_phase
+    return EvaluationInput(
+        phase.batch_size,
+        *_open_records(config, getattr(settings, flag), flag, phase),
+        phase.num_steps,
+    )
+
+
+def _open_records(
+    config: BertConfig, pattern: str, flag: str, phase: PretrainingPhase
+) -> tuple[list[str], records.Schema, Limits]:
+    """Finds and checks the record files of a phase.
+
+    Args:
+        config: configuration of the model.
+        pattern: names or globs of the files, with or without `{max_seq_length}`.
+        flag: the flag (no dashes) that gave the pattern, for messages.
+        phase: its lengths are those of the records.
+
+    Returns:
+        The files, their schema, and the limits of the ids in them.
+
+    Raises:
+        UserError: there are no such files, or their records have other lengths.
+    """
     config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
     pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
     files = storage.expand_files(pattern, flag)
@@ -103,7 +142,7 @@ def _open_records(config: BertConfig, pattern: str, flag: str, phase: Pretrainin
 
 
 def _schedule(settings: PretrainingSettings) -> optimization.Schedule:
-    """Returns the learning rates, over all phases (the paper, A.2) or anew for each."""
+    """Returns one learning rate schedule for all phases (the paper, A.2), or a new one for each."""
     rate, warmup = settings.learning_rate, settings.num_warmup_steps
     if not settings.restart_schedule:
         total = sum(phase.num_steps for phase in settings.phases)

@@ -1,4 +1,4 @@
-"""Start and end logits of windows -> answers, n-best lists and the odds of having no answer."""
+"""Converts start and end logits to answers, n-best lists and the odds of no answer."""
 
 import dataclasses
 import itertools
@@ -16,19 +16,19 @@ from bert_tf.tasks.squad.features import Context, ContextWindow, max_context
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.settings import SquadSettings
 
-# Stands for the odds where nothing but "no answer" can be said: above any difference of logits. It
-# is what the original begins with when it looks for the lowest score of "no answer".
+# The odds of "no answer" for a question without any other candidate: more than any difference of
+# logits. It is the original's initial value when it searches the lowest score of "no answer".
 NO_OTHER_ANSWER = 1000000.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """What is predicted for each question, by its id.
+    """Predictions by question id.
 
-    answers: the answer; "" for none.
-    nbest: the likeliest answers, each with `text`, `probability`, `start_logit`, `end_logit`.
-    null_odds: for SQuAD 2.0, by how much the score of "no answer" exceeds that of the best answer.
-    best_answers: the likeliest answer but for "no answer"; "" if there is no other.
+    answers: the answer; "" for no answer.
+    nbest: the most likely answers, each with `text`, `probability`, `start_logit`, `end_logit`.
+    null_odds: for SQuAD 2.0, score of "no answer" minus score of the best answer.
+    best_answers: the most likely answer, "no answer" excluded; "" if there is no candidate.
     """
 
     answers: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -38,10 +38,10 @@ class Predictions:
 
 
 class WindowLogits(NamedTuple):
-    """What the model gives for a window (original: RawResult).
+    """The model's output for a window (original: RawResult).
 
-    unique_id: the window's.
-    start, end: float32 [length], of at least the window's tokens.
+    unique_id: id of the window.
+    start, end: float32 [length], logits of each position; at least one for each token.
     """
 
     unique_id: int
@@ -64,7 +64,14 @@ class _Entry(NamedTuple):
 
 
 class _ContextText:
-    """The characters behind a context's tokens."""
+    """Maps tokens of a context to its text.
+
+    Args:
+        text: the context.
+        context: its word pieces.
+        tokens: word piece by id.
+        final_text: maps joined word pieces to the original words.
+    """
 
     def __init__(
         self, text: str, context: Context, tokens: Mapping[int, str], final_text: FinalText
@@ -75,10 +82,10 @@ class _ContextText:
         self._final_text = final_text
 
     def of(self, start: int, end: int) -> str:
-        """Returns the text that the tokens from `start` to `end` stand for."""
+        """Returns the text of tokens `start` to `end`, both included."""
         ids = self._context.ids[start : end + 1].tolist()
         pieces = " ".join(self._tokens[token_id] for token_id in ids)
-        # As the original undoes word pieces; a piece may be nothing but "##".
+        # Joins word pieces as in the original, where a piece may be just "##".
         predicted = " ".join(pieces.replace(" ##", "").replace("##", "").split())
         first, last = np.searchsorted(self._context.word_starts, [start, end], side="right") - 1
         return self._final_text(predicted, self._words[first : last + 1])
@@ -96,14 +103,15 @@ def predict_answers(
 
     Args:
         data: the questions.
-        contexts: the word pieces of its contexts.
-        windows: the windows of all questions, in order.
-        logits: those of each window, in the same order. They are read one question at a time.
-        settings: how to choose.
-        tokens: word-piece id -> word piece.
+        contexts: word pieces of `data.contexts`.
+        windows: windows of all questions, in order.
+        logits: logits of each window, in the same order; read one question at a time.
+        settings: `n_best_size`, `max_answer_length`, `version_2_with_negative`,
+            `null_score_diff_threshold`, `do_lower_case` and `verbose_logging` are used.
+        tokens: word piece by id.
 
     Raises:
-        RuntimeError: logits are another window's.
+        RuntimeError: the logits come in another order than the windows.
     """
     predictions = Predictions()
     final_text = FinalText(settings.do_lower_case, settings.verbose_logging)
@@ -113,7 +121,7 @@ def predict_answers(
     group = next(groups, None)
     for index, example in enumerate(data.examples):
         scored = []
-        if group and group[0] == index:  # a context without a token has no window
+        if group and group[0] == index:  # a context without tokens has no window
             scored = [_scored(*pair) for pair in group[1]]
             group = next(groups, None)
         context = contexts[example.context_index]
@@ -131,17 +139,17 @@ def write_predictions(predictions: Predictions, output_dir: str, with_null_odds:
 
 
 def write_json(content: Mapping, path: str) -> None:
-    """Writes JSON as the original lays it out."""
+    """Writes a JSON file in the original's layout."""
     write_whole(path, json.dumps(content, indent=4) + "\n")
 
 
 def _scored(window: ContextWindow, logits: WindowLogits) -> _Scored:
     if window.unique_id != logits.unique_id:
         raise RuntimeError(
-            f"logits must come in the order of the windows; those of {window.unique_id} were due,"
-            f" and those of {logits.unique_id} came"
+            f"logits must come in the order of the windows; expected those of {window.unique_id},"
+            f" received those of {logits.unique_id}"
         )
-    # float64 as Python's floats are, in which the original adds.
+    # float64, since the original adds logits as Python floats.
     return _Scored(window, np.float64(logits.start), np.float64(logits.end))
 
 
@@ -183,7 +191,7 @@ def _nbest(
     settings: SquadSettings,
     context: _ContextText,
 ) -> list[_Entry]:
-    """Returns the likeliest answers of different texts; for 2.0 "no answer" is one of them."""
+    """Returns the most likely answers with different texts; for SQuAD 2.0 including no answer."""
     candidates = _candidates(scored, settings)
     if settings.version_2_with_negative:
         candidates.append((None, None, null.start_logit, null.end_logit))
@@ -203,10 +211,10 @@ def _nbest(
 def _candidates(
     scored: Sequence[_Scored], settings: SquadSettings
 ) -> list[tuple[int | None, int | None, float, float]]:
-    """Returns (first token, last token, start logit, end logit) of all that may be answers.
+    """Returns (first token, last token, start logit, end logit) of all possible answers.
 
-    They start and end at one of the n best positions of a window, are within the context, not too
-    long, and start where the window gives the most context.
+    An answer starts and ends at one of the n best positions of a window, lies in the context, has
+    at most `max_answer_length` tokens, and starts at a token with its maximum context.
     """
     candidates = []
     most_context = max_context([window.span for window, _, _ in scored])
@@ -230,17 +238,17 @@ def _candidates(
 
 
 def _best_positions(logits: np.ndarray, window: ContextWindow, n_best_size: int) -> np.ndarray:
-    """Returns those of the n best positions that are in the window's span, counted in it."""
-    # All positions compete, the question and the padding too, as in the original.
+    """Returns those of the n best positions that are in the window's span, relative to it."""
+    # The n best are chosen from all positions, question and padding included, as in the original.
     best = np.argsort(-logits, kind="stable")[:n_best_size] - window.offset
     return best[(best >= 0) & (best < window.span.length)]
 
 
 def _softmax(scores: Sequence[float]) -> list[float]:
-    """Returns the probabilities, in Python's arithmetic as the original computes them."""
+    """Returns the softmax of scores, computed with Python floats as in the original."""
     highest = max(scores)
     exponentials = [math.exp(score - highest) for score in scores]
-    total = 0.0  # not `sum`, which since Python 3.12 is of another precision
+    total = 0.0  # not `sum`, which is more precise since Python 3.12
     for value in exponentials:
         total += value
     return [value / total for value in exponentials]

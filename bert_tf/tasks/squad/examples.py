@@ -1,4 +1,4 @@
-"""SQuAD's JSON -> contexts and the questions about them."""
+"""Reads SQuAD's JSON files: contexts and the questions about them."""
 
 import bisect
 import dataclasses
@@ -12,24 +12,26 @@ from absl import logging
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 
-# What separates words: the original's is_whitespace, which knows fewer characters than str.split.
+# The characters between words are those of the original's is_whitespace; str.split knows more.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
+# How messages call the types of JSON.
 _KINDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number"}
-_MAX_NAMED = 3
+_MAX_NAMED = 3  # ids in a message
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SquadExample:
     """A question about a context.
 
-    qas_id: the question's id.
-    question_text: the question.
-    context_index: which of the file's contexts it is about.
-    answers: texts of the right answers: for training the one, none if the question has no answer;
-        for prediction those that any person gave, None if the file does not say.
-    start_position, end_position: for training the first and the last word of the answer, counted
-        in `split_words` of the context; -1 if there is no answer.
-    is_impossible: for training, whether the context does not answer the question.
+    qas_id: its id.
+    question_text: its text.
+    context_index: index of its context in `SquadData.contexts`.
+    answers: texts of the right answers. For training there is one, or none if the question has no
+        answer. For prediction these are the answers of all annotators, and None if the file has
+        no answers.
+    start_position, end_position: for training, indices of the answer's first and last word in
+        `split_words` of the context; -1 without an answer.
+    is_impossible: for training, whether the context has no answer to the question.
     """
 
     qas_id: str
@@ -43,35 +45,36 @@ class SquadExample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SquadData:
-    """A file's contexts, each held once, and its questions."""
+    """The contexts of a file, each stored once, and the questions about them."""
 
     contexts: list[str]
     examples: list[SquadExample]
 
 
 def split_words(context: str) -> list[str]:
-    """Returns the words of a context, the original's `doc_tokens`."""
+    """Returns the words of a context (original: `doc_tokens`)."""
     return _WORD.findall(context)
 
 
 def read_squad_examples(
     path: str, flag: str, is_training: bool, version_2_with_negative: bool
 ) -> SquadData:
-    """Returns the contexts and questions of a SQuAD JSON file (original: read_squad_examples).
+    """Reads the contexts and questions of a SQuAD JSON file (original: read_squad_examples).
 
-    For training an answer that is not where its `answer_start` says is warned of and its question
-    left out.
+    For training, a question whose answer is not found at its `answer_start` is skipped with a
+    warning.
 
     Args:
         path: the file.
         flag: the flag (no dashes) that named it, for messages.
-        is_training: whether answers are needed. Else they are taken where there are any.
-        version_2_with_negative: whether there may be questions without an answer.
+        is_training: whether every question must have an answer. For prediction answers are
+            optional.
+        version_2_with_negative: whether questions may be marked as having no answer (SQuAD 2.0).
 
     Raises:
-        UserError: the file is missing, empty, no JSON or not built like SQuAD, or has no question;
-            for training, a question has no answer or several, or one outside its context; for
-            prediction, two questions have the same id.
+        UserError: the file is missing, empty, not JSON, not in SQuAD's format, or without
+            questions. For training: a question has no answer or several, or its answer lies outside
+            the context. For prediction: two questions have the same id.
     """
     source = f"--{flag}={path}"
     contexts: list[str] = []
@@ -97,13 +100,16 @@ def read_squad_examples(
     if not ids:
         raise UserError(f"{source} has no question; its paragraphs need `qas`")
     if not examples:
-        raise UserError(f"{source}: none of its {len(ids)} answers is found at its answer_start")
+        raise UserError(
+            f"{source}: answers must be found at their answer_start, counted in characters from 0;"
+            f" none of the {len(ids)} is"
+        )
     if repeated:
         _report_repeated(repeated, len(ids), source, is_training)
     if unanswered and not version_2_with_negative:
         logging.warning(
-            "%s: %d questions have no answer (is_impossible); each gets one all the same, which is"
-            " wrong. --version_2_with_negative lets them go without",
+            "%s: %d questions have no answer (is_impossible), but without --version_2_with_negative"
+            " the model always gives one. Add that flag to allow no answer",
             source,
             unanswered,
         )
@@ -117,7 +123,7 @@ def _training_example(
     version_2_with_negative: bool,
     where: str,
 ) -> list[SquadExample]:
-    """Returns a question to train on; none, with a warning, if its answer is not where it says."""
+    """Returns a list of one question, or an empty one if the answer is not found."""
     if version_2_with_negative and question.get("is_impossible"):
         return [SquadExample(*common, (), is_impossible=True)]
     text, start = _the_answer(question, where)
@@ -131,21 +137,21 @@ def _report_repeated(repeated: list[str], distinct: int, source: str, is_trainin
         f"{source}: every question needs an id of its own; {len(repeated)} repeat one of the"
         f" {distinct} others: {named}"
     )
-    if not is_training:  # one answer would stand in the place of another
+    if not is_training:  # predictions are stored by id, so one would replace another
         raise UserError(f"{message}. Rename or remove them")
     logging.warning("%s", message)
 
 
 def load_json(path: str, flag: str, dataset: str) -> object:
-    """Returns what a JSON file holds.
+    """Returns the content of a JSON file.
 
     Args:
         path: the file.
         flag: the flag (no dashes) that named it, for messages.
-        dataset: whose format it should have, for messages.
+        dataset: the dataset whose format is expected, for messages.
 
     Raises:
-        UserError: the file is missing, empty or no JSON.
+        UserError: the file is missing, empty or not JSON.
     """
     storage.check_file_system(path, flag)
     try:
@@ -155,17 +161,17 @@ def load_json(path: str, flag: str, dataset: str) -> object:
         raise UserError(
             f"--{flag}={path}: cannot be read: {error.message}{storage.advice(path)}"
         ) from error
-    rule = f"it must be a JSON file as {dataset}'s are"
+    rule = f"it must be a JSON file in {dataset}'s format"
     if not text.strip():
         raise UserError(f"--{flag}={path} is empty; {rule}")
     try:
         return json.loads(text)
-    except ValueError as error:  # also what is not UTF-8
-        raise UserError(f"--{flag}={path} is no JSON ({error}); {rule}") from error
+    except ValueError as error:  # includes UnicodeDecodeError
+        raise UserError(f"--{flag}={path} is not JSON ({error}); {rule}") from error
 
 
 def _questions(content: object, source: str) -> Iterator[tuple[str, str, dict]]:
-    """Yields for each question where in the file it is, its context and itself."""
+    """Yields (place in the file, context, question) for every question."""
     for i, article in enumerate(_get(content, "data", list, f"{source}: the file")):
         here = f"{source}: data[{i}]"
         for j, paragraph in enumerate(_get(article, "paragraphs", list, here)):
@@ -178,14 +184,14 @@ def _questions(content: object, source: str) -> Iterator[tuple[str, str, dict]]:
 
 
 def _get(node: object, key: str, kind: type | tuple[type, ...], where: str):
-    """Returns node[key], having checked its type."""
+    """Returns node[key] after a check of its type."""
     if not isinstance(node, dict):
         raise UserError(
             f"{where} must be an object with `{key}`, as in SQuAD's files; it is {_kind(node)}"
         )
     if key not in node:
         names = ", ".join(sorted(node)) or "nothing"
-        raise UserError(f"{where} has no `{key}`, as SQuAD's files have; it has {names}")
+        raise UserError(f"{where} must have `{key}`, as in SQuAD's files; it has {names}")
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(node[key], kinds):
         wanted = " or ".join(_KINDS[one] for one in kinds)
@@ -209,9 +215,9 @@ def _the_answer(question: dict, where: str) -> tuple[str, int]:
     answers = _get(question, "answers", list, where)
     if len(answers) != 1:
         advice = (
-            "keep one of them (a dev file has several)"
+            "keep one of them (dev files have several)"
             if answers
-            else "for SQuAD 2.0 give --version_2_with_negative and mark the question is_impossible"
+            else "for SQuAD 2.0 add --version_2_with_negative and mark the question is_impossible"
         )
         raise UserError(
             "For training, each question should have exactly 1 answer;"
@@ -222,7 +228,7 @@ def _the_answer(question: dict, where: str) -> tuple[str, int]:
 
 
 class _Words:
-    """The words of a context and where they begin."""
+    """The words of a context and the characters where they begin."""
 
     def __init__(self, context: str):
         matches = list(_WORD.finditer(context))
@@ -231,10 +237,17 @@ class _Words:
         self._starts = [match.start() for match in matches]
 
     def find(self, text: str, start: int, where: str) -> tuple[int, int] | None:
-        """Returns an answer's first and last word; None, with a warning, if it is not there.
+        """Returns the indices of an answer's first and last word.
+
+        If the words do not contain the answer, it logs a warning and returns None.
+
+        Args:
+            text: the answer.
+            start: its `answer_start`, in characters.
+            where: its place in the file, for messages.
 
         Raises:
-            UserError: it would be outside the context.
+            UserError: the answer lies outside the context.
         """
         end = start + len(text) - 1
         if start < 0 or max(start, end) >= self._length:

@@ -1,4 +1,7 @@
-"""Questions and contexts -> windows of `max_seq_length` tokens, and records of them."""
+"""Converts questions and contexts to records: windows of `max_seq_length` tokens.
+
+A context that is too long for one sequence is cut into overlapping windows.
+"""
 
 import dataclasses
 import itertools
@@ -16,9 +19,11 @@ from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.text import sequences
 from bert_tf.text.fast_tokenization import FastTokenizer
 
+# From the original's convert_examples_to_features.
 FIRST_UNIQUE_ID = 1000000000
-
 _LOGGED_EXAMPLES = 20
+
+# Words and questions for one call of the tokenizer.
 _BATCH_WORDS = 20000
 _BATCH_EXAMPLES = 1000
 
@@ -27,7 +32,8 @@ class Context(NamedTuple):
     """The word pieces of a context.
 
     ids: int32 [tokens].
-    word_starts: int32 [words + 1]: word w has the tokens word_starts[w] to word_starts[w + 1] - 1.
+    word_starts: int32 [words + 1]. The tokens of word w are word_starts[w] to
+        word_starts[w + 1] - 1.
     """
 
     ids: np.ndarray
@@ -35,7 +41,7 @@ class Context(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Some tokens of a context, `length` of them from `start` on (original: _DocSpan)."""
+    """`length` tokens of a context, beginning at token `start` (original: _DocSpan)."""
 
     start: int
     length: int
@@ -43,11 +49,11 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """What one record holds: [CLS], the question, [SEP], a span of the context, [SEP].
+    """The sequence of one record: [CLS] question [SEP] span of the context [SEP].
 
-    unique_id: the number of the record, from 1000000000.
-    example_index: the question's place among its file's.
-    offset: where in the sequence the span begins.
+    unique_id: id of the record, counted from 1000000000.
+    example_index: index of the question in `SquadData.examples`.
+    offset: position in the sequence where the span begins.
     span: the span.
     """
 
@@ -57,8 +63,16 @@ class ContextWindow:
     span: Span
 
 
-def tokenize_contexts(contexts: Sequence[str], tokenizer: FastTokenizer) -> list[Context]:
-    """Returns the word pieces of each context, word by word as the original makes them."""
+def tokenize_contexts(
+    contexts: Sequence[str], tokenizer: FastTokenizer, batch_words: int = _BATCH_WORDS
+) -> list[Context]:
+    """Returns the word pieces of each context, tokenized word by word as in the original.
+
+    Args:
+        contexts: the contexts.
+        tokenizer: the tokenizer.
+        batch_words: number of words after which the tokenizer is called.
+    """
     result = []
     waiting: list[list[str]] = []
 
@@ -77,7 +91,7 @@ def tokenize_contexts(contexts: Sequence[str], tokenizer: FastTokenizer) -> list
     for context in contexts:
         waiting.append(split_words(context))
         words_waiting += len(waiting[-1])
-        if words_waiting >= _BATCH_WORDS:
+        if words_waiting >= batch_words:
             flush()
             words_waiting = 0
     flush()
@@ -85,7 +99,7 @@ def tokenize_contexts(contexts: Sequence[str], tokenizer: FastTokenizer) -> list
 
 
 def make_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Span]:
-    """Returns the spans of at most `max_tokens`, `doc_stride` apart, that cover all tokens."""
+    """Returns spans of at most `max_tokens` that start `doc_stride` apart and cover all tokens."""
     spans = []
     start = 0
     while start < num_tokens:
@@ -98,10 +112,10 @@ def make_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Span]:
 
 
 def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
-    """Returns for each span which of its tokens have the most context there, bool [length].
+    """Returns for each span a bool [length]: True for tokens that have their maximum context there.
 
-    A token of several overlapping spans counts in one only: where the smaller of what is to its
-    left and to its right is largest (original: _check_is_max_context).
+    A token that is in several spans has it in exactly one: that with the largest min(tokens to its
+    left, tokens to its right). (Original: _check_is_max_context.)
     """
     end = max((span.start + span.length for span in spans), default=0)
     best_score = np.full(end, -1.0)
@@ -118,10 +132,17 @@ def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
 def improve_answer_span(
     ids: Sequence[int], start: int, end: int, answer_ids: Sequence[int]
 ) -> tuple[int, int]:
-    """Returns where in ids[start:end + 1] the answer is, or (start, end) if it is nowhere in it.
+    """Returns the first and last token of the answer within tokens `start` to `end`.
 
-    The words of the answer "1895" in "(1895-1943)." are the whole of it, the tokens are one of
-    five. (Original: _improve_answer_span. It compares joined tokens, which is the same.)
+    Words are coarse: the answer "1895" lies in the word "(1895-1943).", of which it is one of five
+    tokens. If the answer's tokens are not found, it returns (start, end). (Original:
+    _improve_answer_span, which compares joined tokens to the same effect.)
+
+    Args:
+        ids: tokens of the context.
+        start: first token of the answer's first word.
+        end: last token of the answer's last word.
+        answer_ids: tokens of the answer.
     """
     within = list(ids[start : end + 1])
     size, wanted = len(answer_ids), list(answer_ids)
@@ -139,24 +160,25 @@ def write_records(
     settings: SquadSettings,
     is_training: bool,
 ) -> list[ContextWindow]:
-    """Returns the windows of all questions, in order, having written a record of each to a file.
+    """Writes a record for each window of each question; returns the windows in order.
 
-    The records are those of the original's convert_examples_to_features and FeatureWriter. Of a
-    window only its place is kept in memory.
+    Records, ids and order are those of the original (convert_examples_to_features, FeatureWriter).
+    The windows in memory hold no tokens.
 
     Args:
         path: the TFRecord file, in --output_dir.
-        data: questions.
-        contexts: its contexts' word pieces.
-        tokenizer: what they were made with; it must have [CLS] and [SEP].
-        settings: `max_seq_length`, `doc_stride` and `max_query_length` are read.
-        is_training: whether the records hold answers.
+        data: the questions.
+        contexts: word pieces of `data.contexts`.
+        tokenizer: the tokenizer of the word pieces; its vocabulary must have [CLS] and [SEP].
+        settings: `max_seq_length`, `doc_stride` and `max_query_length` are used.
+        is_training: whether the records have the answers' positions.
 
     Raises:
         UserError: the file cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
     """
     schema = squad_schema(settings.max_seq_length, is_training)
-    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
+    cls_id, sep_id = sequences.special_ids(tokenizer.vocab)
     windows: list[ContextWindow] = []
     with (
         records.write_files([path], "output_dir") as write,
@@ -167,8 +189,7 @@ def write_records(
             context = contexts[example.context_index]
             ids = context.ids.tolist()
             answer = _answer_tokens(example, context, answer_ids) if is_training else None
-            # [CLS], [SEP] and [SEP]
-            max_tokens = settings.max_seq_length - len(query) - 3
+            max_tokens = settings.max_seq_length - len(query) - 3  # [CLS], [SEP], [SEP]
             for span in make_spans(len(ids), max_tokens, settings.doc_stride):
                 unique_id = FIRST_UNIQUE_ID + len(windows)
                 window = ContextWindow(unique_id, index, len(query) + 2, span)
@@ -180,7 +201,7 @@ def write_records(
                     values["start_positions"], values["end_positions"] = [start], [end]
                     values["is_impossible"] = [int(example.is_impossible)]
                 if index < _LOGGED_EXAMPLES:
-                    _log(window, values, tokenizer)
+                    _log_record(window, values, tokenizer)
                 write(records.serialize(values, schema))
                 windows.append(window)
             work.advance()
@@ -190,7 +211,7 @@ def write_records(
 def _queries(
     examples: Sequence[SquadExample], tokenizer: FastTokenizer, max_query_length: int
 ) -> Iterator[tuple[SquadExample, list[int], list[int]]]:
-    """Yields each question with its ids and, if it has an answer, the first answer's ids."""
+    """Yields (example, ids of its question, ids of its first answer or [])."""
     for begin in range(0, len(examples), _BATCH_EXAMPLES):
         batch = examples[begin : begin + _BATCH_EXAMPLES]
         questions = [example.question_text for example in batch]
@@ -204,7 +225,7 @@ def _queries(
 def _answer_tokens(
     example: SquadExample, context: Context, answer_ids: Sequence[int]
 ) -> tuple[int, int] | None:
-    """Returns the first and the last token of the answer in the context; None if there is none."""
+    """Returns the answer's first and last token in the context, or None without an answer."""
     if example.is_impossible:
         return None
     start = int(context.word_starts[:-1][example.start_position])
@@ -213,7 +234,7 @@ def _answer_tokens(
 
 
 def _positions(window: ContextWindow, answer: tuple[int, int] | None) -> tuple[int, int]:
-    """Returns the answer's first and last position in the sequence; 0, 0 if it is not all there."""
+    """Returns the answer's first and last position in the sequence; 0, 0 if it is not inside."""
     first, length = window.span
     if answer is None or answer[0] < first or answer[1] >= first + length:
         return 0, 0
@@ -221,19 +242,20 @@ def _positions(window: ContextWindow, answer: tuple[int, int] | None) -> tuple[i
     return start, end
 
 
-def _log(window: ContextWindow, values: dict[str, list[int]], tokenizer: FastTokenizer) -> None:
-    """Logs one record, the lists of zeros and ones aside, as the original does its first ones."""
-    length = sum(values["input_mask"])
-    tokens = [tokenizer.inv_vocab[token_id] for token_id in values["input_ids"][:length]]
-    logging.info("*** Example ***")
-    logging.info("unique_id: %d", window.unique_id)
-    logging.info("example_index: %d", window.example_index)
-    logging.info("tokens: %s", " ".join(tokens))
+def _log_record(
+    window: ContextWindow, values: dict[str, list[int]], tokenizer: FastTokenizer
+) -> None:
+    """Logs a record as in the original, without the lists of ids, zeros and ones."""
+    tokens = sequences.unpadded_tokens(values, tokenizer.inv_vocab)
+    logging.debug("*** Example ***")
+    logging.debug("unique_id: %d", window.unique_id)
+    logging.debug("example_index: %d", window.example_index)
+    logging.debug("tokens: %s", " ".join(tokens))
     if "start_positions" in values:
         start, end = values["start_positions"][0], values["end_positions"][0]
         if values["is_impossible"][0]:
-            logging.info("impossible example")
+            logging.debug("impossible example")
         else:
-            logging.info("start_position: %d", start)
-            logging.info("end_position: %d", end)
-            logging.info("answer: %s", " ".join(tokens[start : end + 1]))
+            logging.debug("start_position: %d", start)
+            logging.debug("end_position: %d", end)
+            logging.debug("answer: %s", " ".join(tokens[start : end + 1]))

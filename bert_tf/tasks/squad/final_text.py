@@ -1,4 +1,4 @@
-"""Predicted word pieces -> the characters of the context that they stand for."""
+"""Maps a predicted answer, made of word pieces, back to the original text."""
 
 import functools
 from collections.abc import Sequence
@@ -11,32 +11,32 @@ _CACHED_WORDS = 1 << 16
 
 
 class FinalText:
-    """Projects a predicted text, normalised by the tokenizer, back on the original text.
+    """Finds a predicted text, which the tokenizer has normalised, in the original words.
 
-    The words "Steve Smith's" hold the predicted "steve smith"; what is wanted is "Steve Smith". The
-    words are tokenized too, and where the result has as many characters as the words, spaces aside,
-    they are taken to be aligned one to one; where it has not (accents written apart, say), all of
-    the words are the answer. (Original: get_final_text.)
+    Example: the prediction "steve smith" in the words "Steve Smith's" gives "Steve Smith". The
+    words are tokenized, too. If words and tokens have the same number of characters, not counting
+    spaces, character i of one is taken for character i of the other. If the numbers differ, as with
+    decomposed accents, the answer is all of the words. (Original: get_final_text.)
 
     Args:
-        do_lower_case: as for the tokenizer that made the word pieces.
-        verbose_logging: whether to log where and why there is no alignment.
+        do_lower_case: the setting of the tokenizer that made the word pieces.
+        verbose_logging: whether to log each failure to align.
     """
 
     def __init__(self, do_lower_case: bool, verbose_logging: bool = False):
         tokenizer = BasicTokenizer(do_lower_case)
         self._verbose_logging = verbose_logging
-        # Word by word because words recur, and a word's tokens do not depend on its neighbours.
+        # Single words can be cached: their tokens do not depend on their neighbours.
         self._tokenize = functools.lru_cache(_CACHED_WORDS)(
             lambda word: " ".join(tokenizer.tokenize(word))
         )
 
     def __call__(self, predicted_text: str, words: Sequence[str]) -> str:
-        """Returns the part of the words that is the predicted text, or all of them.
+        """Returns the predicted text as the words spell it, or all words if it is not found.
 
         Args:
-            predicted_text: word pieces put together, a space between words.
-            words: the words of the context from the answer's first to its last.
+            predicted_text: joined word pieces, with a space between words.
+            words: the words of the context, from the first to the last word of the answer.
         """
         original = " ".join(words)
         tokenized = " ".join(filter(None, map(self._tokenize, words)))

@@ -1,4 +1,4 @@
-"""Exact match and F1 by the definition of SQuAD's evaluation scripts, and the best null threshold.
+"""SQuAD's scores: exact match, F1, and the best threshold for no answer.
 
 Source: evaluate-v1.1.py and evaluate-v2.0.py of https://rajpurkar.github.io/SQuAD-explorer/.
 """
@@ -13,23 +13,25 @@ import numpy as np
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
+# Question id -> the texts of its right answers.
 Answers = Mapping[str, Sequence[str]]
 
 
 def normalize_answer(text: str) -> str:
-    """Returns the text in lower case, without punctuation and articles, a space between words."""
+    """Returns the text in lower case, without punctuation and articles, with single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, prediction: str) -> float:
-    """Returns 1.0 if both are the same when normalised, else 0.0."""
+    """Returns 1.0 if both texts are equal when normalised, else 0.0."""
     return float(normalize_answer(answer) == normalize_answer(prediction))
 
 
 def f1_score(answer: str, prediction: str) -> float:
-    """Returns the F1 of the words that a prediction has in common with a right answer.
+    """Returns the F1 score of the words that prediction and answer share.
 
-    Where either has no word the 2.0 script compares them, the 1.1 script says 0.
+    It is 0 if either text has no words, as in the 1.1 script. (The 2.0 script compares the two
+    texts in that case; see `_scores`.)
     """
     right, predicted = (normalize_answer(text).split() for text in (answer, prediction))
     common = sum((collections.Counter(right) & collections.Counter(predicted)).values())
@@ -40,9 +42,9 @@ def evaluate(answers: Answers, predictions: Mapping[str, str]) -> dict[str, floa
     """Returns `exact_match` and `f1` of SQuAD 1.1, in percent.
 
     Args:
-        answers: by question, the texts of which the one that fits best counts. Without any the
-            prediction is wrong.
-        predictions: by question. A question that is not there is answered wrongly.
+        answers: right answers by question id. The best match counts; a question without right
+            answers scores 0.
+        predictions: answers by question id. A question without a prediction scores 0.
     """
     scores = []
     for qas_id, texts in answers.items():
@@ -61,15 +63,16 @@ def evaluate(answers: Answers, predictions: Mapping[str, str]) -> dict[str, floa
 def evaluate_with_negative(
     answers: Answers, predictions: Mapping[str, str]
 ) -> dict[str, float | int]:
-    """Returns the figures of SQuAD 2.0: `exact` and `f1` in percent, `total` questions.
+    """Returns SQuAD 2.0's scores: `exact` and `f1` in percent, `total` for the number of questions.
 
-    With `HasAns_` and `NoAns_` before them, the same of the questions with and without an answer,
-    where there are such.
+    The same three with the prefix `HasAns_` are for the questions that have an answer, with
+    `NoAns_` for those without, if there are any.
 
     Args:
-        answers: by question, the texts of which the one that fits best counts; none if the
-            question has no answer.
-        predictions: by question; "" for no answer. Questions that are not there do not count.
+        answers: right answers by question id; empty if the question has no answer. The best match
+            counts.
+        predictions: answers by question id; "" for no answer. Questions without a prediction do
+            not count.
     """
     scores = _scores(answers, predictions)
     results = _means(scores, "")
@@ -83,24 +86,24 @@ def evaluate_with_negative(
 def best_thresholds(
     answers: Answers, best_answers: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> dict[str, float]:
-    """Returns `best_exact` and `best_f1`, what a threshold can reach at most, and where.
+    """Returns the best scores that any --null_score_diff_threshold reaches, with the thresholds.
 
-    `best_exact_thresh` and `best_f1_thresh` are the lowest such --null_score_diff_threshold: a
-    question whose odds exceed it is taken to have no answer (the paper, 4.3). The official script
-    goes the same way, but is given answers that a threshold has been applied to already, so that a
-    higher one is never found.
+    `best_exact` and `best_f1` are the scores. `best_exact_thresh` and `best_f1_thresh` are the
+    lowest thresholds that reach them: a question whose odds exceed the threshold gets no answer
+    (the paper, 4.3). The official script searches in the same way, but in predictions to which a
+    threshold has been applied, so it never finds a higher one.
 
     Args:
-        answers: as for `evaluate_with_negative`.
-        best_answers: by question, the likeliest answer but for "no answer".
-        null_odds: by question, by how much the score of "no answer" exceeds its.
+        answers: see `evaluate_with_negative`.
+        best_answers: most likely answer by question id, "no answer" excluded.
+        null_odds: score of "no answer" minus the score of the best answer, by question id.
     """
     scores = _scores(answers, best_answers)
     ids = sorted(scores, key=null_odds.__getitem__)
     odds = np.array([null_odds[qas_id] for qas_id in ids])
     null = np.array([not answers[qas_id] for qas_id in ids], np.float64)
-    # With the threshold at odds[i], the questions up to i keep their answer. Of several questions
-    # of the same odds all do or none.
+    # With the threshold at odds[i], questions 0 to i keep their answers. Questions with equal odds
+    # are kept together.
     possible = np.append(odds[:-1] != odds[1:], True)
     below_all = float(np.nextafter(odds[0], -np.inf))
     results = {}
@@ -117,13 +120,13 @@ def best_thresholds(
 
 
 def _scores(answers: Answers, predictions: Mapping[str, str]) -> dict[str, tuple[float, float]]:
-    """Returns exact match and F1 of each question that has a prediction, by the 2.0 script."""
+    """Returns (exact match, F1) of the 2.0 script for each question that has a prediction."""
     scores = {}
     for qas_id, texts in answers.items():
         if qas_id not in predictions:
             continue
         prediction = predictions[qas_id]
-        # An answer of nothing but articles and punctuation does not count, unless all are such.
+        # Answers of articles and punctuation only are ignored, unless there is no other.
         right = [text for text in texts if normalize_answer(text)] or [""]
         exact = max(exact_match(text, prediction) for text in right)
         if right == [""] or not normalize_answer(prediction):

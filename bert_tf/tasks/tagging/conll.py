@@ -1,4 +1,8 @@
-"""CoNLL column files: a word a line, its tag in the last column, sentences between empty lines."""
+"""Reads and writes CoNLL column files.
+
+Each line has a word in the first column and, if the words are tagged, its tag in the last. Empty
+lines end sentences, and `-DOCSTART-` lines begin documents.
+"""
 
 import dataclasses
 import re
@@ -13,12 +17,12 @@ _TAG = re.compile(r"O|[BI]-.+")
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence.
+    """A sentence and its tags.
 
-    words: as in the file.
-    tags: one for each word; None where the file has words only.
-    document: a number that only the sentences of one document share. A file without any
-        `-DOCSTART-` line says nothing of documents: there each sentence is one of its own.
+    words: words as in the file.
+    tags: tag of each word; None if the file has no tags.
+    document: number of its document. In a file without `-DOCSTART-` lines every sentence is a
+        document of its own.
     """
 
     words: list[str]
@@ -27,23 +31,23 @@ class Sentence:
 
 
 def is_tag(text: str) -> bool:
-    """Returns whether it is a tag of IOB1 and IOB2: `O`, `B-TYPE` or `I-TYPE`."""
+    """Returns whether a text is a tag of IOB1 or IOB2: `O`, `B-TYPE` or `I-TYPE`."""
     return _TAG.fullmatch(text) is not None
 
 
 def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sentence]:
-    """Returns the sentences of a file.
+    """Returns the sentences of a CoNLL file.
 
     Args:
-        path: a UTF-8 file. Columns are parted by blanks or tabs; the first is the word, the last
-            the tag: `O`, `B-TYPE` or `I-TYPE`, where `B-` may stand at the beginning of every
-            entity (IOB2) or only of those that follow one of their own type (IOB1).
+        path: UTF-8 file. Columns are separated by spaces or tabs. The first is the word, the last
+            the tag: `O`, `B-TYPE` or `I-TYPE`. `B-` begins every entity (IOB2), or only those that
+            directly follow an entity of the same type (IOB1).
         flag: the flag (no dashes) that named it, for messages.
-        tags_required: whether a file of words alone is refused.
+        tags_required: whether the words must have tags.
 
     Raises:
-        UserError: the file cannot be read, holds no sentence, a line has no tag where others have
-            (or tags are required), or a tag is none.
+        UserError: the file cannot be read, has no sentence, has an unknown tag, or lacks tags: all
+            words of a file must have one, or none.
     """
     sentences: list[Sentence] = []
     words: list[str] = []
@@ -56,10 +60,10 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
             words.clear()
             tags.clear()
 
-    tagged = True if tags_required else None  # None: the first line tells
-    text = read_text(path, f"--{flag}: {path}", "it must hold a word and its tag a line")
+    tagged = True if tags_required else None  # None: as the first line is
+    text = read_text(path, f"--{flag}: {path}", "it must have a word and its tag on each line")
     for number, line in enumerate(text.split("\n"), 1):
-        columns = re.findall(r"[^ \t\r]+", line)  # not str.split: words may hold other spaces
+        columns = re.findall(r"[^ \t\r]+", line)  # str.split would also split at other spaces
         if not columns:
             end_sentence()
         elif columns[0] == DOCUMENT_START:
@@ -69,26 +73,27 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
             tagged = len(columns) > 1 if tagged is None else tagged
             if not tagged and len(columns) > 1:
                 raise UserError(
-                    f"--{flag}: {path}, line {number}: a line of this file holds a word alone, as"
-                    f" its first one does; this one has {len(columns)} columns. Tag all words or"
-                    " none"
+                    f"--{flag}: {path}, line {number}: all words of a file must have tags, or none;"
+                    f" the first word has none, and this line has {len(columns)} columns"
                 )
             if tagged and len(columns) == 1:
                 raise UserError(
-                    f"--{flag}: {path}, line {number}: a line holds a word and, in its last column,"
-                    f" its tag; this one holds only {columns[0]!r}. Add the tag"
+                    f"--{flag}: {path}, line {number}: a line must have a word and, in its last"
+                    f" column, its tag; this one has only {columns[0]!r}. Add the tag"
                 )
             if tagged and not is_tag(columns[-1]):
                 raise UserError(
-                    f"--{flag}: {path}, line {number}: a tag is O, B-TYPE or I-TYPE; the last"
-                    f" column has {columns[-1]!r}. Convert other schemes to these"
+                    f"--{flag}: {path}, line {number}: a tag must be O, B-TYPE or I-TYPE; the last"
+                    f" column has {columns[-1]!r}. Convert tags of other schemes"
                 )
             words.append(columns[0])
             if tagged:
                 tags.append(columns[-1])
     end_sentence()
     if not sentences:
-        raise UserError(f"--{flag}: {path} holds no sentence; it needs a word and its tag a line")
+        raise UserError(
+            f"--{flag}: {path} has no sentence; it must have a word and its tag on each line"
+        )
     if not documents:
         sentences = [
             dataclasses.replace(sentence, document=i) for i, sentence in enumerate(sentences)
@@ -99,9 +104,18 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
 def write_predictions(
     path: str, sentences: Iterable[Sentence], predicted: Iterable[Sequence[str]]
 ) -> None:
-    """Writes each word with its tag, if it has one, and the predicted one: conlleval's input.
+    """Writes a line for each word: the word, its tag if known, and the predicted tag.
 
-    Columns are parted by a blank, and an empty line ends each sentence.
+    Columns are separated by a space, and an empty line ends each sentence, as conlleval reads it.
+
+    Args:
+        path: the file.
+        sentences: sentences, with or without tags.
+        predicted: predicted tags of each sentence.
+
+    Raises:
+        UserError: the file cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
     """
     parts = []
     for sentence, tags in zip(sentences, predicted, strict=True):

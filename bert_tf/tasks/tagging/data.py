@@ -1,4 +1,7 @@
-"""Tagged sentences -> records: windows of word pieces, each with the words that it tags."""
+"""Converts sentences to records: windows of word pieces, each with the words that it tags.
+
+A window is a sentence, or a part of a long one, with the words around it as context.
+"""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -6,20 +9,23 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert_tf import progress
 from bert_tf.errors import UserError
 from bert_tf.files import records
+from bert_tf.progress import Progress
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.schema import tagging_schema
 from bert_tf.text import sequences
 from bert_tf.text.fast_tokenization import FastTokenizer
 
 REQUIRED_TOKENS = (*sequences.REQUIRED_TOKENS, "[UNK]")
-_LOGGED_EXAMPLES = 5  # as in the original's file_based_convert_examples_to_features
+_LOGGED_EXAMPLES = 5  # original: file_based_convert_examples_to_features
 
 
 class TaggedWindow(NamedTuple):
-    """Words that one record holds, [begin, end), and those among them it tags, [first, last)."""
+    """The words of one record, [begin, end), and the words that it tags, [first, last).
+
+    All four are indices of words in the document.
+    """
 
     begin: int
     end: int
@@ -30,17 +36,17 @@ class TaggedWindow(NamedTuple):
 def make_windows(
     lengths: Sequence[int], sentence_ends: Sequence[int], room: int, document_context: bool
 ) -> Iterator[TaggedWindow]:
-    """Yields windows over a document, one for each sentence; every word is tagged by one of them.
+    """Yields the windows of a document. Each word is tagged in exactly one of them.
 
-    A window holds its sentence and, on both sides as far as there is room for whole words, what
-    stands around it in the document. A sentence without room is cut into parts of at most half
-    the room, so that each word sees some of what is on either side of it.
+    There is one window for each sentence, filled up on both sides with whole words from the
+    document. A sentence that is too long is cut into parts of at most half a window, so that every
+    word has context on both sides.
 
     Args:
-        lengths: pieces of each word of the document.
-        sentence_ends: for each sentence the number of words up to its end.
-        room: pieces that a window has room for; no word has more than half as many.
-        document_context: whether windows reach beyond their sentence.
+        lengths: number of word pieces of each word of the document.
+        sentence_ends: for each sentence, number of words of the document up to its end.
+        room: number of word pieces in a window; a word has at most half as many.
+        document_context: whether to fill up with words from other sentences of the document, too.
     """
     starts = [0, *sentence_ends[:-1]]
     for start, stop in zip(starts, sentence_ends, strict=True):
@@ -59,7 +65,7 @@ def make_windows(
 def _widen(
     lengths: Sequence[int], begin: int, end: int, low: int, high: int, room: int
 ) -> tuple[int, int]:
-    """Returns [begin, end) with words added in turn before and behind while there is room."""
+    """Returns [begin, end) extended by words, in turn before and after it, while there is room."""
     grows = True
     while grows:
         grows = False
@@ -75,10 +81,10 @@ def _widen(
 
 
 def tokenize(words: Sequence[str], tokenizer: FastTokenizer, most: int) -> list[list[int]]:
-    """Returns the ids of each word's pieces: at least one, at most `most`.
+    """Returns the word-piece ids of each word: at least one, at most `most`.
 
-    A word that the tokenizer leaves nothing of, such as a control character, is [UNK]: it must
-    have a piece that carries its label.
+    A word without word pieces, such as a control character, becomes [UNK], since its label needs a
+    position.
     """
     ids, row_splits = tokenizer.encode(words)
     unknown = [tokenizer.vocab["[UNK]"]]
@@ -96,25 +102,26 @@ def write_records(
     document_context: bool,
     output_file: str,
 ) -> int:
-    """Returns the number of records written; they tag the words of the sentences in their order.
+    """Writes a record for each window of the sentences; returns the number of records.
 
-    The file takes its name when it is complete.
+    Records tag the words in the order of the sentences. The file is written atomically.
 
     Args:
-        sentences: those of a document one after another.
-        labels: every tag that they may have; words without one get the first.
-        tokenizer: must know `REQUIRED_TOKENS`.
+        sentences: sentences; those of a document are consecutive.
+        labels: all tags in the order of the logits. Words without a tag get the first.
+        tokenizer: its vocabulary must have `REQUIRED_TOKENS`.
         max_seq_length: length of the records, [CLS] and [SEP] included.
         document_context: see `make_windows`.
-        output_file: the TFRecord file.
+        output_file: the TFRecord file, in --output_dir.
 
     Raises:
-        UserError: `max_seq_length` has no room, or the file cannot be written.
+        UserError: `max_seq_length` is too small, or the file cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
     """
     if max_seq_length < 4:
         raise UserError(
-            "--max_seq_length must be at least 4, for [CLS], a word, one beside it and [SEP]; got"
-            f" {max_seq_length}"
+            "--max_seq_length must be at least 4, for [CLS], a word, a word of context and [SEP];"
+            f" got {max_seq_length}"
         )
     schema = tagging_schema(max_seq_length)
     label_ids = {label: i for i, label in enumerate(labels)}
@@ -123,7 +130,7 @@ def write_records(
     written = 0
     with (
         records.write_files([output_file], "output_dir") as write,
-        progress.Progress("writing records", "sentences", len(sentences)) as work,
+        Progress("writing records", "sentences", len(sentences)) as work,
     ):
         for _, group in itertools.groupby(sentences, lambda sentence: sentence.document):
             document = list(group)
@@ -135,7 +142,7 @@ def write_records(
             for window in make_windows(lengths, ends, max_seq_length - 2, document_context):
                 values = _features(window, word_pieces, word_labels, tokenizer, max_seq_length)
                 if written < _LOGGED_EXAMPLES:
-                    _log(values, labels, tokenizer)
+                    _log_record(values, labels, tokenizer)
                 write(records.serialize(values, schema))
                 written += 1
             work.advance(len(document))
@@ -149,27 +156,35 @@ def _features(
     tokenizer: FastTokenizer,
     max_seq_length: int,
 ) -> dict[str, list[int]]:
-    """Returns the record of a window over a document's words, their pieces and labels."""
+    """Returns the record of a window.
+
+    Args:
+        window: the window.
+        pieces: word-piece ids of each word of the document.
+        labels: label id of each word of the document.
+        tokenizer: the tokenizer of the word pieces.
+        max_seq_length: length of the record.
+    """
     ids = list(itertools.chain.from_iterable(pieces[window.begin : window.end]))
     label_ids, label_mask = [0] * max_seq_length, [0] * max_seq_length
     position = 1 + sum(map(len, pieces[window.begin : window.first]))
     for word in range(window.first, window.last):
         label_ids[position], label_mask[position] = labels[word], 1
         position += len(pieces[word])
-    cls_id, sep_id = (tokenizer.vocab[token] for token in sequences.REQUIRED_TOKENS)
     return {
-        **sequences.pack_pair(ids, [], max_seq_length, cls_id, sep_id),
+        **sequences.pack_pair(ids, [], max_seq_length, *sequences.special_ids(tokenizer.vocab)),
         "label_ids": label_ids,
         "label_mask": label_mask,
     }
 
 
-def _log(values: dict[str, list[int]], labels: Sequence[str], tokenizer: FastTokenizer) -> None:
-    """Logs a record in the manner of the original's programs, X being what does not count."""
-    length = sum(values["input_mask"])
-    counted = zip(values["label_ids"][:length], values["label_mask"], strict=False)
-    tokens = [tokenizer.inv_vocab[token_id] for token_id in values["input_ids"][:length]]
-    logging.info("*** Example ***")
-    logging.info("tokens: %s", " ".join(tokens))
-    shown = [labels[label_id] if mask else "X" for label_id, mask in counted]
-    logging.info("labels: %s", " ".join(shown))
+def _log_record(
+    values: dict[str, list[int]], labels: Sequence[str], tokenizer: FastTokenizer
+) -> None:
+    """Logs the tokens of a record and their labels, X for tokens without one."""
+    tokens = sequences.unpadded_tokens(values, tokenizer.inv_vocab)
+    pairs = zip(values["label_ids"], values["label_mask"], strict=True)
+    shown = [labels[label_id] if mask else "X" for label_id, mask in pairs]
+    logging.debug("*** Example ***")
+    logging.debug("tokens: %s", " ".join(tokens))
+    logging.debug("labels: %s", " ".join(shown[: len(tokens)]))

@@ -1,7 +1,7 @@
-"""Precision, recall and F1 of entities, by the definition of the CoNLL shared tasks.
+"""Precision, recall and F1 of entities, as defined by the CoNLL shared tasks.
 
-An entity is right if both ends and its type are. The figures are those of the shared tasks' script
-`conlleval`, over whose input they are computed: tags of whole sentences, IOB1 or IOB2.
+An entity is correct if its first word, last word and type are. The scores equal those of the shared
+tasks' script `conlleval`. Tags are IOB1 or IOB2.
 """
 
 from collections import Counter
@@ -9,19 +9,19 @@ from collections.abc import Iterable, Sequence
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Returns the entities of a sentence in order: type, first word, word behind the last.
+    """Returns the entities of a sentence as (type, first word, last word + 1), in order.
 
-    An entity begins at `B-TYPE`, and at an `I-TYPE` that follows `O`, another type or nothing; it
-    ends before the next word that does not go on with `I-` of its type.
+    An entity begins at `B-TYPE`, or at an `I-TYPE` after `O`, another type or the start of the
+    sentence. It continues while `I-` of the same type follows.
     """
     found = []
     first, open_type = 0, None
     for i, tag in enumerate([*tags, "O"]):
         prefix, _, entity_type = tag.partition("-")
-        goes_on = prefix == "I" and entity_type == open_type
-        if open_type is not None and not goes_on:
+        continues = prefix == "I" and entity_type == open_type
+        if open_type is not None and not continues:
             found.append((open_type, first, i))
-        if not goes_on:
+        if not continues:
             first, open_type = i, None if prefix == "O" else entity_type
     return found
 
@@ -29,14 +29,18 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 def entity_metrics(
     gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
 ) -> dict[str, float]:
-    """Returns `precision`, `recall` and `f1` over all entities, and `precision_TYPE` and so on.
+    """Returns `precision`, `recall` and `f1` of all entities and of each type, and `accuracy`.
 
-    `accuracy` is the share of words whose tag is right. All are shares of 1, and 0 where there is
-    nothing to divide by. The types are those of either side.
+    Names for a type end in `_TYPE`; there is one for each type in the gold or predicted tags.
+    `accuracy` is the share of words with the correct tag. All values are between 0 and 1, and 0
+    where the denominator is 0.
 
     Args:
-        gold: the right tags of each sentence.
-        predicted: the predicted ones, as many.
+        gold: correct tags of each sentence.
+        predicted: predicted tags of each sentence.
+
+    Raises:
+        ValueError: `gold` and `predicted` have different lengths.
     """
     right, in_gold, in_predicted = Counter(), Counter(), Counter()
     words = right_words = 0

@@ -1,4 +1,4 @@
-"""From CoNLL files to a tagger, its scores and its tags: the one call of run_tagging."""
+"""Fine-tunes a tagger on CoNLL files, evaluates it and tags words (run_tagging.py)."""
 
 import itertools
 import os
@@ -12,9 +12,9 @@ from bert_tf.engine.prediction import Columns
 from bert_tf.errors import UserError
 from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import fine_tuning_checks as fine_tuning_settings
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
+from bert_tf.runs.fine_tuning_checks import learned_labels, make_tokenizer, needed_sets
 from bert_tf.runs.settings import model_options
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
@@ -23,6 +23,7 @@ from bert_tf.tasks.tagging.model import TaggingTask
 from bert_tf.tasks.tagging.schema import tagging_schema
 from bert_tf.tasks.tagging.settings import TaggingSettings
 
+# Flag -> file in --data_dir that is read without the flag.
 _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "test.txt"}
 
 
@@ -31,28 +32,32 @@ def run_tagging(
     strategy: tf.distribute.Strategy,
     settings: TaggingSettings,
 ) -> dict[str, float | int] | None:
-    """Returns the results of the evaluation, if there is one.
+    """Fine-tunes a tagger, evaluates it and tags words, as the settings say.
 
-    In `output_dir` are then the records `train.tf_record`, `eval.tf_record` and
-    `predict.tf_record`, checkpoints, `labels.txt` with the tags in the order of the logits,
-    `eval_results.txt`, `predictions.txt` with the predicted tag of each word and, where the right
-    ones are known, `test_results.txt` with their scores.
+    It writes to `output_dir`:
+        train.tf_record, eval.tf_record, predict.tf_record: the windows of the sentences.
+        checkpoints, and labels.txt: the tags in the order of the logits.
+        eval_results.txt: the results of the evaluation.
+        predictions.txt: the predicted tag of each word.
+        test_results.txt: the scores of the predictions, if `predict_file` has tags.
 
     Args:
-        config: of the model.
-        strategy: where to compute.
-        settings: see its fields.
+        config: configuration of the model.
+        strategy: the devices.
+        settings: the flags.
+
+    Returns:
+        The results of the evaluation; None without one.
 
     Raises:
         UserError: settings, files and checkpoint do not fit together.
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
-    tokenizer = fine_tuning_settings.make_tokenizer(config, settings, data.REQUIRED_TOKENS)
-
-    # Everything is read before anything is computed: what is wrong shows at once.
+    tokenizer = make_tokenizer(config, settings, data.REQUIRED_TOKENS)
+    # All files are read first, so that errors in them show before hours of training.
     sets: dict[str, list[Sentence]] = {}
-    for name in fine_tuning_settings.needed_sets(strategy, settings):
+    for name in needed_sets(strategy, settings):
         path, flag = _path(settings, f"{name}_file")
         sets[name] = conll.read_sentences(path, flag, tags_required=name != "predict")
     labels = _labels(settings, sets.get("train"))
@@ -64,7 +69,7 @@ def run_tagging(
     task = TaggingTask(config, len(labels), layers, lstm_size=settings.lstm_size, **options)
 
     with FineTuner(config, task, strategy, settings, schema, "f1", labels) as tuner:
-        num_examples = {
+        num_records = {
             name: data.write_records(
                 sentences,
                 labels,
@@ -75,18 +80,18 @@ def run_tagging(
             )
             for name, sentences in sets.items()
         }
-        sets.pop("train", None)  # they are in the records now
+        sets.pop("train", None)  # frees memory: the records have it
 
         def tag(name: str, batch_size: int) -> tuple[list[list[str]], float]:
-            windows = tuner.predict(name, num_examples[name], batch_size)
-            return _tags_and_loss(windows, sets[name], labels)
+            chunks = tuner.predict(name, num_records[name], batch_size)
+            return _tags_and_loss(chunks, sets[name], labels)
 
         def evaluate() -> dict[str, float]:
             return _scores(sets["eval"], *tag("eval", settings.eval_batch_size))
 
         def predict() -> None:
             tags, loss = tag("predict", settings.predict_batch_size)
-            path = os.path.join(settings.output_dir, "predictions.txt")
+            path = tuner.run.path("predictions.txt")
             logging.info("Writing predictions to: %s", path)
             conll.write_predictions(path, sets["predict"], tags)
             if sets["predict"][0].tags is not None:
@@ -94,42 +99,46 @@ def run_tagging(
                 scores["global_step"] = tuner.global_step
                 reporting.write_results(tuner.run.path("test_results.txt"), scores)
 
-        return tuner.train_evaluate_predict(num_examples.get("train"), evaluate, predict)
+        return tuner.train_evaluate_predict(num_records.get("train"), evaluate, predict)
 
 
 def _path(settings: TaggingSettings, flag: str) -> tuple[str, str]:
-    """Returns a file's path and the flag that names it."""
+    """Returns the path of a file and the flag that names it, `flag` or --data_dir."""
     path = getattr(settings, flag)
     if path:
         return path, flag
     if not settings.data_dir:
         raise UserError(
-            f"A CoNLL file is needed: name it by --{flag}, or its folder, where it is called"
-            f" {_FILES[flag]}, by --data_dir"
+            f"A CoNLL file is needed: name it with --{flag}, or name the folder that has it as"
+            f" {_FILES[flag]} with --data_dir"
         )
     return os.path.join(settings.data_dir, _FILES[flag]), "data_dir"
 
 
 def _labels(settings: TaggingSettings, training: list[Sentence] | None) -> list[str]:
-    """Returns the tags in the order of the logits.
+    """Returns all tags in the order of the logits.
 
-    They are those that the model in `output_dir` has been trained with, else --labels, else the
-    tags of the training file in the order of the alphabet.
+    These are the tags of the model in `output_dir` or `init_checkpoint`, if it is a trained tagger;
+    else --labels; else the sorted tags of the training file.
+
+    Args:
+        settings: the flags.
+        training: the sentences to train on, if they have been read.
     """
-    learned = fine_tuning_settings.learned_labels(settings)
+    learned = learned_labels(settings)
     if learned is not None:
         if settings.labels and list(settings.labels) != learned:
             raise UserError(
-                f"--labels={','.join(settings.labels)} must be those that the model in --output_dir"
-                f" or --init_checkpoint was trained with, {','.join(learned)} ({LABELS_FILE} beside"
-                " it); leave it out, or choose another model"
+                f"--labels={','.join(settings.labels)} must be the labels of the model in"
+                f" --output_dir or --init_checkpoint, {','.join(learned)} ({LABELS_FILE} in its"
+                " folder); leave it out, or choose another model"
             )
         return learned
     if settings.labels:
         labels = list(settings.labels)
         if len(set(labels)) < len(labels) or not all(map(conll.is_tag, labels)):
             raise UserError(
-                "--labels lists each tag once, O, B-TYPE or I-TYPE, with commas between them; got"
+                "--labels must list each tag once, O, B-TYPE or I-TYPE, separated by commas; got"
                 f" {','.join(labels)}"
             )
         return labels
@@ -138,43 +147,44 @@ def _labels(settings: TaggingSettings, training: list[Sentence] | None) -> list[
         if not tf.io.gfile.exists(path):
             file = os.path.join(settings.output_dir, LABELS_FILE)
             raise UserError(
-                f"The tags of the model must be known: {file}, which --do_train writes, and the"
-                f" training file (--{flag}: {path}) are missing. List them by --labels"
+                "The tags of the model must be known, from --labels, from the file that --do_train"
+                f" writes ({file}) or from the training file (--{flag}: {path}); neither file"
+                " exists. Give --labels"
             )
         training = conll.read_sentences(path, flag)
     labels = sorted({tag for sentence in training for tag in sentence.tags})
     if len(labels) == 1:
         raise UserError(
-            f"--{flag}: {path} must have words of different tags, and all are {labels[0]}; there"
-            " is nothing to learn from it"
+            f"--{flag}: {path} must have words with different tags; all tags are {labels[0]}"
         )
     return labels
 
 
 def _check_tags(sentences: list[Sentence], labels: Sequence[str], path: str, flag: str) -> None:
+    """Checks that all tags of the sentences are among the labels."""
     found = {tag for sentence in sentences for tag in sentence.tags or ()}
     unknown = sorted(found - set(labels))
     if unknown:
         raise UserError(
             f"--{flag}: {path} has the tags {', '.join(unknown)}, which are not among the"
-            f" model's: {', '.join(labels)}. Mend the file, or train a model anew, in an"
-            " --output_dir of its own, that is told all of them by --labels"
+            f" model's: {', '.join(labels)}. Correct the file, or train a new model with all tags"
+            " in --labels, in another --output_dir"
         )
 
 
 def _tags_and_loss(
-    windows: Iterable[Columns], sentences: list[Sentence], labels: Sequence[str]
+    chunks: Iterable[Columns], sentences: list[Sentence], labels: Sequence[str]
 ) -> tuple[list[list[str]], float]:
-    """Returns the tags of each sentence and the mean loss of a word.
+    """Returns the predicted tags of each sentence and the mean loss per word.
 
     Args:
-        windows: the predictions for the records of the sentences.
-        sentences: what the records were made of.
-        labels: the tags in the order of the logits.
+        chunks: predictions for the records of the sentences.
+        sentences: the sentences.
+        labels: all tags in the order of the logits.
     """
     tags: list[str] = []
     loss = 0.0
-    for columns in windows:
+    for columns in chunks:
         for predictions, losses in zip(columns["predictions"], columns["losses"], strict=True):
             tags += [labels[i] for i in predictions[predictions >= 0]]
             loss += float(np.sum(losses, dtype=np.float64))
@@ -184,5 +194,6 @@ def _tags_and_loss(
 
 
 def _scores(sentences: list[Sentence], tags: list[list[str]], loss: float) -> dict[str, float]:
+    """Returns the scores of predicted tags, under the names of the evaluation's results."""
     scores = entity_metrics([sentence.tags for sentence in sentences], tags)
     return {"eval_accuracy": scores.pop("accuracy"), "eval_loss": loss, **scores}

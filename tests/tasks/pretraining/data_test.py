@@ -1,11 +1,10 @@
-"""Tests of create_pretraining_data.py: its records, its errors, its memory."""
+"""Tests of create_pretraining_data.py: records, errors, memory."""
 
 import contextlib
 import json
 import os
 import pathlib
 import random
-import re
 import subprocess
 import sys
 import textwrap
@@ -18,6 +17,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.tasks.pretraining import data, schema
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from tests.support.memory import peak_memory
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -218,7 +218,7 @@ def test_records_equal_an_independent_statement_of_the_algorithm(tmp_path, vocab
 
 
 def test_the_program_with_defaults(tmp_path, vocab_file):
-    """All defaults, several files by glob, as a user runs it; also what it logs."""
+    """All defaults, several files by glob, as a user runs it; also all that it can log."""
     for number in range(2):
         (tmp_path / f"text{number}.txt").write_text(_corpus(number))
     outputs = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
@@ -226,6 +226,7 @@ def test_the_program_with_defaults(tmp_path, vocab_file):
         f"--input_file={tmp_path}/text*.txt",
         f"--output_file={outputs[0]},{outputs[1]}",
         f"--vocab_file={vocab_file}",
+        "--verbosity=1",
     )
     assert result.returncode == 0, result.stderr
     files = [f"{tmp_path}/text{number}.txt" for number in range(2)]  # sorted
@@ -283,7 +284,7 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
 
 @contextlib.contextmanager
 def _refused(folder, message):
-    """Expects a ValueError with `message` and no new file in `folder`."""
+    """Expects a UserError with `message` and no new file in `folder`."""
     before = sorted(os.listdir(folder))
     with pytest.raises(UserError, match=message):
         yield
@@ -318,7 +319,7 @@ def test_bad_input(tmp_path, vocab_file):
         ("no", "--input_file: .*/no does not exist"),
         ("*.txt.gz", r"--input_file: .*/\*.txt.gz matches no file"),
         ("empty", "--input_file: .*/empty is empty"),
-        ("blank", "there are no tokens in the text of --input_file=.*/blank"),
+        ("blank", "The text of --input_file=.*/blank must have tokens; there are none"),
         ("latin", "--input_file: .*/latin, line 4, is not UTF-8 .*convert the file"),
     ):
         with _refused(tmp_path, message):
@@ -363,7 +364,14 @@ def test_disk_full(tmp_path, vocab_file, where):
     flags += ["--max_predictions_per_seq=1", f"--output_file={tmp_path}/out", "--dupe_factor=1"]
     limit = 2000
     if where == "--output_file":
-        assert _run(*flags, f"--output_file={tmp_path}/measured").returncode == 0
+        _create(
+            input_file=f"{tmp_path}/text",
+            output_file=f"{tmp_path}/measured",
+            vocab_file=vocab_file,
+            max_seq_length=5,
+            max_predictions_per_seq=1,
+            dupe_factor=1,
+        )
         limit = (tmp_path / "measured").stat().st_size - 1
         (tmp_path / "measured").unlink()
     script = str(ROOT / "create_pretraining_data.py")
@@ -398,6 +406,7 @@ def test_single_document_is_taken_with_a_warning(tmp_path, vocab_file):
     )
     assert result.returncode == 0, result.stderr
     assert "all text is one document" in result.stderr
+    assert "*** Example ***" not in result.stderr  # but for --verbosity=1
     flags = {**DEFAULTS, "max_seq_length": 8, "do_whole_word_mask": True}
     assert _read(tmp_path / "out") == _oracle([text], vocab_file, flags)
 
@@ -422,16 +431,6 @@ def test_command_line(tmp_path, vocab_file):
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _peak(program, *arguments):
-    """Returns the peak memory, in bytes, of a Python program in a process of its own."""
-    # Not getrusage: its figure begins with the size of the process that started this one.
-    program += "\nprint(open('/proc/self/status').read())\n"
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode == 0, result.stderr
-    return 1024 * int(re.search(r"VmHWM:\s*(\d+) kB", result.stdout)[1])
-
-
 @pytest.mark.slow
 def test_memory_does_not_grow_with_dupe_factor(tmp_path, vocab_file):
     text = tmp_path / "text"
@@ -443,8 +442,9 @@ data.create_pretraining_data(settings.PretrainingDataSettings(**json.loads(sys.a
 """
     settings = dict(input_file=str(text), output_file=f"{tmp_path}/out", vocab_file=vocab_file)
     few, many = (
-        _peak(program, json.dumps({**DEFAULTS, **settings, "dupe_factor": n})) for n in (2, 22)
+        peak_memory(program, json.dumps({**DEFAULTS, **settings, "dupe_factor": n}))
+        for n in (2, 22)
     )
-    # As Python objects the records would take several times what they take in the file.
+    # As Python objects the records would take several times their size in the file.
     assert os.path.getsize(tmp_path / "out") > 12_000_000
     assert many - few < 6_000_000

@@ -1,4 +1,4 @@
-"""Answers out of logits: the text they stand for, n-best lists, and where there is no answer."""
+"""Tests of answers from logits: their text, n-best lists, no answer."""
 
 import json
 import math
@@ -35,17 +35,16 @@ def test_final_text(predicted, words, lower, expected):
     assert FinalText(lower)(predicted, words.split(" ")) == expected
 
 
-def test_verbose_logging(monkeypatch):
-    lines = []
-    monkeypatch.setattr(
-        "bert_tf.tasks.squad.final_text.logging.info", lambda text, *args: lines.append(text % args)
-    )
+def test_verbose_logging(caplog):
+    caplog.set_level("INFO", "absl")
     FinalText(True)("x", ["y"])
-    assert lines == []
+    assert caplog.messages == []
     FinalText(True, verbose_logging=True)("x", ["y"])
     FinalText(True, verbose_logging=True)("cafe", ["Cafe\u0301"])
-    assert lines[0] == "Unable to find text: 'x' in 'y'"
-    assert lines[1].startswith("Length not equal after stripping spaces: 'cafe' vs ")
+    assert caplog.messages == [
+        "Unable to find text: 'x' in 'y'",
+        "Length not equal after stripping spaces: 'cafe' vs 'Cafe\u0301'",
+    ]
 
 
 class Questions:
@@ -219,7 +218,9 @@ def test_no_answer_is_possible(questions):
 
 def test_results_out_of_order(questions):
     questions.results.reverse()
-    with pytest.raises(RuntimeError, match="those of 1000000000 were due, and those of 10000000"):
+    with pytest.raises(
+        RuntimeError, match="expected those of 1000000000, received those of 10000000"
+    ):
         questions.predict()
 
 

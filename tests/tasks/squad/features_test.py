@@ -1,4 +1,4 @@
-"""Windows and records: against the rules written down slowly, and the original's digests."""
+"""Tests of bert_tf.tasks.squad.features: against a slow version, and the original's digests."""
 
 import random
 import sys
@@ -152,13 +152,12 @@ def test_records(tmp_path, is_training):
         assert spans[1] == {0} and spans[2] == {0} and spans[4] == {0, 2}
 
 
-def test_many_contexts_are_tokenized_in_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(features, "_BATCH_WORDS", 7)
+@pytest.mark.parametrize("batch_words", [1, 7, 1000])
+def test_many_contexts_are_tokenized_in_batches(tmp_path, batch_words):
     tokenizer = make_tokenizer(tmp_path)
     contexts = ["the man", "", " ", CONTEXT, "a river runs", "john"]
-    for context, (ids, word_starts) in zip(
-        contexts, features.tokenize_contexts(contexts, tokenizer), strict=True
-    ):
+    tokenized = features.tokenize_contexts(contexts, tokenizer, batch_words)
+    for context, (ids, word_starts) in zip(contexts, tokenized, strict=True):
         words = [tokenizer.encode([word])[0].tolist() for word in split_words(context)]
         assert [
             ids[i:j].tolist() for i, j in zip(word_starts, word_starts[1:], strict=False)
@@ -172,13 +171,6 @@ def test_no_room_for_the_text():
     assert settings_of_lengths(68)
     with pytest.raises(UserError, match="--doc_stride=0 must be at least 1"):
         settings_of_lengths(384, 0)
-
-
-def test_vocabulary_without_separator(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("[PAD]\n[UNK]\n[CLS]\na\n")
-    with pytest.raises(UserError, match=r"lacks \[SEP\]"):
-        FastTokenizer(str(path), True, REQUIRED_TOKENS)
 
 
 @needs_golden

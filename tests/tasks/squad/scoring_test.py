@@ -1,4 +1,4 @@
-"""Exact match, F1 and thresholds: the official definitions on cases worked out by hand."""
+"""Tests of bert_tf.tasks.squad.scoring: exact match, F1 and thresholds."""
 
 import math
 
@@ -7,7 +7,8 @@ import pytest
 
 from bert_tf.tasks.squad import scoring
 
-# What evaluate-v1.1.py and evaluate-v2.0.py give was worked out from their definitions.
+# Expected values were worked out by hand from the definitions in evaluate-v1.1.py and
+# evaluate-v2.0.py.
 
 
 def test_normalize_answer():
@@ -85,7 +86,7 @@ def at_threshold(answers, best_answers, odds, threshold):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_thresholds_are_the_best_there_are(seed):
+def test_no_threshold_reaches_better_scores(seed):
     rng = np.random.RandomState(seed)
     ids = [f"q{i}" for i in range(rng.randint(1, 40))]
     # Few different odds, so that several questions share one.
@@ -103,7 +104,7 @@ def test_thresholds_are_the_best_there_are(seed):
         assert at_threshold(answers, best_answers, odds, threshold)[column] == pytest.approx(best)
 
 
-def test_a_threshold_brings_answers_back():
+def test_the_best_threshold_may_be_above_0():
     answers = {"a": ("x",), "b": ("y",), "c": ()}
     odds = {"a": -1.0, "b": 2.5, "c": 3.0}
     found = scoring.best_thresholds(answers, {"a": "x", "b": "y", "c": "z"}, odds)
@@ -115,7 +116,7 @@ def test_a_threshold_brings_answers_back():
     }
 
 
-def test_where_nothing_can_be_answered_no_question_is():
+def test_without_right_answers_the_best_threshold_is_below_all_odds():
     found = scoring.best_thresholds({"a": (), "b": ()}, {"a": "x", "b": "y"}, {"a": -7.0, "b": 1.0})
     assert found["best_f1"] == 100.0
     assert found["best_f1_thresh"] == math.nextafter(-7.0, -math.inf)

@@ -1,4 +1,4 @@
-"""CoNLL column files: what is read, what is refused, what is written."""
+"""Tests of bert_tf.tasks.tagging.conll: reading, refusing and writing CoNLL files."""
 
 import pytest
 
@@ -54,12 +54,12 @@ def test_words_alone_where_tags_are_not_required(write):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("EU B-ORG\nrejects\n", r"--eval_file: .*, line 2: a line holds a word and, in its last"),
-        ("EU\nrejects\n", r"line 1: .* this one holds only 'EU'. Add the tag"),
-        ("EU S-ORG\n", r"line 1: a tag is O, B-TYPE or I-TYPE; the last column has 'S-ORG'"),
+        ("EU B-ORG\nrejects\n", r"--eval_file: .*, line 2: a line must have a word and, in its "),
+        ("EU\nrejects\n", r"line 1: .* this one has only 'EU'. Add the tag"),
+        ("EU S-ORG\n", r"line 1: a tag must be O, B-TYPE or I-TYPE; the last column has 'S-ORG'"),
         ("EU B-\n", r"the last column has 'B-'"),
-        ("", r"holds no sentence; it needs a word and its tag a line"),
-        ("-DOCSTART- O\n\n", r"holds no sentence"),
+        ("", r"has no sentence; it must have a word and its tag on each line"),
+        ("-DOCSTART- O\n\n", r"has no sentence"),
     ],
 )
 def test_what_is_refused(write, text, message):
@@ -68,9 +68,11 @@ def test_what_is_refused(write, text, message):
 
 
 def test_tags_are_for_all_words_or_none(write):
-    with pytest.raises(UserError, match="line 2: .*holds only 'rejects'"):
+    with pytest.raises(UserError, match="line 2: .*has only 'rejects'"):
         read_sentences(write("EU B-ORG\nrejects\n"), "predict_file", tags_required=False)
-    with pytest.raises(UserError, match="line 3: a line of this file holds a word alone"):
+    with pytest.raises(
+        UserError, match="line 3: all words of a file must have tags, or none; .* 2 col"
+    ):
         read_sentences(write("EU\n\nrejects O\n"), "predict_file", tags_required=False)
 
 

@@ -1,4 +1,4 @@
-"""Sentences to tagging records: which pieces carry labels, which words are context."""
+"""Tests of tagging records: which word pieces have labels, which words are context."""
 
 import random
 
@@ -135,7 +135,9 @@ def test_every_word_is_tagged_once_in_order_with_all_the_context_there_is_room_f
 
 
 def test_too_short_a_sequence_is_refused(tmp_path, tokenizer):
-    with pytest.raises(UserError, match="--max_seq_length must be at least 4, .*; got 3"):
+    with pytest.raises(
+        UserError, match=r"--max_seq_length must be at least 4, .* and \[SEP\]; got 3"
+    ):
         written(tmp_path, DOCUMENTS, tokenizer, 3)
     assert written(tmp_path, DOCUMENTS[:1], tokenizer, 4) == [
         ("[CLS] London is [SEP]", "X B-LOC X X"),

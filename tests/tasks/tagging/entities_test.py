@@ -1,11 +1,10 @@
-"""Entity scores against the shared tasks' definition: fixed figures, and conlleval's automaton."""
+"""Tests of entity scores: fixed figures, and the algorithm of conlleval on random tags."""
 
 import random
 from collections import Counter
 
 import pytest
 
-from bert_tf.errors import UserError
 from bert_tf.tasks.tagging.entities import entities, entity_metrics
 
 
@@ -66,10 +65,10 @@ def test_fixed_figures(case):
 
 
 def conlleval(gold, predicted):
-    """Returns the counts (right, predicted, gold) by type, word by word as conlleval has them.
+    """Returns counters (correct, predicted, gold) of entities by type, by conlleval's algorithm.
 
-    It keeps the last tag of both sides and asks at each word whether an entity ends before it and
-    whether one begins; an empty line between sentences counts as a word that is O.
+    It goes from word to word, keeps the last tag of both sides, and asks whether an entity ends
+    before the word and whether one begins with it. The end of a sentence counts as a word with O.
     """
 
     def split(tag):
@@ -139,5 +138,6 @@ def test_accuracy_counts_words():
 
 
 def test_sides_must_be_as_long():
-    with pytest.raises(UserError):
-        entity_metrics([["O"]], [["O", "O"]])
+    for predicted in ([["O", "O"]], [["O"], ["O"]]):
+        with pytest.raises(ValueError, match="argument 2 is longer"):
+            entity_metrics([["O"]], predicted)

@@ -1,4 +1,4 @@
-"""The recipes of flags/tagging and flags/multiple_choice: the paper's settings and figures."""
+"""Tests of flags/tagging and flags/multiple_choice: the paper's settings and figures."""
 
 import dataclasses
 import re

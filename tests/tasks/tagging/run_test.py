@@ -1,4 +1,4 @@
-"""Tagging from files to files: the program and its one call."""
+"""Tests of tagging from files to files: the program, and the library call."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ Oslo B-LOC
 
 
 def make_folder(folder):
-    """Returns a folder in which it has put files for a tiny run."""
+    """Writes the files for a tiny run to a folder; returns the folder."""
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     (folder / "train.txt").write_text(TRAIN * 8)
     (folder / "valid.txt").write_text(TRAIN.replace("Rome", "Oslo"))
@@ -55,7 +55,7 @@ def folder(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Such a folder in which the program has been run; `out` has what it wrote."""
+    """A folder in which the program has been run, with its output in `out`."""
     folder = make_folder(tmp_path_factory.mktemp("trained"))
     run(
         f"--data_dir={folder}",
@@ -97,7 +97,7 @@ def test_the_program_learns_scores_and_tags(trained):
     names = {f"{name}{of}" for name in ("precision", "recall", "f1") for of in ("", "_LOC", "_PER")}
     assert results.keys() == {*names, "eval_accuracy", "eval_loss", "global_step"}
     assert (output_dir / "labels.txt").read_text() == "B-LOC\nB-PER\nI-LOC\nO\n"
-    # The tags are those that the scores are of, at the words that were given.
+    # The predictions have the words and tags of the file, and their scores are those written.
     lines = (output_dir / "predictions.txt").read_text().splitlines()
     sentences = read_sentences(str(trained / "test.txt"), "predict_file")
     gold = [f"{word} {tag}" for s in sentences for word, tag in zip(s.words, s.tags, strict=True)]
@@ -113,7 +113,9 @@ def test_words_alone_are_tagged_by_the_labels_of_the_trained_model(trained):
     (trained / "words.txt").write_text("Ann\n\n" + "Bobby\n" * 40)
     flags = {"data_dir": None, "predict_file": str(trained / "words.txt"), "do_predict": True}
     results = (trained / "out/test_results.txt").read_text()
-    with pytest.raises(UserError, match="--labels=O,B-PER must be those that the model in --out"):
+    with pytest.raises(
+        UserError, match="--labels=O,B-PER must be the labels of the model in --out"
+    ):
         tag(trained, **flags, labels=["O", "B-PER"])
     tag(trained, **flags)
     lines = (trained / "out/predictions.txt").read_text().splitlines()
@@ -149,14 +151,18 @@ def test_length_buckets_change_no_score(folder):
     "file, flags, message",
     [
         (None, {}, "At least one of --do_train, --do_eval and --do_predict must be given"),
-        ("", {"do_train": True}, "--data_dir: .*train.txt holds no sentence"),
-        ("Ann\n", {"do_train": True}, "--data_dir: .*train.txt, line 1: a line holds a word and"),
-        ("Ann O\n", {"do_train": True}, "words of different tags, and all are O; there is nothing"),
+        ("", {"do_train": True}, "--data_dir: .*train.txt has no sentence"),
+        (
+            "Ann\n",
+            {"do_train": True},
+            "--data_dir: .*train.txt, line 1: a line must have a word and",
+        ),
+        ("Ann O\n", {"do_train": True}, "must have words with different tags; all tags are O"),
         (
             None,
             {"do_train": True, "labels": ["O", "B-PER", "I-PER"]},
             "--data_dir: .*train.txt has the tags B-LOC, I-LOC, which are not among the model's: "
-            "O, B-PER, I-PER. Mend the file, or train a model anew",
+            "O, B-PER, I-PER. Correct the file, or train a new model",
         ),
         ("Ann B-PER\nis O\n", {"do_eval": True}, "valid.txt has the tags B-LOC, I-LOC, which are"),
         (
@@ -164,17 +170,21 @@ def test_length_buckets_change_no_score(folder):
             {"do_predict": True, "predict_file": "valid.txt"},
             "--predict_file: .*valid.txt has the tags B-LOC, I-LOC",
         ),
-        (None, {"do_train": True, "labels": ["O", "PER"]}, "--labels lists each tag once, .*O,PER"),
-        (None, {"do_train": True, "labels": ["O", "O"]}, "--labels lists each tag once, .*O,O"),
+        (
+            None,
+            {"do_train": True, "labels": ["O", "PER"]},
+            "--labels must list each tag once, .*O,PER",
+        ),
+        (None, {"do_train": True, "labels": ["O", "O"]}, "--labels must list each tag once, .*O,O"),
         (
             None,
             {"do_train": True, "data_dir": None},
-            "name it by --train_file, or its folder, wher",
+            "name it with --train_file, or name the folder that has it as train.txt with --data_",
         ),
         (
             None,
             {"do_eval": True, "train_file": "none.txt"},
-            r"tags of the model must be known: .*labels.txt.*\(--train_file: none.txt\) are missi",
+            r"tags of the model must be known, .*labels.txt.*\(--train_file: none.txt\); neither",
         ),
         (
             None,

@@ -1,4 +1,4 @@
-"""SQuAD's JSON: words, answers as words, and what is wrong with a file, said plainly."""
+"""Tests of bert_tf.tasks.squad.examples: SQuAD's JSON, words, answers as words, bad files."""
 
 import json
 
@@ -67,7 +67,9 @@ def test_answer_not_at_its_start_is_left_out(tmp_path, warnings):
     assert len(warnings) == 4
     assert "qas[0] (id moved): Could not find answer: '" in warnings[0]
     assert warnings[0].endswith("vs. 'John'")
-    with pytest.raises(UserError, match="none of its 2 answers is found at its answer_start"):
+    with pytest.raises(
+        UserError, match="answers must be found at their answer_start, .*; none of the 2 is"
+    ):
         read(write_squad(tmp_path / "y.json", (CONTEXT, qas[:2])))
 
 
@@ -83,7 +85,7 @@ def test_impossible(tmp_path):
     assert first.is_impossible and first.answers == ()
     assert (first.start_position, first.end_position) == (-1, -1)
     assert [(e.is_impossible, e.start_position) for e in others] == [(False, 3), (False, 3)]
-    with pytest.raises(UserError, match=r"qas\[0\] \(id none\) has 0: .* give --version_2_w"):
+    with pytest.raises(UserError, match=r"qas\[0\] \(id none\) has 0: .* add --version_2_w"):
         read(path)
     # What has an answer is trained on, as in the original, which does not look at is_impossible.
     qas[0] = question("none", "q", [("John", start)], is_impossible=True)
@@ -102,7 +104,7 @@ def test_prediction(tmp_path, warnings):
     assert [e.answers for e in data.examples] == [("John", "Smith"), (), None]
     assert not warnings
     assert read(path, is_training=False, flag="predict_file") == data
-    assert "1 questions have no answer (is_impossible)" in warnings[0]
+    assert "1 questions have no answer (is_impossible), but without --version_2_w" in warnings[0]
 
 
 def test_duplicate_ids(tmp_path, warnings):
@@ -124,7 +126,7 @@ def test_duplicate_ids(tmp_path, warnings):
         ([("one ....", 44)], "has answer_start 44 and 8 characters: 'one ....'"),
         ([("", 51)], "has answer_start 51 and 0 characters"),
         ([("The", -1)], "has answer_start -1"),
-        (None, r"qas\[0\] \(id q\) has no `answers`, as SQuAD's files have; it has id, question"),
+        (None, r"qas\[0\] \(id q\) must have `answers`, as in SQuAD's files; it has id, question"),
     ],
 )
 def test_bad_answers(tmp_path, answers, message):
@@ -134,22 +136,22 @@ def test_bad_answers(tmp_path, answers, message):
 
 
 BAD_FILES = {
-    "": "is empty; it must be a JSON file as SQuAD's are",
+    "": "is empty; it must be a JSON file in SQuAD's format",
     " \n": "is empty",
-    "{": r"is no JSON \(Expecting property name",
-    b"\xff\xfe\xff": "is no JSON",
+    "{": r"is not JSON \(Expecting property name",
+    b"\xff\xfe\xff": "is not JSON",
     "[]": "the file must be an object with `data`, as in SQuAD's files; it is a list",
-    "{}": "the file has no `data`, as SQuAD's files have; it has nothing",
+    "{}": "the file must have `data`, as in SQuAD's files; it has nothing",
     '{"rows": 1, "a": 2}': "it has a, rows",
     '{"data": {}}': "the file: `data` must be a list; it is an object",
     '{"data": []}': "has no question; its paragraphs need `qas`",
     '{"data": [7]}': r"data\[0\] must be an object with `paragraphs`.*it is a whole number",
-    '{"data": [{"title": "t"}]}': r"data\[0\] has no `paragraphs`",
-    '{"data": [{"paragraphs": [{"qas": []}]}]}': r"paragraphs\[0\] has no `context`",
-    '{"data": [{"paragraphs": [{"context": "x"}]}]}': r"paragraphs\[0\] has no `qas`",
+    '{"data": [{"title": "t"}]}': r"data\[0\] must have `paragraphs`",
+    '{"data": [{"paragraphs": [{"qas": []}]}]}': r"paragraphs\[0\] must have `context`",
+    '{"data": [{"paragraphs": [{"context": "x"}]}]}': r"paragraphs\[0\] must have `qas`",
     '{"data": [{"paragraphs": [{"context": "x", "qas": []}]}]}': "has no question",
-    '{"data": [{"paragraphs": [{"context": "x", "qas": [{"id": "1"}]}]}]}': "no `question`",
-    '{"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "1"}]}]}]}': "no `id`",
+    '{"data": [{"paragraphs": [{"context": "x", "qas": [{"id": "1"}]}]}]}': "must have `question`",
+    '{"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "1"}]}]}]}': "must have `id`",
     '{"data": [{"paragraphs": [{"context": "x", "qas": [{"question": null}]}]}]}': "it is None",
 }
 
