@@ -8,7 +8,9 @@ The input is plain UTF-8 text, one sentence a line, with an empty line between d
 same flags and seed the records are those of google-research/bert's program of this name.
 """
 
-from bert_tf.runs import command_flags
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.tasks.pretraining.data import create_pretraining_data
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 

@@ -15,8 +15,10 @@ archive:
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.extraction.run import extract_features
 from bert_tf.tasks.extraction.schema import parse_layers

@@ -19,9 +19,11 @@ The same command started again goes on from the last checkpoint in --output_dir.
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.fine_tuning_checks import learned_labels
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor

@@ -9,8 +9,10 @@ r"""Chooses among several endings of a text: SWAG (paper, section 4.4).
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.multiple_choice.run import run_multiple_choice
 from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings

@@ -19,8 +19,10 @@ The same command started again goes on from the last checkpoint in --output_dir.
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.pretraining.run import run_pretraining
 from bert_tf.tasks.pretraining.settings import PretrainingSettings, ScheduleSettings

@@ -15,8 +15,10 @@ follow, and for 2.0 the best --null_score_diff_threshold.
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.squad.run import run_squad
 from bert_tf.tasks.squad.settings import SquadSettings

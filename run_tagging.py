@@ -12,8 +12,10 @@ With --feature_based BERT stays as it is, and a BiLSTM learns from its layers (t
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.tagging.run import run_tagging
 from bert_tf.tasks.tagging.settings import TaggingSettings

@@ -96,10 +96,10 @@ def _log(
 ) -> None:
     """Logs a record as the original does its first five."""
     length = sum(values["input_mask"])
-    logging.info("*** Example ***")
-    logging.info("guid: %s", example.guid)
+    logging.debug("*** Example ***")
+    logging.debug("guid: %s", example.guid)
     tokens = [tokenizer.inv_vocab[token_id] for token_id in values["input_ids"][:length]]
-    logging.info("tokens: %s", " ".join(tokens))
+    logging.debug("tokens: %s", " ".join(tokens))
     for name in ("input_ids", "input_mask", "segment_ids"):
-        logging.info("%s: %s", name, " ".join(map(str, values[name])))
-    logging.info("label: %s (id = %s)", example.label, values["label_ids"][0])
+        logging.debug("%s: %s", name, " ".join(map(str, values[name])))
+    logging.debug("label: %s (id = %s)", example.label, values["label_ids"][0])

@@ -93,10 +93,10 @@ def read_examples(
             num_tokens = sum(features["input_mask"])
             tokens = [tokenizer.inv_vocab[i] for i in features["input_ids"][:num_tokens]]
             if index < _LOGGED_EXAMPLES:
-                logging.info("*** Example ***")
-                logging.info("unique_id: %s", index)
-                logging.info("tokens: %s", " ".join(tokens))
-                logging.info("input_ids: %s", " ".join(map(str, features["input_ids"])))
-                logging.info("input_mask: %s", " ".join(map(str, features["input_mask"])))
-                logging.info("input_type_ids: %s", " ".join(map(str, features["segment_ids"])))
+                logging.debug("*** Example ***")
+                logging.debug("unique_id: %s", index)
+                logging.debug("tokens: %s", " ".join(tokens))
+                logging.debug("input_ids: %s", " ".join(map(str, features["input_ids"])))
+                logging.debug("input_mask: %s", " ".join(map(str, features["input_mask"])))
+                logging.debug("input_type_ids: %s", " ".join(map(str, features["segment_ids"])))
             yield Example(index, tokens, features)

@@ -83,10 +83,10 @@ def _pack(
 
 def _log(values: dict[str, list[int]], tokenizer: FastTokenizer, max_seq_length: int) -> None:
     """Logs a record in the manner of the original's programs."""
-    logging.info("*** Example ***")
+    logging.debug("*** Example ***")
     for i in range(NUM_CHOICES):
         ids = values["input_ids"][i * max_seq_length : (i + 1) * max_seq_length]
         length = sum(values["input_mask"][i * max_seq_length : (i + 1) * max_seq_length])
         tokens = [tokenizer.inv_vocab[token_id] for token_id in ids[:length]]
-        logging.info("tokens of choice %d: %s", i, " ".join(tokens))
-    logging.info("label: %d", values["label_ids"][0])
+        logging.debug("tokens of choice %d: %s", i, " ".join(tokens))
+    logging.debug("label: %d", values["label_ids"][0])

@@ -157,9 +157,9 @@ def _log(record: bytes, tokens: Mapping[int, str]) -> None:
     features = tf.train.Example.FromString(record).features.feature
     length = sum(features["input_mask"].int64_list.value)
     ids = features["input_ids"].int64_list.value[:length]
-    logging.info("*** Example ***")
-    logging.info("tokens: %s", " ".join(tokens[id] for id in ids))
+    logging.debug("*** Example ***")
+    logging.debug("tokens: %s", " ".join(tokens[id] for id in ids))
     for name in sorted(features):
         feature = features[name]
         values = feature.int64_list.value or feature.float_list.value
-        logging.info("%s: %s", name, " ".join(map(str, values)))
+        logging.debug("%s: %s", name, " ".join(map(str, values)))

@@ -225,15 +225,15 @@ def _log(window: ContextWindow, values: dict[str, list[int]], tokenizer: FastTok
     """Logs one record, the lists of zeros and ones aside, as the original does its first ones."""
     length = sum(values["input_mask"])
     tokens = [tokenizer.inv_vocab[token_id] for token_id in values["input_ids"][:length]]
-    logging.info("*** Example ***")
-    logging.info("unique_id: %d", window.unique_id)
-    logging.info("example_index: %d", window.example_index)
-    logging.info("tokens: %s", " ".join(tokens))
+    logging.debug("*** Example ***")
+    logging.debug("unique_id: %d", window.unique_id)
+    logging.debug("example_index: %d", window.example_index)
+    logging.debug("tokens: %s", " ".join(tokens))
     if "start_positions" in values:
         start, end = values["start_positions"][0], values["end_positions"][0]
         if values["is_impossible"][0]:
-            logging.info("impossible example")
+            logging.debug("impossible example")
         else:
-            logging.info("start_position: %d", start)
-            logging.info("end_position: %d", end)
-            logging.info("answer: %s", " ".join(tokens[start : end + 1]))
+            logging.debug("start_position: %d", start)
+            logging.debug("end_position: %d", end)
+            logging.debug("answer: %s", " ".join(tokens[start : end + 1]))

@@ -169,7 +169,7 @@ def _log(values: dict[str, list[int]], labels: Sequence[str], tokenizer: FastTok
     length = sum(values["input_mask"])
     counted = zip(values["label_ids"][:length], values["label_mask"], strict=False)
     tokens = [tokenizer.inv_vocab[token_id] for token_id in values["input_ids"][:length]]
-    logging.info("*** Example ***")
-    logging.info("tokens: %s", " ".join(tokens))
+    logging.debug("*** Example ***")
+    logging.debug("tokens: %s", " ".join(tokens))
     shown = [labels[label_id] if mask else "X" for label_id, mask in counted]
-    logging.info("labels: %s", " ".join(shown))
+    logging.debug("labels: %s", " ".join(shown))

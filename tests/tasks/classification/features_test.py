@@ -165,7 +165,7 @@ def test_records_are_the_originals(tmp_path):
 
 def test_the_first_five_are_logged(tmp_path, tokenizer, monkeypatch):
     lines = []
-    monkeypatch.setattr(logging, "info", lambda text, *args: lines.append(text % args))
+    monkeypatch.setattr(logging, "debug", lambda text, *args: lines.append(text % args))
     examples = [InputExample(f"dev-{i}", "a", "bx", "1") for i in range(7)]
     features.write_records(examples, ["0", "1"], 8, tokenizer, str(tmp_path / "f"))
     assert lines[:7] == [
