@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-r"""Chooses among several endings of a text: SWAG (paper, section 4.4).
+r"""Fine-tunes BERT to choose one of several endings of a text: SWAG (paper, section 4.4).
 
     python run_multiple_choice.py --data_dir=/data/swag --output_dir=/data/out \
         --vocab_file=vocab.txt --bert_config_file=bert_config.json \

@@ -14,7 +14,7 @@ The paper's schedule (A.2), 90% of the steps at length 128 and the rest at 512, 
         --output_dir=/data/out --do_train --bert_config_file=bert_config.json \
         --phases=128:900000:256:20,512:100000:256:77 --learning_rate=1e-4 --num_warmup_steps=10000
 
-The same command started again goes on from the last checkpoint in --output_dir.
+Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
 from absl import flags

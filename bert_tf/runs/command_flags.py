@@ -54,7 +54,7 @@ def run_program(main: Callable[[], None]) -> None:
     def guarded(argv: list[str]) -> None:
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.INFO)
-            # TensorFlow's own account of devices and collectives, each line twice.
+            # TensorFlow's lines on devices and collectives, each of which comes twice.
             tf.get_logger().setLevel(logging.converter.ABSL_TO_STANDARD[logging.WARNING])
         interrupts.raise_on_sigterm()
         try:
@@ -229,7 +229,7 @@ def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
     devices = settings_from_flags(DeviceSettings)
     if not (devices.use_tpu or devices.tpu):
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
-        interrupts.raise_on_sigterm()  # TensorFlow's cluster service has put itself there
+        interrupts.raise_on_sigterm()  # TensorFlow's cluster service replaces the handler
         return strategy
     for name in ("distribution_strategy", "num_cpu_devices"):
         if name in given(DeviceSettings):
@@ -239,5 +239,5 @@ def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
     strategy = distribution.get_tpu_strategy(
         tpu, devices.tpu_zone, devices.gcp_project, devices.num_tpu_cores
     )
-    interrupts.raise_on_sigterm()  # in case the TPU's driver has
+    interrupts.raise_on_sigterm()  # the TPU's driver may replace the handler
     return strategy

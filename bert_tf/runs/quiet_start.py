@@ -7,6 +7,7 @@ import contextlib
 import glob
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -75,8 +76,6 @@ def _filtered_stderr(patterns: Sequence[bytes]) -> Iterator[None]:
 
 def _pass_on(reading: int, dropped: re.Pattern) -> None:
     """Copies lines to descriptor 2 until no process writes any more, and ends this process."""
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes
     try:
         with os.fdopen(reading, "rb") as lines:
