@@ -1,14 +1,16 @@
 #!/usr/bin/env python
-r"""Text to TFRecord files for pre-training: masked language model and next sentence prediction.
+r"""Makes records for pre-training from text: masked language model and next sentence prediction.
 
     python create_pretraining_data.py --input_file=corpus.txt --output_file=/tmp/corpus.tfrecord \
         --vocab_file=vocab.txt --max_seq_length=128 --max_predictions_per_seq=20
 
-The input is plain UTF-8 text, one sentence a line, with an empty line between documents. With the
-same flags and seed the records are those of google-research/bert's program of this name.
+The input is UTF-8 text, one sentence on each line, with an empty line between documents. The same
+flags and seed give the same records as google-research/bert's program of this name.
 """
 
-from bert_tf.runs import command_flags
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.tasks.pretraining.data import create_pretraining_data
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-r"""Writes what a pre-trained BERT makes of each line of a text: vectors of its tokens, and more.
+r"""Extracts vectors of tokens, of lines, and attention from a pre-trained BERT for lines of text.
 
 The original's command:
 
@@ -7,16 +7,18 @@ The original's command:
         --vocab_file=vocab.txt --bert_config_file=bert_config.json \
         --init_checkpoint=bert_model.ckpt --layers=-1,-2,-3,-4 --max_seq_length=128 --batch_size=8
 
-A line is a text, or two texts with ` ||| ` between them. One vector for each line, as a NumPy
-archive:
+A line is a text, or two texts with ` ||| ` between them. To get one vector for each line, as a
+NumPy archive:
 
     python extract_features.py ... --layers=-2 --outputs=mean_vector --output_format=npz
 """
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.extraction.run import extract_features
 from bert_tf.tasks.extraction.schema import parse_layers

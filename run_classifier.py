@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-r"""Fine-tunes BERT to classify texts or pairs of texts, evaluates it, and predicts.
+r"""Fine-tunes BERT to classify texts or pairs of texts, evaluates, and predicts.
 
 The original's command:
 
@@ -9,19 +9,21 @@ The original's command:
         --init_checkpoint=uncased_L-12_H-768_A-12/bert_model.ckpt --max_seq_length=128 \
         --train_batch_size=32 --learning_rate=2e-5 --num_train_epochs=3.0 --output_dir=/tmp/mrpc
 
-A task of one's own, in /data/mine/train.csv, dev.csv and test.csv:
+Your own task, in /data/mine/train.csv, dev.csv and test.csv:
 
     python run_classifier.py --task_name=table --text_a_column=review --label_column=stars \
         --data_dir=/data/mine --do_train --do_eval --do_predict ...
 
-The same command started again goes on from the last checkpoint in --output_dir.
+Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.fine_tuning_checks import learned_labels
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor

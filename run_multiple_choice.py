@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-r"""Chooses among several endings of a text: SWAG (paper, section 4.4).
+r"""Fine-tunes BERT to choose one of several endings of a text: SWAG (paper, section 4.4).
 
     python run_multiple_choice.py --data_dir=/data/swag --output_dir=/data/out \
         --vocab_file=vocab.txt --bert_config_file=bert_config.json \
@@ -9,8 +9,10 @@ r"""Chooses among several endings of a text: SWAG (paper, section 4.4).
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.multiple_choice.run import run_multiple_choice
 from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings

@@ -14,13 +14,15 @@ The paper's schedule (A.2), 90% of the steps at length 128 and the rest at 512, 
         --output_dir=/data/out --do_train --bert_config_file=bert_config.json \
         --phases=128:900000:256:20,512:100000:256:77 --learning_rate=1e-4 --num_warmup_steps=10000
 
-The same command started again goes on from the last checkpoint in --output_dir.
+Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.pretraining.run import run_pretraining
 from bert_tf.tasks.pretraining.settings import PretrainingSettings, ScheduleSettings

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-r"""Fine-tunes BERT on SQuAD 1.1 or 2.0, and answers questions about texts.
+r"""Fine-tunes BERT on SQuAD 1.1 or 2.0, answers questions about texts, and scores the answers.
 
 The original's command:
 
@@ -9,14 +9,16 @@ The original's command:
         --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128 \
         --output_dir=/tmp/squad_base/
 
-For SQuAD 2.0 add --version_2_with_negative. Where --predict_file has answers, exact match and F1
-follow, and for 2.0 the best --null_score_diff_threshold.
+For SQuAD 2.0 add --version_2_with_negative. If --predict_file has answers, it writes exact match
+and F1, and for 2.0 the best --null_score_diff_threshold.
 """
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.squad.run import run_squad
 from bert_tf.tasks.squad.settings import SquadSettings

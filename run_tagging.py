@@ -7,13 +7,16 @@ Fine-tune, evaluate on valid.txt and tag test.txt:
         --vocab_file=vocab.txt --bert_config_file=bert_config.json \
         --init_checkpoint=bert_model.ckpt --do_train --do_eval --do_predict
 
-With --feature_based BERT stays as it is, and a BiLSTM learns from its layers (table 7).
+With --feature_based, BERT's weights stay as they are, and a BiLSTM is trained on its layers (table
+7).
 """
 
 from absl import flags
 
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import command_flags
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.tagging.run import run_tagging
 from bert_tf.tasks.tagging.settings import TaggingSettings

@@ -43,6 +43,8 @@ TASK_MODELS = {"model", "head", "heads", "loss", "metrics"}
 TASK_NEITHER = {"__init__", "schema", "phases", "settings", "run"}
 
 COMMAND_FLAGS = "bert_tf.runs.command_flags"
+# They change what a process shows and how it ends, which a library must not.
+PROGRAMS_ONLY = {COMMAND_FLAGS, "bert_tf.runs.quiet_start"}
 MAX_LINES = 450
 MAX_TOP_MODULES = 9
 MAX_PROGRAM_LINES = 150
@@ -167,7 +169,7 @@ def direction_violations(modules: dict[str, Path], graph: dict[str, set[str]]) -
                     found.append(f"{module} imports {target}: {there} stands above {here}")
                 elif there in NEVER.get(here, ()):
                     found.append(f"{module} imports {target}: {here} never imports {there}")
-            if target == COMMAND_FLAGS and here is not None:
+            if here is not None and target in PROGRAMS_ONLY and module != COMMAND_FLAGS:
                 found.append(f"{module} imports {target}: only programs and tools may")
             if task_of(module) and task_of(target) and task_of(module) != task_of(target):
                 found.append(f"{module} imports {target}: one task imports another")

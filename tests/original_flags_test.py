@@ -1,12 +1,15 @@
-"""The flags of google-research/bert's programs are there, with its defaults."""
+"""The programs' flags: the original's with its defaults, made from settings, listed by --help."""
 
 import functools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from bert_tf.runs.setting_fields import Group
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -97,10 +100,17 @@ DEFAULTS = {
 }
 PROGRAMS = (*DEFAULTS, "run_multiple_choice", "run_tagging")
 READ_FLAGS = """
-import dataclasses, importlib, json, sys
+import contextlib, dataclasses, importlib, io, json, sys
 from absl import flags
 from bert_tf.runs.setting_fields import REQUIRED, rule_of
-program = importlib.import_module(sys.argv[1])
+sys.argv.append("--help")
+sys.argv.pop(0)
+sys.modules["__main__"] = program = importlib.import_module(sys.argv[0])
+with contextlib.redirect_stdout(io.StringIO()) as page:
+    try:
+        program.command_flags.run_program(program.main)
+    except SystemExit as end:
+        status = end.code
 defined = {name: flags.FLAGS[name] for name in flags.FLAGS}
 fields = [f for settings in program.SETTINGS for f in dataclasses.fields(settings) if rule_of(f)]
 print(json.dumps({
@@ -109,6 +119,9 @@ print(json.dumps({
     "fields": {f.name: [None if f.default is REQUIRED else f.default, rule_of(f).help]
                for f in fields},
     "required": [f.name for f in fields if f.default is REQUIRED],
+    "docstring": program.__doc__,
+    "help": page.getvalue(),
+    "status": status,
 }))
 """
 
@@ -162,3 +175,25 @@ REQUIRED = {
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_required_flags(program):
     assert set(read(program)["required"]) == REQUIRED[program]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_help(program):
+    found = read(program)
+    assert found["status"] == 0
+    docstring, page = found["docstring"].strip(), found["help"]
+    assert page.startswith(docstring + "\n\n")
+    assert f"\n    python {program}.py --" in docstring  # lines of commands stay as they are
+    flags = page.removeprefix(docstring)
+    headings = re.findall(r"^([A-Z].*):\n\n  --", flags, re.MULTILINE)
+    assert headings == [str(group) for group in Group if str(group) in headings]
+    lines = dict(re.findall(r"^  --(?:\[no\])?(\w+)(.*)\n      \S", flags, re.MULTILINE))
+    assert sorted(lines) == sorted(found["fields"])
+    for name, (default, _) in found["fields"].items():
+        line = lines[name]
+        assert line.endswith("(required)") == (name in REQUIRED[program])
+        if isinstance(default, bool):
+            assert line == f" (default: {str(default).lower()})" and f"  --[no]{name}" in flags
+        elif default not in (None, "", []):
+            assert line.endswith(f" (default: {default})"), name
+    assert max(map(len, flags.splitlines())) <= 100

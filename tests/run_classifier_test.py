@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,7 @@ def reviews(tmp_path_factory):
 def trained(reviews, tmp_path_factory):
     """The output directory and the log of a run that trains, evaluates, predicts and exports."""
     output_dir = tmp_path_factory.mktemp("trained")
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     log = run(
         *flags(reviews, output_dir, "--do_train", "--do_eval", "--do_predict"),
         "--num_train_epochs=8",
@@ -39,6 +41,7 @@ def trained(reviews, tmp_path_factory):
         "--keep_best",
         f"--export_dir={output_dir}/export",
         program=PROGRAM,
+        env=environment,
     )
     return output_dir, log
 
@@ -59,6 +62,14 @@ def test_it_learns(trained):
     assert "Num examples = 90" in log and "Num steps = 90" in log
     assert log.count("***** Eval results *****") == 7  # steps 15 to 90, and the end
     assert log.count("  Num examples = 41") == 7 and log.count("  Num examples = 7\n") == 1
+
+
+def test_the_log_has_the_program_s_own_lines_only(trained):
+    """Nothing of TensorFlow's start, and no example of the records."""
+    _, log = trained
+    lines, own = log.splitlines(), re.compile(r"[IW]\d{4} [\d:.]+ \d+ \w+\.py:\d+\] ")
+    assert [line for line in lines if not own.match(line)] == []
+    assert "*** Example ***" not in log and 20 < len(lines) < 150
 
 
 def test_predictions_are_in_the_order_of_the_test_file(trained, reviews):

@@ -5,7 +5,9 @@ Installed, they are `python -m bert_tf.tools.NAME`. So they import each other re
 
 import os
 
-import bert_tf  # noqa: F401  looks at the installed TensorFlow before a tool imports it
+from bert_tf.runs import quiet_start  # and so bert_tf looks at the installed TensorFlow
 
 # Holds flags/ and tpu/: the checkout, or the installed package.
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+quiet_start.import_tensorflow()  # before a tool does

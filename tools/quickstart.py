@@ -2,13 +2,15 @@
 
     python -m tools.quickstart --output_dir=output/quickstart
 
-It runs the same programs that pre-train a full model and prints each command before running it, so
-that every one of them can be copied, changed and run by hand. What it writes:
+It runs the programs that pre-train a full-size model, and prints one line for each stage and the
+results. It writes to --output_dir:
 
-    vocab.txt                 the word pieces of the training text
-    train_N.tfrecord          training examples of at most N word pieces
-    heldout_N.tfrecord        the same from text that is not trained on
-    model.ckpt-STEP.*         the checkpoints; eval_results.txt: the evaluation
+    vocab.txt                 the vocabulary of the training text
+    train_N.tfrecord          training records of length N
+    heldout_N.tfrecord        records of length N from text that is not trained on
+    model.ckpt-STEP.*         the checkpoints
+    eval_results.txt          the results of the evaluation
+    quickstart.log            each command, to run by hand or with changes, and what it logged
 
 Run again, it makes the same records, finds the last checkpoint and only evaluates.
 """
@@ -18,6 +20,8 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from typing import IO, NamedTuple
 
 from absl import flags
 
@@ -25,7 +29,7 @@ from bert_tf.errors import UserError
 from bert_tf.runs import command_flags
 
 _OUTPUT_DIR = flags.DEFINE_string(
-    "output_dir", "output/quickstart", "Folder that receives everything the quickstart writes."
+    "output_dir", "output/quickstart", "Folder for everything that the quickstart writes."
 )
 
 _RECIPE = "flags/quickstart"
@@ -34,46 +38,40 @@ _VOCAB_SIZE = 1000
 # Sequence length -> masked positions, as in the phases of flags/quickstart/pretraining.flags:
 # 0.15 of the length, rounded, as in the original's README.
 _MAX_PREDICTIONS = {32: 5, 64: 10}
-# Text file -> how often each document is cut and masked anew.
-_DUPE_FACTORS = {"train": ("corpus.txt", 20), "heldout": ("heldout.txt", 5)}
+# Records -> text, and how often each document is cut and masked anew.
+_TEXTS = {"train": ("corpus.txt", 20), "heldout": ("heldout.txt", 5)}
+_TAIL_LINES = 20  # of the log, shown if a stage fails
 
 
-def quickstart_commands(output_dir: str) -> list[list[str]]:
-    """Returns the command lines to run in order, each a list of words, "python" the first."""
+class Stage(NamedTuple):
+    """A stage of the quickstart: its title, and the words of its command, "python" the first."""
+
+    title: str
+    command: list[str]
+
+
+def make_stages(output_dir: str) -> list[Stage]:
+    """Returns the stages in order."""
     vocab_file = os.path.join(output_dir, "vocab.txt")
-    commands = [
-        [
-            "python",
-            "-m",
-            f"{__package__}.build_vocabulary",
-            f"--input_file={_RECIPE}/corpus.txt",
-            f"--output_file={vocab_file}",
-            f"--vocab_size={_VOCAB_SIZE}",
-        ]
-    ]
-    for part, (text, dupe_factor) in _DUPE_FACTORS.items():
+    command = ["python", "-m", f"{__package__}.build_vocabulary"]
+    command += [f"--input_file={_RECIPE}/corpus.txt", f"--output_file={vocab_file}"]
+    command += [f"--vocab_size={_VOCAB_SIZE}"]
+    stages = [Stage(f"Learning a vocabulary of {_VOCAB_SIZE:,} tokens", command)]
+    for part, (text, dupe_factor) in _TEXTS.items():
         for max_seq_length, max_predictions_per_seq in _MAX_PREDICTIONS.items():
-            commands.append(
-                [
-                    *_program("create_pretraining_data"),
-                    f"--input_file={_RECIPE}/{text}",
-                    f"--output_file={output_dir}/{part}_{max_seq_length}.tfrecord",
-                    f"--vocab_file={vocab_file}",
-                    f"--max_seq_length={max_seq_length}",
-                    f"--max_predictions_per_seq={max_predictions_per_seq}",
-                    f"--dupe_factor={dupe_factor}",
-                ]
-            )
-    commands.append(
-        [
-            *_program("run_pretraining"),
-            f"--flagfile={_RECIPE}/pretraining.flags",
-            f"--input_file={output_dir}/train_{{max_seq_length}}.tfrecord",
-            f"--eval_input_file={output_dir}/heldout_{{max_seq_length}}.tfrecord",
-            f"--output_dir={output_dir}",
-        ]
-    )
-    return commands
+            output_file = f"{output_dir}/{part}_{max_seq_length}.tfrecord"
+            command = _program("create_pretraining_data")
+            command += [f"--input_file={_RECIPE}/{text}", f"--output_file={output_file}"]
+            command += [f"--vocab_file={vocab_file}", f"--max_seq_length={max_seq_length}"]
+            command += [f"--max_predictions_per_seq={max_predictions_per_seq}"]
+            command += [f"--dupe_factor={dupe_factor}"]
+            stages.append(Stage(f"Making records: {os.path.basename(output_file)}", command))
+    command = [*_program("run_pretraining"), f"--flagfile={_RECIPE}/pretraining.flags"]
+    command += [f"--input_file={output_dir}/train_{{max_seq_length}}.tfrecord"]
+    command += [f"--eval_input_file={output_dir}/heldout_{{max_seq_length}}.tfrecord"]
+    command += [f"--output_dir={output_dir}"]
+    stages.append(Stage("Training and evaluating, for about a minute", command))
+    return stages
 
 
 def _program(name: str) -> list[str]:
@@ -82,42 +80,53 @@ def _program(name: str) -> list[str]:
     return ["python", file] if os.path.exists(file) else ["python", "-m", name]
 
 
-def run(command: list[str]) -> None:
-    """Prints a command, then runs it with this Python.
+def run_stages(stages: Sequence[Stage], log: IO[str]) -> None:
+    """Runs the stages with this Python; prints a line for each one.
+
+    Args:
+        stages: what to run.
+        log: file that gets each command and what it prints.
 
     Raises:
-        SystemExit: the command failed; the message names it and its exit status.
+        SystemExit: a command failed; its exit status is that of the command. The end of the log
+            has been printed.
     """
-    print(f"\n$ {shlex.join(command)}", flush=True)
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
-    status = subprocess.run([sys.executable, *command[1:]], env=environment).returncode
-    if status:
-        raise SystemExit(f"The last command ended with status {status}; its error is above.")
+    for number, (title, command) in enumerate(stages, 1):
+        print(f"{number} of {len(stages)}: {title} ...", end="", flush=True)
+        print(f"\n$ {shlex.join(command)}", file=log, flush=True)
+        began = time.monotonic()
+        status = subprocess.run(
+            [sys.executable, *command[1:]], stdout=log, stderr=subprocess.STDOUT
+        ).returncode
+        if status:
+            print(f" failed with status {status}. The end of {log.name}:", flush=True)
+            with open(log.name, encoding="utf-8", errors="replace") as lines:
+                sys.stderr.writelines(lines.readlines()[-_TAIL_LINES:])
+            sys.exit(status if status > 0 else 1)
+        print(f" {time.monotonic() - began:.0f} s")
 
 
 def main() -> None:
-    """Runs every command of the quickstart."""
+    """Runs every stage of the quickstart."""
     if not os.path.isdir(_RECIPE):
         raise UserError(
             f"the quickstart reads {_RECIPE}, which {os.getcwd()} does not have: run it in a"
             " checkout, or copy the recipes with python -m bert_tf.tools.copy_flags"
         )
     output_dir = _OUTPUT_DIR.value
-    start = time.monotonic()
     os.makedirs(output_dir, exist_ok=True)
-    for command in quickstart_commands(output_dir):
-        run(command)
-    seconds = time.monotonic() - start
+    with open(os.path.join(output_dir, "quickstart.log"), "w", encoding="utf-8") as log:
+        print(f"The commands and what they print: {log.name}")
+        run_stages(make_stages(output_dir), log)
     results = os.path.join(output_dir, "eval_results.txt")
-    print(f"\n{results}, after {seconds:.0f} seconds in all:")
+    print(f"\n{results}:")
     with open(results, encoding="utf-8") as file:
         print(file.read())
     print(
         "Next:\n"
-        f"  tensorboard --logdir={shlex.quote(output_dir)}    the loss and the learning rate\n"
-        f"  {_RECIPE}/pretraining.flags    change the phases, then run the last command again\n"
-        "  docs/quickstart.md    what these figures mean, and a task for this model\n"
-        "  docs/own-data.md    the same with your own text"
+        "  docs/quickstart.md    what these figures mean, and a task for the new model\n"
+        "  docs/own-data.md    the same with your own text\n"
+        f"  tensorboard --logdir={shlex.quote(output_dir)}    curves of the training"
     )
 
 

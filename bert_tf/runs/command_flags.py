@@ -1,19 +1,26 @@
+# ruff: noqa: E402
 """Flags from settings, and how a program runs. For programs and tools."""
 
 import dataclasses
-import functools
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
-import tensorflow as tf
 from absl import app, flags, logging
+
+from bert_tf.runs import quiet_start
+
+quiet_start.import_tensorflow()  # before the imports that follow do
+
+import tensorflow as tf
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError
-from bert_tf.runs.setting_fields import REQUIRED, FieldRule, Settings, rule_of
+from bert_tf.runs.help_page import FlagHelp, help_page
+from bert_tf.runs.setting_fields import REQUIRED, FieldRule, Group, Settings, rule_of
 from bert_tf.runs.settings import DeviceSettings
 
 # EX_DATAERR, EX_SOFTWARE and EX_IOERR of sysexits.h.
@@ -23,14 +30,20 @@ IO_ERROR_STATUS = 74
 
 T = TypeVar("T", bound=Settings)
 
+# Heading in --help of the flags that no settings have.
+_OTHER = "Flags"
+_LONG = 45  # characters of choices that are listed below the flag, not beside it
+_groups: dict[str, Group] = {}
+
 # What the functions below define counts as the calling program's own in its --help.
 flags.disclaim_key_flags()
 
 
 def run_program(main: Callable[[], None]) -> None:
-    """Parses the command line, refuses stray words, and runs `main`.
+    """Parses the command line, and runs `main`.
 
-    An error that the user can mend ends the program with its message and status 1; with
+    --help prints the program's docstring and flags, and ends with status 0. An error that the user
+    can mend, in the command line or later, ends the program with its message and status 1; with
     --verbosity=1 its traceback is shown, too. The status is 65 where training diverged. What may
     pass by itself has other statuses, so that a job can be started again: 74 where reading or
     writing failed, 70 for what nobody expected. An interrupt ends the program politely: what is
@@ -39,14 +52,9 @@ def run_program(main: Callable[[], None]) -> None:
     """
 
     def guarded(argv: list[str]) -> None:
-        if len(argv) > 1:
-            raise app.UsageError(
-                "flags are written --name=value (--noname for a false one); received the stray"
-                f" words {' '.join(argv[1:])!r}"
-            )
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.INFO)
-            # TensorFlow's own account of devices and collectives, each line twice.
+            # TensorFlow's lines on devices and collectives, each of which comes twice.
             tf.get_logger().setLevel(logging.converter.ABSL_TO_STANDARD[logging.WARNING])
         interrupts.raise_on_sigterm()
         try:
@@ -55,7 +63,7 @@ def run_program(main: Callable[[], None]) -> None:
         except (UserError, OSError, FloatingPointError) as error:
             if logging.level_debug():
                 raise
-            print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+            _print_error(error)
             if isinstance(error, FloatingPointError):
                 sys.exit(DIVERGED_STATUS)
             sys.exit(IO_ERROR_STATUS if isinstance(error, OSError) else 1)
@@ -65,7 +73,90 @@ def run_program(main: Callable[[], None]) -> None:
         except KeyboardInterrupt as interrupt:
             sys.exit(interrupts.exit_status(interrupt))
 
-    app.run(guarded)
+    app.run(guarded, flags_parser=_parse)
+
+
+def _print_error(error: object) -> None:
+    print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+
+
+def _parse(argv: list[str]) -> list[str]:
+    """Parses the command line, and returns the program's name alone."""
+    for name in ("help", "helpshort"):
+        flags.FLAGS[name] = _HelpFlag(name)
+    try:
+        names = flags.FLAGS(argv)
+        if len(names) > 1:
+            raise flags.Error(
+                "flags are written --name=value (--noname for a false one); received the stray"
+                f" words {' '.join(names[1:])!r}"
+            )
+    except flags.Error as error:
+        _print_error(f"{_describe(error)} (--help lists the flags)")
+        sys.exit(1)
+    return names
+
+
+# absl's messages -> those of `Settings`.
+_MESSAGES = (
+    (r"flag (--[^:]*): (must .*)", r"\1 \2"),
+    (r"flag (--[^:]*): invalid literal for int.*", r"\1 must be a whole number"),
+    (r"flag (--[^:]*): could not convert string to float.*", r"\1 must be a number"),
+    (r"flag (--.*)", r"\1"),
+)
+_NOT_GIVEN = "other than None"  # in absl's message on a required flag
+
+
+def _describe(error: flags.Error) -> str:
+    """Returns absl's message on one line, in the words of `Settings`."""
+    missing, others = [], []
+    for line in map(str.strip, str(error).splitlines()):
+        if line.endswith(f"{_NOT_GIVEN}."):
+            missing.append(re.sub(r"flag (--\w+)=.*", r"\1", line))
+            continue
+        for pattern, replacement in _MESSAGES:
+            if re.fullmatch(pattern, line):
+                line = re.sub(pattern, replacement, line)
+                break
+        others.append(line)
+    if missing:
+        others.insert(0, f"{', '.join(missing)} must be given")
+    return "; ".join(others)
+
+
+class _HelpFlag(flags.BooleanFlag):
+    """--help: prints the program's docstring and its own flags, and ends with status 0."""
+
+    def __init__(self, name: str):
+        short_name = "?" if name == "help" else None
+        super().__init__(name, False, "Show this help.", short_name, allow_override=True)
+
+    def parse(self, argument: str | bool) -> None:
+        if self.parser.parse(argument):
+            own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
+            doc = sys.modules["__main__"].__doc__ or ""
+            print(help_page(doc, map(_flag_help, own), (_OTHER, *Group)), end="")
+            sys.exit(0)
+
+
+def _flag_help(flag: flags.Flag) -> FlagHelp:
+    kind, text = flag.flag_type(), flag.help
+    value = {"bool": None, "int": "N", "float": "X"}.get(kind, "TEXT")
+    if "list" in kind:
+        value = "TEXT,TEXT,..."
+    elif isinstance(flag, flags.EnumFlag):
+        value = "|".join(flag.parser.enum_values)
+        text = text.removeprefix(f"<{value}>: ")
+        if len(value) > _LONG:
+            value, text = "NAME", f"{text} One of {', '.join(flag.parser.enum_values)}."
+    return FlagHelp(
+        name=flag.name,
+        value=value,
+        default=(flag.default_as_str or "").strip("'"),
+        required=flag.default is None and any(_NOT_GIVEN in v.message for v in flag.validators),
+        text=text,
+        heading=_groups.get(flag.name, _OTHER),
+    )
 
 
 def define_flags(*settings: type[Settings]) -> None:
@@ -76,6 +167,7 @@ def define_flags(*settings: type[Settings]) -> None:
             rule = rule_of(field)
             if rule is not None:
                 _define_flag(field, rule, hints[field.name])
+                _groups[field.name] = rule.group
 
 
 def _define_flag(field: dataclasses.Field, rule: FieldRule, hint: Any) -> None:
@@ -87,11 +179,9 @@ def _define_flag(field: dataclasses.Field, rule: FieldRule, hint: Any) -> None:
     elif bool in kinds:
         flags.DEFINE_bool(name, default, rule.help, required=required)
     elif int in kinds:
-        bounds = {"lower_bound": rule.at_least, "upper_bound": rule.at_most}
-        flags.DEFINE_integer(name, default, rule.help, required=required, **bounds)
+        flags.DEFINE_integer(name, default, rule.help, required=required)
     elif float in kinds:
         flags.DEFINE_float(name, default, rule.help, required=required)
-        flags.register_validator(name, functools.partial(_validate, rule))
     elif hint == Sequence[str] or Sequence[str] in kinds:
         default = None if default is None else list(default)
         flags.DEFINE_list(name, default, rule.help, required=required)
@@ -100,12 +190,13 @@ def _define_flag(field: dataclasses.Field, rule: FieldRule, hint: Any) -> None:
     else:
         raise TypeError(f"{name}: no flag can be made for {hint}")
 
+    def validate(value: Any) -> bool:
+        problem = rule.problem(value)
+        if problem:
+            raise flags.ValidationError(problem)
+        return True
 
-def _validate(rule: FieldRule, value: Any) -> bool:
-    problem = rule.problem(value)
-    if problem:
-        raise flags.ValidationError(problem)
-    return True
+    flags.register_validator(name, validate)
 
 
 def settings_from_flags(settings: type[T], **others: Any) -> T:
@@ -138,7 +229,7 @@ def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
     devices = settings_from_flags(DeviceSettings)
     if not (devices.use_tpu or devices.tpu):
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
-        interrupts.raise_on_sigterm()  # TensorFlow's cluster service has put itself there
+        interrupts.raise_on_sigterm()  # TensorFlow's cluster service replaces the handler
         return strategy
     for name in ("distribution_strategy", "num_cpu_devices"):
         if name in given(DeviceSettings):
@@ -148,5 +239,5 @@ def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
     strategy = distribution.get_tpu_strategy(
         tpu, devices.tpu_zone, devices.gcp_project, devices.num_tpu_cores
     )
-    interrupts.raise_on_sigterm()  # in case the TPU's driver has
+    interrupts.raise_on_sigterm()  # the TPU's driver may replace the handler
     return strategy

@@ -95,9 +95,9 @@ def _log(
     example: InputExample, values: dict[str, list], tokenizer: fast_tokenization.FastTokenizer
 ) -> None:
     """Logs a record as the original does."""
-    logging.info("*** Example ***")
-    logging.info("guid: %s", example.guid)
-    logging.info("tokens: %s", " ".join(sequences.unpadded_tokens(values, tokenizer.inv_vocab)))
+    logging.debug("*** Example ***")
+    logging.debug("guid: %s", example.guid)
+    logging.debug("tokens: %s", " ".join(sequences.unpadded_tokens(values, tokenizer.inv_vocab)))
     for name in ("input_ids", "input_mask", "segment_ids"):
-        logging.info("%s: %s", name, " ".join(map(str, values[name])))
-    logging.info("label: %s (id = %s)", example.label, values["label_ids"][0])
+        logging.debug("%s: %s", name, " ".join(map(str, values[name])))
+    logging.debug("label: %s (id = %s)", example.label, values["label_ids"][0])

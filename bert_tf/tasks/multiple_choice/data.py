@@ -83,8 +83,8 @@ def _tokenize(
 
 def _log(packed: Sequence[dict[str, list[int]]], label: int, tokenizer: FastTokenizer) -> None:
     """Logs a record in the style of the original's programs."""
-    logging.info("*** Example ***")
+    logging.debug("*** Example ***")
     for i, choice in enumerate(packed):
         tokens = sequences.unpadded_tokens(choice, tokenizer.inv_vocab)
-        logging.info("tokens of choice %d: %s", i, " ".join(tokens))
-    logging.info("label: %d", label)
+        logging.debug("tokens of choice %d: %s", i, " ".join(tokens))
+    logging.debug("label: %d", label)

@@ -118,7 +118,7 @@ def test_random_texts_give_what_the_original_gives(tmp_path, tokenizer, max_seq_
 
 
 def test_the_first_five_are_logged(tmp_path, tokenizer, caplog):
-    caplog.set_level("INFO", logger="absl")
+    caplog.set_level("DEBUG", logger="absl")
     examples = [InputExample(f"dev-{i}", "a", "bx", "1") for i in range(7)]
     features.write_records(examples, ["0", "1"], 8, tokenizer, str(tmp_path / "f"))
     lines = [record.getMessage() for record in caplog.records]

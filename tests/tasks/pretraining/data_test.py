@@ -420,12 +420,8 @@ def test_command_line(tmp_path, vocab_file):
     assert "received the stray words 'False'" in result.stdout + result.stderr
     result = _run(*flags)
     assert result.returncode != 0
-    assert "Flag --vocab_file must have a value other than None" in result.stderr
+    assert "data.py: --vocab_file must be given (--help lists the flags)" in result.stderr
     assert sorted(os.listdir(tmp_path)) == ["text", "vocab.txt"]
-    usage = _run("--help").stdout
-    for flag in (*DEFAULTS, "input_file", "output_file", "vocab_file", "tfds", "spill_dir"):
-        assert flag in usage
-    assert "python create_pretraining_data.py --input_file=corpus.txt" in usage
 
 
 # --- memory ---------------------------------------------------------------------------------------

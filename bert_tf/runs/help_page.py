@@ -1,0 +1,68 @@
+"""The text of --help."""
+
+import dataclasses
+import textwrap
+from collections.abc import Iterable
+
+_WIDTH = 80
+_HEADER = "Flags are written --name=value, or --name and --noname if true or false."
+_FOOTER = """\
+--flagfile=FILE reads flags from a file, one on each line. --verbosity=1 logs
+everything, with TensorFlow's messages and tracebacks. --helpfull also lists the
+flags of the libraries in use."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FlagHelp:
+    """What --help shows of a flag.
+
+    name: name of the flag, without dashes.
+    value: what its value looks like, such as N; None for a flag that is true or false.
+    default: its default; "" for none.
+    required: whether it must be given.
+    text: the help text.
+    heading: what it is listed under.
+    """
+
+    name: str
+    value: str | None
+    default: str
+    required: bool
+    text: str
+    heading: str
+
+    def lines(self) -> list[str]:
+        """Returns the flag's lines."""
+        form = f"--[no]{self.name}" if self.value is None else f"--{self.name}={self.value}"
+        note = " (required)" if self.required else ""
+        if self.default:
+            note = f" (default: {self.default})"
+        indent = " " * 6
+        text = textwrap.wrap(
+            " ".join(self.text.split()),
+            _WIDTH,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+        )
+        return [f"  {form}{note}", *text]
+
+
+def help_page(docstring: str, flags: Iterable[FlagHelp], headings: Iterable[str]) -> str:
+    """Returns a program's docstring as it is, then its flags by heading, required ones first.
+
+    Args:
+        docstring: of the program; its lines stay as they are.
+        flags: the flags.
+        headings: the order of the headings.
+    """
+    flags = list(flags)
+    lines = [docstring.strip(), "", _HEADER, ""]
+    for heading in headings:
+        below = [flag for flag in flags if flag.heading == heading]
+        if below:
+            lines += [f"{heading}:", ""]
+            for flag in sorted(below, key=lambda flag: not flag.required):
+                lines += flag.lines()
+            lines.append("")
+    return "\n".join([*lines, _FOOTER, ""])
