@@ -219,6 +219,8 @@ def given(settings: type[Settings]) -> set[str]:
 def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
     """Returns the strategy for the devices in the flags of `DeviceSettings`.
 
+    TensorFlow's global seed is then --random_seed, if the program has that flag.
+
     Args:
         path_flags: names of the flags with paths that the hosts of the devices read or write.
 
@@ -226,6 +228,9 @@ def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
         UserError: flags contradict each other; the TPU cannot be reached, has another number of
             cores, or is another machine's, which does not see the paths.
     """
+    if "random_seed" in flags.FLAGS:
+        # The shuffles of tf.data depend on it; the library leaves it to whoever calls it.
+        tf.random.set_seed(flags.FLAGS.random_seed)
     devices = settings_from_flags(DeviceSettings)
     if not (devices.use_tpu or devices.tpu):
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
