@@ -23,9 +23,9 @@ _weights_are_read = contextvars.ContextVar("weights_are_read", default=False)
 
 @contextlib.contextmanager
 def reading_weights() -> Iterator[None]:
-    """Makes models that are built within it without random initial weights.
+    """Gives models that are built in this context zeros instead of random initial weights.
 
-    Use it where a checkpoint sets all weights next: drawing 340 million numbers takes seconds.
+    For weights that a checkpoint sets next: drawing 340 million numbers takes seconds.
     """
     token = _weights_are_read.set(True)
     try:
@@ -35,7 +35,7 @@ def reading_weights() -> Iterator[None]:
 
 
 def weights_are_read() -> bool:
-    """Returns whether a model that is built now gets its weights from a checkpoint."""
+    """Returns whether this is called inside `reading_weights`."""
     return _weights_are_read.get()
 
 

@@ -19,7 +19,7 @@ class Embeddings(keras.layers.Layer):
     Original: embedding_lookup and embedding_postprocessor.
 
     Args:
-        config: sizes and rates.
+        config: sizes and dropout rates.
         use_one_hot_embeddings: see `BertModel`.
         dtype: dtype policy.
     """

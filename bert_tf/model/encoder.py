@@ -25,7 +25,7 @@ class SelfAttention(keras.layers.Layer):
     """Multi-head attention of a sequence to itself (original: attention_layer).
 
     Args:
-        config: sizes and rates.
+        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -75,7 +75,7 @@ class ResidualOutput(keras.layers.Layer):
     """Projection, dropout, residual and LayerNorm: both `output` scopes of an encoder layer.
 
     Args:
-        config: sizes and rates.
+        config: sizes and dropout rates.
         input_size: width of the projection's input: H after attention, `intermediate_size` after
             the feed-forward layer.
         dtype: dtype policy.
@@ -109,7 +109,7 @@ class Attention(keras.layers.Layer):
     """Self-attention and its residual output: the scope `attention`.
 
     Args:
-        config: sizes and rates.
+        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -140,7 +140,7 @@ class EncoderLayer(keras.layers.Layer):
     """Attention and feed-forward network (original: the body of transformer_model's loop).
 
     Args:
-        config: sizes and rates.
+        config: sizes and dropout rates.
         index: number of the layer, from 0; part of its name.
         dtype: dtype policy.
     """
@@ -181,7 +181,7 @@ class Encoder(keras.layers.Layer):
     """The stack of encoder layers (original: transformer_model).
 
     Args:
-        config: sizes and rates.
+        config: sizes and dropout rates.
         recompute_activations: see `BertModel`.
         dtype: dtype policy.
     """

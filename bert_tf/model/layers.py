@@ -70,7 +70,7 @@ class NamedDense(keras.layers.Layer):
     """A dense layer in a scope of its own: `intermediate/dense`, `pooler/dense`.
 
     Args:
-        config: sizes and rates; the input width is `hidden_size`.
+        config: sizes and dropout rates; the input width is `hidden_size`.
         units: output width.
         activation: a function, or None.
         name: name of the scope.
