@@ -331,7 +331,6 @@ def test_a_real_search(tmp_path):
             os.path.join(ROOT, "run_classifier.py"),
             *("--task_name=table", "--text_a_column=text", "--label_column=kind"),
             *("--do_train", "--do_eval", "--max_seq_length=8", "--train_batch_size=8"),
-            "--random_seed=1",
             *(f"--data_dir={tmp_path}", f"--vocab_file={tmp_path}/vocab.txt"),
             f"--bert_config_file={write_config(tmp_path / 'config.json', vocab_size=len(vocab))}",
         ],
