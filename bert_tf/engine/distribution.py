@@ -15,7 +15,7 @@ STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored")
 
 
 def get_strategy(
-    distribution_strategy: str = "one_device", num_cpu_devices: int = 1
+    distribution_strategy: str = STRATEGIES[0], num_cpu_devices: int = 1
 ) -> tf.distribute.Strategy:
     """Returns the strategy for the GPUs or CPUs of this machine, or of several.
 

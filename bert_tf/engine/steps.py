@@ -117,7 +117,7 @@ def train_step(
     features: Features,
     seed: tf.Tensor,
     accumulation_steps: int = 1,
-    gradient_reduction: str = "local_clip_sum",
+    gradient_reduction: str = GRADIENT_REDUCTIONS[0],
     replicas: Replicas | None = None,
 ) -> dict[str, tf.Tensor | tuple[tf.Tensor, tf.Tensor]]:
     """Updates the model once; returns loss, gradient norm, learning rate and the task's metrics.

@@ -31,6 +31,10 @@ class FlagHelp:
     text: str
     heading: str
 
+    def rank(self) -> int:
+        """Returns the flag's place: required ones first, then those that say what to do."""
+        return 0 if self.required else 1 if self.name.startswith("do_") else 2
+
     def lines(self) -> list[str]:
         """Returns the flag's lines."""
         form = f"--[no]{self.name}" if self.value is None else f"--{self.name}={self.value}"
@@ -49,7 +53,7 @@ class FlagHelp:
 
 
 def help_page(docstring: str, flags: Iterable[FlagHelp], headings: Iterable[str]) -> str:
-    """Returns a program's docstring as it is, then its flags by heading, required ones first.
+    """Returns a program's docstring as it is, then its flags by heading.
 
     Args:
         docstring: of the program; its lines stay as they are.
@@ -62,7 +66,7 @@ def help_page(docstring: str, flags: Iterable[FlagHelp], headings: Iterable[str]
         below = [flag for flag in flags if flag.heading == heading]
         if below:
             lines += [f"{heading}:", ""]
-            for flag in sorted(below, key=lambda flag: not flag.required):
+            for flag in sorted(below, key=FlagHelp.rank):
                 lines += flag.lines()
             lines.append("")
     return "\n".join([*lines, _FOOTER, ""])

@@ -26,9 +26,9 @@ class Plan:
     """
 
     phase_steps: tuple[int, ...]
-    save_checkpoints_steps: int = 1000
-    evaluate_every_steps: int = 0
-    iterations_per_loop: int = 1000
+    save_checkpoints_steps: int
+    evaluate_every_steps: int
+    iterations_per_loop: int
 
     @property
     def total(self) -> int:

@@ -90,7 +90,7 @@ class TrainingSettings(ComputationSettings):
     )
     keep_checkpoint_max: int = setting(
         5,
-        help="Number of checkpoints to keep, the newest ones; 0: all.",
+        help="Number of checkpoints to keep: the newest N; 0: all.",
         group=Group.OUTPUT,
         at_least=0,
     )

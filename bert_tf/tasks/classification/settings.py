@@ -27,17 +27,19 @@ class TableColumns(Settings):
 
     text_a_column: str | None = setting(
         None,
-        help="--task_name=table: name of the column with the text, or with the first of two.",
+        help="--task_name=table or --tfds: column or feature with the text, or with the first of"
+        " two, by its name.",
         group=Group.DATA,
     )
     text_b_column: str | None = setting(
         None,
-        help="--task_name=table: name of the column with the second text, if there is one.",
+        help="--task_name=table or --tfds: column or feature with the second text, if any.",
         group=Group.DATA,
     )
     label_column: str | None = setting(
         None,
-        help="--task_name=table: name of the column with the label. The test file may lack it.",
+        help="--task_name=table or --tfds: column or feature with the label. The test file may lack"
+        " it.",
         group=Group.DATA,
     )
     has_header: bool = setting(

@@ -155,7 +155,7 @@ class PretrainingDataSettings(TextSettings):
         group=Group.DATA,
         at_least=1,
     )
-    random_seed: int = setting(12345, help="Seed of everything random.", group=Group.DATA)
+    random_seed: int = setting(12345, help="Seed of all random choices.", group=Group.DATA)
     dupe_factor: int = setting(
         10,
         help="Passes over the text, each with other masks.",
