@@ -44,9 +44,18 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
 def join(chunks: Iterable[Columns]) -> Columns:
     """Returns the columns of several chunks as one; none without any chunk.
 
-    Every output must have one shape, that of no batch's length.
+    Raises:
+        ValueError: an output has the sequence's axis, so that its length follows the batch.
     """
     chunks = list(chunks)
+    for name in chunks[0] if chunks else ():
+        if any(isinstance(chunk[name], list) for chunk in chunks) or (
+            len({chunk[name].shape[1:] for chunk in chunks}) > 1
+        ):
+            raise ValueError(
+                f"{name} has other lengths in other batches and cannot be joined; go through the"
+                " examples of each chunk"
+            )
     return {
         name: np.concatenate([chunk[name] for chunk in chunks])
         for name in (chunks[0] if chunks else ())
