@@ -28,10 +28,6 @@ from absl import flags
 from bert_tf.errors import UserError
 from bert_tf.runs import command_flags
 
-_OUTPUT_DIR = flags.DEFINE_string(
-    "output_dir", "output/quickstart", "Folder for everything that the quickstart writes."
-)
-
 _RECIPE = "flags/quickstart"
 # Word pieces at most; flags/quickstart/bert_config.json has a row for each.
 _VOCAB_SIZE = 1000
@@ -113,7 +109,7 @@ def main() -> None:
             f"the quickstart reads {_RECIPE}, which {os.getcwd()} does not have: run it in a"
             " checkout, or copy the recipes with python -m bert_tf.tools.copy_flags"
         )
-    output_dir = _OUTPUT_DIR.value
+    output_dir = flags.FLAGS.output_dir
     os.makedirs(output_dir, exist_ok=True)
     with open(os.path.join(output_dir, "quickstart.log"), "w", encoding="utf-8") as log:
         print(f"The commands and what they print: {log.name}")
@@ -130,5 +126,12 @@ def main() -> None:
     )
 
 
+def _define_flags() -> None:
+    flags.DEFINE_string(
+        "output_dir", "output/quickstart", "Folder for everything that the quickstart writes."
+    )
+
+
 if __name__ == "__main__":
+    _define_flags()
     command_flags.run_program(main)
