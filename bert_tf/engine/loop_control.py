@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
-from bert_tf.engine import interrupts
+from bert_tf.engine import distribution, interrupts
 
 POLL_SECONDS = 0.5
 
@@ -20,11 +20,18 @@ class LoopControl:
     steps_done: int32; a loop sets it to the number of steps that it has made.
 
     Args:
-        host: device of the variables, the CPU of the machine that runs the loop.
+        strategy: the devices.
+
+    `host` is the CPU of the machine that runs the loop, where the variables are.
     """
 
-    def __init__(self, host: str):
-        with tf.device(host):
+    def __init__(self, strategy: tf.distribute.Strategy):
+        self.host = distribution.input_shards(strategy)[0].device
+        # On a TPU its host runs the loop, which may be another machine. On a GPU a device would
+        # move the step to the CPU.
+        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        self._loop_device = self.host if on_tpu else None
+        with tf.device(self.host):
             self.stop = tf.Variable(False, trainable=False)
             self.steps_done = tf.Variable(0, trainable=False)
 
@@ -39,7 +46,7 @@ class LoopControl:
         self.steps_done.assign(0)
         told = 0
         with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(loop)
+            future = pool.submit(self._run_on_device, loop)
             try:
                 while not future.done():
                     if interrupts.held():
@@ -55,3 +62,7 @@ class LoopControl:
                 self.stop.assign(True)
                 raise
         return future.result()
+
+    def _run_on_device(self, loop: Callable[[], T]) -> T:
+        with tf.device(self._loop_device):  # of the thread that calls it
+            return loop()

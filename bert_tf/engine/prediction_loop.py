@@ -22,8 +22,8 @@ class PredictionLoop:
         self._strategy = strategy
         # A function of its own: shapes are found by the same trace that the loop then calls.
         self._replica_step = tf.function(replica_step, autograph=False)
-        self._host = distribution.input_shards(strategy)[0].device
-        self._control = LoopControl(self._host)
+        self._control = LoopControl(strategy)
+        self._host = self._control.host
         self._names: list[str] = []
         # Without XLA on a CPU: there prediction takes twice as long with it.
         self._step = replicate(strategy, self._replica_step, self._flatten, 0, False)
@@ -82,12 +82,10 @@ class PredictionLoop:
         if interrupts.held():
             raise interrupts.held()
 
-        def loop() -> list[tf.Tensor]:
-            on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
-            with tf.device(self._host if on_tpu else None):
-                return self._loop(list(iterators), tf.constant(num_steps))
-
-        outputs = [x.numpy() for x in self._control.run(loop, advance)]
+        stacked = self._control.run(
+            lambda: self._loop(list(iterators), tf.constant(num_steps)), advance
+        )
+        outputs = [x.numpy() for x in stacked]
         if interrupts.held():
             raise interrupts.held()
         columns = [x.reshape(-1, *x.shape[2:]) for x in outputs]

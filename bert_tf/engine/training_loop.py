@@ -45,13 +45,12 @@ class TrainingLoop:
         buckets: Buckets | None = None,
     ):
         self._buckets = buckets
-        self._host = distribution.input_shards(strategy)[0].device
-        self._on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        self._control = LoopControl(strategy)
+        self._host = self._control.host
         # Processes that make steps together must agree on the last one. So they hold interrupts,
         # and each adds its `stop` to the metrics, which are averaged over all of them.
         self._several = distribution.several_processes(strategy)
         self._structure: Any = None
-        self._control = LoopControl(self._host)
         # XLA gains a tenth on a CPU, which does not pay for compiling many lengths.
         step = replicate(strategy, replica_step, self._average, seed, buckets is None)
         self.step = lambda batches: self._first(step(batches, *self._own_stop()))
@@ -132,13 +131,10 @@ class TrainingLoop:
         if interrupts.held() and not self._several:
             raise interrupts.held()
 
-        def loop() -> tf.Tensor:
-            # On a TPU its host runs the loop, which may be another machine. On a GPU this would
-            # move the step to the CPU.
-            with tf.device(self._host if self._on_tpu else None):
-                return self._loop(list(iterators), tf.constant(num_steps))
-
-        columns = list(self._control.run(loop, advance).numpy().T)
+        metrics = self._control.run(
+            lambda: self._loop(list(iterators), tf.constant(num_steps)), advance
+        )
+        columns = list(metrics.numpy().T)
         interrupt = interrupts.held()
         if self._several:
             stopped = columns.pop().any()

@@ -17,6 +17,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.settings import model_options
+from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesTask
 from bert_tf.tasks.extraction.settings import ExtractionSettings
@@ -62,7 +63,7 @@ def extract_features(
     num_lines = data.count_lines(settings.input_file)
 
     task = FeaturesTask(config, layers, outputs, **model_options(settings, strategy))
-    with strategy.scope():
+    with strategy.scope(), reading_weights():
         model = task.build_model()
     _initialize(model, settings.init_checkpoint, outputs)
     buckets = None
