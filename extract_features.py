@@ -18,6 +18,7 @@ from absl import flags
 from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
+from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.extraction.run import extract_features
@@ -33,6 +34,8 @@ def main() -> None:
     """Reads the flags and extracts."""
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     settings = command_flags.settings_from_flags(ExtractionSettings)
+    read = {"bert_config_file": FLAGS.bert_config_file}
+    check_overwrites([settings.output_file], "output_file", read)
     parse_layers(settings.layers, config.num_hidden_layers)  # before a TPU is waited for
     strategy = command_flags.get_strategy([])  # the hosts of a TPU get no paths
     extract_features(config, strategy, settings)

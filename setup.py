@@ -16,11 +16,13 @@ package `tensorflow`, and pip lets one overwrite another, so no build is a plain
 Extras that add to a build:
 
     convert   safetensors, for checkpoints in Hugging Face's format (tools/convert_checkpoint.py)
+    pictures  matplotlib, for tools that draw: show_attention.py, show_vectors.py, plot_training.py
     test      what the tests and checks of .ci/run need
 
 What is installed: the package `bert_tf`; the programs as commands (`run_classifier.py`) and as
 modules (`python -m run_classifier`); the tools as `python -m bert_tf.tools.NAME`; and, as data
-files, flags/ with the recipes and model configurations, and the table of TPU slices. In a checkout
+files, flags/ with the recipes and model configurations, the page of tools/show_attention.py, and
+the table of TPU slices. In a checkout
 the tools and flags/ stay at the top: `python -m tools.NAME`, `--flagfile=flags/...`.
 """
 
@@ -34,6 +36,7 @@ PROGRAMS = [
     "run_classifier",
     "run_multiple_choice",
     "run_pretraining",
+    "run_sentence_similarity",
     "run_squad",
     "run_tagging",
 ]
@@ -44,6 +47,7 @@ INSTALLED_INSIDE = {f"bert_tf.{folder}": folder for folder in ("flags", "tools",
 # TensorFlow 2.21 no longer requires TensorBoard, and tf.summary fails without it.
 _TENSORBOARD = "tensorboard>=2.20"
 _CONVERT = ["safetensors"]
+_PICTURES = ["matplotlib"]
 
 setup(
     name="bert-tf",
@@ -54,7 +58,11 @@ setup(
     license="Apache-2.0",
     packages=[*find_packages(include=["bert_tf", "bert_tf.*"]), *INSTALLED_INSIDE],
     package_dir=INSTALLED_INSIDE,
-    package_data={"bert_tf.flags": ["**/*"], "bert_tf.tpu": ["accelerators.txt"]},
+    package_data={
+        "bert_tf.flags": ["**/*"],
+        "bert_tf.tools": ["attention.html"],
+        "bert_tf.tpu": ["accelerators.txt"],
+    },
     # Modules too: tools/estimate_cost.py and tools/compile_for_tpu.py read run_pretraining's flags.
     py_modules=PROGRAMS,
     scripts=[f"{name}.py" for name in PROGRAMS],
@@ -80,8 +88,10 @@ setup(
         # JAX's compiler interface, which changes; jax 0.10.2 is the last for Python 3.11.
         "compile": ["tensorflow-cpu==2.21.*", "jax[tpu]>=0.10.2,<0.13"],
         "convert": _CONVERT,
+        "pictures": _PICTURES,
         "test": [
             *_CONVERT,
+            *_PICTURES,
             "mkdocs",
             "pytest",
             "pytest-xdist",

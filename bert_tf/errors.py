@@ -1,4 +1,6 @@
-"""The error that a user can mend."""
+"""The error that a user can mend, and how its message quotes what was received."""
+
+from collections.abc import Iterable
 
 
 class UserError(ValueError):
@@ -7,3 +9,44 @@ class UserError(ValueError):
     A program ends with this message on one line and status 1. Any other exception is a defect of
     the program (status 70) or of the machine (OSError, status 74).
     """
+
+
+_LONGEST_QUOTE = 100  # characters
+_LONGEST_LIST = 150  # characters
+_MOST_LISTED = 10
+
+
+def quoted(value: object) -> str:
+    """Returns `repr(value)` for a message, cut in its middle if it has over 100 characters."""
+    text = repr(value)
+    if len(text) <= _LONGEST_QUOTE:
+        return text
+    half = (_LONGEST_QUOTE - 7) // 2
+    return f"{text[:half]} [...] {text[-half:]}"
+
+
+def as_given(value: object) -> str:
+    """Returns a value as on a command line; in quotes and cut if it does not fit into a line."""
+    text = value if isinstance(value, str) else repr(value)
+    if text.isprintable() and len(text) <= _LONGEST_QUOTE or text == "":
+        return text
+    return quoted(value)
+
+
+def listed(values: Iterable[object]) -> str:
+    """Returns the first values for a message, each as `quoted`, with commas between them.
+
+    Ten of them at most, and no more than fit into 150 characters; ", ..." stands for the others.
+    """
+    text = ""
+    for count, value in enumerate(values):
+        following = f", {quoted(value)}" if count else quoted(value)
+        if count == _MOST_LISTED or (count and len(text) + len(following) > _LONGEST_LIST):
+            return f"{text}, ..."
+        text += following
+    return text
+
+
+def given(path: str, flag: str | None) -> str:
+    """Returns how a message names a path: `--flag=path`, or the path alone without a flag."""
+    return f"--{flag}={path}" if flag else path

@@ -23,13 +23,14 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import gelu, get_activation
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
 from bert_tf.model.embeddings import Embeddings
 from bert_tf.model.encoder import Encoder
 from bert_tf.model.layers import NamedDense, create_initializer
+from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
@@ -85,7 +86,8 @@ class BertOutput(NamedTuple):
         return self.embedding_table
 
 
-class BertModel(keras.Model):
+@register
+class BertModel(Savable, keras.Model):
     """BERT without heads (https://arxiv.org/abs/1810.04805, section 3).
 
     The original builds its graph in the constructor. Here the constructor creates the variables,
@@ -121,13 +123,13 @@ class BertModel(keras.Model):
     ):
         policies = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
         if dtype not in policies:
-            raise UserError(f"dtype must be float32 or bfloat16, not {dtype!r}")
+            raise UserError(f"dtype must be float32 or bfloat16, not {quoted(dtype)}")
         policy = keras.DTypePolicy(policies[dtype])
         super().__init__(name=name, dtype=policy)
         self.config = copy.deepcopy(config)
         self.embeddings = Embeddings(self.config, use_one_hot_embeddings, policy)
         self.encoder = Encoder(self.config, recompute_activations, policy)
-        self.pooler = NamedDense(self.config, config.hidden_size, tf.tanh, "pooler", policy)
+        self.pooler = NamedDense(self.config, config.hidden_size, "tanh", "pooler", policy)
         self.build()
 
     def build(self, input_shape=None):

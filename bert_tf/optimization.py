@@ -2,6 +2,10 @@
 
 Original: optimization.py. The paper, appendix A.2: Adam with beta_1 = 0.9, beta_2 = 0.999, weight
 decay of 0.01, warm-up over the first 10,000 steps and linear decay.
+
+`AdamWeightDecayOptimizer` is an optimizer of Keras, for `compile`. The programs' steps take the
+smaller `StepOptimizer`, which `create_optimizer` makes; its state has the names of a checkpoint.
+Both make the same update.
 """
 
 import re
@@ -18,13 +22,12 @@ WEIGHT_DECAY_RATE = 0.01
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 
 
-def linear_schedule(init_lr: float, num_train_steps: int, num_warmup_steps: int) -> Schedule:
-    """Returns the learning rate as a function of the step: linear warm-up, then linear decay to 0.
+@keras.saving.register_keras_serializable("bert_tf")
+class LinearSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The learning rate as a function of the step: linear warm-up, then linear decay to 0.
 
     The decay is a line from `init_lr` at step 0. The warm-up rises towards `init_lr`, and at step
     `num_warmup_steps` the rate drops to the line of the decay (original: create_optimizer).
-
-    The function takes an integer scalar and returns float32 [].
 
     Args:
         init_lr: learning rate at which the decay starts.
@@ -32,16 +35,37 @@ def linear_schedule(init_lr: float, num_train_steps: int, num_warmup_steps: int)
         num_warmup_steps: number of steps of the warm-up; 0 for none.
     """
 
-    def learning_rate(step: tf.Tensor) -> tf.Tensor:
-        step = tf.cast(step, tf.float32)
-        done = tf.minimum(step, float(num_train_steps)) / float(num_train_steps)
-        decayed = init_lr * (1.0 - done)
-        if not num_warmup_steps:
-            return decayed
-        warming_up = init_lr * (step / float(num_warmup_steps))
-        return tf.where(step < float(num_warmup_steps), warming_up, decayed)
+    def __init__(self, init_lr: float, num_train_steps: int, num_warmup_steps: int = 0):
+        self.init_lr = init_lr
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps
 
-    return learning_rate
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """Returns the rate of a step, float32 [].
+
+        Args:
+            step: an integer scalar, the number of updates before this one.
+        """
+        step = tf.cast(step, tf.float32)
+        done = tf.minimum(step, float(self.num_train_steps)) / float(self.num_train_steps)
+        decayed = self.init_lr * (1.0 - done)
+        if not self.num_warmup_steps:
+            return decayed
+        warming_up = self.init_lr * (step / float(self.num_warmup_steps))
+        return tf.where(step < float(self.num_warmup_steps), warming_up, decayed)
+
+    def get_config(self) -> dict[str, float | int]:
+        """Returns the arguments of the constructor."""
+        return {
+            "init_lr": self.init_lr,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+        }
+
+
+def linear_schedule(init_lr: float, num_train_steps: int, num_warmup_steps: int) -> LinearSchedule:
+    """Returns the `LinearSchedule` of these arguments."""
+    return LinearSchedule(init_lr, num_train_steps, num_warmup_steps)
 
 
 def restarting_schedule(schedules: Sequence[tuple[int, Schedule]]) -> Schedule:
@@ -97,10 +121,113 @@ def adam_weight_decay_update(
     return param - learning_rate * update, next_m, next_v
 
 
-class AdamWeightDecayOptimizer:
-    """Adam with decoupled weight decay, its moments and its step counter.
+def _decay_of(name: str, weight_decay_rate: float, exclusions: Iterable[str]) -> float:
+    """Returns the rate of a variable's decay: 0 if one of the expressions matches in its name."""
+    return 0.0 if any(re.search(r, name) for r in exclusions) else weight_decay_rate
 
-    Original: the class of this name. `global_step` is the number of updates so far.
+
+@keras.saving.register_keras_serializable("bert_tf")
+class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
+    """Adam with decoupled weight decay as an optimizer of Keras (original: the class of this name).
+
+    With its defaults it makes the update of BERT's pre-training and fine-tuning (the paper, A.2).
+
+        model.compile(AdamWeightDecayOptimizer(linear_schedule(5e-5, num_train_steps, num_warmup)))
+
+    A step's learning rate is that of the number of updates before it.
+
+    Args:
+        learning_rate: a float, or a schedule such as `linear_schedule` returns.
+        weight_decay_rate: rate of the decay; 0 for none.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        epsilon: added to the square root of the second moment.
+        exclude_from_weight_decay: regular expressions. A variable is not decayed if one of them
+            matches anywhere in its name, which is its `path`.
+        global_clipnorm: the largest global norm of a step's gradients; None does not clip.
+        name: name of the optimizer.
+        **options: see `keras.optimizers.Optimizer`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+        weight_decay_rate: float = WEIGHT_DECAY_RATE,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        exclude_from_weight_decay: Sequence[str] | None = EXCLUDE_FROM_WEIGHT_DECAY,
+        global_clipnorm: float | None = CLIP_NORM,
+        name: str = "AdamWeightDecayOptimizer",
+        **options,
+    ):
+        super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **options)
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        # A method of Keras's optimizers has the name of the argument.
+        self._exclusions = tuple(exclude_from_weight_decay or ())
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Creates the moments of the trainable variables; Keras calls it."""
+        if not self.built:
+            super().build(variables)
+            self._names = [variable.path for variable in variables]
+            self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
+
+    def update_step(self, gradient, variable, learning_rate) -> None:
+        """Updates a variable and its moments; Keras calls it.
+
+        Args:
+            gradient: a tensor, or IndexedSlices, which update every row as a tensor would.
+            variable: the variable.
+            learning_rate: float32 [].
+        """
+        i = self._get_variable_index(variable)
+        m, v = self._m[i], self._v[i]
+        next_param, next_m, next_v = adam_weight_decay_update(
+            tf.convert_to_tensor(variable),
+            tf.convert_to_tensor(m),
+            tf.convert_to_tensor(v),
+            tf.convert_to_tensor(gradient),
+            tf.convert_to_tensor(learning_rate),
+            _decay_of(self._names[i], self.weight_decay_rate, self._exclusions),
+            self.beta_1,
+            self.beta_2,
+            self.epsilon,
+        )
+        self.assign(variable, next_param)
+        self.assign(m, next_m)
+        self.assign(v, next_v)
+
+    def checkpoint_variables(self) -> dict[str, tf.Variable]:
+        """Returns the moments and the step counter by their names in a checkpoint of the original.
+
+        `build` must have been called.
+        """
+        named = {"global_step": self._iterations.value}
+        for name, m, v in zip(self._names, self._m, self._v, strict=True):
+            named[f"{name}/adam_m"], named[f"{name}/adam_v"] = m.value, v.value
+        return named
+
+    def get_config(self) -> dict:
+        """Returns what `from_config` makes an equal optimizer of, without its moments."""
+        return {
+            **super().get_config(),
+            "weight_decay_rate": self.weight_decay_rate,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "exclude_from_weight_decay": list(self._exclusions),
+        }
+
+
+class StepOptimizer:
+    """Adam with decoupled weight decay for the programs' steps, its moments and its step counter.
+
+    Original: AdamWeightDecayOptimizer. `global_step` is the number of updates so far. It does not
+    clip: the step does, before or after the sum over replicas.
 
     Args:
         variables: the trainable variables; `path` is a variable's name in a checkpoint.
@@ -156,7 +283,7 @@ class AdamWeightDecayOptimizer:
                 continue
             m, v = self._slots[variable.path]
             param = variable.value
-            decay = self.weight_decay_rate if self._do_use_weight_decay(variable.path) else 0.0
+            decay = _decay_of(variable.path, self.weight_decay_rate, self.exclude_from_weight_decay)
             next_param, next_m, next_v = adam_weight_decay_update(
                 tf.convert_to_tensor(param),
                 tf.convert_to_tensor(m),
@@ -173,18 +300,13 @@ class AdamWeightDecayOptimizer:
             v.assign(next_v)
         self.global_step.assign_add(1)
 
-    def _do_use_weight_decay(self, name: str) -> bool:
-        return not any(re.search(r, name) for r in self.exclude_from_weight_decay)
-
 
 def _slot(variable: keras.Variable, name: str) -> tf.Variable:
     zeros = tf.zeros(variable.shape, tf.float32)
     return tf.Variable(zeros, trainable=False, name=f"{variable.path}/{name}")
 
 
-def create_optimizer(
-    variables: Sequence[keras.Variable], learning_rate: Schedule
-) -> AdamWeightDecayOptimizer:
+def create_optimizer(variables: Sequence[keras.Variable], learning_rate: Schedule) -> StepOptimizer:
     """Returns the optimizer of BERT's pre-training and fine-tuning (the paper, A.2).
 
     The original's function of this name also computes and clips the gradients. Here the caller
@@ -194,7 +316,7 @@ def create_optimizer(
         variables: the trainable variables.
         learning_rate: such as `linear_schedule` returns.
     """
-    return AdamWeightDecayOptimizer(
+    return StepOptimizer(
         variables,
         learning_rate,
         weight_decay_rate=WEIGHT_DECAY_RATE,

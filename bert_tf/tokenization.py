@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed, quoted
 
 UNKNOWN_TOKEN = "[UNK]"
 
@@ -106,7 +106,7 @@ def convert_to_unicode(text: str | bytes) -> str:
         return text
     if isinstance(text, bytes):
         return text.decode("utf-8", "ignore")
-    raise ValueError(f"Text must be str or bytes, not {type(text).__name__}: {text!r}")
+    raise ValueError(f"Text must be str or bytes, not {type(text).__name__}: {quoted(text)}")
 
 
 def printable_text(text: str | bytes) -> str:
@@ -156,7 +156,7 @@ def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str
         raise UserError(
             f"--vocab_file={vocab_file}: lacks {', '.join(missing)}; it must have each of"
             f" {', '.join(required_tokens)} on a line of its own. It has {len(vocab)} tokens, the"
-            f" first {', '.join(map(repr, tokens[:3]))}"
+            f" first {listed(tokens[:3])}"
         )
     _warn_of_odd_lines(vocab_file, tokens, vocab)
     return vocab
@@ -164,7 +164,7 @@ def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str
 
 def _warn_of_odd_lines(vocab_file: str, tokens: list[str], vocab: dict[str, int]) -> None:
     odd = [
-        f"line {index + 1}: {'empty' if not token else f'{token!r} again on line {last + 1}'}"
+        f"line {index + 1}: {'empty' if not token else f'{quoted(token)} again on line {last + 1}'}"
         for index, token in enumerate(tokens)
         if (last := vocab[token]) != index or not token
     ]
@@ -193,8 +193,8 @@ def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
         item = error.args[0]
         kind = "Token" if isinstance(item, str) else "Id"
         raise KeyError(
-            f"{kind} {item!r} is not in the vocabulary of {len(vocab)} entries; tokenize with the"
-            " vocabulary that ids are converted with, or add it to the --vocab_file"
+            f"{kind} {quoted(item)} is not in the vocabulary of {len(vocab)} entries; tokenize with"
+            " the vocabulary that ids are converted with, or add it to the --vocab_file"
         ) from None
 
 
@@ -223,12 +223,15 @@ class FullTokenizer:
     """
 
     def __init__(
-        self, vocab_file: str, do_lower_case: bool = True, required_tokens: Sequence[str] = ()
+        self,
+        vocab_file: str | Mapping[str, int],
+        do_lower_case: bool = True,
+        required_tokens: Sequence[str] = (),
     ):
         """Reads the vocabulary.
 
         Args:
-            vocab_file: path of a UTF-8 file, one token a line.
+            vocab_file: path of a UTF-8 file, one token a line; or a vocabulary, token -> id.
             do_lower_case: whether to lower-case text and strip its accents.
             required_tokens: tokens that the vocabulary must have, besides [UNK]. (Without [UNK] the
                 original fails later, at the first unknown word.)
@@ -237,7 +240,9 @@ class FullTokenizer:
             UserError: see `load_vocab`.
         """
         needed = dict.fromkeys((UNKNOWN_TOKEN, *required_tokens))
-        self.vocab = load_vocab(vocab_file, tuple(needed))
+        self.vocab = vocab_file
+        if isinstance(vocab_file, str):
+            self.vocab = load_vocab(vocab_file, tuple(needed))
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)

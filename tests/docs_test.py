@@ -236,6 +236,20 @@ def test_what_ci_runs_is_what_the_pages_say():
     assert installs >= 1
 
 
+def test_no_two_pages_train_into_one_folder():
+    """Who follows both would train nothing the second time."""
+    pages: dict[str, set[str]] = {}
+    for page, text in TEXTS.items():
+        for command in commands(text, "bash"):
+            recipes = re.findall(r" --flagfile=(flags/\S+)", command)
+            command += "".join((ROOT / recipe).read_text() for recipe in recipes)
+            folder = re.search(r" --output_dir=(\S+)", command)
+            if folder and "--do_train" in command:
+                pages.setdefault(folder[1], set()).add(page)
+    assert len(pages) >= 8
+    assert not {folder: found for folder, found in pages.items() if len(found) > 1}
+
+
 def test_every_program_and_tool_is_told_of():
     for path in [*ROOT.glob("*.py"), *(ROOT / "tools").glob("[a-z]*.py")]:
         if path.name != "setup.py":
@@ -310,7 +324,10 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-LINKED = [*PAGES.values(), *(ROOT / name for name in ("CONTRIBUTING.md", "tpu/README.md"))]
+LINKED = [
+    *PAGES.values(),
+    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "tpu/README.md")),
+]
 
 
 @pytest.mark.parametrize("path", LINKED, ids=lambda path: str(path.relative_to(ROOT)))

@@ -411,23 +411,27 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
         ({"outputs": "tokens"}, "--outputs=tokens: must be one or more of token_vectors, mean_"),
         ({"max_seq_length": 41}, "The length 41 of --max_seq_length must be at most max_pos"),
         ({"length_buckets": "50"}, "no length may be above --max_seq_length=37"),
+        (
+            {"input_file": "no/such", "output_file": "./no/such"},
+            "--output_file=./no/such must not be a file of --input_file, which it would replace",
+        ),
     ],
 )
 def test_flags_that_do_not_fit(files, tmp_path, settings, message):
     with pytest.raises(UserError) as error:
-        extract(files, tmp_path / "out", **settings)
+        extract(files, **{"output_file": tmp_path / "out", **settings})
     assert message in str(error.value)
     assert os.listdir(tmp_path) == []
 
 
-def test_a_vocabulary_that_does_not_fit(files, tmp_path, warnings):
+def test_a_vocabulary_that_does_not_fit(files, tmp_path):
     vocab_file = tmp_path / "vocab.txt"
     vocab_file.write_text("".join(f"{word}\n" for word in [*WORDS, "more"]))
     with pytest.raises(UserError, match="has 14 tokens, and vocab_size of --bert_config_file is"):
         extract(files, tmp_path / "out", vocab_file=str(vocab_file))
     vocab_file.write_text("".join(f"{word}\n" for word in WORDS[:-1]))
-    extract(files, tmp_path / "out", vocab_file=str(vocab_file))
-    assert any("has 12 tokens, and vocab_size of --bert_config_file is 13" in w for w in warnings)
+    with pytest.raises(UserError, match="must have every token where the vocabulary of --init_che"):
+        extract(files, tmp_path / "out", vocab_file=str(vocab_file))
 
 
 def test_a_checkpoint_that_lacks_weights(files, tmp_path):
@@ -437,9 +441,9 @@ def test_a_checkpoint_that_lacks_weights(files, tmp_path):
     checkpoint = str(tmp_path / "poolerless.ckpt")
     checkpoints.write(checkpoint, poolerless)
     extract(files, tmp_path / "out", init_checkpoint=checkpoint)  # nothing needs it
-    with pytest.raises(UserError, match="lacks bert/pooler/dense/bias, bert/pooler/dense/kernel"):
+    with pytest.raises(UserError, match="lacks 'bert/pooler/dense/bias', 'bert/pooler/dense/ker"):
         extract(files, tmp_path / "out", init_checkpoint=checkpoint, outputs="pooled_vector")
     checkpoint = str(tmp_path / "shallow.ckpt")
     checkpoints.write(checkpoint, {n: w for n, w in weights.items() if "layer_1" not in n})
-    with pytest.raises(UserError, match="it lacks bert/encoder/layer_1/attention/output"):
+    with pytest.raises(UserError, match="it lacks 'bert/encoder/layer_1/attention/output"):
         extract(files, tmp_path / "out", init_checkpoint=checkpoint)

@@ -59,7 +59,7 @@ def _inputs(seed=0, batch_size=B, seq_length=S):
 # --- the forward pass against numpy ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("act", ["gelu", "relu", "tanh"])
+@pytest.mark.parametrize("act", ["gelu", "gelu_erf", "relu", "tanh"])
 def test_every_output_against_numpy(act):
     model, reference = _model(1, hidden_act=act)
     output = model(*_inputs(1))

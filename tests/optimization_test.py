@@ -9,7 +9,7 @@ from bert_tf import optimization
 from bert_tf.engine import steps
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.model import PretrainingModel
-from tests.support import numpy_bert
+from tests.support import numpy_bert, small_pretraining
 
 
 def _rates(schedule, at):
@@ -135,7 +135,7 @@ def test_exclusions_are_regular_expressions_searched_anywhere():
     values = {v.name: float(v.numpy()) for v in variables}
     assert {name for name, value in values.items() if value < 1.0} == {"layernorm", "w"}
     variables = _variables(ab=1.0, ba=1.0)
-    optimizer = optimization.AdamWeightDecayOptimizer(
+    optimizer = optimization.StepOptimizer(
         variables, lambda step: 1.0, weight_decay_rate=0.25, exclude_from_weight_decay=["^a.$"]
     )
     optimizer.apply_gradients([(tf.zeros([]), v) for v in variables])
@@ -217,7 +217,7 @@ class _LookupModel(keras.Model):
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_the_gradient_norm_counts_duplicate_rows_apart(jit_compile):
     model = _LookupModel()
-    optimizer = optimization.AdamWeightDecayOptimizer([model.table], lambda step: tf.constant(0.0))
+    optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))
     weights = np.array([3.0, 4.0, 1.0], np.float32)
     features = {"ids": tf.constant([2, 2, 0]), "weights": tf.constant(weights)}
 
@@ -234,7 +234,7 @@ def test_the_gradient_norm_counts_duplicate_rows_apart(jit_compile):
 
 def test_gradients_of_a_small_norm_are_not_clipped():
     model = _LookupModel()
-    optimizer = optimization.AdamWeightDecayOptimizer([model.table], lambda step: tf.constant(0.0))
+    optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))
     features = {"ids": tf.constant([1, 3]), "weights": tf.constant([0.25, -0.5])}
     metrics = steps.train_step(_LookupTask(), model, optimizer, features, tf.constant([0, 0]))
     np.testing.assert_allclose(metrics["gradient_norm"], np.sqrt(3 * 0.3125), rtol=1e-6)
@@ -249,7 +249,7 @@ def _step_of_two_replicas(gradient_reduction, other):
     number.
     """
     model = _LookupModel()
-    optimizer = optimization.AdamWeightDecayOptimizer([model.table], lambda step: tf.constant(0.0))
+    optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))
     features = {"ids": tf.constant([1]), "weights": tf.constant([100.0])}
     seen = []
 
@@ -285,3 +285,104 @@ def test_global_mean_clip_clips_the_mean_over_replicas():
     norm = np.linalg.norm(mean)
     np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=1e-6)
     np.testing.assert_allclose(moments, 0.1 * mean / norm, rtol=1e-6)
+
+
+# --- as an optimizer of Keras ---------------------------------------------------------------------
+
+
+def _keras_optimizer(*args, **options):
+    return optimization.AdamWeightDecayOptimizer(*args, **options)
+
+
+def test_the_optimizer_of_keras_against_numpy():
+    """Decay, exclusions, warm-up, and a clip to a global norm of 1 in every other step."""
+    rng = np.random.default_rng(2)
+    variables = [
+        keras.Variable(rng.normal(size=(3, 4)).astype(np.float32), name="kernel"),
+        keras.Variable(rng.normal(size=(5,)).astype(np.float32), name="bias"),
+    ]
+    optimizer = _keras_optimizer(optimization.linear_schedule(0.1, 6, 2))
+    state = {v.name: (v.numpy().astype(np.float64), 0.0, 0.0) for v in variables}
+    for step in range(5):
+        scale = 3.0 if step % 2 else 0.03
+        gradients = [rng.normal(size=v.shape) * scale for v in variables]
+        norm = np.sqrt(sum((g**2).sum() for g in gradients))
+        assert (norm > 1) == (step % 2 == 1)
+        optimizer.apply_gradients(
+            [(tf.constant(g, tf.float32), v) for g, v in zip(gradients, variables, strict=True)]
+        )
+        rate = numpy_bert.learning_rate(step, 0.1, 6, 2)
+        for variable, gradient, decay in zip(variables, gradients, (0.01, 0.0), strict=True):
+            clipped = gradient / max(norm, 1.0)
+            state[variable.name] = numpy_bert.adam_weight_decay(
+                *state[variable.name], clipped, rate, decay
+            )
+    named = optimizer.checkpoint_variables()
+    assert set(named) == {"global_step"} | {
+        f"{v.name}/{slot}" for v in variables for slot in ("adam_m", "adam_v")
+    }
+    assert (named["global_step"].dtype, int(named["global_step"])) == (tf.int64, 5)
+    for variable in variables:
+        param, m, v = state[variable.name]
+        np.testing.assert_allclose(variable.numpy(), param, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(named[f"{variable.name}/adam_m"], m, rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(named[f"{variable.name}/adam_v"], v, rtol=1e-5, atol=1e-10)
+
+
+def test_the_optimizer_of_keras_makes_the_update_of_the_programs_step():
+    """On a whole model, whose word embeddings have IndexedSlices with rows that repeat."""
+    schedule = optimization.linear_schedule(3e-2, 9, 2)
+    (task, ours, _), (_, theirs, _) = small_pretraining.small_task(), small_pretraining.small_task()
+    features = small_pretraining.tensors(small_pretraining.make_features())
+    optimizer = optimization.create_optimizer(theirs.trainable_variables, schedule)
+    ours.compile(_keras_optimizer(schedule), run_eagerly=True)
+    before = [v.numpy() for v in ours.variables]
+    for step in range(4):
+        metrics = steps.train_step(task, theirs, optimizer, features, tf.constant([0, step]))
+        assert metrics["gradient_norm"] > 1.5  # so that the clip matters
+        loss = ours.train_on_batch(features, return_dict=True)["loss"]
+        ours.reset_metrics()
+        np.testing.assert_allclose(loss, metrics["loss"], rtol=1e-5)
+    for variable, other, old in zip(ours.variables, theirs.variables, before, strict=True):
+        moved = np.abs(other - old).max()
+        if not variable.path.endswith("key/bias"):  # no output depends on it
+            np.testing.assert_allclose(variable, other, atol=1e-3 * moved, err_msg=variable.path)
+            assert moved > 1e-3
+    slots = ours.optimizer.checkpoint_variables()
+    assert slots.keys() == optimizer.variables.keys()
+    for name, slot in optimizer.variables.items():
+        np.testing.assert_allclose(slots[name], slot, rtol=1e-3, atol=1e-6, err_msg=name)
+
+
+def test_the_optimizer_of_keras_takes_its_rate_from_the_steps_before():
+    halving = keras.optimizers.schedules.ExponentialDecay(0.5, decay_steps=1, decay_rate=0.5)
+    for learning_rate, rates in ((halving, [0.5, 0.25, 0.125]), (0.2, [0.2, 0.2, 0.2])):
+        (variable,) = _variables(w=1.0)
+        optimizer = _keras_optimizer(learning_rate, weight_decay_rate=0.25)
+        expected = 1.0
+        for rate in rates:
+            np.testing.assert_allclose(optimizer.learning_rate, rate, rtol=1e-6)
+            optimizer.apply_gradients([(tf.zeros([]), variable)])
+            expected *= 1 - 0.25 * rate
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-6)
+
+
+def test_the_optimizer_of_keras_is_made_again_of_its_config():
+    optimizer = _keras_optimizer(
+        optimization.linear_schedule(0.1, 7, 3),
+        0.5,
+        exclude_from_weight_decay=["^a.$"],
+        global_clipnorm=None,
+        clipnorm=2.0,
+        epsilon=1e-3,
+    )
+    variables = _variables(ab=1.0, ba=1.0)
+    serialized = keras.optimizers.serialize(optimizer)
+    assert serialized["registered_name"] == "bert_tf>AdamWeightDecayOptimizer"
+    again = keras.optimizers.deserialize(serialized)
+    assert again.get_config() == optimizer.get_config()
+    assert _rates(again._learning_rate, range(9)) == _rates(optimizer._learning_rate, range(9))
+    again.apply_gradients([(tf.zeros([]), v) for v in variables])  # a rate of 0
+    again.apply_gradients([(tf.zeros([]), v) for v in variables])
+    values = [float(v.numpy()) for v in variables]
+    np.testing.assert_allclose(values, [1.0, 1 - 0.5 * 0.1 / 3], rtol=1e-6)

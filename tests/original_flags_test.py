@@ -98,7 +98,7 @@ DEFAULTS = {
         "batch_size": 32,
     },
 }
-PROGRAMS = (*DEFAULTS, "run_multiple_choice", "run_tagging")
+PROGRAMS = (*DEFAULTS, "run_multiple_choice", "run_sentence_similarity", "run_tagging")
 READ_FLAGS = """
 import contextlib, dataclasses, importlib, io, json, sys
 from absl import flags
@@ -161,6 +161,13 @@ REQUIRED = {
     "run_classifier": {"task_name", "vocab_file", "output_dir", "bert_config_file"},
     "run_squad": {"vocab_file", "output_dir", "bert_config_file"},
     "run_multiple_choice": {"data_dir", "vocab_file", "output_dir", "bert_config_file"},
+    "run_sentence_similarity": {
+        "data_dir",
+        "text_a_column",
+        "vocab_file",
+        "output_dir",
+        "bert_config_file",
+    },
     "run_tagging": {"vocab_file", "output_dir", "bert_config_file"},
     "extract_features": {
         "input_file",

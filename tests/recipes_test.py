@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import pytest
 
 from bert_tf import modeling
+from tests.support.shapes import variables_without_values
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "flags" / "models"
@@ -86,8 +86,7 @@ def test_configuration(name):
         "type_vocab_size": 2,
         "vocab_size": VOCAB_SIZES[match.group(1)],
     }
-    # In this scope a variable is a name and a shape: no memory is taken.
-    with keras.StatelessScope(initialize_variables=False):
+    with variables_without_values():
         model = modeling.BertModel(modeling.BertConfig.from_json_file(str(path)))
     assert model.count_params() == PARAMETERS[name]
 

@@ -160,7 +160,8 @@ def test_a_wrong_column_ends_the_program_with_one_line(reviews, tmp_path):
     words = flags(reviews, tmp_path / "out", "--do_train", "--text_a_column=text")
     last = run(*words, program=PROGRAM, status=1).splitlines()[-1]
     assert last.startswith("run_classifier.py: --text_a_column=text: ")
-    assert "train.csv has no such column; it has columns named 'review', 'stars'" in last
+    assert "train.csv has no such column (--has_header says whether line 1 names the" in last
+    assert "it has columns named 'review', 'stars': name one of these" in last
     assert not (tmp_path / "out").exists()
 
 

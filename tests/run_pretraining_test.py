@@ -190,6 +190,7 @@ def test_a_finished_run_says_so_and_one_with_more_steps_goes_on(trained, inputs,
     phases = "--phases=12:14:8:2,20:6:4:3"
     log = run(*flags(inputs, output_dir, "--do_train", phases))
     assert "Nothing to train" in log and "at step 20 of 20 already" in log
+    assert "Raise --num_train_steps, or the steps in --phases, to go on" in log
     log = run(*flags(inputs, output_dir, "--do_train", phases, "--phases=12:14:8:2,20:9:4:3"))
     assert "Resumed from" in log and "model.ckpt-20" in log
     assert variables(output_dir / "model.ckpt-23")["global_step"] == 23
@@ -365,7 +366,7 @@ def test_ids_beyond_the_vocabulary(inputs, tmp_path):
     with pytest.raises(UserError) as error:
         pretrain(inputs, tmp_path / "out", **TRAIN, input_file=path)
     message = str(error.value)
-    assert "must be at least 0 and below 37 (vocab_size of --bert_config_file)" in message
+    assert "must be from 0 to 36 (vocab_size of --bert_config_file is 37)" in message
     assert path in message
 
 

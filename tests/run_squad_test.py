@@ -89,11 +89,15 @@ def test_the_original_s_run(tmp_path, version):
         found = (tmp_path / f"{name}.json").read_text()
         number = r'(?<!")-?\d+\.\d+(?:e-?\d+)?(?=,?\n)'
         assert re.sub(number, "#", found) == re.sub(number, "#", expected)
+        lines = [line for line in expected.splitlines() if re.search(number, line + "\n")]
         theirs, ours = (
             np.array([float(n) for n in re.findall(number, text)]) for text in (expected, found)
         )
-        tolerance = np.where(abs(theirs) < 1e-6, 1e-3, 1e-4)
-        assert (abs(ours - theirs) <= tolerance * abs(theirs)).all()
+        tolerance = np.where(abs(theirs) < 1e-6, 1e-3, 1e-4) * abs(theirs)
+        # A logit is a sum of terms of size 1. Where they cancel, a CPU's order of adding shows.
+        is_logit = np.array(["_logit" in line for line in lines])
+        tolerance = np.where(is_logit, np.maximum(tolerance, 1e-6), tolerance)
+        assert (abs(ours - theirs) <= tolerance).all()
 
 
 @needs_golden
@@ -124,8 +128,8 @@ def test_the_original_s_training(tmp_path):
     for name in theirs.files:
         variable = re.sub(r"\|adam_[mv]$", "", name)
         difference = abs(ours[name.replace("|", "/")] - theirs[name]).max()
-        if variable in noise and variable != name:
-            assert difference < 1e-7, name
+        if variable in noise:  # Adam makes steps of it that differ from CPU to CPU
+            assert difference < (1e-7 if variable != name else 2e-5), name
         else:
             assert difference <= 2e-5 * scale[name], name
 

@@ -207,3 +207,18 @@ def test_ids_are_the_originals(casing):
         for line, ids in zip(lines, f, strict=True):
             tokens = tokenizer.tokenize(json.loads(line))
             assert tokenizer.convert_tokens_to_ids(tokens) == json.loads(ids), line
+
+
+def test_messages_on_vocabularies_are_short(tmp_path, warnings):
+    path = tmp_path / "vocab.txt"
+    long = "x" * 100_000
+    path.write_text("\n".join([long, long, long + "y", long + "z"]))
+    tokenization.load_vocab(str(path))
+    with pytest.raises(UserError, match=r"lacks \[UNK\]; .* has 3 tokens, the first 'xxx") as error:
+        tokenization.FullTokenizer(str(path))
+    assert len(str(error.value)) < 500 and len(warnings[0]) < 500
+    with pytest.raises(KeyError) as missing:
+        tokenization.convert_tokens_to_ids({}, [long])
+    with pytest.raises(ValueError) as wrong:
+        tokenization.convert_to_unicode([long])
+    assert len(str(missing.value)) < 500 and len(str(wrong.value)) < 500

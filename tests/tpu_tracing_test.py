@@ -26,6 +26,8 @@ from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.sentences.model import SentenceTask
+from bert_tf.tasks.sentences.schema import sentences_schema
 from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.tagging.model import TaggingTask
@@ -66,6 +68,13 @@ FINE_TUNING = {
         12 + 2,
     ),
     "multiple_choice": (MultipleChoiceTask, multiple_choice_schema(20), 5 + 32 + 2 + 1),
+    # The vectors do not depend on the pooler.
+    "sentences": (SentenceTask, sentences_schema(20), 5 + 32),
+    "sentences_in_batch_negatives": (
+        lambda config, **options: SentenceTask(config, "in_batch_negatives", **options),
+        sentences_schema(20),
+        5 + 32,
+    ),
 }
 
 

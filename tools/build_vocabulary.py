@@ -20,6 +20,7 @@ from absl import flags, logging
 from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.runs import command_flags
 from bert_tf.text import documents
@@ -178,6 +179,7 @@ def build_vocabulary(
         OSError: writing failed for another reason, which may be temporary.
     """
     files = storage.expand_files(input_file, "input_file")
+    check_overwrites([output_file], "output_file", {"input_file": files})
     try:
         tf.io.gfile.makedirs(os.path.dirname(output_file) or ".")
     except tf.errors.OpError as error:

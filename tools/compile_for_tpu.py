@@ -202,7 +202,7 @@ def main() -> None:
 def _define_flags() -> None:
     flags.adopt_module_key_flags(run_pretraining)
     for name in NOT_REQUIRED:
-        FLAGS.set_default(name, "")
+        FLAGS.set_default(name, "not_used")
     flags.DEFINE_string(
         "topology", None, "The TPU, GENERATION:SHAPE, such as v3:2x2 or v5e:2x4.", required=True
     )

@@ -33,112 +33,34 @@ and --vocab_file: an --output_dir has neither. So are
 *   the casing: `do_lower_case` in tokenizer_config.json. If it is not recorded, a cased vocabulary
     gives it.
 
-The formats differ in two ways. `gelu` is the tanh form in google-research/bert and the exact form
-in Hugging Face's models, so the outputs of a converted `gelu` model of theirs differ by about
-0.001; `gelu_new` is the tanh form. And the epsilon of LayerNorm is always 1e-12 in bert_tf.
+`gelu` is the tanh form in google-research/bert and the exact form in Hugging Face's models. So the
+name changes: their `gelu` is `gelu_erf` in bert_config.json, and our `gelu` is `gelu_new` in
+config.json. The epsilon of LayerNorm is always 1e-12 in bert_tf.
 """
 
 import json
 import os
-import re
-from collections.abc import Mapping, Sequence
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.label_file import labels_in, write_labels
+from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.whole_files import write_whole
+from bert_tf.hugging_face.folder import (
+    SAFETENSORS_NAME,
+    read_bytes,
+    read_safetensors,
+    to_safetensors,
+)
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
 from bert_tf.text.casing import is_cased, read_casing, write_casing
 
-from . import bert_weights, hugging_face_config
-
 CHECKPOINT_NAME = "bert_model.ckpt"
-SAFETENSORS_NAME = "model.safetensors"
-_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
-# Tensors of Hugging Face's that are not weights: constants, and copies of other weights.
-_BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
-_TIED = {
-    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
-
-
-def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any], list[str] | None]:
-    """Returns the weights under a checkpoint's names, the `bert_config.json`, and the classes.
-
-    The weights are float32. The classes are those of `hugging_face_config.class_names`.
-
-    Args:
-        folder: holds `model.safetensors` and `config.json`.
-
-    Raises:
-        UserError: safetensors is not installed, a file is missing or damaged, or the model is not
-            a BERT of the published architecture.
-    """
-    safetensors = _import_safetensors()
-    path = os.path.join(folder, SAFETENSORS_NAME)
-    config_path = os.path.join(folder, "config.json")
-    config = hugging_face_config.read_config(config_path)
-    bert_config = hugging_face_config.to_bert_config(config, config_path)
-    try:
-        tensors = dict(safetensors.deserialize(_read(path)))
-    except safetensors.SafetensorError as error:
-        raise UserError(f"{path} is damaged or not a safetensors file: {error}") from error
-    by_name: dict[str, dict[str, Any]] = {}
-    for full_name in sorted(tensors):
-        name = full_name.removeprefix("bert.")
-        # Names in files that are older than the format, such as bert-base-uncased's.
-        name = re.sub("LayerNorm.gamma$", "LayerNorm.weight", name)
-        name = re.sub("LayerNorm.beta$", "LayerNorm.bias", name)
-        if name in by_name:
-            raise UserError(f"{path} has {name} twice, with and without the prefix `bert.`")
-        if not _BUFFERS.search(name):
-            by_name[name] = tensors[full_name]
-    for tied, name in _TIED.items():
-        copy = by_name.pop(tied, None)
-        if copy is not None and copy["data"] != by_name.get(name, copy)["data"]:
-            raise UserError(
-                f"{path}: {tied} must equal {name}, since google-research/bert has one variable"
-                " for both; they differ"
-            )
-    shapes = {name: tensor["shape"] for name, tensor in by_name.items()}
-    known = bert_weights.parts(
-        BertConfig.from_dict(bert_config), hugging_face_config.is_multiple_choice(config)
-    )
-    present = bert_weights.present_parts(known, shapes, "other_name", path)
-
-    dtypes = {tensor["dtype"] for tensor in by_name.values()}
-    if not dtypes.issubset(_DTYPES):
-        raise UserError(
-            f"{path}: weights must be of type {', '.join(_DTYPES)}; found"
-            f" {', '.join(sorted(dtypes.difference(_DTYPES)))}"
-        )
-    if dtypes != {"F32"}:
-        logging.warning("%s holds weights of type %s: now float32", path, ", ".join(sorted(dtypes)))
-    weights = {}
-    for weight in (weight for part in present.values() for weight in part):
-        tensor = by_name[weight.other_name]
-        value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).astype(np.float32)
-        value = value.reshape(tensor["shape"])
-        weights[weight.name] = value.T if weight.transposed else value
-    if "multiple-choice head" in present:
-        del weights["output_bias"]
-        logging.info(
-            "%s: the bias of the multiple-choice head is omitted: it is the same for all choices"
-            " and changes no probability",
-            path,
-        )
-    labels = None
-    if "classifier" in present:
-        labels = hugging_face_config.class_names(config, len(weights["output_bias"]), config_path)
-    return weights, bert_config, labels
 
 
 def read_checkpoint(path: str) -> dict[str, np.ndarray]:
@@ -150,52 +72,9 @@ def read_checkpoint(path: str) -> dict[str, np.ndarray]:
     Raises:
         UserError: there is no checkpoint, or it is damaged.
     """
-    reader = checkpoints.open_checkpoint(path, "input")
-    names = [n for n in reader.get_variable_to_shape_map() if not checkpoints.SLOT_PATTERN.match(n)]
-    try:
-        return {name: reader.get_tensor(name) for name in sorted(names)}
-    except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
-        raise UserError(f"--input={path} is damaged: {error}") from error
-
-
-def to_safetensors(
-    variables: Mapping[str, np.ndarray],
-    bert_config: Mapping[str, Any],
-    path: str,
-    labels: Sequence[str] | None = None,
-) -> tuple[bytes, dict[str, Any]]:
-    """Returns a `model.safetensors` and its `config.json`.
-
-    Args:
-        variables: the variables of a checkpoint by name, without slots.
-        bert_config: its `bert_config.json`.
-        path: the checkpoint, for messages.
-        labels: the names of the classes; None if unknown. Those of a tagger are tags.
-
-    Raises:
-        UserError: safetensors is not installed, or the variables are not those of a BERT model with
-            heads that both formats have.
-    """
-    safetensors = _import_safetensors()
-    shapes = {name: value.shape for name, value in variables.items()}
-    multiple_choice = shapes.get("output_weights", ())[:1] == (1,) and "output_bias" not in shapes
-    if multiple_choice:
-        variables = {**variables, "output_bias": np.zeros(1, np.float32)}
-        shapes["output_bias"] = (1,)
-    known = bert_weights.parts(BertConfig.from_dict(dict(bert_config)), multiple_choice)
-    present = bert_weights.present_parts(known, shapes, "name", path)
-    # Hugging Face's names begin with "bert." if the model has a head.
-    prefix = "bert." if set(present) - {"encoder", "pooler"} else ""
-    tensors = {}
-    for part, weights in present.items():
-        for weight in weights:
-            value = variables[weight.name]
-            name = (prefix if part in ("encoder", "pooler") else "") + weight.other_name
-            tensors[name] = np.ascontiguousarray(value.T if weight.transposed else value)
-    num_outputs = len(variables["output_bias"]) if "classifier" in present else 0
-    config = hugging_face_config.to_config(bert_config, present, labels, num_outputs)
-    logging.info("%s is written as %s", path, config["architectures"][0])
-    return safetensors.numpy.save(tensors, metadata={"format": "pt"}), config
+    reader = checkpoints.CheckpointReader(path, "input")
+    names = [name for name in reader.shapes if not checkpoints.SLOT_PATTERN.match(name)]
+    return {name: reader.read(name) for name in sorted(names)}
 
 
 def convert(
@@ -215,11 +94,7 @@ def convert(
         UserError: a file is missing or damaged, or does not hold a BERT model.
         OSError: writing failed in a way that may pass, such as a full disk.
     """
-    if _same_folder(source, output_dir):
-        raise UserError(
-            f"--output_dir={output_dir} must not be the folder of --input, whose files it would"
-            " replace"
-        )
+    _check_other_folder(source, output_dir)
     if tf.io.gfile.exists(os.path.join(source, SAFETENSORS_NAME)):
         if output_format == "safetensors" or bert_config_file:
             raise UserError(
@@ -232,6 +107,7 @@ def convert(
     else:
         _check_checkpoint(source)
         folder = os.path.dirname(checkpoints.find_prefix(source, "input"))
+        _check_other_folder(folder, output_dir)  # a file `checkpoint` may name another one
         config_file = bert_config_file or os.path.join(folder, "bert_config.json")
         config = BertConfig.from_json_file(config_file).to_dict()
         variables = read_checkpoint(source)
@@ -240,7 +116,10 @@ def convert(
     beside = os.path.join(folder, "vocab.txt")
     if vocab_file is None and tf.io.gfile.exists(beside):
         vocab_file = beside
-    vocab = _read(vocab_file) if vocab_file else None
+    written = [os.path.join(output_dir, name) for name in ("bert_config.json", "vocab.txt")]
+    read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
+    check_overwrites(written, "output_dir", read)
+    vocab = read_bytes(vocab_file) if vocab_file else None
     if vocab is None:
         logging.warning("There is no vocab.txt beside --input and no --vocab_file: none is written")
 
@@ -261,9 +140,12 @@ def convert(
     logging.info("%s: %d variables, %d parameters", output_dir, len(variables), size)
 
 
-def _same_folder(source: str, output_dir: str) -> bool:
-    folder = checkpoints.folder_of(source)
-    return os.path.realpath(folder or ".") == os.path.realpath(output_dir)
+def _check_other_folder(source: str, output_dir: str) -> None:
+    if real_path(checkpoints.folder_of(source)) == real_path(output_dir):
+        raise UserError(
+            f"--output_dir={output_dir} must not be the folder of --input, whose files it would"
+            " replace"
+        )
 
 
 def _check_checkpoint(source: str) -> None:
@@ -273,7 +155,7 @@ def _check_checkpoint(source: str) -> None:
         if not any(name == "checkpoint" or name.endswith(".index") for name in names):
             raise UserError(
                 f"--input={source} must have {SAFETENSORS_NAME} and config.json, or a checkpoint,"
-                f" PREFIX.index and PREFIX.data-00000-of-...; it has {names}"
+                f" PREFIX.index and PREFIX.data-00000-of-...; it has {listed(names)}"
             )
 
 
@@ -292,26 +174,6 @@ def _casing(folder: str, vocab_file: str | None, vocab: bytes | None) -> bool | 
         logging.info("%s is a cased vocabulary: do_lower_case is recorded as false", vocab_file)
         casing = False
     return casing
-
-
-def _import_safetensors() -> ModuleType:
-    try:
-        import safetensors
-        import safetensors.numpy
-    except ImportError as error:
-        raise UserError(
-            f"{SAFETENSORS_NAME} needs safetensors; run `pip install safetensors` or install the"
-            f" extra `convert` ({error})"
-        ) from error
-    return safetensors
-
-
-def _read(path: str) -> bytes:
-    try:
-        with tf.io.gfile.GFile(path, "rb") as reader:
-            return reader.read()
-    except tf.errors.OpError as error:
-        raise UserError(f"{path} cannot be read: {error.message}") from error
 
 
 def _define_flags() -> None:

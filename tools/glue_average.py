@@ -72,10 +72,7 @@ def read_results(directory: str) -> dict[str, float]:
         UserError: the file is missing or malformed.
     """
     path = os.path.join(directory, "eval_results.txt")
-    try:
-        results = reporting.read_results(path)
-    except ValueError as error:
-        raise UserError(f"{path} must hold lines `name = number`: {error}") from error
+    results = reporting.read_results(path)
     if not results:
         raise UserError(
             f"--output_dirs: {path} is missing or empty; run run_classifier.py with --do_eval"

@@ -36,6 +36,7 @@ _VOCAB_SIZE = 1000
 _MAX_PREDICTIONS = {32: 5, 64: 10}
 # Records -> text, and how often each document is cut and masked anew.
 _TEXTS = {"train": ("corpus.txt", 20), "heldout": ("heldout.txt", 5)}
+_LOG = "quickstart.log"
 _TAIL_LINES = 20  # of the log, shown if a stage fails
 
 
@@ -66,7 +67,8 @@ def make_stages(output_dir: str) -> list[Stage]:
     command += [f"--input_file={output_dir}/train_{{max_seq_length}}.tfrecord"]
     command += [f"--eval_input_file={output_dir}/heldout_{{max_seq_length}}.tfrecord"]
     command += [f"--output_dir={output_dir}"]
-    stages.append(Stage("Training and evaluating, for about a minute", command))
+    watch = f"tail -f {shlex.quote(os.path.join(output_dir, _LOG))}"
+    stages.append(Stage(f"Training and evaluating, one to three minutes ({watch})", command))
     return stages
 
 
@@ -111,19 +113,22 @@ def main() -> None:
         )
     output_dir = flags.FLAGS.output_dir
     os.makedirs(output_dir, exist_ok=True)
-    with open(os.path.join(output_dir, "quickstart.log"), "w", encoding="utf-8") as log:
+    with open(os.path.join(output_dir, _LOG), "w", encoding="utf-8") as log:
         print(f"The commands and what they print: {log.name}")
         run_stages(make_stages(output_dir), log)
     results = os.path.join(output_dir, "eval_results.txt")
     print(f"\n{results}:")
     with open(results, encoding="utf-8") as file:
         print(file.read())
-    print(
-        "Next:\n"
-        "  docs/quickstart.md    what these figures mean, and a task for the new model\n"
-        "  docs/own-data.md    the same with your own text\n"
-        f"  tensorboard --logdir={shlex.quote(output_dir)}    curves of the training"
-    )
+    next_steps = {
+        "docs/quickstart.md": "what these figures mean, and a task for the new model",
+        "docs/own-data.md": "the same with your own text",
+        f"tensorboard --logdir={shlex.quote(output_dir)}": "curves of the training",
+    }
+    width = max(map(len, next_steps))
+    print("Next:")
+    for step, meaning in next_steps.items():
+        print(f"  {step:{width}}  {meaning}")
 
 
 def _define_flags() -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.runs import command_flags
 from bert_tf.runs.heartbeat import Heartbeat
@@ -57,11 +57,11 @@ def parse_grid(vary: Sequence[str]) -> list[dict[str, str]]:
         if not re.fullmatch(r"\w+", name) or not all(axis):
             raise UserError(
                 f"--vary must be a flag's name and its values, such as {PAPER_GRID[1]}; received"
-                f" {entry!r}"
+                f" {quoted(entry)}"
             )
         if name in axes or name in ("output_dir", "random_seed"):
             reason = "appears twice" if name in axes else "is set by the search itself"
-            raise UserError(f"--vary={entry!r}: {name} {reason}; remove it")
+            raise UserError(f"--vary={quoted(entry)}: {name} {reason}; remove it")
         axes[name] = axis
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
@@ -82,7 +82,7 @@ def find_program(command: Sequence[str]) -> list[str]:
         if found is None:
             raise UserError(
                 "after -- a Python program must come first, a file or a command on PATH; received"
-                f" {program!r}. For example: {example}"
+                f" {quoted(program)}. For example: {example}"
             )
         program = found
     wrong = [word for word in words if re.match(r"--?output_dir(=|$)", word)]

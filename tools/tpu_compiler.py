@@ -13,7 +13,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +130,7 @@ def open_topology(name: str) -> Topology:
     except (RuntimeError, ValueError, KeyError) as error:
         raise UserError(
             "--topology must be GENERATION:SHAPE with the shape in chips, such as v2:2x2, v3:2x2,"
-            f" v4:2x2x1, v5e:2x4, v5p:2x2x1 or v6e:2x4; received {name!r} ({error})"
+            f" v4:2x2x1, v5e:2x4, v5p:2x2x1 or v6e:2x4; received {quoted(name)} ({error})"
         ) from error
     return Topology(name, devices, chip.share(len(devices) // chips))
 

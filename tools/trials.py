@@ -12,15 +12,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine import interrupts
-from bert_tf.errors import UserError
-from bert_tf.files.whole_files import write_whole
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.runs import reporting
 
 USER_ERROR_STATUS = 1  # a program's exit status for wrong flags or input
@@ -87,8 +87,9 @@ class Search:
             if trial.status == 0 and record["command"] != self._command:
                 raise UserError(
                     f"--output_dir={output_dir} has trials of another command; continue with that"
-                    " command or choose another --output_dir.\n"
-                    f"There: {shlex.join(record['command'])}\nHere:  {shlex.join(self._command)}"
+                    " command or choose another --output_dir. Words only there:"
+                    f" {_words_beside(record['command'], self._command)}; only here:"
+                    f" {_words_beside(self._command, record['command'])}"
                 )
             self._trials[trial.name] = trial
 
@@ -114,7 +115,7 @@ class Search:
                 raise UserError(
                     f"--metric={self._metric} must be one of the metrics in eval_results.txt of"
                     f" {self.folder(known)}; it has"
-                    f" {', '.join(known.results) or 'none; does the program need --do_eval?'}"
+                    f" {listed(known.results) or 'none; does the program need --do_eval?'}"
                 )
             value = known.results.get(self._metric)
             outcome = f"status {known.status}" if value is None else f"{self._metric} = {value:.5g}"
@@ -141,12 +142,14 @@ class Search:
             if status == USER_ERROR_STATUS and not self._finished():
                 raise UserError(
                     "a trial ended with status 1 before any trial succeeded, so its flags or its"
-                    f" input are wrong; its message is above.\nThe trial: {shlex.join(command)}"
+                    " input are wrong; its message and its command are above"
                 )
         trial = dataclasses.replace(trial, status=status, seconds=seconds, results=results)
         self._trials.pop(trial.name, None)
         self._trials[trial.name] = trial
         record = {**dataclasses.asdict(trial), "command": self._command, "ended": time.time()}
+        # JSON has no NaN and no infinity.
+        record["results"] = {k: v if math.isfinite(v) else None for k, v in results.items()}
         tf.io.gfile.makedirs(folder)
         _write_json(os.path.join(folder, "trial.json"), record)
         self._write_tables()
@@ -244,12 +247,61 @@ class Search:
 
 
 def _read_records(output_dir: str) -> list[dict[str, Any]]:
-    """Returns the contents of every trial.json."""
-    records = []
-    for path in tf.io.gfile.glob(os.path.join(output_dir, "*", "trial.json")):
-        with tf.io.gfile.GFile(path, "r") as reader:
-            records.append(json.loads(reader.read()))
-    return records
+    """Returns the contents of every trial.json, checked, with NaN for results that are null.
+
+    Raises:
+        UserError: a file cannot be read, is damaged, or lies in the folder of another trial.
+    """
+    return list(map(_read_record, tf.io.gfile.glob(os.path.join(output_dir, "*", "trial.json"))))
+
+
+def _read_record(path: str) -> dict[str, Any]:
+    rule = "delete the folder to run the trial again"
+    record = read_json(path, path, rule)
+    if not isinstance(record, dict) or not record.keys() >= _RECORD.keys():
+        raise UserError(
+            f"{path} must be an object with {', '.join(_RECORD)}; received {quoted(record)}; {rule}"
+        )
+    for key, (kind, fits) in _RECORD.items():
+        if not fits(record[key]):
+            raise UserError(f"{path}: `{key}` must be {kind}; it is {quoted(record[key])}; {rule}")
+    results = record["results"].items()
+    record["results"] = {name: math.nan if value is None else value for name, value in results}
+    name = Trial(record["flags"]).name
+    # Checkpoints are deleted by this name.
+    if os.path.basename(os.path.dirname(path)) != name:
+        raise UserError(
+            f"{path} is of the trial {quoted(name)}, so it must be in a folder of that name; rename"
+            " the folder, or delete it to run the trial again"
+        )
+    return record
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+# The keys of trial.json: what each must be, and whether a value is that.
+_RECORD: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "flags": ("an object of texts", lambda v: isinstance(v, dict) and _are_texts(v.values())),
+    "status": ("a whole number", lambda v: isinstance(v, int)),
+    "seconds": ("a number", _is_number),
+    "results": (
+        "an object of numbers",
+        lambda v: isinstance(v, dict) and all(x is None or _is_number(x) for x in v.values()),
+    ),
+    "command": ("a list of texts", lambda v: isinstance(v, list) and _are_texts(v)),
+    "ended": ("a number", _is_number),
+}
+
+
+def _words_beside(words: Sequence[str], others: Sequence[str]) -> str:
+    """Returns those of the words that are not among the others, for messages."""
+    return listed(word for word in words if word not in others) or "none, but in another order"
 
 
 def _run(command: Sequence[str]) -> int:

@@ -19,8 +19,9 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
+from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.progress import Progress
 from bert_tf.runs import command_flags
@@ -29,6 +30,8 @@ from bert_tf.tasks.squad.examples import load_json
 # Folders below --evidence_dir, and the key that lists a question's documents in each.
 FOLDERS = {"wikipedia": "EntityPages", "web": "SearchResults"}
 
+# Separators of Windows, and what no file system takes.
+_NOT_IN_NAMES = re.compile(r"[\\\0\ud800-\udfff]")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -87,22 +90,58 @@ def read_triviaqa(path: str, folders: Sequence[str]) -> dict[str, list[Question]
         for item in content["Data"]:
             answer = item["Answer"]
             names = [answer["Value"], *answer["Aliases"], *answer["NormalizedAliases"]]
-            question = Question(item["QuestionId"], item["Question"], list(dict.fromkeys(names)))
+            question = Question(
+                _text(item["QuestionId"]),
+                _text(item["Question"]),
+                list(dict.fromkeys(map(_text, names))),
+            )
             for folder in folders:
                 for file in dict.fromkeys(
-                    page["Filename"] for page in item.get(FOLDERS[folder], ())
+                    _text(page["Filename"]) for page in item.get(FOLDERS[folder], ())
                 ):
                     documents.setdefault(f"{folder}/{file}", []).append(question)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"--triviaqa_file={path} must have `Data`, a list of objects with `QuestionId`,"
             " `Question`, `Answer` (`Value`, `Aliases`, `NormalizedAliases`) and lists of objects"
-            f" with `Filename`, as qa/wikipedia-train.json has; {type(error).__name__}: {error}"
+            f" with `Filename`, as qa/wikipedia-train.json has;"
+            f" {type(error).__name__}: {str(error)[:120]}"
         ) from error
     if not documents:
         lists = " or ".join(FOLDERS[folder] for folder in folders)
         raise UserError(f"--triviaqa_file={path}: no question has a document in its {lists}")
     return documents
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text is {quoted(value)}")
+    return value
+
+
+def document_path(evidence_dir: str, name: str, question_id: str) -> str:
+    """Returns the path of a document; checks that it stays in the folder.
+
+    Args:
+        evidence_dir: the folder of the documents.
+        name: the document's path in it, from the file of the questions.
+        question_id: a question on the document, for messages.
+
+    Raises:
+        UserError: the name, or a link that it leads to, leaves the folder.
+    """
+    path = os.path.join(evidence_dir, name)
+    is_plain = not _NOT_IN_NAMES.search(name) and not {"", ".", ".."}.intersection(name.split("/"))
+    if is_plain and "://" not in evidence_dir:  # only local folders have links
+        root = os.path.realpath(evidence_dir)
+        is_plain = os.path.commonpath([root, os.path.realpath(path)]) == root
+    if not is_plain:
+        raise UserError(
+            f"--triviaqa_file, question {quoted(question_id)}: the document {quoted(name)} must be"
+            f' a file below --evidence_dir={evidence_dir}, named without "..", backslashes and'
+            " links to other folders; correct the file, which may be harmful"
+        )
+    return path
 
 
 def paragraphs(
@@ -116,22 +155,24 @@ def paragraphs(
         max_tokens: length of a context in words and punctuation marks.
 
     Raises:
-        UserError: all documents are missing.
+        UserError: all documents are missing, or one lies outside the folder.
         OSError: a document exists but cannot be read.
     """
     missing = []
     with Progress("reading documents", "documents", len(documents)) as work:
         for name, questions in documents.items():
             work.advance()
+            path = document_path(evidence_dir, name, questions[0].question_id)
             try:
-                with tf.io.gfile.GFile(os.path.join(evidence_dir, name), "rb") as reader:
+                with tf.io.gfile.GFile(path, "rb") as reader:
                     text = reader.read().decode("utf-8", "replace")
             except tf.errors.NotFoundError:
                 missing.append(name)
                 continue
             except tf.errors.OpError as error:
                 raise OSError(
-                    f"--evidence_dir={evidence_dir}: {name} cannot be read: {error.message}"
+                    f"--evidence_dir={evidence_dir}: {quoted(name)} cannot be read:"
+                    f" {error.message[:200]}"
                 ) from error
             context = first_tokens(text, max_tokens)
             qas = []
@@ -151,11 +192,12 @@ def paragraphs(
     if len(missing) == len(documents):
         raise UserError(
             f"--evidence_dir={evidence_dir} must be TriviaQA's folder `evidence`; it has none of"
-            f" the {len(missing)} documents of --triviaqa_file, such as {missing[0]}"
+            f" the {len(missing)} documents of --triviaqa_file, such as {quoted(missing[0])}"
         )
     if missing:
         logging.warning(
-            "%d of %d documents are missing, such as %s", len(missing), len(documents), missing[0]
+            "%d of %d documents are missing, such as %s",
+            *(len(missing), len(documents), quoted(missing[0])),
         )
 
 
@@ -175,6 +217,7 @@ def triviaqa_to_squad(
             `output_file` cannot be written.
         OSError: a document exists but cannot be read, or writing failed for another reason.
     """
+    check_overwrites([output_file], "output_file", {"triviaqa_file": triviaqa_file})
     documents = read_triviaqa(triviaqa_file, folders)
     count = 0
     storage.check_file_system(output_file, "output_file")

@@ -36,8 +36,37 @@ ask() {
   if dry_run; then print_command "$@"; else "$@"; fi
 }
 
+# must_match VARIABLE PATTERN RULE: ends the script if the value is not wholly of the pattern.
+must_match() {
+  local LC_ALL=C value=${!1} pattern="^($2)\$"
+  [[ $value =~ $pattern ]] || die "$1 must be $3; received $(printf '%q' "${value:0:60}")"
+}
+
+ZONE_PATTERN='[a-z]+-[a-z]+[0-9]+-[a-z0-9]+'
+
+# check_values: checks what reaches a command or the machine's metadata, where a comma would add a
+# setting. The rules are Google's:
+#   https://cloud.google.com/compute/docs/naming-resources
+#   https://cloud.google.com/resource-manager/docs/creating-managing-projects
+#   https://cloud.google.com/iam/docs/service-accounts-create
+#   https://cloud.google.com/storage/docs/buckets#naming
+check_values() {
+  local project='[a-z][-a-z0-9]{4,28}[a-z0-9]'
+  must_match NAME '[a-z]([-a-z0-9]{0,61}[a-z0-9])?' "lower-case letters, digits and hyphens, \
+beginning with a letter and not ending with a hyphen, at most 63"
+  must_match PROJECT "$project" "a project's ID: 6 to 30 lower-case letters, digits and hyphens, \
+beginning with a letter and not ending with a hyphen"
+  must_match ZONE "$ZONE_PATTERN" "a zone like us-central1-a"
+  must_match BUCKET 'gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9]' "gs:// and a bucket's name, without \
+a folder"
+  must_match SERVICE_ACCOUNT "$project@$project(\.[-.a-z0-9]+)?\.iam\.gserviceaccount\.com" \
+    "the address of a service account that you made, NAME@PROJECT.iam.gserviceaccount.com"
+  must_match SPOT 'yes|no' "yes or no"
+}
+
 # load_job FILE: reads and checks a job file. Sets its variables and
 #   FOLDER            the job's folder in the bucket
+#   SUBMITTED         the file beside the job file in which submit.sh notes what it uploaded
 #   ACCELERATOR_TYPE  RUNTIME_VERSION  PJRT: from tpu/accelerators.txt
 load_job() {
   local file=$1 variable
@@ -50,24 +79,23 @@ load_job() {
   for variable in NAME PROJECT ZONE ACCELERATOR SPOT BUCKET SERVICE_ACCOUNT FLAGS; do
     [ -n "${!variable:-}" ] || die "$1 must set $variable; tpu/job.env.example explains it"
   done
-
-  # https://cloud.google.com/compute/docs/naming-resources
-  local name_rule='^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$' bucket_rule='^gs://[a-z0-9][-_.a-z0-9]+$'
-  [[ $NAME =~ $name_rule ]] || die "NAME must be lower-case letters, digits and hyphens, beginning \
-with a letter, at most 63; $1 has $NAME"
-  [[ $BUCKET =~ $bucket_rule ]] ||
-    die "BUCKET must be gs:// and a bucket's name, without a folder; $1 has $BUCKET"
-  case $SPOT in yes | no) ;; *) die "SPOT must be yes or no; $1 has $SPOT" ;; esac
+  check_values
   FOLDER=$BUCKET/$NAME
+  # shellcheck disable=SC2034 # read by the scripts
+  SUBMITTED=$file.submitted
 
   local row known
   row=$(awk -v name="$ACCELERATOR" '$1 == name' "$ROOT/tpu/accelerators.txt")
   if [ -z "$row" ]; then
     known=$(awk '!/^#/ { printf "%s ", $1 }' "$ROOT/tpu/accelerators.txt")
-    die "ACCELERATOR must be one of ${known% } (tpu/accelerators.txt); $1 has $ACCELERATOR"
+    die "ACCELERATOR must be one of ${known% } (tpu/accelerators.txt); received \
+$(printf '%q' "${ACCELERATOR:0:60}")"
   fi
   # shellcheck disable=SC2034 # PJRT and the others are read by the scripts
   read -r _ ACCELERATOR_TYPE RUNTIME_VERSION PJRT _ <<<"$row"
+  must_match ACCELERATOR_TYPE '[a-z0-9]+-[0-9]+' "like v5litepod-8 in tpu/accelerators.txt"
+  must_match RUNTIME_VERSION '[a-z0-9][-.a-z0-9]*' "like v2-alpha-tpuv5 in tpu/accelerators.txt"
+  must_match PJRT 'yes|no' "yes or no in tpu/accelerators.txt"
 
   dry_run || command -v gcloud >/dev/null ||
     die "gcloud is not installed: https://cloud.google.com/sdk/docs/install (not needed with \
@@ -104,16 +132,32 @@ request_state() {
   printf '%s\n' "${state:-ABSENT}"
 }
 
-# create_request: requests the machine. It runs tpu/startup.sh, which reads the job from the bucket.
+# read_submitted: sets UPLOADED to the note of submit.sh, a part of the machine's metadata. It is
+# beside the job file and not in the bucket: who can write to the bucket must not choose what runs.
+read_submitted() {
+  local digest='[0-9a-f]{64}'
+  UPLOADED=bert-commit=COMMIT
+  if dry_run; then return; fi
+  [ -f "$SUBMITTED" ] || die "there is no $SUBMITTED, which tpu/submit.sh writes: run this where \
+the job was submitted, copy that file here, or submit the job again (it continues)"
+  UPLOADED=$(cat "$SUBMITTED")
+  must_match UPLOADED "bert-commit=[0-9a-f]{40,64},bert-date=[-0-9T:]+Z,bert-source-sha256=$digest\
+,bert-flags-sha256=$digest" "the line that tpu/submit.sh wrote into $SUBMITTED"
+}
+
+# create_request: requests the machine. It runs tpu/startup.sh, which reads the job from the bucket
+# and compares it with the digests in UPLOADED. The scopes are those of the two services it calls.
 create_request() {
-  local spot=() settings="bert-folder=$FOLDER,bert-name=$NAME,bert-project=$PROJECT"
-  settings+=",bert-zone=$ZONE,bert-pjrt=$PJRT"
+  local spot=() scopes=https://www.googleapis.com/auth
+  local settings="bert-folder=$FOLDER,bert-name=$NAME,bert-project=$PROJECT"
+  settings+=",bert-zone=$ZONE,bert-pjrt=$PJRT,$UPLOADED"
   if [ "$SPOT" = yes ]; then spot=(--spot); fi
   run gcloud compute tpus queued-resources create "$NAME" --node-id="$NAME" \
     --project="$PROJECT" --zone="$ZONE" \
     --accelerator-type="$ACCELERATOR_TYPE" --runtime-version="$RUNTIME_VERSION" \
     ${spot[@]+"${spot[@]}"} \
-    --service-account="$SERVICE_ACCOUNT" --scopes=cloud-platform \
+    --service-account="$SERVICE_ACCOUNT" \
+    --scopes="$scopes/cloud.tpu,$scopes/devstorage.read_write" \
     --metadata="$settings" --metadata-from-file="startup-script=$ROOT/tpu/startup.sh" --quiet
 }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The TPU machine runs this script as root at every boot. It installs the job's commit, runs the
-# program until it is done, copies the log to the bucket every minute, writes a result there, and
-# deletes its own request and so the machine. tpu/submit.sh passes the script and its settings as
-# metadata. On a new machine the program continues from its last checkpoint.
+# The TPU machine runs this script as root at every boot. It fetches the job and compares it with
+# the digests of what was submitted, copies the log to the bucket every minute, writes a result
+# there, and deletes its own request and so the machine. An ordinary user, who cannot become root,
+# installs the job's commit and runs the program until it is done. tpu/submit.sh passes the script
+# and its settings as metadata. On a new machine the program continues from its last checkpoint.
 set -euo pipefail
 
 WORK=${BERT_WORK:-/opt/bert} # tests set BERT_WORK
@@ -23,6 +24,10 @@ name=$(metadata instance/attributes/bert-name)
 project=$(metadata instance/attributes/bert-project)
 zone=$(metadata instance/attributes/bert-zone)
 pjrt=$(metadata instance/attributes/bert-pjrt)
+commit=$(metadata instance/attributes/bert-commit)
+date=$(metadata instance/attributes/bert-date)
+source_sha256=$(metadata instance/attributes/bert-source-sha256)
+flags_sha256=$(metadata instance/attributes/bert-flags-sha256)
 
 say() {
   printf '%s startup.sh: %s\n' "$(date -u +%H:%M:%S)" "$*"
@@ -73,19 +78,61 @@ fi
 logger=$!
 trap 'kill "$logger"; copy_log' EXIT
 
-# The images have Python 3.10, and Keras needs 3.11. uv is one file that installs a Python of its
-# own. A package archive (deadsnakes) would have to wait for Ubuntu's upgrades after the first boot.
-UV=https://github.com/astral-sh/uv/releases/download/0.13.9/uv-x86_64-unknown-linux-gnu.tar.gz
+# The images have Python 3.10, and Keras needs 3.11. uv is one program that installs a Python of its
+# own, which it compares with digests that it contains. The wheel and its digest are PyPI's:
+# https://pypi.org/project/uv/0.13.9/#files
+UV=https://files.pythonhosted.org/packages/3d/aa
+UV=$UV/26d64642d808de4a652579ef950d7cd2d37f080a8babf9c67c6b75fc4c3f
+UV=$UV/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl
+UV_SHA256=d7f459fe4fd247d830351c75686d3996ace3c6f3f728eb0e85a30b7ada0cef19
 
-install() {
+fetch() {
   gcloud storage cp "$folder/source.tar.gz" "$folder/job.flags" . || return
-  mkdir -p source
-  tar -xzf source.tar.gz -C source || return
-  [ -x uv ] || curl --fail --silent --show-error --location "$UV" |
-    tar -xz --strip-components=1 || return
-  [ -x venv/bin/python ] || ./uv venv --quiet --python 3.11 venv || return
-  ./uv pip install --python venv/bin/python './source[tpu]'
+  curl --fail --silent --show-error "$UV" >uv.whl
 }
+
+# check FILE DIGEST: ends the job if the file is not the expected one.
+check() {
+  printf '%s  %s\n' "$2" "$1" | sha256sum --check --status ||
+    finish "failed $(now): $1 is not the file that was expected (its SHA-256 is not $2); nothing \
+was unpacked. Look who can write to the bucket, then submit the job again"
+}
+
+say "fetching commit $commit"
+retry fetch || finish "failed $(now): the job or uv could not be fetched; see the log"
+check source.tar.gz "$source_sha256"
+check job.flags "$flags_sha256"
+check uv.whl "$UV_SHA256"
+
+# The job's user owns the folder `job` and the chips, and nothing else. What it starts can gain no
+# rights, by sudo for example.
+make_user() {
+  local device
+  id -u bert-job >/dev/null 2>&1 ||
+    useradd --system --user-group --home-dir "$WORK/job" bert-job || return
+  mkdir -p job && chown bert-job:bert-job job || return
+  chmod a+rx "$WORK" && chmod a+r source.tar.gz job.flags uv.whl || return
+  for device in /dev/accel* /dev/vfio/*; do
+    [ ! -e "$device" ] || chown bert-job "$device" || return
+  done
+}
+
+make_user || finish "failed $(now): the job's user could not be made; see the log"
+ulimit -l unlimited || say "memory cannot be locked without a limit" # which the chips' driver does
+as_job=(setpriv --reuid=bert-job --regid=bert-job --init-groups --no-new-privs
+  env HOME="$WORK/job")
+
+# No package is newer than the commit, so that the next machine gets the same ones.
+install() (
+  cd job || return
+  uv=uv/uv-0.13.9.data/scripts/uv
+  "${as_job[@]}" mkdir -p source || return
+  "${as_job[@]}" tar -xzf ../source.tar.gz -C source || return
+  "${as_job[@]}" python3 -m zipfile --extract ../uv.whl uv || return
+  "${as_job[@]}" chmod +x "$uv" || return
+  [ -x venv/bin/python ] || "${as_job[@]}" "$uv" venv --quiet --python 3.11 venv || return
+  "${as_job[@]}" "$uv" pip install --python venv/bin/python --exclude-newer "$date" './source[tpu]'
+)
 
 say "installing"
 retry install || finish "failed $(now): the installation failed; see the log"
@@ -94,7 +141,7 @@ if [ "$pjrt" = yes ]; then
   # As in Google's own tests of TensorFlow on these chips: GoogleCloudPlatform/ml-auto-solutions,
   # dags/solutions_team/configs/tensorflow/common.py.
   export NEXT_PLUGGABLE_DEVICE_USE_C_API=true
-  export TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$WORK/venv/lib/python3.11/site-packages/libtpu/libtpu.so
+  export TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$WORK/job/venv/lib/python3.11/site-packages/libtpu/libtpu.so
 fi
 
 # Runs the program and returns its status. Compute Engine sets `preempted` about 30 seconds before
@@ -102,7 +149,10 @@ fi
 # time the program ends its step and saves.
 run_program() {
   local program warner status=0
-  (cd source && exec ../venv/bin/python run_pretraining.py --flagfile=../job.flags) &
+  (
+    cd job/source
+    exec "${as_job[@]}" ../venv/bin/python run_pretraining.py --flagfile=../../job.flags
+  ) &
   program=$!
   (
     until [ "$(metadata instance/preempted 2>/dev/null)" = TRUE ]; do sleep 5; done

@@ -21,6 +21,7 @@ trap 'rm -rf "$work"' EXIT
 # A flagfile for the estimate and for the machine.
 for flag in "${FLAGS[@]}"; do
   case $flag in
+    *$'\n'*) die "FLAGS of $job_file must be one line each; it has $(printf '%q' "${flag:0:60}")" ;;
     --output_dir* | --tpu* | --use_tpu*)
       die "FLAGS of $job_file must not have $flag: --tpu=local and --output_dir are added here" ;;
     --flagfile=*)
@@ -52,6 +53,7 @@ esac
 # Two machines must not write to the same folder.
 zone=$(job_object zone)
 if [ -n "$zone" ] && [ "$zone" != "$ZONE" ]; then
+  must_match zone "$ZONE_PATTERN" "a zone like us-central1-a in $FOLDER/zone"
   state=$(ZONE=$zone request_state)
   [ "$state" = ABSENT ] || die "$NAME was submitted in $zone before and is $state there. To move \
 it, first run tpu/delete.sh with ZONE=$zone"
@@ -81,8 +83,29 @@ if [ "$confirmed" = no ] && ! dry_run; then
   esac
 fi
 
+# sha256 FILE: prints the file's digest. macOS has only shasum.
+sha256() {
+  local line
+  line=$(if command -v sha256sum >/dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi)
+  printf '%s' "${line%% *}"
+}
+
+# note_upload: notes what is uploaded, for create_request. The machine installs no package that is
+# newer than the commit.
+note_upload() {
+  local commit date source flags
+  commit=$(git -C "$ROOT" rev-parse HEAD)
+  date=$(TZ=UTC git -C "$ROOT" log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)
+  source=$(sha256 "$work/source.tar.gz")
+  flags=$(sha256 "$work/job.flags")
+  printf 'bert-commit=%s,bert-date=%s,bert-source-sha256=%s,bert-flags-sha256=%s\n' \
+    "$commit" "$date" "$source" "$flags" >"$SUBMITTED"
+}
+
 [ "$state" = ABSENT ] || delete_and_wait
 run git -C "$ROOT" archive --format=tar.gz --output="$work/source.tar.gz" HEAD
+dry_run || note_upload
+read_submitted
 printf '%s\n' "$ZONE" >"$work/zone"
 run gcloud storage cp "$work/source.tar.gz" "$work/job.flags" "$work/zone" "$FOLDER/"
 case $result in failed*) run gcloud storage rm "$FOLDER/result" ;; esac

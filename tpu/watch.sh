@@ -8,6 +8,7 @@ set -euo pipefail
 
 [ $# = 1 ] || die "usage: tpu/watch.sh JOB_FILE; received: $*"
 load_job "$1"
+read_submitted
 
 # Requests that failed in a row. Lack of capacity does not count: such a request waits.
 MAX_FAILURES=5

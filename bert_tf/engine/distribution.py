@@ -7,7 +7,8 @@ from collections.abc import Callable
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError
+from bert_tf.engine.tf_config import check_tf_config
+from bert_tf.errors import UserError, as_given, quoted
 
 # How gradients are reduced over replicas: see `steps.reduce_gradients`.
 GRADIENT_REDUCTIONS = ("local_clip_sum", "global_mean_clip")
@@ -30,12 +31,12 @@ def get_strategy(
 
     Raises:
         UserError: an argument is unknown, the arguments contradict each other, or TF_CONFIG is
-            missing.
+            missing or malformed.
     """
     if distribution_strategy not in STRATEGIES:
         raise UserError(
             f"--distribution_strategy must be one of {', '.join(STRATEGIES)}; it is"
-            f" {distribution_strategy!r}"
+            f" {quoted(distribution_strategy)}"
         )
     if distribution_strategy != "mirrored" and num_cpu_devices > 1:
         raise UserError(
@@ -45,12 +46,7 @@ def get_strategy(
     if distribution_strategy == "one_device":
         return tf.distribute.get_strategy()
     if distribution_strategy == "multi_worker_mirrored":
-        if not os.environ.get("TF_CONFIG"):
-            raise UserError(
-                "--distribution_strategy=multi_worker_mirrored needs the environment variable"
-                ' TF_CONFIG, on each machine with its own index: {"cluster": {"worker":'
-                ' ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
-            )
+        check_tf_config(os.environ.get("TF_CONFIG"))
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     else:
         devices = None
@@ -92,10 +88,10 @@ def get_tpu_strategy(
         if tpu != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (tf.errors.OpError, ImportError, ValueError, RuntimeError) as error:
+    except Exception as error:  # the clients of Google Cloud raise errors of all kinds
         raise UserError(
-            f"--tpu={tpu}: no TPU can be reached ({getattr(error, 'message', error)}). On a TPU"
-            " machine `local` is its own TPU; elsewhere leave --tpu and --use_tpu out."
+            f"--tpu={as_given(tpu)}: no TPU can be reached ({_cause(error)}). On a TPU machine"
+            " `local` is its own TPU; elsewhere leave --tpu and --use_tpu out."
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     cores = strategy.num_replicas_in_sync
@@ -103,6 +99,19 @@ def get_tpu_strategy(
         raise UserError(f"--num_tpu_cores={num_tpu_cores}, but --tpu={tpu} has {cores} cores")
     logging.info("Running on %d TPU cores", cores)
     return strategy
+
+
+def _cause(error: Exception) -> str:
+    """Returns why a TPU is not reached, in one line."""
+    cause = getattr(error, "reason", None) or getattr(error, "message", None) or error
+    text = " ".join(str(cause).split()) or type(error).__name__
+    text = text if len(text) <= 200 else f"{text[:200]} [...]"
+    if isinstance(error, OSError):  # before any TPU is asked
+        text += (
+            ": the address of a TPU that is given by its name comes from the metadata server of"
+            " Google Cloud, which is there on its machines alone"
+        )
+    return text
 
 
 def check_paths(tpu: str, paths: dict[str, str | None]) -> None:

@@ -11,7 +11,7 @@ from bert_tf.engine import distribution, input_pipeline
 from bert_tf.engine.metrics import means
 from bert_tf.engine.steps import Task, evaluation_step
 from bert_tf.engine.training_loop import TrainingLoop
-from bert_tf.files import records
+from bert_tf.files import record_checks, records
 from bert_tf.progress import Progress
 
 
@@ -54,6 +54,7 @@ class Evaluator:
 
         Raises:
             UserError: the batch size does not fit the replicas, or the input is damaged.
+            OSError: the input cannot be read.
         """
         try:
             num_steps, num_examples = self._size(source)
@@ -63,8 +64,9 @@ class Evaluator:
             iterators = self._iterators(source, num_examples)
             with Progress("Evaluating", "steps", num_steps) as progress:
                 return means(self._loop.run(iterators, num_steps, progress.advance))
-        except tf.errors.OpError as error:
-            raise input_pipeline.explain(error, source.files) from error
+        except record_checks.READ_ERRORS as error:
+            schema = records.limited(source.schema, source.limits)
+            raise record_checks.explain(error, source.files, schema) from error
 
     def _size(self, source: EvaluationInput) -> tuple[int, int]:
         """Returns the number of batches and of examples."""

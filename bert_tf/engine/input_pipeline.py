@@ -1,7 +1,7 @@
 """Record files to batches, for training and evaluation."""
 
+import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -10,33 +10,17 @@ from absl import logging
 from bert_tf.engine.distribution import ONE_HOST, InputShard
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.errors import UserError
-from bert_tf.files import records
+from bert_tf.files import record_checks, records
+from bert_tf.files.whole_files import read_json
 
 READERS = 4  # files read in turn, num_cpu_threads of the original's input_fn_builder
 SHUFFLE_BUFFER = 100  # records; the original's. create_pretraining_data has shuffled them already.
 
 Batch = dict[str, tf.Tensor]
-Limits = Mapping[str, tuple[int, str]]
-
-
-def parse_checked(serialized: tf.Tensor, schema: records.Schema, limits: Limits) -> Batch:
-    """Returns the parsed batch, having checked its ids.
-
-    Args:
-        serialized: string [batch].
-        schema: what the records hold.
-        limits: for a feature of ids the number that they must be below, and what sets that number.
-    """
-    features = records.parse(serialized, schema)
-    checks = []
-    for name, (limit, source) in limits.items():
-        low, high = tf.reduce_min(features[name]), tf.reduce_max(features[name])
-        rule = f"{name} must be at least 0 and below {limit} ({source}); the records hold"
-        checks.append(
-            tf.debugging.Assert((low >= 0) & (high < limit), [rule, low, "to", high], name="ids")
-        )
-    with tf.control_dependencies(checks):
-        return {name: tf.identity(value) for name, value in features.items()}
+Limits = records.Limits
+# Drawn to try a place: more batches and records than were read ahead and saved with it.
+_DRAWN_BATCHES = 8
+_DRAWN_RECORDS = 16 * READERS
 
 
 def _without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -63,13 +47,17 @@ class TrainingInput:
         schema: what each record holds.
         batch_size: examples in a batch over all hosts; those left over at the end of an epoch
             join the next.
-        limits: see `parse_checked`.
+        limits: see `records.Limits`.
         seed: of the shuffling.
         shard: the host that reads. Each host reads other files, or other records where there are
             fewer files than hosts, and makes its part of every batch.
 
     `buckets` are the lengths that batches are cut to, each to the first that its `longest` fits
     in; None leaves them as they are.
+
+    Raises:
+        UserError: a file has no record, or ends in the middle of one.
+        OSError: a file cannot be read.
     """
 
     buckets: Buckets | None = None
@@ -83,14 +71,18 @@ class TrainingInput:
         seed: int,
         shard: InputShard = ONE_HOST,
     ):
+        ends = record_checks.check_ends(files)
+        for path, end in zip(files, ends, strict=True):
+            if not end.length:
+                raise UserError(f"{path} holds no record")
         self._identity = {
-            "files": [[path, tf.io.gfile.stat(path).length] for path in files],
+            "files": [[path, end.length] for path, end in zip(files, ends, strict=True)],
             "batch_size": batch_size,
         }
+        self._digests = [end.digest for end in ends]
         self._files = list(files)
-        self._schema = schema
+        self._schema = records.limited(schema, limits)
         self._batch_size = batch_size
-        self._limits = limits
         self._shard = shard
         self.start(seed)
 
@@ -121,7 +113,7 @@ class TrainingInput:
         dataset = dataset.shuffle(SHUFFLE_BUFFER, seed=seed)
         dataset = dataset.batch(self._batch_size // shard.count, drop_remainder=True)
         return dataset.map(
-            lambda serialized: parse_checked(serialized, self._schema, self._limits),
+            lambda serialized: records.parse(serialized, self._schema),
             num_parallel_calls=2,
             deterministic=True,
         )
@@ -133,8 +125,9 @@ class TrainingInput:
     def save(self, prefix: str) -> None:
         """Writes the place to `prefix`.input.* files."""
         place = self._place(prefix)
+        saved = {"seed": self._seed, **self._identity, "digests": self._digests}
         with tf.io.gfile.GFile(f"{place}.json", "w") as writer:
-            writer.write(json.dumps({"seed": self._seed, **self._identity}))
+            writer.write(json.dumps({**saved, "checksum": _checksum(saved)}))
         # By the host that reads: tf.train.Checkpoint would do it here, and cannot fetch the state.
         with tf.device(self._shard.device):
             state = tf.raw_ops.SerializeIterator(resource_handle=self.iterator._iterator_resource)
@@ -145,47 +138,92 @@ class TrainingInput:
     def restore(self, prefix: str) -> bool:
         """Returns whether the place saved with the checkpoint `prefix` has been restored.
 
-        It has not if there is none, if it is damaged, or if it belongs to other files or another
-        batch size. A warning then says why.
+        It has not if there is none, if it is damaged, or if it belongs to other files, to files of
+        other content, or to another batch size. A warning then says why.
+
+        Raises:
+            OSError: a record file cannot be read.
         """
-        place = self._place(prefix)
+        seed, fresh_seed = self._saved_seed(prefix), self._seed
+        if seed is None:
+            return False
         try:
-            with tf.io.gfile.GFile(f"{place}.json", "r") as reader:
-                saved = json.loads(reader.read())
-        except (tf.errors.NotFoundError, ValueError):
+            self._go_to(prefix, seed)
+            if self._can_go_on():
+                self._go_to(prefix, seed)
+                return True
+            _warn(prefix, "belongs to files of other content: it lies amid a record")
+        except (tf.errors.OpError, ValueError) as error:
+            _warn(prefix, f"cannot be read: {record_checks.one_line(error)}")
+        self.start(fresh_seed)
+        return False
+
+    def _saved_seed(self, prefix: str) -> int | None:
+        """Returns the seed of a place if it is one in these files; else it warns."""
+        path = f"{self._place(prefix)}.json"
+        if not tf.io.gfile.exists(path):
             logging.warning("%s has no place in the input beside it", prefix)
-            return False
-        seed = saved.pop("seed")
-        different = [key for key in self._identity if saved.get(key) != self._identity[key]]
+            return None
+        try:
+            saved = read_json(path, path, "it must be as a run has saved it")
+        except UserError as error:
+            return _warn(prefix, f"cannot be read: {error}")
+        if not isinstance(saved, dict):
+            return _warn(prefix, f"cannot be read: {path} must be a JSON object")
+        # Earlier versions saved neither a checksum nor digests.
+        checksum = saved.pop("checksum", None)
+        seed = saved.get("seed")
+        whole = type(seed) is int and 0 <= seed < 2**63 and self._identity.keys() <= saved.keys()
+        if not whole or checksum not in (None, _checksum(saved)):
+            return _warn(prefix, f"cannot be read: {path} is damaged")
+        different = [key for key in self._identity if saved[key] != self._identity[key]]
         if different:
-            logging.warning(
-                "The place in the input saved with %s belongs to other %s",
-                prefix,
-                " and ".join(different).replace("_", " "),
-            )
-            return False
-        fresh_seed = self._seed
+            return _warn(prefix, f"belongs to other {' and '.join(different).replace('_', ' ')}")
+        if saved.get("digests", self._digests) != self._digests:
+            return _warn(prefix, "belongs to files of other content")
+        return seed
+
+    def _go_to(self, prefix: str, seed: int) -> None:
+        """Starts with a seed, and goes to a saved place of it."""
         self.start(seed)
+        with tf.device(self._shard.device):
+            (state,) = tf.raw_ops.RestoreV2(
+                prefix=self._place(prefix),
+                tensor_names=["iterator"],
+                shape_and_slices=[""],
+                dtypes=[tf.variant],
+            )
+            tf.raw_ops.DeserializeIterator(
+                resource_handle=self.iterator._iterator_resource, serialized=state
+            )
+
+    def _can_go_on(self) -> bool:
+        """Returns whether the restored place is one where records begin; it draws from it.
+
+        In a file that was replaced it may lie amid a record. That looks like damage.
+        """
+        part = self._batch_size // self._shard.count
         try:
             with tf.device(self._shard.device):
-                (state,) = tf.raw_ops.RestoreV2(
-                    prefix=place,
-                    tensor_names=["iterator"],
-                    shape_and_slices=[""],
-                    dtypes=[tf.variant],
-                )
-                tf.raw_ops.DeserializeIterator(
-                    resource_handle=self.iterator._iterator_resource, serialized=state
-                )
-        except (tf.errors.OpError, ValueError) as error:
-            logging.warning(
-                "The place in the input saved with %s cannot be read: %s",
-                prefix,
-                getattr(error, "message", error),
-            )
-            self.start(fresh_seed)
-            return False
+                for _ in range(_DRAWN_BATCHES + -(-_DRAWN_RECORDS // part)):
+                    next(self.iterator)
+        except tf.errors.DataLossError:
+            return record_checks.find_problem(self._files, None) is not None
+        except record_checks.READ_ERRORS:
+            pass  # the step that meets it will explain it
         return True
+
+    def explain(self, error: tf.errors.OpError | UnicodeDecodeError) -> Exception:
+        """Returns what to raise for an error of a step: see `record_checks.explain`."""
+        return record_checks.explain(error, self._files, self._schema)
+
+
+def _warn(prefix: str, problem: str) -> None:
+    logging.warning("The place in the input saved with %s %s", prefix, problem)
+
+
+def _checksum(saved: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(saved, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def evaluation_dataset(
@@ -208,12 +246,13 @@ def evaluation_dataset(
             batch.
         shard: the host that reads: it gets its part of every batch. All read all files.
     """
+    schema = records.limited(schema, limits)
     part = batch_size // shard.count
     begin = shard.index * part
 
     def add_weight(indices: tf.Tensor, serialized: tf.Tensor) -> Batch:
         indices, serialized = indices[begin : begin + part], serialized[begin : begin + part]
-        features = parse_checked(serialized, schema, limits)
+        features = records.parse(serialized, schema)
         features["example_weight"] = tf.cast(indices < num_examples, tf.float32)
         return features
 
@@ -228,41 +267,27 @@ def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> It
 
     Raises:
         UserError: the records are damaged, or do not fit the schema.
+        OSError: a file cannot be read.
     """
+    record_checks.check_ends(files)
     dataset = tf.data.TFRecordDataset(list(files)).batch(size)
+    dataset = dataset.map(lambda serialized: records.parse(serialized, schema))
     try:
-        for serialized in dataset:
-            yield records.parse(serialized, schema)
-    except tf.errors.OpError as error:
-        raise explain(error, files) from error
+        yield from _without_autotune(dataset)
+    except record_checks.READ_ERRORS as error:
+        raise record_checks.explain(error, files, schema) from error
 
 
 def count_records(files: Sequence[str]) -> int:
-    """Returns the number of records in TFRecord files, reading them through."""
-    dataset = tf.data.TFRecordDataset(list(files))
-    return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
+    """Returns the number of records in TFRecord files, reading them through.
 
-
-def explain(error: tf.errors.OpError, files: Sequence[str]) -> Exception:
-    """Returns an error that says what is wrong with the input, or `error` itself if nothing is.
-
-    Args:
-        error: raised by TensorFlow while it read batches.
-        files: the files that it read.
+    Raises:
+        UserError: a file is damaged.
+        OSError: a file cannot be read.
     """
-    message = error.message
-    if isinstance(error, tf.errors.DataLossError):
-        return UserError(f"A record file is damaged: {records.find_corrupt(files)}.")
-    some = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
-    named = f" (in one of {some})."
-    if "assertion failed: " in message:
-        parts = re.findall(r"\[([^\]]*)\]", message.split("assertion failed: ", 1)[1])
-        return UserError("Wrong ids in the input: " + " ".join(parts[:4]) + named)
-    if "ParseExample" in message:
-        what = re.search(r"Key: .*?(?=\n|$)", message)
-        return UserError(
-            "Every record must have the lengths that the flags say; received another one: "
-            + (what.group() if what else message)
-            + named
-        )
-    return error
+    record_checks.check_ends(files)
+    dataset = tf.data.TFRecordDataset(list(files))
+    try:
+        return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
+    except record_checks.READ_ERRORS as error:
+        raise record_checks.explain(error, files, None) from error

@@ -9,6 +9,12 @@ from collections.abc import Iterator
 # EX_TEMPFAIL of sysexits.h: nothing is wrong, start the same command again.
 TERMINATED_STATUS = 75
 INTERRUPTED_STATUS = 130  # what a shell reports of a program that Ctrl-C has ended
+UNSAVED_STATUS = 131  # what a shell reports after SIGQUIT, which also ends a program at once
+
+_UNSAVED = (
+    b"\nCtrl-C again: ended at once. The steps since the last checkpoint are lost; the same command"
+    b" continues from there.\n"
+)
 
 
 class Terminated(KeyboardInterrupt):
@@ -41,8 +47,9 @@ _held: list[KeyboardInterrupt] | None = None
 def hold() -> Iterator[None]:
     """Holds Ctrl-C and SIGTERM back: `held` returns the first, which is raised at the end.
 
-    Steps in another thread, or with other processes, must end first. A second Ctrl-C ends the
-    program at once. Inside another `hold`, or outside of the main thread, it does nothing.
+    Steps in another thread, or with other processes, must end first. Ctrl-C after one of them ends
+    the program at once, unsaved, with a line that says so and `UNSAVED_STATUS`. Inside another
+    `hold`, or outside of the main thread, it does nothing.
     """
     global _held
     if _held is not None or threading.current_thread() is not threading.main_thread():
@@ -52,7 +59,8 @@ def hold() -> Iterator[None]:
 
     def keep(number: int, frame) -> None:
         if number == signal.SIGINT and waiting:
-            os._exit(INTERRUPTED_STATUS)
+            os.write(2, _UNSAVED)  # safe within a signal's handler
+            os._exit(UNSAVED_STATUS)
         waiting.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
 
     _held = waiting

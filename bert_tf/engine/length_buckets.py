@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.files import records
 
 MAX_AUTO_LENGTHS = 8  # for `auto`: more save little, and each takes a compilation
@@ -34,14 +34,15 @@ def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
     if text == "auto":
         step = -(-max_seq_length // (MAX_AUTO_LENGTHS * LENGTH_MULTIPLE)) * LENGTH_MULTIPLE
         return (*range(step, max_seq_length, step), max_seq_length)
-    if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
+    if not re.fullmatch(r"[1-9]\d{0,99}(,[1-9]\d{0,99})*", text):
         raise UserError(
-            f"--length_buckets must be auto, none, or lengths such as 32,64,128; not {text!r}"
+            f"--length_buckets must be auto, none, or lengths such as 32,64,128; not {quoted(text)}"
         )
     lengths = sorted({*map(int, text.split(",")), max_seq_length})
     if lengths[-1] > max_seq_length:
         raise UserError(
-            f"--length_buckets={text}: no length may be above --max_seq_length={max_seq_length}"
+            f"--length_buckets={quoted(text)}: no length may be above"
+            f" --max_seq_length={max_seq_length}"
         )
     return tuple(lengths)
 

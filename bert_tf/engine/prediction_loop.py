@@ -27,7 +27,7 @@ class PredictionLoop:
         self._names: list[str] = []
         # Without XLA on a CPU: there prediction takes twice as long with it.
         self._step = replicate(strategy, self._replica_step, self._flatten, 0, False)
-        self._loop = tf.function(self._run_steps)
+        self._loop = tf.function(self._run_steps, autograph=False)  # converting takes 0.2 s
 
     def _flatten(self, outputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
         self._names = sorted(outputs)
@@ -55,14 +55,18 @@ class PredictionLoop:
                 tf.TensorArray(spec.dtype, size=0, dynamic_size=True, element_shape=spec.shape)
                 for spec in self._output_specs(iterators)
             ]
-        done = tf.constant(0)
-        while done < num_steps and not self._control.stop:
+
+        def step(done: tf.Tensor, arrays: list[tf.TensorArray]):
             outputs = self._step([iterator.get_next() for iterator in iterators])
             with tf.device(self._host):
                 batches = [tf.concat(parts, 0) for parts in outputs]
                 arrays = [array.write(done, x) for array, x in zip(arrays, batches, strict=True)]
-            done += 1
-            self._control.steps_done.assign(done)
+            self._control.steps_done.assign(done + 1)
+            return done + 1, arrays
+
+        _, arrays = tf.while_loop(
+            lambda done, _: (done < num_steps) & ~self._control.stop, step, (0, arrays)
+        )
         return [array.stack() for array in arrays]
 
     @interrupts.hold()

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
 from bert_tf.errors import UserError
-from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
+from bert_tf.optimization import CLIP_NORM, StepOptimizer
 from bert_tf.seeds import fold_in
 
 Features = Mapping[str, tf.Tensor]
@@ -113,7 +113,7 @@ def replicas_of_strategy() -> Replicas:
 def train_step(
     task: Task,
     model: keras.Model,
-    optimizer: AdamWeightDecayOptimizer,
+    optimizer: StepOptimizer,
     features: Features,
     seed: tf.Tensor,
     accumulation_steps: int = 1,

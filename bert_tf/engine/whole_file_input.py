@@ -6,11 +6,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.engine.distribution import ONE_HOST, InputShard
-from bert_tf.engine.input_pipeline import Limits, TrainingInput, parse_checked
+from bert_tf.engine.input_pipeline import Limits, TrainingInput
 from bert_tf.engine.length_buckets import Buckets, example_lengths
-from bert_tf.files import records
+from bert_tf.errors import UserError
+from bert_tf.files import record_checks, records
 
 RECORDS_PER_READ = 1024  # to find their lengths
+_LOOKED_AT_EPOCHS = 30  # to find the lengths that are rare
 GROUP_BATCHES = 50  # whose examples are sorted by length together
 
 
@@ -33,6 +35,10 @@ class WholeFileInput(TrainingInput):
         buckets: the lengths.
         group_by_length: whether a batch has examples of similar length: the examples of 50 batches
             are sorted, then the batches shuffled.
+
+    Raises:
+        UserError: the files are damaged, or hold no record.
+        OSError: a file cannot be read.
     """
 
     def __init__(
@@ -52,14 +58,7 @@ class WholeFileInput(TrainingInput):
         self._all_buckets = buckets
         self._group_by_length = group_by_length
         with tf.device(shard.device):
-            mask = {"input_mask": schema["input_mask"]}
-            read = tf.data.TFRecordDataset(list(files)).batch(RECORDS_PER_READ)
-            read = read.map(
-                lambda x: (x, example_lengths(records.parse(x, mask)["input_mask"])),
-                num_parallel_calls=2,
-            )
-            examples, lengths = zip(*read, strict=True)
-            self._examples, self._lengths = tf.concat(examples, 0), tf.concat(lengths, 0)
+            self._examples, self._lengths = _read(files, schema)
         super().__init__(files, schema, batch_size, limits, seed, shard)
         self._identity["group_by_length"] = group_by_length
 
@@ -70,7 +69,7 @@ class WholeFileInput(TrainingInput):
 
         def read(indices: tf.Tensor) -> dict[str, tf.Tensor]:
             mine = tf.gather(self._examples, indices[begin : begin + part])
-            features = parse_checked(mine, self._schema, self._limits)
+            features = records.parse(mine, self._schema)
             # Not the number of a bucket: a saved place has batches that were drawn ahead, and the
             # run that goes on from it may have other buckets.
             return {**features, "longest": tf.reduce_max(tf.gather(self._lengths, indices))}
@@ -83,8 +82,11 @@ class WholeFileInput(TrainingInput):
 
     def _frequent_buckets(self, seed: int) -> Buckets:
         """Returns the buckets that are frequent among the batches of a run."""
-        num_examples = self._num_batches * self._batch_size
-        num_epochs = -(-num_examples // self._examples.shape[0])
+        count = self._examples.shape[0]
+        # Enough to know what is frequent: more epochs would take time and memory for nothing.
+        num_batches = min(self._num_batches, -(-_LOOKED_AT_EPOCHS * count // self._batch_size))
+        num_examples = num_batches * self._batch_size
+        num_epochs = -(-num_examples // count)
         epochs = [self._order(tf.constant(i, tf.int64), seed) for i in range(num_epochs)]
         lengths = tf.gather(self._lengths, tf.concat(epochs, 0)[:num_examples])
         longest = tf.reduce_max(tf.reshape(lengths, [-1, self._batch_size]), axis=1)
@@ -114,3 +116,21 @@ class WholeFileInput(TrainingInput):
         full = (count - head) // batch_size * batch_size
         batches = shuffle(tf.reshape(order[:full], [-1, batch_size]))
         return tf.concat([first, tf.reshape(batches, [-1]), order[full:]], 0)
+
+
+def _read(files: Sequence[str], schema: records.Schema) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns all records, string [records], and their lengths, int32 [records]."""
+    mask = {"input_mask": schema["input_mask"]}
+    read = tf.data.TFRecordDataset(list(files)).batch(RECORDS_PER_READ)
+    read = read.map(
+        lambda x: (x, example_lengths(records.parse(x, mask)["input_mask"])),
+        num_parallel_calls=2,
+    )
+    try:
+        parts = list(read)
+    except record_checks.READ_ERRORS as error:
+        raise record_checks.explain(error, files, schema) from error
+    if not parts:
+        raise UserError(f"{', '.join(files)}: there must be a record to train on; there is none")
+    examples, lengths = zip(*parts, strict=True)
+    return tf.concat(examples, 0), tf.concat(lengths, 0)

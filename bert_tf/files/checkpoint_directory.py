@@ -1,17 +1,21 @@
 """The checkpoints of a run: `CheckpointDirectory` saves, restores and deletes old ones."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
+from bert_tf.files import checkpoint_names, checkpoints
+from bert_tf.files.temporary_names import is_temporary
 
 
 class CheckpointDirectory:
     """The checkpoints of a run in its output directory, of which the newest few are kept.
+
+    The file `checkpoint` names them. It is data: only files `model.ckpt-NUMBER.*` in the directory
+    are ever read or deleted. Checkpoints that it does not name are never deleted.
 
     Args:
         directory: the output directory.
@@ -23,35 +27,64 @@ class CheckpointDirectory:
     """
 
     def __init__(self, directory: str, keep: int = 5):
-        checkpoints.check_path(directory, "output_dir")
+        checkpoint_names.check_path(directory, "output_dir")
         self.directory = directory
         self.keep = keep
+        self._restored: str | None = None
+
+    def _listed(self) -> list[str]:
+        """Returns the prefixes of the run's checkpoints in the file `checkpoint`, newest last."""
+        listed = checkpoint_names.listed_in(self.directory)
+        return [prefix for prefix in listed if checkpoint_names.number_of(prefix) is not None]
+
+    def _candidates(self, listed: list[str]) -> list[str]:
+        """Returns the prefixes to start from, the best last: unlisted ones come first."""
+        numbered = checkpoint_names.numbered_in(self.directory)
+        return [prefix for prefix in numbered if prefix not in listed] + listed
 
     def latest(self) -> str | None:
-        """Returns the prefix of the newest checkpoint in the file `checkpoint`, or None."""
-        kept = checkpoints.listed_in(self.directory)
-        return kept[-1] if kept else None
+        """Returns the prefix of the newest checkpoint, or None.
+
+        That is the last one in the file `checkpoint`. If the file is lost, it is the one with the
+        highest number.
+        """
+        candidates = self._candidates(self._listed())
+        return candidates[-1] if candidates else None
 
     def restore_latest(self, variables: Mapping[str, tf.Variable]) -> str | None:
         """Sets all variables from the newest undamaged checkpoint and returns its prefix.
 
-        Returns None if there is no checkpoint. Skips a damaged one with a warning.
+        Returns None if there is no checkpoint. Skips a damaged one with a warning. Falls back on
+        checkpoints that the file `checkpoint` does not name if it names none that is undamaged.
 
         Raises:
-            UserError: the file `checkpoint` is damaged or all checkpoints that it lists are, or a
+            UserError: all checkpoints are damaged, or there are none but a file `checkpoint`, or a
                 checkpoint does not fit the variables (see `checkpoints.restore`).
         """
-        kept = checkpoints.listed_in(self.directory)
-        for prefix in reversed(kept):
+        state_file = checkpoint_names.state_file(self.directory)
+        listed = self._listed()
+        candidates = self._candidates(listed)
+        for prefix in reversed(candidates):
             try:
                 checkpoints.restore(variables, prefix)
-                return prefix
             except checkpoints.DamagedCheckpointError as error:
                 logging.warning("%s. Looking for the checkpoint before it", error)
-        if kept:
+                continue
+            if prefix not in listed:
+                logging.warning(
+                    "%s names no undamaged checkpoint: taking %s, the undamaged one with the"
+                    " highest number",
+                    state_file,
+                    prefix,
+                )
+            self._restored = prefix
+            return prefix
+        if candidates or tf.io.gfile.exists(state_file):
+            found = f": {checkpoint_names.some(candidates)}" if candidates else ""
             raise UserError(
-                f"The file {os.path.join(self.directory, 'checkpoint')} lists {', '.join(kept)},"
-                " and all of them are missing or damaged. Delete that file to start again."
+                f"--output_dir={self.directory} must hold an undamaged checkpoint to continue from,"
+                f" or none and no file `checkpoint`; all of its checkpoints are missing or damaged"
+                f"{found}. Copy one back to there, or choose another --output_dir to start anew"
             )
         return None
 
@@ -67,8 +100,9 @@ class CheckpointDirectory:
     ) -> str:
         """Writes a checkpoint, deletes the oldest ones, and returns the new one's prefix.
 
-        The file `checkpoint` is updated after the new checkpoint is complete and before an old one
-        is deleted. So a run that is killed at any moment leaves a complete checkpoint.
+        The file `checkpoint` names the new checkpoint once it is complete. It names an old one
+        until that is deleted. So a run that is killed at any moment leaves a complete checkpoint,
+        and the next run knows what is left to delete.
 
         Args:
             variables: every variable by name, `global_step` included.
@@ -81,56 +115,61 @@ class CheckpointDirectory:
                 checkpoints are unchanged.
         """
         prefix = self.prefix(step)
-        # A `checkpoint` file that was copied here may list checkpoints of another directory.
-        here = os.path.normpath(self.directory)
-        listed = [
-            p
-            for p in checkpoints.listed_in(self.directory)
-            if os.path.normpath(os.path.dirname(p)) == here
-        ]
-        kept = [p for p in listed if p != prefix]
+        listed = self._listed()
+        # If the file `checkpoint` was lost, what this run went on from is all that is surely its.
+        known = listed or ([self._restored] if self._restored else [])
+        kept = [p for p in known if p != prefix]
         try:
             if prefix not in listed:
-                _delete(prefix + ".*")  # left by a save that was killed
+                _delete(prefix)  # left by a save that was killed
             write_beside(prefix)
             checkpoints.write(prefix, variables)
-            remaining = [*kept, prefix][-self.keep :] if self.keep else [*kept, prefix]
-            self._list(remaining)
-        except (tf.errors.OpError, OSError) as error:
-            if prefix not in checkpoints.listed_in(self.directory):
-                _delete(prefix + ".*")
-            _delete(os.path.join(self.directory, "checkpoint.unfinished"))
+            kept_and_new = [*kept, prefix]
+            checkpoint_names.write_state(self.directory, kept_and_new)
+        except (tf.errors.OpError, OSError, UserError) as error:
+            if prefix not in self._listed():
+                _delete(prefix)
+            cause = error.__cause__ or error
             last = f"The last complete one is {kept[-1]}" if kept else "There is none yet"
             raise OSError(
                 f"The checkpoint of step {step} cannot be written to --output_dir="
-                f"{self.directory} ({getattr(error, 'message', error)}). {last}. Make the directory"
+                f"{self.directory} ({getattr(cause, 'message', cause)}). {last}. Make the directory"
                 " writable and free some space; the same command then resumes from there."
             ) from error
-        for old in kept[: len(kept) + 1 - len(remaining)]:
-            _delete(old + ".*")
+        self._delete_oldest(kept_and_new)
         return prefix
 
-    def _list(self, prefixes: Sequence[str]) -> None:
-        """Writes the file `checkpoint`: these, oldest first, as relative paths.
+    def _delete_oldest(self, listed: list[str]) -> None:
+        """Deletes the oldest of the listed checkpoints, all but those to keep."""
+        old = listed[: -self.keep] if self.keep else []
+        for prefix in old:
+            _delete(prefix)
+        if old:
+            try:
+                checkpoint_names.write_state(self.directory, listed[len(old) :])
+            except (UserError, OSError) as error:
+                logging.warning("%s; the next save tries again", error)
 
-        So the directory can be moved.
-        """
-        names = [os.path.basename(prefix) for prefix in prefixes]
-        lines = [f'model_checkpoint_path: "{names[-1]}"']
-        lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-        path = os.path.join(self.directory, "checkpoint")
-        with tf.io.gfile.GFile(path + ".unfinished", "w") as writer:
-            writer.write("\n".join(lines) + "\n")
-        tf.io.gfile.rename(path + ".unfinished", path, overwrite=True)
+    def remove_left_behind(self) -> None:
+        """Removes what killed runs left behind. For a run that has the directory to itself."""
+        for name in checkpoint_names.names_in(self.directory):
+            if is_temporary(name) or checkpoint_names.is_part(name):
+                _remove(os.path.join(self.directory, name))
+        self._delete_oldest(self._listed())
 
 
-def _delete(pattern: str) -> None:
-    """Deletes the files and folders that match; warns of those that it cannot delete."""
-    for path in tf.io.gfile.glob(pattern):
-        try:
-            if tf.io.gfile.isdir(path):  # left by an interrupted tf.train.Checkpoint write
-                tf.io.gfile.rmtree(path)
-            else:
-                tf.io.gfile.remove(path)
-        except tf.errors.OpError as error:
-            logging.warning("%s cannot be deleted: %s", path, error.message)
+def _delete(prefix: str) -> None:
+    """Deletes a checkpoint's files, the index first: without it nothing takes it for whole."""
+    for path in sorted(checkpoint_names.files_of(prefix), key=lambda p: not p.endswith(".index")):
+        _remove(path)
+
+
+def _remove(path: str) -> None:
+    """Deletes a file or folder; warns if it cannot."""
+    try:
+        if tf.io.gfile.isdir(path):  # left by an interrupted tf.train.Checkpoint write
+            tf.io.gfile.rmtree(path)
+        else:
+            tf.io.gfile.remove(path)
+    except tf.errors.OpError as error:
+        logging.warning("%s cannot be deleted: %s", path, error.message)

@@ -6,19 +6,21 @@ hold every variable under its name, its Adam slots as `NAME/adam_m` and `NAME/ad
 files, here `model.ckpt-STEP`. The file `checkpoint` in the same directory lists the prefixes.
 """
 
+import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError
-from bert_tf.files import storage
+from bert_tf.errors import UserError, given, quoted
+from bert_tf.files import checkpoint_names
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
+
+_NAME_ONE = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
 
 
 class DamagedCheckpointError(UserError):
@@ -28,30 +30,31 @@ class DamagedCheckpointError(UserError):
 # --- finding --------------------------------------------------------------------------------------
 
 
-def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
+def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
     """Returns the prefix of the checkpoint at `path`.
 
     Args:
         path: a prefix (`.../bert_model.ckpt`), one of the checkpoint's files, or a directory. In a
             directory the file `checkpoint` names the newest checkpoint; without that file it must
             hold exactly one.
-        flag: the flag (no dashes) that gave the path, for messages.
+        flag: the flag (no dashes) that gave the path, for messages; None if none did.
 
     Raises:
         UserError: there is no checkpoint.
         DamagedCheckpointError: a file of it is missing.
     """
-    check_path(path, flag)
+    checkpoint_names.check_path(path, flag)
+    place = given(path, flag)
     prefix = path
     if _is_directory(path):
-        kept = listed_in(path)
+        kept = checkpoint_names.listed_in(path)
         if not kept:
             found = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".index"))
             if len(found) != 1:
                 names = ", ".join(name.removesuffix(".index") for name in found)
                 raise UserError(
-                    f"--{flag}={path} is a directory without a file `checkpoint` that names the"
-                    f" newest checkpoint{f'; choose one of {names}' if found else ''}"
+                    f"{place} is a directory without a file `checkpoint` that names the"
+                    f" newest checkpoint; {f'choose one of {names}' if found else _NAME_ONE}"
                 )
             kept = [os.path.join(path, found[0])]
         prefix = kept[-1]
@@ -60,9 +63,9 @@ def find_prefix(path: str, flag: str = "init_checkpoint") -> str:
     missing = [s for s in suffixes if not tf.io.gfile.glob(prefix + s)]
     if missing:
         raise DamagedCheckpointError(
-            f"--{flag}={path}: a checkpoint is named by its prefix and consists of the files"
+            f"{place}: a checkpoint is named by its prefix and consists of the files"
             f" PREFIX.index and PREFIX.data-00000-of-...; not found:"
-            f" {', '.join(prefix + s for s in missing)}"
+            f" {', '.join(prefix + s for s in missing)}. {_NAME_ONE[0].upper() + _NAME_ONE[1:]}"
         )
     return prefix
 
@@ -80,74 +83,72 @@ def _is_directory(path: str) -> bool:
     return tf.io.gfile.isdir(path) and not tf.io.gfile.exists(path + ".index")
 
 
-def check_path(path: str, flag: str) -> None:
-    """Checks that TensorFlow can look up a checkpoint at this path.
-
-    Raises:
-        UserError: the file system is unknown, or the path looks like a glob pattern.
-        OSError: the file system does not respond.
-    """
-    storage.check_file_system(path, flag)
-    if re.search(r"[\[*?]", path):
-        raise UserError(
-            f"--{flag}={path}: the path of a checkpoint must not contain [, * or ?, which"
-            " TensorFlow reads as a pattern; rename the directory"
-        )
-
-
-def listed_in(directory: str) -> list[str]:
-    """Returns the prefixes that the file `checkpoint` of a directory lists, the newest last.
-
-    The list is empty if there is no such file.
-
-    Raises:
-        UserError: the file is damaged.
-    """
-    try:
-        state = tf.train.get_checkpoint_state(directory)
-    except ValueError:  # the file lists nothing
-        state = None
-    if state:
-        newest = state.model_checkpoint_path
-        return [p for p in state.all_model_checkpoint_paths if p != newest] + [newest]
-    path = os.path.join(directory, "checkpoint")
-    if tf.io.gfile.exists(path):
-        raise UserError(
-            f"The file {path} must name the newest checkpoint in a line like"
-            ' model_checkpoint_path: "model.ckpt-1000", and it does not. Fix or delete it.'
-        )
-    return []
-
-
 # --- reading --------------------------------------------------------------------------------------
 
 
-def open_checkpoint(path: str, flag: str = "init_checkpoint") -> Any:
-    """Returns a reader of the tensors by name, like `tf.train.load_checkpoint`.
+class CheckpointReader:
+    """Reads the tensors of a checkpoint by name.
 
     Args:
         path: see `find_prefix`.
-        flag: the flag (no dashes) that gave the path, for messages.
+        flag: see `find_prefix`.
+
+    Attributes:
+        prefix: of the checkpoint's files.
+        shapes: the shape of each tensor by its name, a list.
+        dtypes: the dtype of each tensor by its name.
 
     Raises:
         UserError: there is no checkpoint at `path`, or it is an object-based one of TensorFlow 2,
             which does not hold variables by name.
         DamagedCheckpointError: a file of it is missing or cannot be read.
     """
-    prefix = find_prefix(path, flag)
-    try:
-        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise DamagedCheckpointError(
-            f"--{flag}={path}: {prefix} cannot be read: {error}"
-        ) from error
-    if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
-        raise UserError(
-            f"--{flag}={path}: {prefix} was written by tf.train.Checkpoint or Keras and does not"
-            " hold its variables by name; a checkpoint in the format of google-research/bert is"
-            " needed"
-        )
-    return reader
+
+    def __init__(self, path: str, flag: str | None = "init_checkpoint"):
+        self.prefix = find_prefix(path, flag)
+        self._place = given(path, flag) + (f": {self.prefix}" if self.prefix != path else "")
+        with self._explained("cannot be read"):
+            self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
+            self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+            self.dtypes: dict[str, tf.DType] = self._reader.get_variable_to_dtype_map()
+        if "_CHECKPOINTABLE_OBJECT_GRAPH" in self.shapes:
+            raise UserError(
+                f"{self._place} was written by tf.train.Checkpoint or Keras and does not hold its"
+                " variables by name; a checkpoint in the format of google-research/bert is needed"
+            )
+
+    @contextlib.contextmanager
+    def _explained(self, problem: str) -> Iterator[None]:
+        try:
+            yield
+        except (tf.errors.OpError, RuntimeError, ValueError, LookupError) as error:
+            raise DamagedCheckpointError(
+                f"{self._place} is damaged, perhaps only partly copied or downloaded: {problem}"
+                f" ({quoted(str(error))})"
+            ) from error
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a tensor.
+
+        Raises:
+            DamagedCheckpointError: it cannot be read, has a value that is not finite, or is a
+                `global_step` below 0 or another than the files' names say.
+        """
+        with self._explained(f"{name} cannot be read"):
+            value = self._reader.get_tensor(name)
+        if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
+            raise DamagedCheckpointError(
+                f"{self._place}: every weight must be a finite number, and {name} has"
+                f" {np.sum(~np.isfinite(value))} of {value.size} that are not"
+            )
+        number = checkpoint_names.number_of(self.prefix)
+        if name == "global_step" and (value < 0 or number not in (None, value)):
+            rule = "at least 0" if number is None else f"{number}, as the files' names say"
+            raise DamagedCheckpointError(
+                f"{self._place}: global_step must be {rule}, and is {value}; these may be the files"
+                " of two checkpoints"
+            )
+        return value
 
 
 def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> list[str]:
@@ -166,8 +167,8 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
             in common; the message lists both sides.
         DamagedCheckpointError: a file of the checkpoint is missing or damaged.
     """
-    reader = open_checkpoint(init_checkpoint)
-    shapes = reader.get_variable_to_shape_map()
+    reader = CheckpointReader(init_checkpoint)
+    shapes = reader.shapes
     common = [name for name in variables if name in shapes]
     missing = [name for name in variables if name not in shapes]
     unexpected = sorted(n for n in shapes if n not in variables and not SLOT_PATTERN.match(n))
@@ -177,7 +178,7 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
             f"Missing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}"
         )
     _check_shapes(variables, reader, common, f"--init_checkpoint={init_checkpoint}")
-    _assign(variables, reader, common, f"--init_checkpoint={init_checkpoint}")
+    _assign(variables, reader, common)
     logging.info("Initialised %d variables from %s", len(common), init_checkpoint)
     if missing:
         logging.warning(
@@ -198,10 +199,10 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
     Raises:
         UserError: the checkpoint lacks a variable or has one of another shape or type; the message
             lists both sides, and no variable is changed.
-        DamagedCheckpointError: a file of it is missing or damaged.
+        DamagedCheckpointError: a file of it is missing or damaged; see `CheckpointReader.read`.
     """
-    reader = open_checkpoint(prefix, "output_dir")
-    shapes = reader.get_variable_to_shape_map()
+    reader = CheckpointReader(prefix, "output_dir")
+    shapes = reader.shapes
     missing = [name for name in variables if name not in shapes]
     # Slots are expected: weights may be frozen now, or this run may only evaluate.
     unexpected = sorted(n for n in shapes if n not in variables and not SLOT_PATTERN.match(n))
@@ -215,16 +216,16 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
     _check_shapes(variables, reader, list(variables), f"The checkpoint {prefix} in --output_dir")
     if unexpected:
         logging.warning("Only in %s, so not used: %s", prefix, _lines(unexpected))
-    _assign(variables, reader, list(variables), f"The checkpoint {prefix} in --output_dir")
+    _assign(variables, reader, list(variables))
 
 
 def _check_shapes(
     variables: Mapping[str, tf.Variable],
-    reader: Any,
+    reader: CheckpointReader,
     names: Sequence[str],
     checkpoint: str,
 ) -> None:
-    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    shapes, dtypes = reader.shapes, reader.dtypes
     different = [
         f"{name}: {dtypes[name].name} {shapes[name]} in the checkpoint,"
         f" {variables[name].dtype.name} {variables[name].shape.as_list()} in the model"
@@ -240,21 +241,11 @@ def _check_shapes(
 
 
 def _assign(
-    variables: Mapping[str, tf.Variable],
-    reader: Any,
-    names: Sequence[str],
-    checkpoint: str,
+    variables: Mapping[str, tf.Variable], reader: CheckpointReader, names: Sequence[str]
 ) -> None:
     """Sets the variables of these names, one at a time to save memory."""
     for name in names:
-        try:
-            value = reader.get_tensor(name)
-        except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
-            raise DamagedCheckpointError(
-                f"{checkpoint} is damaged, perhaps only partly copied or downloaded: {name} cannot"
-                f" be read ({error})"
-            ) from error
-        variables[name].assign(value)
+        variables[name].assign(reader.read(name))
 
 
 def _lines(names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, whole_files
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 
@@ -31,11 +32,31 @@ def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | Non
     return labels_in(os.path.dirname(prefix)) if prefix else None
 
 
+def check_label(label: str, place: str, remedy: str = "rename it") -> None:
+    """Checks that `labels.txt` can hold a class, which has a line there.
+
+    Args:
+        label: the name of the class.
+        place: how messages name where it comes from.
+        remedy: how to correct it, for messages.
+
+    Raises:
+        UserError: the name is empty, has a line break, begins or ends with white space, or is not
+            Unicode.
+    """
+    is_line = label.splitlines() == [label] and label == label.strip().removeprefix("\ufeff")
+    if not is_line or any("\ud800" <= char <= "\udfff" for char in label):
+        raise UserError(
+            f"{place}: the class {quoted(label)} must be text on one line, not empty and without"
+            f" white space at its ends, as {LABELS_FILE} keeps it; {remedy}"
+        )
+
+
 def labels_in(folder: str) -> list[str] | None:
     """Returns the classes in the `labels.txt` of a folder; None if there is no such file.
 
     Raises:
-        UserError: the file cannot be read.
+        UserError: the file cannot be read, or has an empty line or a class twice.
     """
     path = os.path.join(folder, LABELS_FILE)
     if not tf.io.gfile.exists(path):
@@ -43,15 +64,26 @@ def labels_in(folder: str) -> list[str] | None:
     text = whole_files.read_text(
         path, path, "it must have a class on each line, as --do_train writes it"
     )
-    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    return lines if text else []
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
+    numbers: dict[str, int] = {}
+    for number, label in enumerate(lines, 1):
+        place = f"{path}, line {number}"
+        check_label(label, place, "correct the line")
+        if label in numbers:
+            raise UserError(
+                f"{place}: the class {quoted(label)} is on line {numbers[label]}, too; correct one"
+                " of the lines"
+            )
+        numbers[label] = number
+    return lines
 
 
 def write_labels(folder: str, labels: Sequence[str] | None) -> None:
     """Writes `labels.txt`, one class a line; None removes a file that another model left.
 
     Raises:
-        UserError: the file cannot be written (no permission, no directory).
+        UserError: a class does not fit (see `check_label`), or the file cannot be written (no
+            permission, no directory).
         OSError: writing failed in a way that may pass, such as a full disk.
     """
     path = os.path.join(folder, LABELS_FILE)
@@ -59,4 +91,6 @@ def write_labels(folder: str, labels: Sequence[str] | None) -> None:
         if tf.io.gfile.exists(path):
             tf.io.gfile.remove(path)
         return
+    for label in labels:
+        check_label(label, path)
     whole_files.write_whole(path, "".join(f"{label}\n" for label in labels))

@@ -1,42 +1,133 @@
-"""TFRecord files of tf.Examples: writing, checking and parsing.
+"""TFRecord files of tf.Examples: writing and parsing.
 
 A *schema* says what one record holds. It is a dict from feature name to `tf.io.FixedLenFeature`,
-int64 or float32, of a fixed shape; `int64_feature` and `float_feature` make them. Each task defines
-its schema once, for writing the records and for training on them.
+int64 or float32, of a fixed shape; `int64_feature` and `float_feature` make them, with the range of
+their values. Each task defines its schema once, for writing the records and for training on them.
 """
 
 import contextlib
 import math
 import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.files.temporary_names import temporary_name
 
 Schema = Mapping[str, tf.io.FixedLenFeature]
+# For a feature of ids the number that they must be below, and what sets that number.
+Limits = Mapping[str, tuple[int, str]]
+OUT_OF_RANGE = "values out of their range:"  # in the message of `parse`'s InvalidArgumentError
 
 
-class _SizedFeature(tf.io.FixedLenFeature):
-    """FixedLenFeature that also knows which flag sets its length, for messages."""
+class Range(NamedTuple):
+    """The values that a feature may have, both ends included.
+
+    `source` says what sets them, for messages; None if the feature's meaning does.
+    """
+
+    low: float
+    high: float
+    source: str | None = None
+
+    def rule(self, name: str) -> str:
+        """Returns what must hold for the feature of a name, for messages."""
+        if self.high == _FLOAT32_MAX:
+            return f"{name} must be finite"
+        source = f" ({self.source})" if self.source else ""
+        return f"{name} must be from {self.low} to {self.high}{source}"
+
+
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+_FLOAT32_MAX = 3.4028234663852886e38
+
+
+class _Feature(tf.io.FixedLenFeature):
+    """FixedLenFeature that also knows its range, and which flag sets its length."""
 
     length_flag: str | None = None
+    range: Range | None = None
 
 
-def int64_feature(shape: Sequence[int], length_flag: str | None = None) -> tf.io.FixedLenFeature:
-    """Returns an int64 feature of `shape`; `length_flag` (no dashes) is the flag that sets it."""
-    feature = _SizedFeature(list(shape), tf.int64)
+def _feature(
+    dtype: tf.DType,
+    shape: Sequence[int],
+    length_flag: str | None,
+    allowed: Range,
+    default: int | None = None,
+) -> tf.io.FixedLenFeature:
+    feature = _Feature(list(shape), dtype, default)
     feature.length_flag = length_flag
+    feature.range = allowed
     return feature
 
 
-def float_feature(shape: Sequence[int], length_flag: str | None = None) -> tf.io.FixedLenFeature:
-    """Returns a float32 feature of `shape`; `length_flag` (no dashes) is the flag that sets it."""
-    feature = _SizedFeature(list(shape), tf.float32)
-    feature.length_flag = length_flag
-    return feature
+def int64_feature(
+    shape: Sequence[int],
+    length_flag: str | None = None,
+    *,
+    low: int = _INT32_MIN,
+    high: int = _INT32_MAX,
+    default: int | None = None,
+) -> tf.io.FixedLenFeature:
+    """Returns an int64 feature.
+
+    Args:
+        shape: of its values.
+        length_flag: the flag (no dashes) that sets the shape, for messages.
+        low: the least value.
+        high: the greatest value. Values become int32, so none may be beyond that.
+        default: the value where a record lacks the feature; None if every record must have it.
+    """
+    return _feature(tf.int64, shape, length_flag, Range(low, high), default)
+
+
+def float_feature(
+    shape: Sequence[int],
+    length_flag: str | None = None,
+    *,
+    low: float = -_FLOAT32_MAX,
+    high: float = _FLOAT32_MAX,
+) -> tf.io.FixedLenFeature:
+    """Returns a float32 feature of finite values; see `int64_feature`."""
+    return _feature(tf.float32, shape, length_flag, Range(low, high))
+
+
+def model_inputs(shape: Sequence[int]) -> Schema:
+    """Returns the features that every model reads.
+
+    Args:
+        shape: of `input_ids`, `input_mask` (1 = token, 0 = padding) and `segment_ids`;
+            --max_seq_length sets its last axis.
+    """
+    ids = int64_feature(shape, "max_seq_length", low=0)
+    mask = int64_feature(shape, "max_seq_length", low=0, high=1)
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": ids}
+
+
+def range_of(feature: tf.io.FixedLenFeature) -> Range:
+    """Returns the values that a feature may have."""
+    if allowed := getattr(feature, "range", None):
+        return allowed
+    return (int64_feature if feature.dtype is tf.int64 else float_feature)(feature.shape).range
+
+
+def limited(schema: Schema, limits: Limits) -> Schema:
+    """Returns the schema with ids that are at least 0 and below their limits."""
+    narrowed = {}
+    for name, (limit, source) in limits.items():
+        feature = schema[name]
+        narrowed[name] = _feature(
+            feature.dtype,
+            feature.shape,
+            getattr(feature, "length_flag", None),
+            Range(0, limit - 1, f"{source} is {limit}"),
+            feature.default_value,
+        )
+    return {**schema, **narrowed}
 
 
 def sequence_features(schema: Schema) -> list[str]:
@@ -101,13 +192,7 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
         storage.check_file_system(path, flag)
         if tf.io.gfile.isdir(path):
             raise UserError(f"--{flag} must name files, but {path} is a directory")
-    # Not made from the names, which may already be as long as the file system allows, nor from the
-    # process id, which in containers is often the same on all machines of a run.
-    unique = uuid.uuid4().hex
-    temporary = [
-        os.path.join(os.path.dirname(path), f"{unique}.{i}.unfinished")
-        for i, path in enumerate(paths)
-    ]
+    temporary = [temporary_name(os.path.dirname(path)) for path in paths]
     writers: list[tf.io.TFRecordWriter] = []
     written = 0
 
@@ -152,11 +237,14 @@ def _cannot_write(paths: Sequence[str], flag: str, error: tf.errors.OpError) -> 
     )
 
 
-# --- checking, parsing ----------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------
 
 
 def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     """Returns the features of a batch of records by name, each [batch, *shape], int32 or float32.
+
+    Values outside of their range raise InvalidArgumentError, as do records without the features.
+    `record_checks.explain` says which record it was.
 
     Args:
         serialized: string [batch], serialized tf.Examples.
@@ -165,102 +253,15 @@ def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     int64 becomes int32 because TPUs have no int64 (the original's `_decode_record`).
     """
     features = tf.io.parse_example(serialized, dict(schema))
-    return {
-        name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-        for name, value in features.items()
-    }
+    checks = [_check(name, value, range_of(schema[name])) for name, value in features.items()]
+    with tf.control_dependencies(checks):
+        return {
+            name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else tf.identity(value)
+            for name, value in features.items()
+        }
 
 
-def check_files(files: Sequence[str], schema: Schema, flag: str) -> None:
-    """Checks that the first record of every file holds what `schema` says.
-
-    Args:
-        files: TFRecord files.
-        schema: what the records must hold; other features are allowed, since `parse` ignores them.
-        flag: the flag (no dashes) that named the files, for messages.
-
-    Raises:
-        UserError: a file is not a TFRecord file of tf.Examples, has no record, or its first record
-            lacks a feature or has one of another length or type.
-    """
-    # One pipeline for all files: a pipeline each takes a minute for a thousand files.
-    first_records = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(
-        lambda path: tf.data.TFRecordDataset(path).take(1).map(lambda record: (path, record))
-    )
-    iterator = first_records.as_numpy_iterator()
-    for path in files:
-        try:
-            found, record = next(iterator, (b"", b""))
-        except tf.errors.OpError as error:
-            raise UserError(
-                f"--{flag}: {path} is {_damage(error)} in its first record, or not a TFRecord file"
-            ) from error
-        if found != os.fsencode(path):
-            raise UserError(f"--{flag}: {path} holds no record")
-        example = tf.train.Example()
-        try:
-            example.ParseFromString(record)
-        except (
-            Exception
-        ) as error:  # protobuf's DecodeError; its module differs between implementations
-            raise UserError(
-                f"--{flag}: the records of {path} are not tf.Examples: {error}"
-            ) from error
-        problems = _differences(example.features.feature, schema)
-        if problems:
-            raise UserError(f"--{flag}: {path} was made with other settings: {'; '.join(problems)}")
-
-
-def _differences(found: Mapping[str, tf.train.Feature], schema: Schema) -> list[str]:
-    kinds = {tf.int64: "int64_list", tf.float32: "float_list"}
-    problems = []
-    lengths: dict[tuple, list[str]] = {}  # one message for all features whose length a flag sets
-    for name, feature in schema.items():
-        kind, wanted = kinds[feature.dtype], math.prod(feature.shape)
-        if name not in found:
-            if feature.default_value is None:
-                names = ", ".join(sorted(found)) or "nothing"
-                problems.append(f"feature {name} is missing (the file has {names})")
-            continue
-        found_kind = found[name].WhichOneof("kind")
-        length = len(getattr(found[name], kind).value)
-        if found_kind not in (kind, None):  # None: an empty list
-            problems.append(f"feature {name} is a {found_kind}, not a {kind}")
-        elif length != wanted:
-            flag = getattr(feature, "length_flag", None)
-            lengths.setdefault((length, wanted, flag), []).append(name)
-    for (length, wanted, flag), names in lengths.items():
-        change = f" (--{flag}={length} would fit)" if flag else ""
-        problems.append(
-            f"length of {', '.join(names)} is {length} in the file, {wanted} by the flags{change}"
-        )
-    return problems
-
-
-def find_corrupt(files: Sequence[str]) -> str:
-    """Returns a sentence that names the first damaged file and where its damage begins.
-
-    For use after a DataLossError of TensorFlow, whose message may lack the file's name. Reads the
-    files from the start; if none is damaged, the sentence says so.
-    """
-    for path in files:
-        offset = 0
-        count = 0
-        try:
-            for record in _read(path):
-                offset += len(record) + 16  # length and two checksums
-                count += 1
-        except tf.errors.OpError as error:
-            problem = _damage(error)
-            return f"{path} is {problem} at record {count} (counted from 0), byte {offset}"
-    return f"none of the {len(files)} record files is damaged now"
-
-
-def _damage(error: tf.errors.OpError) -> str:
-    if not isinstance(error, (tf.errors.DataLossError, tf.errors.OutOfRangeError)):
-        return f"unreadable ({storage.error_text(error)})"
-    return "truncated" if "truncated" in error.message else "corrupt"
-
-
-def _read(path: str) -> Iterator[bytes]:
-    return tf.data.TFRecordDataset(path).as_numpy_iterator()
+def _check(name: str, values: tf.Tensor, allowed: Range) -> tf.Operation | None:
+    """Returns an assertion that all values are in the range. NaN is in none."""
+    inside = tf.reduce_all((values >= allowed.low) & (values <= allowed.high))
+    return tf.debugging.Assert(inside, [OUT_OF_RANGE, allowed.rule(name)], name="range")

@@ -5,27 +5,26 @@ A path is local or in a bucket of Google Cloud Storage (gs://). Messages name th
 
 import contextlib
 import functools
-import os
 import re
 import threading
-import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, given
+from bert_tf.files.temporary_names import temporary_name
 
 # A response takes about a second. TensorFlow itself retries for minutes without saying so.
 _STORAGE_SECONDS = 15.0
 
 
-def check_file_system(path: str, flag: str) -> None:
+def check_file_system(path: str, flag: str | None) -> None:
     """Checks that TensorFlow knows the file system of `path`, and that the file system responds.
 
     Args:
         path: any path.
-        flag: the flag (no dashes) that gave it, for messages.
+        flag: the flag (no dashes) that gave it, for messages; None if none did.
 
     Raises:
         UserError: this TensorFlow does not support the scheme (`gs://`, ...).
@@ -35,11 +34,11 @@ def check_file_system(path: str, flag: str) -> None:
     scheme, separator, rest = path.partition("://")
     if separator and scheme not in tf.io.gfile.get_registered_schemes():
         raise UserError(
-            f"--{flag}={path}: this TensorFlow knows no file system {scheme}://.{advice(path)}"
+            f"{given(path, flag)}: this TensorFlow knows no file system {scheme}://.{advice(path)}"
         )
     if scheme == "gs" and separator and not _bucket_responds(rest.partition("/")[0]):
         raise OSError(
-            f"--{flag}={path}: no response within {_STORAGE_SECONDS:.0f} seconds.{advice(path)}"
+            f"{given(path, flag)}: no response within {_STORAGE_SECONDS:.0f} seconds.{advice(path)}"
         )
 
 
@@ -71,7 +70,10 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
         UserError: a pattern matches nothing, or a file is missing, empty, a directory, or on a
             file system that TensorFlow cannot reach.
     """
+    comma = ""
     if isinstance(patterns, str):
+        if "," in patterns:
+            comma = "; commas separate files, so write ? for a comma that belongs to a name"
         patterns = patterns.split(",")
     patterns = [pattern for pattern in patterns if pattern]
     if not patterns:
@@ -89,7 +91,7 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
             ) from error
         if not matches:
             missing = "matches no file" if any(c in pattern for c in "*?[") else "does not exist"
-            raise UserError(f"--{flag}: {pattern} {missing}")
+            raise UserError(f"--{flag}: {pattern} {missing}{comma}")
         files.extend(matches)
 
     def check(path: str) -> None:
@@ -118,14 +120,19 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
         UserError: it is not a directory, or is not writable.
         OSError: writing failed in a way that may pass, such as a full disk.
     """
+    if not output_dir:
+        raise UserError(f"--{flag}= must not be empty; name a folder")
     check_file_system(output_dir, flag)
-    probe = os.path.join(output_dir, f".{uuid.uuid4().hex}.probe")
+    probe = ""
     try:
         tf.io.gfile.makedirs(output_dir)
+        probe = temporary_name(output_dir)
         with tf.io.gfile.GFile(probe, "w") as writer:
             writer.write("room?")
         tf.io.gfile.remove(probe)
     except tf.errors.OpError as error:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.remove(probe)
         raise write_error(
             error,
             f"--{flag}={output_dir} must be a directory that can be written to, with free space:"

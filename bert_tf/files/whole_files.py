@@ -1,13 +1,16 @@
 """Reading whole files, and writing files atomically."""
 
 import contextlib
-import uuid
+import os
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
+from bert_tf import strict_json
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.files.temporary_names import temporary_name
 
 
 class UnfinishedFile:
@@ -30,8 +33,7 @@ class UnfinishedFile:
         self._place = place or path
         if tf.io.gfile.isdir(path):
             raise UserError(f"{self._place} must name a file, but it is a directory")
-        # Not the process id: in containers it is often the same on all machines of a run.
-        self.name = f"{path}.{uuid.uuid4().hex[:8]}.unfinished"
+        self.name = temporary_name(os.path.dirname(path))
         self._writer = tf.io.gfile.GFile(self.name, "wb")
         self.write(b"")  # fail now rather than after hours of work
         self.flush()
@@ -116,3 +118,23 @@ def read_text(path: str, place: str, rule: str) -> str:
         raise UserError(
             f"{place}, line {line}: not UTF-8 ({error.reason}); convert the file to UTF-8"
         ) from error
+
+
+def read_json(path: str, place: str, rule: str) -> Any:
+    """Returns the content of a JSON file.
+
+    Args:
+        path: the file.
+        place: how messages name the file, with its flag if it has one.
+        rule: what the file must be, for messages.
+
+    Raises:
+        UserError: the file cannot be read, or is not JSON (see `strict_json.loads`).
+    """
+    text = read_text(path, place, rule)
+    try:
+        return strict_json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{place} is not JSON ({error}); {rule}") from error
+    except RecursionError as error:
+        raise UserError(f"{place} is JSON that is nested too deeply to be read; {rule}") from error

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 
 Activation = Callable[[tf.Tensor], tf.Tensor]
 
@@ -19,23 +19,41 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
     return keras.activations.gelu(x, approximate=True)
 
 
+def gelu_erf(x: tf.Tensor) -> tf.Tensor:
+    """Returns the Gaussian error linear unit of `x` in its exact form, with the error function.
+
+    Hugging Face's models call this form "gelu", and that of the original "gelu_new".
+
+    Args:
+        x: float [...].
+    """
+    return keras.activations.gelu(x, approximate=False)
+
+
 def get_activation(activation_string: str | Activation | None) -> Activation | None:
     """Returns the activation function of a name (original: modeling.get_activation).
 
     Args:
-        activation_string: "gelu", "relu", "tanh" or "linear" in any case, or a function, which is
-            returned as it is. "linear", "" and None give None.
+        activation_string: "gelu", "gelu_erf", "relu", "tanh" or "linear" in any case, or a
+            function, which is returned as it is. "linear", "" and None give None.
 
     Raises:
         UserError: the name is unknown.
     """
     if activation_string is None or callable(activation_string):
         return activation_string
-    functions = {"": None, "linear": None, "relu": tf.nn.relu, "gelu": gelu, "tanh": tf.tanh}
+    functions = {
+        "": None,
+        "linear": None,
+        "relu": tf.nn.relu,
+        "gelu": gelu,
+        "gelu_erf": gelu_erf,
+        "tanh": tf.tanh,
+    }
     name = str(activation_string).lower()
     if name not in functions:
         raise UserError(
-            f"Unsupported activation {activation_string!r}; it must be one of gelu, relu, tanh,"
-            " linear."
+            f"Unsupported activation {quoted(activation_string)}; it must be one of gelu,"
+            " gelu_erf, relu, tanh, linear."
         )
     return functions[name]

@@ -7,8 +7,26 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError
+from bert_tf import strict_json
+from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import Activation, get_activation
+
+# The greatest sizes, with their reasons; released models are far below. An id or an index must fit
+# into int32, which is what TPUs compute with.
+_GREATEST = {
+    "vocab_size": 2**31 - 1,  # ids
+    "hidden_size": 2**16,  # GPT-3 has 12,288; a kernel of twice this would not fit a device
+    "num_hidden_layers": 1000,  # each is built and compiled: about a tenth of a second
+    "num_attention_heads": 2**16,  # divide hidden_size
+    "intermediate_size": 2**18,  # four times hidden_size
+    "max_position_embeddings": 2**20,  # attention takes its square
+    "type_vocab_size": 2**16,  # segments are looked up one-hot
+    "initializer_range": 10.0,  # above, products overflow float32 within a few layers
+}
+_MOST_PARAMETERS = 10**11  # 400 GB in float32
+_MOST_BYTES = 2**40  # of one activation of a batch, over all replicas
+_DEEPEST = 50  # lists and dictionaries in each other
+_LONGEST_LIST = 330  # characters of a message that lists problems
 
 
 class BertConfig:
@@ -22,8 +40,8 @@ class BertConfig:
         num_hidden_layers: number of encoder layers.
         num_attention_heads: number of heads of each attention layer; must divide `hidden_size`.
         intermediate_size: width of the feed-forward layer.
-        hidden_act: activation of the feed-forward layer: "gelu", "relu", "tanh", "linear" or a
-            function.
+        hidden_act: activation of the feed-forward layer: "gelu" (the tanh form), "gelu_erf" (the
+            exact form), "relu", "tanh", "linear" or a function.
         hidden_dropout_prob: dropout rate of the embeddings and of every residual branch; None
             for no dropout.
         attention_probs_dropout_prob: dropout rate of the attention probabilities; None for no
@@ -61,64 +79,86 @@ class BertConfig:
         self.max_position_embeddings = max_position_embeddings
         self.type_vocab_size = type_vocab_size
         self.initializer_range = initializer_range
+        self._unknown: dict[str, Any] = {}
         self._validate()
 
     def _validate(self) -> None:
         problems = []
-        for key in (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "type_vocab_size",
-        ):
+        for key, greatest in _GREATEST.items():
             value = getattr(self, key)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                problems.append(f"{key} must be a whole number of at least 1, not {value!r}")
+            if key == "initializer_range":
+                if not (_is_number(value) and 0.0 < value <= greatest):
+                    problems.append(
+                        f"{key} must be above 0 and at most {greatest:g}, not {quoted(value)}"
+                    )
+            elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                problems.append(f"{key} must be a whole number of at least 1, not {quoted(value)}")
+            elif value > greatest:
+                problems.append(f"{key} must be at most {greatest}, not {quoted(value)}")
         for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             value = getattr(self, key)
             # None means no dropout in the original, too.
             if value is not None and not (_is_number(value) and 0.0 <= value < 1.0):
-                problems.append(f"{key} must be at least 0 and below 1, not {value!r}")
-        if not (_is_number(self.initializer_range) and self.initializer_range > 0.0):
-            problems.append(f"initializer_range must be above 0, not {self.initializer_range!r}")
+                problems.append(f"{key} must be at least 0 and below 1, not {quoted(value)}")
         if not problems and self.hidden_size % self.num_attention_heads:
             problems.append(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads"
                 f" ({self.num_attention_heads})"
+            )
+        if not problems and self._num_parameters() > _MOST_PARAMETERS:
+            problems.append(
+                f"its sizes make {self._num_parameters():,} parameters, and a model must have at"
+                f" most {_MOST_PARAMETERS:,}"
             )
         try:
             get_activation(self.hidden_act)
         except UserError as error:
             problems.append(f"hidden_act: {error}")
         if problems:
-            raise UserError("The BERT configuration is invalid: " + "; ".join(problems))
+            raise UserError(f"The BERT configuration is invalid: {_listed(problems)}")
+
+    def _num_parameters(self) -> int:
+        """Returns the number of the model's weights, without biases and LayerNorm's."""
+        hidden = self.hidden_size
+        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        layer = 4 * hidden + 2 * self.intermediate_size
+        return hidden * (rows + self.num_hidden_layers * layer + hidden)
+
+    def __getattr__(self, name: str) -> Any:
+        # Unknown keys are read like attributes, but replace no method and nothing private.
+        unknown = self.__dict__.get("_unknown", {})
+        if name.startswith("_") or name not in unknown:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return unknown[name]
 
     @classmethod
     def from_dict(cls, json_object: dict[str, Any]) -> "BertConfig":
         """Returns a configuration of a dictionary's values, and defaults for missing keys.
 
-        Unknown keys are logged in a warning and kept as attributes.
+        Unknown keys are logged in a warning and kept: for `to_dict`, and as attributes unless a
+        method has that name.
 
         Raises:
             UserError: `vocab_size` is missing or a value is out of range.
         """
+        if _is_deep(json_object):
+            raise UserError(
+                f"A BERT configuration must have at most {_DEEPEST} lists and dictionaries in each"
+                " other; received more"
+            )
         if not isinstance(json_object, dict) or "vocab_size" not in json_object:
             raise UserError(
                 "A BERT configuration is a dictionary that has at least the key vocab_size;"
-                f" received {json_object!r}"
+                f" received {quoted(json_object)}"
             )
         known = cls.__init__.__annotations__
         config = cls(**{key: value for key, value in json_object.items() if key in known})
-        unknown = {key: value for key, value in json_object.items() if key not in known}
-        if unknown:
+        config._unknown = {key: value for key, value in json_object.items() if key not in known}
+        if config._unknown:
             logging.warning(
                 "The BERT configuration has unknown keys, which are ignored: %s",
-                ", ".join(sorted(unknown)),
+                quoted(sorted(config._unknown)),
             )
-            config.__dict__.update(unknown)
         return config
 
     @classmethod
@@ -133,7 +173,7 @@ class BertConfig:
         """
         try:
             with tf.io.gfile.GFile(json_file, "r") as reader:
-                json_object = json.loads(reader.read())
+                json_object = strict_json.loads(reader.read())
         except tf.errors.OpError as error:
             raise UserError(
                 f"The BERT configuration {json_file} cannot be read ({error.message});"
@@ -143,6 +183,11 @@ class BertConfig:
             raise UserError(
                 f"The BERT configuration {json_file} is not JSON ({error}); check"
                 " --bert_config_file."
+            ) from error
+        except RecursionError as error:
+            raise UserError(
+                f"The BERT configuration {json_file} is JSON that is nested too deeply to be read;"
+                " check --bert_config_file."
             ) from error
         try:
             return cls.from_dict(json_object)
@@ -165,9 +210,29 @@ class BertConfig:
                 f" ({self.max_position_embeddings}) of --bert_config_file"
             )
 
+    def check_batch_size(self, batch_size: int, max_seq_length: int, flag: str) -> None:
+        """Checks that the vectors of a batch, float32 [B, S, H], take less than a tebibyte.
+
+        Args:
+            batch_size: number of sequences, over all replicas.
+            max_seq_length: their length in tokens.
+            flag: name of the flag that sets the batch size, without dashes, for the message.
+
+        Raises:
+            UserError: they take more.
+        """
+        num_bytes = 4 * batch_size * max_seq_length * self.hidden_size
+        if num_bytes > _MOST_BYTES:
+            raise UserError(
+                f"A batch must fit into memory: --{flag}={batch_size} sequences of length"
+                f" {max_seq_length} and hidden_size {self.hidden_size} take"
+                f" {num_bytes / 2**30:,.0f} GiB for each layer; lower --{flag}"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Returns a copy of the configuration as a dictionary, unknown keys included."""
-        return copy.deepcopy(self.__dict__)
+        values = copy.deepcopy(self.__dict__)
+        return {**values.pop("_unknown"), **values}
 
     def to_json_string(self) -> str:
         """Returns the configuration as the text of a `bert_config.json`."""
@@ -176,3 +241,26 @@ class BertConfig:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_deep(value: Any) -> bool:
+    """Returns whether so many lists and dictionaries are in each other that copying may fail."""
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        groups = [x.values() if isinstance(x, dict) else x for x in level if _is_group(x)]
+        level = [x for group in groups for x in group]
+    return bool(level)
+
+
+def _is_group(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _listed(problems: list[str]) -> str:
+    """Returns the problems in one line; those that would make it long are counted."""
+    shown = problems[:1]
+    for problem in problems[1:]:
+        if len("; ".join([*shown, problem])) > _LONGEST_LIST:
+            return f"{'; '.join(shown)}; and {len(problems) - len(shown)} more"
+        shown.append(problem)
+    return "; ".join(shown)

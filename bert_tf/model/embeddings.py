@@ -10,10 +10,12 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.dropout import dropout
 from bert_tf.model.layers import LayerNorm, create_initializer
+from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 
 
-class Embeddings(keras.layers.Layer):
+@register
+class Embeddings(Savable, keras.layers.Layer):
     """Sum of word, segment and position embeddings, normalised (the paper, figure 2).
 
     Original: embedding_lookup and embedding_postprocessor.

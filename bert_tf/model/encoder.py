@@ -11,17 +11,18 @@ import math
 import keras
 import tensorflow as tf
 
-from bert_tf.model.activations import get_activation
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.dropout import dropout
 from bert_tf.model.layers import LayerNorm, NamedDense, make_dense
+from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
 MASKED_SCORE = -10000.0  # what attention_layer of the original adds where the mask is 0
 
 
-class SelfAttention(keras.layers.Layer):
+@register
+class SelfAttention(Savable, keras.layers.Layer):
     """Multi-head attention of a sequence to itself (original: attention_layer).
 
     Args:
@@ -71,7 +72,8 @@ class SelfAttention(keras.layers.Layer):
         return tf.reshape(context, [-1, config.hidden_size]), probs
 
 
-class ResidualOutput(keras.layers.Layer):
+@register
+class ResidualOutput(Savable, keras.layers.Layer):
     """Projection, dropout, residual and LayerNorm: both `output` scopes of an encoder layer.
 
     Args:
@@ -105,7 +107,8 @@ class ResidualOutput(keras.layers.Layer):
         return tf.cast(self.layer_norm(branch + residual), self.compute_dtype)
 
 
-class Attention(keras.layers.Layer):
+@register
+class Attention(Savable, keras.layers.Layer):
     """Self-attention and its residual output: the scope `attention`.
 
     Args:
@@ -136,7 +139,8 @@ class Attention(keras.layers.Layer):
         return self.residual_output(context, hidden, seed=seeds[1]), probs
 
 
-class EncoderLayer(keras.layers.Layer):
+@register
+class EncoderLayer(Savable, keras.layers.Layer):
     """Attention and feed-forward network (original: the body of transformer_model's loop).
 
     Args:
@@ -151,7 +155,7 @@ class EncoderLayer(keras.layers.Layer):
         self.intermediate = NamedDense(
             config,
             config.intermediate_size,
-            get_activation(config.hidden_act),
+            config.hidden_act,
             name="intermediate",
             dtype=dtype,
         )
@@ -177,7 +181,8 @@ class EncoderLayer(keras.layers.Layer):
         return output, probs
 
 
-class Encoder(keras.layers.Layer):
+@register
+class Encoder(Savable, keras.layers.Layer):
     """The stack of encoder layers (original: transformer_model).
 
     Args:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 
 
 def parse_frozen_layers(text: str, num_hidden_layers: int) -> Callable[[str], bool]:
@@ -20,7 +20,7 @@ def parse_frozen_layers(text: str, num_hidden_layers: int) -> Callable[[str], bo
     """
     scopes: list[str] = []
     for part in filter(None, text.split(",")):
-        numbers = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        numbers = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
         if part == "all":
             scopes.append("bert/")
         elif part in ("embeddings", "pooler"):
@@ -32,6 +32,6 @@ def parse_frozen_layers(text: str, num_hidden_layers: int) -> Callable[[str], bo
             raise UserError(
                 "--freeze_layers takes all, embeddings, pooler, encoder layers from 0 to"
                 f" {num_hidden_layers - 1} and ranges of them such as 0-2, separated by commas;"
-                f" not {part!r}"
+                f" not {quoted(part)}"
             )
     return lambda name: name.startswith(tuple(scopes))

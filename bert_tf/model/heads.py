@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
 from bert_tf.model.layers import create_initializer
+from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
@@ -34,7 +35,8 @@ def linear(hidden: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None) -> tf.
     return tf.reshape(logits, [*outer, logits.shape[-1]])
 
 
-class OutputLayer(keras.layers.Layer):
+@register
+class OutputLayer(Savable, keras.layers.Layer):
     """Dropout and a linear layer, the head of fine-tuning (original: run_classifier.create_model).
 
     Its variables are `output_weights` and `output_bias`, in no scope. With a bfloat16 policy the
@@ -87,10 +89,13 @@ def example_weights(features) -> tf.Tensor:
     the last batch. Training batches are full and have no such feature: every weight is 1.
 
     Args:
-        features: the batch by name; `input_ids` gives B, which must be static.
+        features: the batch by name; `input_ids` gives B.
     """
     weights = features.get("example_weight")
-    return tf.ones([features["input_ids"].shape[0]], tf.float32) if weights is None else weights
+    if weights is not None:
+        return weights
+    size = features["input_ids"].shape[0]
+    return tf.ones([tf.shape(features["input_ids"])[0] if size is None else size])
 
 
 def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
@@ -100,7 +105,8 @@ def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
         logits: float32 [..., classes].
         label_ids: int32 [...], the index of the right class.
     """
-    one_hot_labels = tf.one_hot(label_ids, logits.shape[-1], dtype=tf.float32)
+    classes = tf.shape(logits)[-1] if logits.shape[-1] is None else logits.shape[-1]
+    one_hot_labels = tf.one_hot(label_ids, classes, dtype=tf.float32)
     return -tf.reduce_sum(tf.nn.log_softmax(logits) * one_hot_labels, axis=-1)
 
 
@@ -109,14 +115,15 @@ def model_logits(model: keras.Model, features, training=False, dropout_seed=None
 
     Args:
         model: takes `input_ids`, `input_mask`, `segment_ids`, `training` and `dropout_seed`.
-        features: the batch by name, these three features among them: int32 [B, ..., S].
+        features: the batch by name, with `input_ids` and, if it has them, `input_mask` and
+            `segment_ids`: int32 [B, ..., S].
         training: whether dropout is on.
         dropout_seed: int32 [2]; None draws one.
     """
     return model(
         features["input_ids"],
-        features["input_mask"],
-        features["segment_ids"],
+        features.get("input_mask"),
+        features.get("segment_ids"),
         training=training,
         dropout_seed=dropout_seed,
     )

@@ -5,8 +5,9 @@ Dimension letters and dtypes: see `bert_tf/modeling.py`.
 
 import keras
 
-from bert_tf.model.activations import Activation
+from bert_tf.model.activations import Activation, get_activation
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.saving import Savable, register
 from bert_tf.seeds import weights_are_read
 
 LAYER_NORM_EPSILON = 1e-12  # the default of tf.contrib.layers.layer_norm, which the original calls
@@ -55,7 +56,8 @@ def make_dense(
     return layer
 
 
-class LayerNorm(keras.layers.LayerNormalization):
+@register
+class LayerNorm(Savable, keras.layers.LayerNormalization):
     """Normalises the last axis; statistics, scale and shift are float32.
 
     `call` takes float [..., H] and returns float32 [..., H], under a bfloat16 policy too. Callers
@@ -66,13 +68,14 @@ class LayerNorm(keras.layers.LayerNormalization):
         super().__init__(epsilon=LAYER_NORM_EPSILON, dtype="float32", name="LayerNorm")
 
 
-class NamedDense(keras.layers.Layer):
+@register
+class NamedDense(Savable, keras.layers.Layer):
     """A dense layer in a scope of its own: `intermediate/dense`, `pooler/dense`.
 
     Args:
         config: sizes and dropout rates; the input width is `hidden_size`.
         units: output width.
-        activation: a function, or None.
+        activation: a name that `get_activation` knows, a function, or None.
         name: name of the scope.
         dtype: dtype policy.
     """
@@ -81,14 +84,14 @@ class NamedDense(keras.layers.Layer):
         self,
         config: BertConfig,
         units: int,
-        activation: Activation | None,
+        activation: str | Activation | None,
         name: str,
         dtype: keras.DTypePolicy | str,
     ):
         super().__init__(name=name, dtype=dtype)
         self.config = config
         self.units = units
-        self.activation = activation
+        self.activation = get_activation(activation)
 
     def build(self, input_shape=None):
         """Creates the variables."""

@@ -1,5 +1,6 @@
 """The best checkpoint of a run by a metric, and early stopping."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.label_file import write_labels
 from bert_tf.runs import reporting
@@ -48,6 +49,39 @@ class BestCheckpoint:
         """Returns the prefix of the best checkpoint; None if there is none yet."""
         return CheckpointDirectory(self.folder, 1).latest()
 
+    def check(self) -> None:
+        """Checks, before training, that evaluations can be compared with the best so far.
+
+        Raises:
+            UserError: the best so far was chosen by another metric, or its file is damaged.
+        """
+        self._best_results()
+
+    def _best_results(self) -> dict[str, float]:
+        """Returns the results of the best evaluation so far; {} if there is none."""
+        if not self.prefix() or not tf.io.gfile.exists(self._results):
+            return {}
+        remedy = f"Take another --output_dir, or delete {self.folder}"
+        try:
+            best = reporting.read_results(self._results)
+        except UserError as error:
+            raise UserError(
+                f"{self._results}: the file must have lines `name = number`, as --keep_best writes"
+                f" them ({quoted(str(error))}). {remedy}"
+            ) from error
+        names = as_given(", ".join(best))
+        if not best.get("global_step", math.nan).is_integer():
+            raise UserError(
+                f"{self._results}: the file must have global_step, a whole number, as --keep_best"
+                f" writes it; it has {names or 'nothing'}. {remedy}"
+            )
+        if self._metric not in best:
+            raise UserError(
+                f"{self._results}: the best checkpoint must have been chosen by {self._metric}; the"
+                f" file has {names}. {remedy}"
+            )
+        return best
+
     def update(
         self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]
     ) -> bool:
@@ -59,14 +93,9 @@ class BestCheckpoint:
             values: weights, slots and `global_step` by name.
 
         Raises:
-            UserError: the best so far was chosen by another metric.
+            UserError: see `check`.
         """
-        best = reporting.read_results(self._results) if self.prefix() else {}
-        if best and self._metric not in best:
-            raise UserError(
-                f"{self._results}: the best checkpoint must have been chosen by {self._metric}; the"
-                f" file has {', '.join(best)}. Take another --output_dir, or delete {self.folder}"
-            )
+        best = self._best_results()
         score = np.float32(results[self._metric])
         if not best or score > np.float32(best[self._metric]):
             tf.io.gfile.makedirs(self.folder)

@@ -18,7 +18,7 @@ quiet_start.import_tensorflow()  # before the imports that follow do
 import tensorflow as tf
 
 from bert_tf.engine import distribution, interrupts
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.runs.help_page import FlagHelp, help_page
 from bert_tf.runs.setting_fields import REQUIRED, FieldRule, Group, Settings, rule_of
 from bert_tf.runs.settings import DeviceSettings
@@ -67,6 +67,18 @@ def run_program(main: Callable[[], None]) -> None:
             if isinstance(error, FloatingPointError):
                 sys.exit(DIVERGED_STATUS)
             sys.exit(IO_ERROR_STATUS if isinstance(error, OSError) else 1)
+        except (tf.errors.ResourceExhaustedError, MemoryError) as error:
+            if logging.level_debug():
+                raise
+            text = quoted(getattr(error, "message", str(error)))
+            if "space left" in text:  # of a disk
+                _print_error(text)
+                sys.exit(IO_ERROR_STATUS)
+            _print_error(
+                f"the memory of this machine or device is not enough ({text}); lower the batch size"
+                " or the length of sequences, or take a smaller model"
+            )
+            sys.exit(1)
         except Exception:
             traceback.print_exc()
             sys.exit(UNEXPECTED_STATUS)
@@ -89,9 +101,9 @@ def _parse(argv: list[str]) -> list[str]:
         if len(names) > 1:
             raise flags.Error(
                 "flags are written --name=value (--noname for a false one); received the stray"
-                f" words {' '.join(names[1:])!r}"
+                f" words {quoted(' '.join(names[1:]))}"
             )
-    except flags.Error as error:
+    except (flags.Error, ValueError, RecursionError) as error:
         _print_error(f"{_describe(error)} (--help lists the flags)")
         sys.exit(1)
     return names
@@ -103,12 +115,24 @@ _MESSAGES = (
     (r"flag (--[^:]*): invalid literal for int.*", r"\1 must be a whole number"),
     (r"flag (--[^:]*): could not convert string to float.*", r"\1 must be a number"),
     (r"flag (--.*)", r"\1"),
+    (r"ERROR:: Unable to open flagfile: (.*)", r"--flagfile cannot be read: \1"),
 )
+_LONGEST = 400  # characters of a message
 _NOT_GIVEN = "other than None"  # in absl's message on a required flag
 
 
-def _describe(error: flags.Error) -> str:
-    """Returns absl's message on one line, in the words of `Settings`."""
+def _describe(error: flags.Error | ValueError | RecursionError) -> str:
+    """Returns absl's message on one line, in the words of `Settings`.
+
+    What is no `flags.Error` comes from a flagfile, or from absl's search for similar names.
+    """
+    if isinstance(error, RecursionError):
+        return "flags are written --name=value; received one whose name is too long to be any"
+    if isinstance(error, UnicodeDecodeError):
+        line = error.object[error.object.rfind(b"\n", 0, error.start) + 1 :].split(b"\n")[0]
+        return f"--flagfile must be UTF-8 text: in {quoted(line)}, {error.reason}"
+    if not isinstance(error, flags.Error):
+        return f"--flagfile cannot be read: {error}"
     missing, others = [], []
     for line in map(str.strip, str(error).splitlines()):
         if line.endswith(f"{_NOT_GIVEN}."):
@@ -121,7 +145,19 @@ def _describe(error: flags.Error) -> str:
         others.append(line)
     if missing:
         others.insert(0, f"{', '.join(missing)} must be given")
-    return "; ".join(others)
+    text = "; ".join(others)
+    if len(text) > _LONGEST:  # a value of any length may be in it
+        text = f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
+    return text
+
+
+class _IntegerParser(flags.IntegerParser):
+    """Parses whole numbers that can be written in a message."""
+
+    def convert(self, argument: int | str) -> int:
+        if isinstance(argument, str) and len(argument) > 100:
+            raise ValueError("must be a whole number of at most 100 characters")
+        return super().convert(argument)
 
 
 class _HelpFlag(flags.BooleanFlag):
@@ -179,7 +215,10 @@ def _define_flag(field: dataclasses.Field, rule: FieldRule, hint: Any) -> None:
     elif bool in kinds:
         flags.DEFINE_bool(name, default, rule.help, required=required)
     elif int in kinds:
-        flags.DEFINE_integer(name, default, rule.help, required=required)
+        serializer = flags.ArgumentSerializer()
+        flags.DEFINE(
+            _IntegerParser(), name, default, rule.help, serializer=serializer, required=required
+        )
     elif float in kinds:
         flags.DEFINE_float(name, default, rule.help, required=required)
     elif hint == Sequence[str] or Sequence[str] in kinds:

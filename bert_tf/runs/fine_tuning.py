@@ -16,16 +16,16 @@ from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records, storage
 from bert_tf.files.label_file import write_labels
-from bert_tf.files.whole_files import write_whole
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.freezing import parse_frozen_layers
 from bert_tf.runs.best_checkpoint import BestCheckpoint
 from bert_tf.runs.fine_tuning_checks import check_settings
+from bert_tf.runs.model_files import write_model_files
 from bert_tf.runs.phase import Phase
 from bert_tf.runs.run import Run
+from bert_tf.runs.setting_fields import MAX_COUNT
 from bert_tf.runs.settings import FineTuningSettings
 from bert_tf.runs.trainer import Trainer
-from bert_tf.text.casing import write_casing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,13 @@ class FineTuner:
         self._config = config
         self._task = task
         self._settings = settings
-        self._schema = schema
+        limits = {
+            "input_ids": (config.vocab_size, "vocab_size of --bert_config_file"),
+            "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),
+        }
+        if labels:
+            limits["label_ids"] = (len(labels), "the number of labels")
+        self._schema = records.limited(schema, limits)
         self._frozen = parse_frozen_layers(settings.freeze_layers, config.num_hidden_layers)
         self._buckets = Buckets.of_schema(lengths, schema)
         self._keeps_best = settings.keep_best or settings.early_stopping_patience > 0
@@ -106,6 +112,8 @@ class FineTuner:
     def _check_checkpoints(self) -> None:
         """Checks, before records are made, that the run has a checkpoint to begin with."""
         settings = self._settings
+        if settings.do_train and self._keeps_best:
+            self.run.best.check()
         if self.run.checkpoints.latest():
             return
         if settings.init_checkpoint:
@@ -160,7 +168,7 @@ class FineTuner:
         logging.info("  Num steps = %d", num_train_steps)
         self.run.write_labels()
         if self.run.chief:
-            write_casing(settings.output_dir, settings.do_lower_case)
+            self._write_model_files(settings.output_dir)
         trainer = self._trainer = Trainer(self._task, self.run, schedule, self._frozen)
 
         def evaluate_and_keep() -> bool:
@@ -190,6 +198,12 @@ class FineTuner:
         """Returns the number of training steps, rounded as in the original, and their rates."""
         settings = self._settings
         num_train_steps = int(num_examples / settings.train_batch_size * settings.num_train_epochs)
+        if num_train_steps > MAX_COUNT:
+            raise UserError(
+                f"Training must have at most {MAX_COUNT} steps: {num_examples} examples,"
+                f" --train_batch_size={settings.train_batch_size} and"
+                f" --num_train_epochs={settings.num_train_epochs} make {num_train_steps}"
+            )
         if num_train_steps < 1:
             raise UserError(
                 f"Training needs at least one batch: {num_examples} examples,"
@@ -219,12 +233,13 @@ class FineTuner:
         """Writes a folder like that of a released model, with the names of the classes."""
         weights = {v.path: v.value for v in trainer.model.variables}
         checkpoints.write(os.path.join(export_dir, "bert_model.ckpt"), weights)
-        write_whole(os.path.join(export_dir, "bert_config.json"), self._config.to_json_string())
-        vocab_file = os.path.join(export_dir, "vocab.txt")
-        tf.io.gfile.copy(self._settings.vocab_file, vocab_file, overwrite=True)
+        self._write_model_files(export_dir)
         write_labels(export_dir, self.run.labels)
-        write_casing(export_dir, self._settings.do_lower_case)
         logging.info("Exported the weights to %s", export_dir)
+
+    def _write_model_files(self, folder: str) -> None:
+        settings = self._settings
+        write_model_files(folder, self._config, settings.vocab_file, settings.do_lower_case)
 
     def _trained(self) -> Trainer:
         """Returns the trainer; without training, one with the weights of the directory."""

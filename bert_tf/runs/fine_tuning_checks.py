@@ -9,10 +9,12 @@ from bert_tf import tokenization
 from bert_tf.engine.prediction import check_prediction
 from bert_tf.errors import UserError
 from bert_tf.files.label_file import read_labels
+from bert_tf.files.overwriting import real_path
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings
+from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings, TextSettings
 from bert_tf.text import casing
 from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.model_vocabulary import check_model_vocabulary
 
 
 def needed_sets(strategy: tf.distribute.Strategy, settings: EvaluationSettings) -> list[str]:
@@ -40,23 +42,29 @@ def learned_labels(settings: FineTuningSettings) -> list[str] | None:
 
 
 def make_tokenizer(
-    config: BertConfig, settings: FineTuningSettings, required_tokens: Sequence[str]
+    config: BertConfig,
+    settings: TextSettings,
+    required_tokens: Sequence[str],
+    init_checkpoint: str | None,
+    output_dir: str | None = None,
 ) -> FastTokenizer:
     """Returns the tokenizer of the vocabulary that belongs to the checkpoint.
 
     Raises:
         UserError: the vocabulary lacks one of `required_tokens`, has more tokens than the model
-            has embeddings, or `do_lower_case` is wrong for it or for the checkpoint (see
-            `casing.check_casing`).
+            has embeddings, is another than that beside the checkpoint, or `do_lower_case` is wrong
+            for it or for the checkpoint (see `casing.check_casing`).
     """
     tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, required_tokens)
     casing.check_casing(
         settings.do_lower_case,
         tokenizer.vocab,
         settings.vocab_file,
-        settings.init_checkpoint,
-        settings.output_dir,
+        init_checkpoint,
+        output_dir,
     )
+    if init_checkpoint:
+        check_model_vocabulary(tokenizer.vocab, settings.vocab_file, init_checkpoint)
     tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
     return tokenizer
 
@@ -73,6 +81,10 @@ def check_settings(config: BertConfig, settings: FineTuningSettings, one_length:
         UserError: two settings contradict each other, or one does not fit the model.
     """
     config.check_seq_length(settings.max_seq_length)
+    for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
+        size = getattr(settings, name, None)
+        if size is not None:
+            config.check_batch_size(size, settings.max_seq_length, name)
     if (settings.keep_best or settings.early_stopping_patience) and (
         settings.do_train and not settings.evaluate_every_steps
     ):
@@ -89,14 +101,17 @@ def check_settings(config: BertConfig, settings: FineTuningSettings, one_length:
         raise UserError("--evaluate_every_steps needs --do_train; add it, or leave this flag out")
     if settings.export_dir and not settings.do_train:
         raise UserError("--export_dir is written after training; add --do_train, or leave it out")
-    sources = [path for path in (settings.init_checkpoint, settings.vocab_file) if path]
-    folders = {settings.output_dir, *sources, *map(os.path.dirname, sources)}
-    if settings.export_dir and _real(settings.export_dir) in map(_real, folders):
+    if settings.export_dir:
+        _check_export_dir(settings.export_dir, settings)
+
+
+def _check_export_dir(export_dir: str, settings: FineTuningSettings) -> None:
+    """Checks that the folder holds nothing that the run reads or writes."""
+    folders = [settings.output_dir, os.path.join(settings.output_dir, "best")]
+    for path in filter(None, (settings.init_checkpoint, settings.vocab_file)):
+        folders += [path, os.path.dirname(path)]
+    if real_path(export_dir) in map(real_path, folders):
         raise UserError(
-            f"--export_dir={settings.export_dir} must not be --output_dir or the folder of"
+            f"--export_dir={export_dir} must not be --output_dir or the folder of"
             " --init_checkpoint or --vocab_file, whose files it would replace"
         )
-
-
-def _real(folder: str) -> str:
-    return os.path.realpath(folder or ".")

@@ -3,9 +3,16 @@
 A run rewrites `run.heartbeat` in its output directory every few seconds. Another run that sees the
 file change must not write there. A file that does not change was left by a run that was killed.
 No clocks are compared, so this works between machines and in a bucket.
+
+On a local disk the run also locks the file (flock), so that of any number of runs on one machine
+exactly one begins. A bucket has no locks: two runs that start within the same second may both
+begin. The file then names the one that wrote last. The other one stops at its next beat or before
+its next save, whichever comes first.
 """
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -17,6 +24,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
+from bert_tf.files import processes
 
 FILE_NAME = "run.heartbeat"
 BEAT_SECONDS = 10.0
@@ -35,8 +43,8 @@ class Heartbeat:
         output_dir: an existing directory, on any file system that TensorFlow reaches.
         beat_seconds: time from one rewrite to the next.
         expires_seconds: a file that does not change for so long is left behind; several beats.
-        settle_seconds: time after taking the directory at which to look whether another run took
-            it at the same moment.
+        settle_seconds: without a lock, time to wait after taking the directory before looking
+            whether another run took it at the same moment.
     """
 
     def __init__(
@@ -55,8 +63,9 @@ class Heartbeat:
             "id": uuid.uuid4().hex,
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "pid_space": _pid_space(),
+            "pid_space": processes.process_space(),
         }
+        self._lock: int | None = None  # a file descriptor
         self._beats = 0
         self._taken_over_by: str | None = None
         self._ended = threading.Event()
@@ -69,11 +78,21 @@ class Heartbeat:
             UserError: another run has the directory.
             OSError: the file cannot be read or written.
         """
-        try:
-            self._wait_for_the_last_run()
-            self._write()
-        except tf.errors.OpError as error:
-            raise OSError(f"{self._path} must be writable: {error.message}") from error
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._unlock)
+            try:
+                created = self._take_lock()
+                if not created:
+                    self._wait_for_the_last_run()
+                self._write()
+                if self._lock is None:
+                    time.sleep(self._settle_seconds)
+                    owner = _parse(self._read())
+                    if owner and not self._is_ours(owner):
+                        raise self._in_use(owner)
+            except tf.errors.OpError as error:
+                raise OSError(f"{self._path} must be writable: {error.message}") from error
+            stack.pop_all()
         self._thread.start()
         return self
 
@@ -85,13 +104,60 @@ class Heartbeat:
                 tf.io.gfile.remove(self._path)
         except tf.errors.OpError as error:
             logging.warning("%s cannot be removed: %s", self._path, error.message)
+        self._unlock()
+
+    def _take_lock(self) -> bool:
+        """Locks the file where that is possible; returns whether there was no file before.
+
+        Raises:
+            UserError: a run on this machine has locked it.
+            OSError: the file cannot be opened.
+        """
+        if "://" in self._path:
+            return self._read() is None
+        while True:
+            try:
+                descriptor, created = self._open()
+            except FileNotFoundError:
+                if not os.path.isdir(self._output_dir):
+                    raise
+                continue  # the run that had the file has just ended
+            except OSError as error:
+                raise OSError(f"{self._path} must be writable: {error.strerror}") from error
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    owner = _parse(self._read())
+                    lives = owner and processes.runs(owner["pid"])
+                    raise self._in_use(owner if lives else None) from error
+                return created  # a file system without locks
+            if _is_at(descriptor, self._path):
+                self._lock = descriptor
+                return created
+            os.close(descriptor)  # the run that had it has removed it meanwhile
+
+    def _open(self) -> tuple[int, bool]:
+        """Returns a descriptor of the file, and whether it was created."""
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), True
+        except FileExistsError:
+            return os.open(self._path, os.O_RDWR), False
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def check(self) -> None:
-        """Checks that this run still had the directory at the last beat.
+        """Checks that this run still has the directory.
 
         Raises:
             OSError: another run has taken it over.
         """
+        with contextlib.suppress(tf.errors.OpError):
+            self._look(_parse(self._read()))
         if self._taken_over_by:
             raise OSError(
                 f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by}:"
@@ -106,7 +172,7 @@ class Heartbeat:
         if found is None:
             return
         owner = _parse(found)
-        if owner and owner["pid_space"] == self._owner["pid_space"] and not _runs(owner["pid"]):
+        if owner and owner["pid_space"] == self._owner["pid_space"] and self._has_ended(owner):
             logging.info("%s was left by %s, which has ended", self._path, _name(owner))
             return
         logging.info(
@@ -131,17 +197,25 @@ class Heartbeat:
             "%s was left by a run that was killed (%s) and is taken over", self._path, _name(owner)
         )
 
+    def _has_ended(self, owner: dict) -> bool:
+        """Returns whether a run on this machine has ended: it holds no lock, or has no process."""
+        return (
+            self._lock is not None
+            or owner["pid"] == os.getpid()
+            or not processes.runs(owner["pid"])
+        )
+
+    def _look(self, owner: dict | None) -> bool:
+        """Returns whether the file, which names this owner, is that of another run now."""
+        if owner and not self._is_ours(owner) and not self._taken_over_by:
+            self._taken_over_by = _name(owner)
+            logging.error("%s is now that of %s", self._path, self._taken_over_by)
+        return self._taken_over_by is not None
+
     def _beat(self) -> None:
-        # Of two runs that start together both may have found nothing. The one that wrote last is
-        # the one that both read soon after.
-        seconds = self._settle_seconds
-        while not self._ended.wait(seconds):
-            seconds = self._beat_seconds
+        while not self._ended.wait(self._beat_seconds):
             try:
-                owner = _parse(self._read())
-                if owner and not self._is_ours(owner):
-                    self._taken_over_by = _name(owner)
-                    logging.error("%s is now that of %s", self._path, self._taken_over_by)
+                if self._look(_parse(self._read())):
                     return
                 self._write()
             except tf.errors.OpError as error:
@@ -163,7 +237,7 @@ class Heartbeat:
     def _is_ours(self, owner: dict | None) -> bool:
         return owner is not None and owner["id"] == self._owner["id"]
 
-    def _in_use(self, owner: dict) -> UserError:
+    def _in_use(self, owner: dict | None) -> UserError:
         return UserError(
             f"--output_dir={self._output_dir} is in use: {_name(owner)} is training there and"
             f" renews {self._path}. Two runs must not share a directory: wait for that one, stop"
@@ -173,39 +247,22 @@ class Heartbeat:
 
 def _parse(content: str | None) -> dict | None:
     """Returns the owner that the file names; None if it is not complete, being written just now."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         # The last object: where TensorFlow's ram:// writes a file again, it appends.
         owner = json.loads("{" + (content or "").rpartition("{")[2])
-        if isinstance(owner, dict) and {"id", "host", "pid", "pid_space"} <= owner.keys():
-            return owner
+        kinds = {"id": str, "host": str, "pid": int, "pid_space": str}
+        if isinstance(owner, dict) and all(type(owner.get(k)) is t for k, t in kinds.items()):
+            return owner if 0 < owner["pid"] < 2**31 else None
     return None
 
 
 def _name(owner: dict | None) -> str:
-    return f"process {owner['pid']} on {owner['host']}" if owner else "an unknown run"
+    return f"process {owner['pid']} on {owner['host'][:100]}" if owner else "an unknown run"
 
 
-def _pid_space() -> str:
-    """Returns a name for the set of processes among which this one's number is unique.
-
-    The host's name is not enough: containers may share it, and each numbers its own processes.
-    """
-    names = [socket.gethostname()]
-    with contextlib.suppress(OSError):  # there is no /proc beyond Linux
-        with open("/proc/sys/kernel/random/boot_id") as reader:
-            names.append(reader.read().strip())
-        names.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(names)
-
-
-def _runs(pid: int) -> bool:
-    """Returns whether another process of this number exists."""
-    if pid == os.getpid():
-        return False  # the number was given to this process since
+def _is_at(descriptor: int, path: str) -> bool:
+    """Returns whether the open file is still the one at the path."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
         return False
-    except PermissionError:
-        pass
-    return True

@@ -5,13 +5,12 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine import distribution, input_pipeline
 from bert_tf.engine.metrics import StepMetrics, means
 from bert_tf.engine.training_loop import LoopInterrupted, TrainingLoop
-from bert_tf.files import records
+from bert_tf.files import record_checks, records
 from bert_tf.runs import reporting
 from bert_tf.runs.plan import Plan
 from bert_tf.runs.run import Run
@@ -62,6 +61,7 @@ class PhaseLoop:
     ):
         self._phase = phase
         self._loop = loop
+        self._sources = sources
         self._iterators = [source.iterator for source in sources]
         self._run = run
         self._plan = plan
@@ -77,6 +77,7 @@ class PhaseLoop:
 
         Raises:
             UserError: the input is damaged.
+            OSError: the input cannot be read.
             FloatingPointError: a loss or gradient is not finite.
             LoopInterrupted: see `TrainingLoop.run`.
         """
@@ -95,8 +96,8 @@ class PhaseLoop:
         began = time.monotonic()
         try:
             metrics = self._loop.run(self._iterators, stop - step, advance)
-        except tf.errors.OpError as error:
-            raise input_pipeline.explain(error, self._phase.files) from error
+        except record_checks.READ_ERRORS as error:
+            raise self._sources[0].explain(error) from error
         except LoopInterrupted as interrupt:
             self._check_finite(interrupt.metrics, step)
             raise

@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.files.whole_files import write_whole
+from bert_tf.errors import UserError, quoted
+from bert_tf.files.whole_files import read_text, write_whole
 
 COUNTS = ("global_step", "total")  # results that are no metrics
 SUMMARY_STEPS = 100  # steps in one point of TensorBoard, the Estimator's default
@@ -109,12 +110,25 @@ def write_results(path: str, results: Mapping[str, float | int]) -> None:
 
 
 def read_results(path: str) -> dict[str, float]:
-    """Returns the results that `write_results` wrote to a file; {} if there is no file."""
+    """Returns the results that `write_results` wrote to a file; {} if there is no file.
+
+    Raises:
+        UserError: the file cannot be read, or has other lines.
+    """
     if not tf.io.gfile.exists(path):
         return {}
-    with tf.io.gfile.GFile(path, "r") as reader:
-        pairs = [line.split(" = ") for line in reader.read().splitlines()]
-    return {key: float(value) for key, value in pairs}
+    text = read_text(path, path, "evaluate again")
+    results = {}
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
+        key, _, value = line.partition(" = ")
+        try:
+            results[key] = float(value)
+        except ValueError as error:
+            raise UserError(
+                f"{path}, line {number}: must be `name = number`; it is {quoted(line)}. Evaluate"
+                " again"
+            ) from error
+    return results
 
 
 def write_probabilities(path: str, outputs: np.ndarray) -> None:

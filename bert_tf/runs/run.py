@@ -75,6 +75,7 @@ class Run:
             stack.callback(self._evaluation_summaries.flush)
             if self.chief and self.settings.do_train:
                 self._heartbeat = stack.enter_context(Heartbeat(self.output_dir))
+                self.checkpoints.remove_left_behind()
             self._barrier(0)  # from here on the chief holds the directory
             self._stack = stack.pop_all()
         return self

@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, as_given
 
 REQUIRED = dataclasses.MISSING
 _METADATA = "setting"
+MAX_COUNT = 2**31 - 1  # TPUs compute with int32
 
 
 class Group(enum.StrEnum):
@@ -34,10 +35,12 @@ class FieldRule:
 
     help: the help text of the flag.
     group: where --help lists the flag.
-    at_least: the least value; None for no bound.
-    at_most: the greatest value; it needs `at_least`.
-    above: a lower bound that is not allowed itself; it stands alone.
+    at_least: the least value; None for no bound. A whole number with this bound is a count, and
+        at most 2**31 - 1.
+    at_most: the greatest value; it needs `at_least` or `above`.
+    above: a lower bound that is not allowed itself, instead of `at_least`.
     choices: the strings that are allowed; None for all.
+    not_empty: whether the empty string is refused.
     """
 
     help: str
@@ -46,6 +49,7 @@ class FieldRule:
     at_most: float | None = None
     above: float | None = None
     choices: tuple[str, ...] | None = None
+    not_empty: bool = False
 
     def problem(self, value: Any) -> str | None:
         """Returns the rule that a value breaks, such as "must be at least 1", or None."""
@@ -53,21 +57,35 @@ class FieldRule:
             return None
         if self.choices is not None:
             return None if value in self.choices else f"must be one of {', '.join(self.choices)}"
-        if self.at_least is self.at_most is self.above is None:
-            return None
-        if (
-            math.isfinite(value)
-            and (self.at_least is None or value >= self.at_least)
+        if self.not_empty and value == "":
+            return "must not be empty"
+        is_float = isinstance(value, float)
+        if is_float and not math.isfinite(value) or not self._holds(value):
+            bounds = self._bounds()
+            number = "a finite number" if is_float else ""
+            if is_float and bounds.startswith("at least"):
+                number += " of"
+            return " ".join(filter(None, ("must be", number, bounds)))
+        if self.at_least is not None and isinstance(value, int) and value > MAX_COUNT:
+            return f"must be at most {MAX_COUNT}"
+        return None
+
+    def _holds(self, value: Any) -> bool:
+        """Returns whether a value is within the bounds."""
+        return (
+            (self.at_least is None or value >= self.at_least)
             and (self.at_most is None or value <= self.at_most)
             and (self.above is None or value > self.above)
-        ):
-            return None
-        number = "a finite number " if isinstance(value, float) else ""
+        )
+
+    def _bounds(self) -> str:
+        """Returns the bounds in words; "" for none."""
         if self.above is not None:
-            return f"must be {number}above {self.above:g}"
+            end = "" if self.at_most is None else f" and at most {self.at_most:.10g}"
+            return f"above {self.above:.10g}{end}"
         if self.at_most is not None:
-            return f"must be {number}between {self.at_least:.10g} and {self.at_most:.10g}"
-        return f"must be {number and number + 'of '}at least {self.at_least:g}"
+            return f"between {self.at_least:.10g} and {self.at_most:.10g}"
+        return "" if self.at_least is None else f"at least {self.at_least:.10g}"
 
 
 def setting(
@@ -79,6 +97,7 @@ def setting(
     at_most: float | None = None,
     above: float | None = None,
     choices: Sequence[str] | None = None,
+    not_empty: bool = False,
 ) -> Any:
     """Returns a field for a subclass of `Settings`.
 
@@ -87,7 +106,7 @@ def setting(
         help: see `FieldRule`, as for the other arguments.
     """
     choices = None if choices is None else tuple(choices)
-    rule = FieldRule(help, group, at_least, at_most, above, choices)
+    rule = FieldRule(help, group, at_least, at_most, above, choices, not_empty)
     return dataclasses.field(default=default, metadata={_METADATA: rule})
 
 
@@ -123,4 +142,4 @@ class Settings:
             rule = rule_of(field)
             problem = rule and rule.problem(value)
             if problem:
-                raise UserError(f"--{field.name}={value} {problem}")
+                raise UserError(f"--{field.name}={as_given(value)} {problem}")

@@ -1,11 +1,18 @@
 """Settings that several programs share. Each field is the flag of that name."""
 
 import dataclasses
+from typing import ClassVar
 
 import tensorflow as tf
 
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS, STRATEGIES
 from bert_tf.runs.setting_fields import Group, Settings, setting
+
+# Far above whatever has been published, and below what a program cannot start with.
+MAX_LENGTH = 2**20  # `max_position_embeddings` has this limit, too
+MAX_BATCH = 2**20  # LAMB's greatest is 2**16
+_MAX_EPOCHS = 10_000  # their orders are drawn before the first step
+_MAX_CPU_DEVICES = 64  # each is traced and compiled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,11 +60,16 @@ class ComputationSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings(ComputationSettings):
-    """Settings of every program that trains."""
+    """Settings of every program that trains.
 
+    amount_of_training: names what sets the number of steps, for messages; no flag.
+    """
+
+    amount_of_training: ClassVar[str] = "the number of steps"
     output_dir: str = setting(
         help="Folder for checkpoints and results. If it has a checkpoint, the run resumes from it.",
         group=Group.OUTPUT,
+        not_empty=True,
     )
     init_checkpoint: str | None = setting(
         None,
@@ -67,7 +79,10 @@ class TrainingSettings(ComputationSettings):
     )
     do_train: bool = setting(False, help="Train.", group=Group.TRAINING)
     learning_rate: float = setting(
-        5e-5, help="Peak learning rate of Adam.", group=Group.TRAINING, at_least=0.0
+        5e-5,
+        help="Peak learning rate of Adam.",
+        group=Group.TRAINING,
+        at_least=0.0,
     )
     random_seed: int = setting(
         12345,
@@ -127,21 +142,28 @@ class TrainingSettings(ComputationSettings):
 class FineTuningSettings(TrainingSettings, TextSettings):
     """Settings of every fine-tuning program."""
 
+    amount_of_training: ClassVar[str] = "--num_train_epochs"
     max_seq_length: int = setting(
         128,
         help="Maximum length of a sequence in word pieces, with [CLS] and [SEP]. Longer sequences"
         " are cut, shorter ones padded.",
         group=Group.DATA,
         at_least=1,
+        at_most=MAX_LENGTH,
     )
     train_batch_size: int = setting(
         32,
         help="Examples in a training step, over all replicas.",
         group=Group.TRAINING,
         at_least=1,
+        at_most=MAX_BATCH,
     )
     num_train_epochs: float = setting(
-        3.0, help="Passes over the training examples.", group=Group.TRAINING, above=0.0
+        3.0,
+        help="Passes over the training examples.",
+        group=Group.TRAINING,
+        above=0.0,
+        at_most=_MAX_EPOCHS,
     )
     warmup_proportion: float = setting(
         0.1,
@@ -187,6 +209,7 @@ class FineTuningSettings(TrainingSettings, TextSettings):
         help="Folder for the trained model in the form of a released one: weights without optimizer"
         " slots, configuration, vocabulary, and labels.txt. Needs --do_train.",
         group=Group.OUTPUT,
+        not_empty=True,
     )
 
 
@@ -205,12 +228,14 @@ class EvaluationSettings(FineTuningSettings):
         help="Examples in an evaluation step, over all replicas.",
         group=Group.EVALUATION,
         at_least=1,
+        at_most=MAX_BATCH,
     )
     predict_batch_size: int = setting(
         8,
         help="Examples in a prediction step, over all replicas.",
         group=Group.EVALUATION,
         at_least=1,
+        at_most=MAX_BATCH,
     )
 
 
@@ -261,6 +286,7 @@ class DeviceSettings(Settings):
         " --distribution_strategy=mirrored.",
         group=Group.DEVICES,
         at_least=1,
+        at_most=_MAX_CPU_DEVICES,
     )
 
 

@@ -111,12 +111,12 @@ class Trainer:
         self._check_batches(phases)
         if self.global_step >= plan.total:
             logging.warning(
-                "Nothing to train: %s is at step %d of %d already. Ask for more to go on"
-                " (--num_train_steps or --num_train_epochs), or choose another --output_dir to"
-                " start anew.",
+                "Nothing to train: %s is at step %d of %d already. Raise %s to go on, or choose"
+                " another --output_dir to start anew, with other data or flags.",
                 self._resumed_from or "the model",
                 self.global_step,
                 plan.total,
+                settings.amount_of_training,
             )
             return
         if self._resumed_from:

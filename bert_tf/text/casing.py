@@ -15,10 +15,10 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import tokenization
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.files.whole_files import read_text, write_whole
+from bert_tf.files.whole_files import read_json, write_whole
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 _KEY = "do_lower_case"
@@ -63,7 +63,7 @@ def write_casing(folder: str, do_lower_case: bool | None) -> None:
     else:
         config[_KEY] = bool(do_lower_case)
     if config:
-        write_whole(path, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+        write_whole(path, json.dumps(config, indent=2) + "\n")
     else:
         tf.io.gfile.remove(path)
 
@@ -115,7 +115,7 @@ def check_casing(
     if do_lower_case and is_cased(vocab):
         message = (
             f"--vocab_file={vocab_file} is a cased vocabulary: {len(upper)} of its {len(vocab)}"
-            f" entries have upper-case letters ({', '.join(upper[:_NUM_EXAMPLES])}, ...), and with"
+            f" entries have upper-case letters ({listed(upper[:_NUM_EXAMPLES])}, ...), and with"
             " --do_lower_case=True text never gets their ids"
         )
         if not is_recorded:
@@ -164,14 +164,11 @@ def _read_config(folder: str) -> dict[str, Any]:
     path = os.path.join(folder, TOKENIZER_CONFIG)
     if not tf.io.gfile.exists(path):
         return {}
-    try:
-        config = json.loads(read_text(path, path, "correct or delete it"))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not JSON ({error}); correct or delete it") from error
+    config = read_json(path, path, "correct or delete it")
     if not isinstance(config, dict) or not isinstance(config.get(_KEY), bool | None):
         raise UserError(
             f"{path} must hold a dictionary whose {_KEY}, if it has one, is true or false; received"
-            f" {config!r}"
+            f" {quoted(config)}"
         )
     return config
 

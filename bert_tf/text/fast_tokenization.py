@@ -13,13 +13,14 @@ A text takes one of two paths, which give the same ids:
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from bert_tf import tokenization
+from bert_tf.errors import quoted
 
 # For fewer texts than this, a call of tensorflow-text takes longer than the cache.
 _MIN_BATCH = 100
@@ -89,10 +90,15 @@ class FastTokenizer:
     Attributes:
         vocab: token -> id.
         inv_vocab: id -> token.
+        do_lower_case: whether text is lower-cased and its accents are stripped.
+        reference: the `FullTokenizer` with the same ids.
     """
 
     def __init__(
-        self, vocab_file: str, do_lower_case: bool = True, required_tokens: Sequence[str] = ()
+        self,
+        vocab_file: str | Mapping[str, int],
+        do_lower_case: bool = True,
+        required_tokens: Sequence[str] = (),
     ):
         """Reads the vocabulary; arguments and errors are those of `FullTokenizer`."""
         reference = tokenization.FullTokenizer(vocab_file, do_lower_case, required_tokens)
@@ -101,7 +107,8 @@ class FastTokenizer:
         basic = reference.basic_tokenizer
         self._clean_table = _LazyTable(basic.clean)
         self._ids_of_token = _IdsOfToken(reference)
-        self._reference = reference
+        self.do_lower_case = basic.do_lower_case
+        self.reference = reference
         self._num_characters = 0
         self._ascii_encoder: _Encoder | None = None
         self._is_loaded = False  # whether loading tensorflow-text was tried
@@ -123,7 +130,7 @@ class FastTokenizer:
             TypeError: `texts` is a single string.
         """
         if isinstance(texts, str):
-            raise TypeError(f"texts must be a sequence of strings, not one string: {texts!r}")
+            raise TypeError(f"texts must be a sequence of strings, not one string: {quoted(texts)}")
         is_ascii = np.fromiter(map(_is_printable_ascii, texts), np.bool_, len(texts))
         encode_ascii = None
         if np.count_nonzero(is_ascii) >= _MIN_BATCH:
@@ -152,7 +159,7 @@ class FastTokenizer:
             self._num_characters += sum(map(len, texts))
             if self._num_characters < _LOAD_AFTER:
                 return None
-            self._ascii_encoder = _make_ascii_encoder(self._reference)
+            self._ascii_encoder = _make_ascii_encoder(self.reference)
             self._is_loaded = True
         return self._ascii_encoder
 

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import progress
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.text.documents import split_sentences
 
 _DOCUMENTS_PER_BATCH = 256
@@ -42,7 +42,7 @@ def find(name: str, data_dir: str | None, specification: str) -> Any:
     except Exception as error:  # many kinds: not found, bad name, code that cannot be imported
         raise UserError(
             f"--tfds={specification}: TensorFlow Datasets has no dataset {name} "
-            f"(--tfds_data_dir={data_dir or ''}): {error}"
+            f"(--tfds_data_dir={data_dir or ''}): {quoted(str(error))}"
         ) from error
     if not builder.info.splits:
         raise UserError(
@@ -68,8 +68,8 @@ def read_split(builder: Any, split: str, specification: str) -> tuple[tf.data.Da
         return dataset, builder.info.splits[split].num_examples
     except Exception as error:  # an unknown split is a KeyError or a ValueError
         raise UserError(
-            f"--tfds={specification}: cannot read split {split!r}; {builder.info.name} has "
-            f"{', '.join(sorted(builder.info.splits))}: {error}"
+            f"--tfds={specification}: cannot read split {quoted(split)}; {builder.info.name} has "
+            f"{listed(sorted(builder.info.splits))}: {quoted(str(error))}"
         ) from error
 
 
@@ -110,7 +110,7 @@ def _read_texts(
     """Returns a dataset of scalar strings and their number."""
     match = _SPECIFICATION.fullmatch(specification)
     if match is None:
-        raise UserError(f"--tfds must be NAME[:SPLIT]; got {specification!r}")
+        raise UserError(f"--tfds must be NAME[:SPLIT]; got {quoted(specification)}")
     name, split = match["name"], match["split"] or "train"
     builder = find(name, data_dir, specification)
     dataset, total = read_split(builder, split, specification)
@@ -119,11 +119,11 @@ def _read_texts(
         names = sorted(spec) if isinstance(spec, dict) else []
         raise UserError(
             f"--tfds_text_feature={text_feature}: {name} has no such feature; it has"
-            f" {', '.join(names)}"
+            f" {listed(names)}"
         )
     if spec[text_feature] != tf.TensorSpec([], tf.string):
         raise UserError(
             f"--tfds_text_feature={text_feature} must be a string feature; in {name} it is "
-            f"{spec[text_feature]}"
+            f"{quoted(spec[text_feature])}"
         )
     return dataset.map(lambda example: example[text_feature]), total

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
+import urllib.error
 
 import pytest
 
@@ -79,6 +81,91 @@ def test_a_remote_tpu_sees_buckets_alone(flag, path):
     for value in (path, f"gs://b/0,{path},gs://b/1"):
         with pytest.raises(UserError, match=f"^--{flag}={path}: a TPU of another machine"):
             distribution.check_paths("tpu-1", {**paths, flag: value})
+
+
+WORKERS = {"worker": ["a:1", "b:2"]}
+TF_CONFIGS = {
+    "no JSON": ("{bad", "it is not JSON (Expecting property name"),
+    "deep": ("[" * 10**5, "it is not JSON"),
+    "list": ("[]", "cluster and task must be dictionaries; it is '[]'"),
+    "nothing": ("{}", "cluster and task must be dictionaries; it is '{}'"),
+    "no task": ({"cluster": WORKERS}, "cluster and task must be dictionaries"),
+    "no workers": ({"cluster": {}, "task": {}}, "cluster.worker must be a list of H"),
+    "text": ({"cluster": {"worker": "a:1"}, "task": {}}, "cluster.worker must be a list of H"),
+    "empty": ({"cluster": {"worker": []}, "task": {}}, "cluster.worker must be a list of H"),
+    "numbers": ({"cluster": {"worker": [1]}, "task": {}}, "cluster.worker must be a list of H"),
+    "no port": ({"cluster": {"worker": ["a"]}, "task": {}}, "cluster.worker must be a list of H"),
+    "twice": (
+        {"cluster": {"chief": ["a:1"], "worker": ["b:1", "a:1"]}, "task": {}},
+        "each address of cluster must be another",
+    ),
+    "chiefs": ({"cluster": {"chief": ["a:1", "b:1"]}, "task": {}}, "cluster.chief must be one a"),
+    "server": (
+        {"cluster": {**WORKERS, "ps": ["c:1"]}, "task": {}},
+        "cluster must have the keys chief and worker alone; it has ['ps', 'worker']",
+    ),
+    "no type": (
+        {"cluster": WORKERS, "task": {"index": 0}},
+        "task.type must be one of worker; it is",
+    ),
+    "type": (
+        {"cluster": WORKERS, "task": {"type": "chief"}},
+        "task.type must be one of worker; it",
+    ),
+    "no index": (
+        {"cluster": WORKERS, "task": {"type": "worker"}},
+        "task.index must be a whole number from 0 to 1; it is None",
+    ),
+    "index": (
+        {"cluster": WORKERS, "task": {"type": "worker", "index": 2}},
+        "task.index must be a whole number from 0 to 1; it is 2",
+    ),
+    "long": ({"cluster": WORKERS, "task": {"type": "x" * 10**6}}, "task.type must be one of wor"),
+}
+
+
+@pytest.mark.parametrize("case", TF_CONFIGS)
+def test_a_malformed_tf_config_is_refused(case, monkeypatch):
+    content, message = TF_CONFIGS[case]
+    text = content if isinstance(content, str) else json.dumps(content)
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(UserError) as info:
+        distribution.get_strategy("multi_worker_mirrored")
+    assert str(info.value).startswith("The environment variable TF_CONFIG: ")
+    assert message in str(info.value) and len(str(info.value)) <= 500
+
+
+def test_the_tf_config_of_each_machine_is_accepted(monkeypatch):
+    monkeypatch.setattr(distribution.tf.distribute, "MultiWorkerMirroredStrategy", lambda: 1 / 0)
+    cluster = {"chief": ["a:1"], **WORKERS, "worker": ["b:1", "[::1]:2"]}
+    for task in ({"type": "chief", "index": 0}, {"type": "worker", "index": "1"}):
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task, "x": 1}))
+        with pytest.raises(ZeroDivisionError):
+            distribution.get_strategy("multi_worker_mirrored")
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (
+            urllib.error.URLError(socket.gaierror(-2, "Name or service not known")),
+            "[Errno -2] Name or service not known: the address of a TPU that is given by its name"
+            " comes from the metadata server of Google Cloud",
+        ),
+        (ValueError("x\n" * 10**6), "(x x x"),
+        (TimeoutError("timed out"), "(timed out: the address of a TPU that is given by its name"),
+    ],
+)
+def test_a_tpu_that_is_not_found_is_told_with_the_cause(error, message, monkeypatch):
+    def fail(**unused):
+        raise error
+
+    monkeypatch.setattr(distribution.tf.distribute.cluster_resolver, "TPUClusterResolver", fail)
+    with pytest.raises(UserError) as info:
+        distribution.get_tpu_strategy("nosuch")
+    assert str(info.value).startswith("--tpu=nosuch: no TPU can be reached (")
+    assert message in str(info.value)
+    assert len(str(info.value)) <= 500 and "\n" not in str(info.value)
 
 
 def start(words, output_dir):

@@ -1,5 +1,6 @@
 """Order, place and checks of the input."""
 
+import json
 import os
 
 import numpy as np
@@ -8,7 +9,8 @@ import tensorflow as tf
 
 from bert_tf.engine import input_pipeline
 from bert_tf.engine.distribution import InputShard
-from bert_tf.files import records
+from bert_tf.errors import UserError
+from bert_tf.files import record_checks, records
 
 SCHEMA = {"ids": records.int64_feature([3], "max_seq_length"), "w": records.float_feature([1])}
 LIMITS = {"ids": (1000, "vocab_size")}
@@ -88,9 +90,81 @@ def test_resuming_reads_nothing_before_its_place(tmp_path):
     record_size = os.path.getsize(path) // 900
     with open(path, "r+b") as writer:
         writer.write(b"\xff" * (record_size * len(sum(consumed, []))))
+    change_place(tmp_path / "ckpt", digests=None, checksum=None)  # as earlier versions saved it
     resumed = training_input([path])
     assert resumed.restore(str(tmp_path / "ckpt"))
     assert draw(resumed.iterator, 5) == expected
+
+
+def change_place(prefix, **changes):
+    """Changes values of a saved place; None removes them."""
+    path = f"{prefix}.input.json"
+    with open(path) as reader:
+        saved = {**json.load(reader), **changes}
+    with open(path, "w") as writer:
+        json.dump({key: x for key, x in saved.items() if x is not None}, writer)
+
+
+@pytest.mark.parametrize("digests", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 13])
+def test_a_place_in_files_of_other_content_is_not_restored(tmp_path, caplog, digests, batch_size):
+    """The same records in another order: ids below 128 take a byte less, so others begin there."""
+    path, prefix = write(tmp_path / "a", range(900)), str(tmp_path / "ckpt")
+    source = training_input([path], batch_size)
+    draw(source.iterator, 11)
+    source.save(prefix)
+    size = os.path.getsize(path)
+    write(path, reversed(range(900)))
+    assert os.path.getsize(path) == size
+    if not digests:
+        change_place(prefix, digests=None, checksum=None)
+    resumed = training_input([path], batch_size, seed=8)
+    assert not resumed.restore(prefix)
+    assert "ckpt belongs to files of other content" in caplog.text
+    assert draw(resumed.iterator, 5) == draw(training_input([path], batch_size, 8).iterator, 5)
+
+
+def test_a_place_in_a_file_that_is_damaged_is_restored_and_the_step_says_so(tmp_path):
+    ids = lambda number: [number % 1000, 0, 7]  # noqa: E731
+    path, prefix = write(tmp_path / "a", range(9000), ids=ids), str(tmp_path / "ckpt")
+    source = training_input([path])
+    draw(source.iterator, 100)
+    source.save(prefix)
+    with open(path, "r+b") as writer:
+        writer.seek(os.path.getsize(path) // 2)
+        writer.write(b"\xff" * 9)
+    resumed = training_input([path])
+    assert resumed.restore(prefix)
+    with pytest.raises(tf.errors.DataLossError) as error:
+        draw(resumed.iterator, 900)
+    assert f"{path} is corrupt at record" in str(resumed.explain(error.value))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("{}", "[]", "7", "", '{"seed": 5}', '{"a":' * 9000, "\xff", '{"seed": NaN}'),
+        *({"seed": x} for x in ("x", None, 1e30, -3, 2**63, 5.0, True, 6)),
+        *({"batch_size": None}, {"files": 3}, {"files": [[]]}, {"digests": 4}, {"checksum": 4}),
+    ],
+    ids=str,
+)
+def test_a_place_of_other_content_is_begun_anew(tmp_path, caplog, content):
+    files, prefix = [write(tmp_path / "a", range(40))], tmp_path / "ckpt"
+    training_input(files).save(str(prefix))
+    if isinstance(content, dict):
+        change_place(prefix, **content)
+    else:
+        (tmp_path / "ckpt.input.json").write_text(content, "latin-1")
+    assert not training_input(files).restore(str(prefix))
+    assert f"The place in the input saved with {prefix} " in caplog.text
+
+
+def test_a_folder_in_the_place_of_a_place_is_begun_anew(tmp_path, caplog):
+    files = [write(tmp_path / "a", range(40))]
+    (tmp_path / "ckpt.input.json").mkdir()
+    assert not training_input(files).restore(str(tmp_path / "ckpt"))
+    assert "ckpt cannot be read: " in caplog.text
 
 
 def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
@@ -183,25 +257,55 @@ def test_hosts_evaluate_their_part_of_every_batch(files):
     np.testing.assert_array_equal(np.concatenate(weights), [1.0] * 174 + [0.0] * 6)
 
 
-def draw_with_error(files, **settings):
+def draw_with_error(files, schema=SCHEMA, batch_size=13):
+    source = input_pipeline.TrainingInput(files, schema, batch_size, LIMITS, 5)
     try:
-        draw(training_input(files, **settings).iterator, 60)
-    except tf.errors.OpError as error:
-        return str(input_pipeline.explain(error, files))
+        draw(source.iterator, 60)
+    except record_checks.READ_ERRORS as error:
+        problem = source.explain(error)
+        assert isinstance(problem, UserError), problem
+        return str(problem)
     raise AssertionError("nothing was raised")
 
 
 def test_ids_beyond_their_limit_are_named(tmp_path):
     path = write(tmp_path / "a.tfrecord", range(5, 1005))
-    message = draw_with_error([path], batch_size=1000)
-    assert "ids must be at least 0 and below 1000 (vocab_size)" in message
-    assert "the records hold 0 to 1004 (in one of" in message and path in message
+    rule = "ids must be from 0 to 999 (vocab_size is 1000)"
+    assert draw_with_error([path], batch_size=1000) == (
+        f"The input is wrong: {path}, record 995 (counted from 0): {rule}; received 1000"
+    )
 
 
 def test_negative_ids_are_named(tmp_path):
     path = write(tmp_path / "a.tfrecord", range(50), ids=lambda number: [number, -3, 1])
-    message = draw_with_error([path])
-    assert "at least 0" in message and "the records hold -3 to" in message
+    assert "record 0 (counted from 0): ids must be from 0" in draw_with_error([path])
+    assert draw_with_error([path]).endswith("; received -3")
+
+
+@pytest.mark.parametrize("value", [2**31, 2**32 + 5, -(2**31) - 1, 2**63 - 1])
+def test_ids_that_int32_cannot_hold_do_not_wrap(tmp_path, value):
+    schema = {"ids": records.int64_feature([3]), "w": records.float_feature([1])}
+    ids = lambda number: [number, 0, value if number == 33 else 7]  # noqa: E731
+    path = write(tmp_path / "a.tfrecord", range(50), schema, ids)
+    with pytest.raises(UserError) as error:
+        list(input_pipeline.record_chunks([path], schema, 20))
+    assert str(error.value) == (
+        f"The input is wrong: {path}, record 33 (counted from 0): ids must be from -2147483648 to"
+        f" 2147483647; received {value}"
+    )
+
+
+@pytest.mark.parametrize("value, shown", [(-1.0, "-1.0"), (1e30, "1e+30"), (np.nan, "nan")])
+def test_weights_out_of_their_range_are_named(tmp_path, value, shown):
+    schema = {**SCHEMA, "w": records.float_feature([1], low=0.0, high=1.0)}
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    write(good, [0, 1, 2])
+    with tf.io.TFRecordWriter(str(bad)) as writer:
+        for weight in (0.0, 1.0, value):
+            writer.write(records.serialize({"ids": [1, 2, 3], "w": [weight]}, schema))
+    message = draw_with_error([str(good), str(bad)], schema, batch_size=2)
+    rule = f"w must be from 0.0 to 1.0; received {shown}"
+    assert message.endswith(f"{bad}, record 2 (counted from 0): {rule}")
 
 
 def test_damage_in_the_middle_is_located(files):
@@ -210,23 +314,76 @@ def test_damage_in_the_middle_is_located(files):
         writer.seek(size // 2)
         writer.write(b"\x00\xff\x00\xff" * 9)
     message = draw_with_error(files, batch_size=40)
-    assert "A record file is damaged" in message and files[1] in message and "byte" in message
+    assert f"{files[1]} is corrupt at record" in message and "byte" in message
 
 
-def test_truncation_is_located(files):
-    os.truncate(files[3], os.path.getsize(files[3]) - 5)
-    message = draw_with_error(files, batch_size=40)
-    assert f"{files[3]} is truncated at record 60" in message
+@pytest.mark.parametrize("cut", [5, 36])
+def test_truncation_is_located_before_anything_is_drawn(files, cut):
+    os.truncate(files[3], os.path.getsize(files[3]) - cut)
+    message = f"{files[3]} is truncated at record 60"
+    for read in (
+        lambda: training_input(files),
+        lambda: input_pipeline.count_records(files),
+        lambda: next(input_pipeline.record_chunks(files, SCHEMA, 4)),
+    ):
+        with pytest.raises(UserError, match=message):
+            read()
+
+
+def test_a_file_without_records_is_refused(files, tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(UserError, match="/empty holds no record"):
+        training_input([files[0], str(tmp_path / "empty")])
 
 
 def test_a_record_of_another_length_in_the_middle(tmp_path):
     longer = {"ids": records.int64_feature([4]), "w": records.float_feature([1])}
     path = write(tmp_path / "a.tfrecord", range(90), longer, lambda number: [number, 1, 2, 3])
     message = draw_with_error([path])
-    assert "must have the lengths that the flags say" in message and path in message
-    assert "Key: ids" in message and "Values size: 4 but output shape: [3]" in message
+    assert f"{path}, record 0 (counted from 0): length of ids is 4 in the file, 3 by" in message
+
+
+def test_a_record_that_is_no_example_or_lacks_a_feature_is_named_in_one_line(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    good = records.serialize({"ids": [1, 2, 3], "w": [0.0]}, SCHEMA)
+    lacking = records.serialize({"w": [0.0]}, {"w": SCHEMA["w"]})
+    for record, problem in (
+        (b"\xff\xff\x0f", "it is not a tf.Example: "),
+        (lacking, "feature ids is missing (the file has w)"),
+    ):
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for content in (good, good, record, good):
+                writer.write(content)
+        message = draw_with_error([str(path)], batch_size=4)
+        assert f"{path}, record 2 (counted from 0): {problem}" in message
+        assert "\n" not in message and len(message) < 500
+
+
+def test_a_file_that_disappears_is_a_failure_of_storage(files):
+    source = training_input(files)
+    os.remove(files[2])
+    with pytest.raises(tf.errors.NotFoundError) as error:
+        draw(source.iterator, 60)
+    problem = source.explain(error.value)
+    assert isinstance(problem, OSError) and not isinstance(problem, UserError)
+    assert str(problem).startswith(f"{files[2]} cannot be read: ") and "\n" not in str(problem)
+    for read in (
+        lambda: training_input(files),
+        lambda: input_pipeline.count_records(files),
+        lambda: next(input_pipeline.record_chunks(files, SCHEMA, 4)),
+        lambda: record_checks.check_files(files, SCHEMA, "input_file"),
+    ):
+        with pytest.raises(OSError, match=f"{files[2]} cannot be read: "):
+            read()
+
+
+def test_what_was_wrong_only_while_it_was_read_may_be_tried_again(files):
+    error = tf.errors.DataLossError(None, None, "corrupted record at 5")
+    problem = record_checks.explain(error, files, SCHEMA)
+    assert isinstance(problem, OSError)
+    assert "(corrupted record at 5), but none of the 5 record files is wrong now" in str(problem)
 
 
 def test_other_errors_pass_through():
     error = tf.errors.ResourceExhaustedError(None, None, "no memory")
-    assert input_pipeline.explain(error, ["a"]) is error
+    assert record_checks.explain(error, ["/a"], SCHEMA) is error

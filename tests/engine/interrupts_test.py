@@ -73,14 +73,19 @@ def test_a_thread_that_hears_no_signals_holds_nothing():
         send(signal.SIGINT)
 
 
-def test_a_second_ctrl_c_ends_the_program_at_once():
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_ctrl_c_after_another_interrupt_ends_the_program_at_once(first, capfd):
     child = os.fork()
     if not child:
         with interrupts.hold():
-            send(signal.SIGTERM)
+            send(first)
             send(signal.SIGINT)
             os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 131
+    assert capfd.readouterr().err == (
+        "\nCtrl-C again: ended at once. The steps since the last checkpoint are lost; the same"
+        " command continues from there.\n"
+    )
 
 
 def test_a_program_whose_work_is_done_comes_to_its_end():

@@ -261,9 +261,8 @@ def check_two_hosts(strategy, folder):
     check_prediction(strategy, files)
 
 
-@pytest.mark.parametrize(
-    "replicas", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [2, 4, 8])
 def test_replicas(replicas, tmp_path):
     code = f"from tests.engine import replicas_test as t; t.main({replicas}, {str(tmp_path)!r})"
     run_code(code)

@@ -10,12 +10,13 @@ import tensorflow as tf
 from bert_tf.engine.distribution import ONE_HOST, InputShard
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.whole_file_input import GROUP_BATCHES, WholeFileInput
+from bert_tf.errors import UserError
 from bert_tf.files import records
 
 S = 40
 SCHEMA = {
     "input_ids": records.int64_feature([S], "max_seq_length"),
-    "input_mask": records.int64_feature([S], "max_seq_length"),
+    "input_mask": records.int64_feature([S], "max_seq_length", low=0, high=1),
     "number": records.int64_feature([]),
 }
 BUCKETS = Buckets.of_schema((10, 20, 30, S), SCHEMA)
@@ -149,3 +150,28 @@ def test_a_place_does_not_depend_on_the_buckets_it_was_saved_with(tmp_path):
         np.testing.assert_array_equal(
             tf.reduce_sum(cut["input_mask"], axis=1), tf.reduce_sum(batch["input_mask"], axis=1)
         )
+
+
+def test_wrong_records_are_named(tmp_path):
+    (path,) = files = write(tmp_path / "a", 30)
+    os.truncate(path, os.path.getsize(path) - 3)
+    with pytest.raises(UserError, match=f"{path} is truncated at record 29"):
+        read(files, 4)
+    os.remove(path)
+    with pytest.raises(OSError, match=f"{path} cannot be read: "):
+        read(files, 4)
+    for value, problem in (
+        (7, "input_mask must be from 0 to 1; received 7"),
+        (-1, "input_mask must be from 0 to 1; received -1"),
+    ):
+        with tf.io.TFRecordWriter(path) as writer:
+            ones = {"input_ids": [1] * S, "input_mask": [1] * S, "number": [0]}
+            for mask in ([1] * S, [1, value] * (S // 2)):
+                writer.write(records.serialize({**ones, "input_mask": mask}, SCHEMA))
+        with pytest.raises(UserError) as error:
+            read(files, 1)
+        assert str(error.value).endswith(f"{path}, record 1 (counted from 0): {problem}")
+    with tf.io.TFRecordWriter(path):
+        pass
+    with pytest.raises(UserError, match=f"{path}: there must be a record to train on"):
+        read(files, 4)

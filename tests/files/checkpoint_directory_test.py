@@ -12,11 +12,12 @@ from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 
 
-def _variables(start=0.0):
+def _variables(step=12, start=None):
+    start = step if start is None else start
     return {
         "output_bias": tf.Variable(np.float32([start + 0.75, start + 1.75])),
         "output_bias/adam_m": tf.Variable(np.float32([start, 7.0])),
-        "global_step": tf.Variable(np.int64(start + 12)),
+        "global_step": tf.Variable(np.int64(step)),
     }
 
 
@@ -47,6 +48,10 @@ def _steps(path):
     return sorted(steps)
 
 
+def _steps_of(path):
+    return {int(n.split(".")[1].split("-")[1]) for n in os.listdir(path) if n[:6] == "model."}
+
+
 def test_the_newest_few_are_kept(tmp_path):
     directory = CheckpointDirectory(str(tmp_path))
     assert directory.latest() is None
@@ -61,7 +66,7 @@ def test_the_newest_few_are_kept(tmp_path):
         )
         assert tf.train.latest_checkpoint(str(tmp_path)) == prefix
     assert sorted(os.listdir(tmp_path))[0] == "checkpoint" and len(os.listdir(tmp_path)) == 16
-    variables = _variables(3.0)
+    variables = _variables(3)
     checkpoints.restore(variables, directory.latest())
     _assert_equal(_values(variables), _values(_variables(105)))
 
@@ -69,17 +74,17 @@ def test_the_newest_few_are_kept(tmp_path):
 def test_keep_0_keeps_all_and_a_lower_number_deletes_more(tmp_path):
     directory = CheckpointDirectory(str(tmp_path), keep=0)
     for step in range(8):
-        directory.save(_variables(), step, _beside)
+        directory.save(_variables(step), step, _beside)
     assert _steps(tmp_path) == list(range(8))
-    CheckpointDirectory(str(tmp_path), keep=2).save(_variables(), 8, _beside)
+    CheckpointDirectory(str(tmp_path), keep=2).save(_variables(8), 8, _beside)
     assert _steps(tmp_path) == [7, 8]
 
 
 def test_the_same_step_again_replaces_its_checkpoint(tmp_path):
     directory = CheckpointDirectory(str(tmp_path), keep=2)
     for step in (1, 2):
-        directory.save(_variables(), step, _beside)
-    directory.save(_variables(9.0), 1, _beside)
+        directory.save(_variables(step), step, _beside)
+    directory.save(_variables(1, start=9), 1, _beside)
     assert _steps(tmp_path) == [1, 2]
     assert directory.latest().endswith("model.ckpt-1")
     reader = tf.train.load_checkpoint(directory.latest())
@@ -91,7 +96,7 @@ def test_a_directory_may_move(tmp_path):
     first.mkdir()
     directory = CheckpointDirectory(str(first), keep=2)
     for step in (1, 2, 3):
-        directory.save(_variables(), step, _beside)
+        directory.save(_variables(step), step, _beside)
     assert (first / "checkpoint").read_text() == (
         'model_checkpoint_path: "model.ckpt-3"\n'
         'all_model_checkpoint_paths: "model.ckpt-2"\n'
@@ -101,7 +106,7 @@ def test_a_directory_may_move(tmp_path):
     directory = CheckpointDirectory(str(second), keep=2)
     assert directory.latest() == checkpoints.find_prefix(str(second)) == f"{second}/model.ckpt-3"
     checkpoints.restore(_variables(), directory.latest())
-    directory.save(_variables(), 4, _beside)
+    directory.save(_variables(4), 4, _beside)
     assert _steps(second) == [3, 4]
 
 
@@ -123,8 +128,8 @@ def test_files_of_other_names_are_left_alone(tmp_path):
     for name in ("model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"):
         (tmp_path / name).write_text("mine")
     directory = CheckpointDirectory(str(tmp_path), keep=1)
-    directory.save(_variables(), 1)
-    directory.save(_variables(), 2)
+    directory.save(_variables(1), 1)
+    directory.save(_variables(2), 2)
     assert {"model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"} < set(
         os.listdir(tmp_path)
     )
@@ -168,13 +173,14 @@ def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
     directory = CheckpointDirectory(str(tmp_path))
     assert directory.restore_latest(_variables()) is None
     for step in (1, 2):
-        directory.save(_variables(), step)
+        directory.save(_variables(step), step)
         _truncate(tmp_path / f"model.ckpt-{step}.data-00000-of-00001")
     with pytest.raises(UserError) as info:
         directory.restore_latest(_variables())
     assert str(info.value) == (
-        f"The file {tmp_path}/checkpoint lists {tmp_path}/model.ckpt-1, {tmp_path}/model.ckpt-2,"
-        " and all of them are missing or damaged. Delete that file to start again."
+        f"--output_dir={tmp_path} must hold an undamaged checkpoint to continue from, or none and"
+        " no file `checkpoint`; all of its checkpoints are missing or damaged: 'model.ckpt-1,"
+        " model.ckpt-2'. Copy one back to there, or choose another --output_dir to start anew"
     )
     assert len(warnings) == 2
 
@@ -182,24 +188,170 @@ def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
 def test_a_file_checkpoint_of_one_line_is_enough(tmp_path):
     directory = CheckpointDirectory(str(tmp_path))
     for step in (1, 2):
-        directory.save(_variables(), step)
+        directory.save(_variables(step), step)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
     assert directory.latest() == str(tmp_path / "model.ckpt-1")
     assert checkpoints.find_prefix(str(tmp_path)) == directory.latest()
 
 
-@pytest.mark.parametrize("content", ["", "model.ckpt-1", 'model_checkpoint_path: ""\n'])
-def test_a_damaged_file_checkpoint_does_not_restart_a_run(tmp_path, content):
+# --- the file `checkpoint` is lost, or is not to be believed --------------------------------------
+
+
+def _checkpoint_file(*names):
+    lines = [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    return "\n".join([f'model_checkpoint_path: "{names[-1]}"', *lines, ""])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, "", "model.ckpt-1", 'model_checkpoint_path: ""\n', "\udcff", _checkpoint_file("gone")],
+)
+def test_without_its_names_the_newest_whole_checkpoint_is_taken(tmp_path, warnings, content):
+    directory = CheckpointDirectory(str(tmp_path), keep=2)
+    for step in (9, 10, 11):
+        directory.save(_variables(step), step, _beside)
+    _truncate(tmp_path / "model.ckpt-11.data-00000-of-00001")
+    state = tmp_path / "checkpoint"
+    state.unlink()
+    if content is not None:
+        state.write_bytes(content.encode(errors="surrogateescape"))
+    directory = CheckpointDirectory(str(tmp_path), keep=2)
+    assert directory.latest() == f"{tmp_path}/model.ckpt-11"
+    variables = _variables()
+    assert directory.restore_latest(variables) == f"{tmp_path}/model.ckpt-10"
+    _assert_equal(_values(variables), _values(_variables(10)))
+    assert warnings[1:] == [
+        f"{state} names no undamaged checkpoint: taking {tmp_path}/model.ckpt-10, the undamaged one"
+        " with the highest number"
+    ]
+    # What nobody names is not deleted.
+    for step in (11, 12):
+        directory.save(_variables(step), step, _beside)
+    assert state.read_text() == _checkpoint_file("model.ckpt-11", "model.ckpt-12")
+    assert _steps(tmp_path) == [11, 12]
+
+
+def test_names_of_missing_checkpoints_beside_whole_ones(tmp_path, warnings):
     directory = CheckpointDirectory(str(tmp_path))
-    directory.save(_variables(), 1)
-    (tmp_path / "checkpoint").write_text(content)
-    for call in (directory.latest, lambda: checkpoints.find_prefix(str(tmp_path))):
-        with pytest.raises(UserError) as info:
-            call()
-        assert str(info.value) == (
-            f"The file {tmp_path}/checkpoint must name the newest checkpoint in a line like"
-            ' model_checkpoint_path: "model.ckpt-1000", and it does not. Fix or delete it.'
-        )
+    directory.save(_variables(5), 5)
+    (tmp_path / "checkpoint").write_text(_checkpoint_file("model.ckpt-7", "model.ckpt-8"))
+    assert directory.restore_latest(_variables()) == f"{tmp_path}/model.ckpt-5"
+    assert len(warnings) == 3 and "model.ckpt-8.index" in warnings[0]
+
+
+def test_a_file_checkpoint_that_names_nothing_does_not_start_a_run_anew(tmp_path):
+    (tmp_path / "checkpoint").write_text("garbage")
+    with pytest.raises(UserError, match="must hold an undamaged checkpoint to continue from, or"):
+        CheckpointDirectory(str(tmp_path)).restore_latest(_variables())
+
+
+def test_a_file_checkpoint_that_must_not_be_read_is_named(tmp_path, monkeypatch):
+    directory = CheckpointDirectory(str(tmp_path))
+    directory.save(_variables(5), 5)
+
+    def refuse(self, *args):
+        raise tf.errors.PermissionDeniedError(None, None, "Permission denied")
+
+    monkeypatch.setattr(tf.io.gfile.GFile, "read", refuse)
+    with pytest.raises(UserError) as info:
+        directory.restore_latest(_variables())
+    assert str(info.value) == (
+        f"The file {tmp_path}/checkpoint names the checkpoints of this directory and must be"
+        " readable: Permission denied."
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["*", "model.ckpt-2"],
+        ["model.ckpt-*", "model.ckpt-?", "model.ckpt-2"],
+        ["../elsewhere/model.ckpt-7", "/etc/passwd", "notes", "model.ckpt-2"],
+        ["..", ".", "", "model.ckpt-1x", "model.ckpt--1", "model.ckpt-2"],
+    ],
+)
+def test_names_in_the_file_checkpoint_are_no_patterns_and_lead_nowhere(tmp_path, names):
+    elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
+    for folder in (elsewhere, run):
+        folder.mkdir()
+    CheckpointDirectory(str(elsewhere)).save(_variables(7), 7)
+    directory = CheckpointDirectory(str(run), keep=1)
+    directory.save(_variables(2), 2)
+    for name in ("notes.txt", "model.ckpt-1x.index", "vocab.txt", "train.tf_record"):
+        (run / name).write_text("mine")
+    (run / "checkpoint").write_text(_checkpoint_file(*names))
+    assert directory.latest() == f"{run}/model.ckpt-2"
+    directory.save(_variables(3), 3)
+    directory.save(_variables(4), 4)
+    assert sorted(os.listdir(run)) == [
+        "checkpoint",
+        "model.ckpt-1x.index",
+        "model.ckpt-4.data-00000-of-00001",
+        "model.ckpt-4.index",
+        "notes.txt",
+        "train.tf_record",
+        "vocab.txt",
+    ]
+    assert _steps_of(elsewhere) == {7}
+    assert (run / "checkpoint").read_text() == _checkpoint_file("model.ckpt-4")
+
+
+def test_paths_of_a_moved_run_count_by_their_names(tmp_path):
+    directory = CheckpointDirectory(str(tmp_path), keep=2)
+    for step in (1, 2):
+        directory.save(_variables(step), step, _beside)
+    (tmp_path / "checkpoint").write_text(
+        _checkpoint_file("/old/place/model.ckpt-1", "gs://bucket/model.ckpt-2")
+    )
+    assert directory.restore_latest(_variables()) == f"{tmp_path}/model.ckpt-2"
+    directory.save(_variables(3), 3, _beside)
+    assert _steps(tmp_path) == [2, 3]
+
+
+# --- what a killed run leaves ---------------------------------------------------------------------
+
+
+def test_the_next_start_removes_what_a_killed_run_left(tmp_path):
+    directory = CheckpointDirectory(str(tmp_path), keep=2)
+    for step in (1, 2, 3):
+        directory.save(_variables(step), step, _beside)
+    good = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    # Killed after the new checkpoint was named, before the oldest was deleted as a whole.
+    CheckpointDirectory(str(tmp_path), keep=3).save(_variables(4), 4, _beside)
+    (tmp_path / "model.ckpt-2.index").unlink()
+    # Killed while it wrote.
+    (tmp_path / "model.ckpt-5.data-00000-of-00001.tempstate123").write_text("half")
+    (tmp_path / "0123abcd-77-0123456789ab.unfinished").write_text("half")
+    (tmp_path / "my.unfinished").write_text("mine")
+    directory.remove_left_behind()
+    assert _steps(tmp_path) == [3, 4]
+    others = {"checkpoint", "my.unfinished"}
+    assert {n for n in os.listdir(tmp_path) if not n.startswith("model.ckpt")} == others
+    assert (tmp_path / "checkpoint").read_text() == _checkpoint_file("model.ckpt-3", "model.ckpt-4")
+    assert (tmp_path / "model.ckpt-3.index").read_bytes() == good["model.ckpt-3.index"]
+
+
+def test_an_old_checkpoint_is_named_until_it_is_deleted(tmp_path, monkeypatch):
+    directory = CheckpointDirectory(str(tmp_path), keep=1)
+    directory.save(_variables(1), 1, _beside)
+    state = tmp_path / "checkpoint"
+    seen = []
+    remove = tf.io.gfile.remove
+
+    def look(path):
+        seen.append((os.path.basename(path), state.read_text()))
+        remove(path)
+
+    monkeypatch.setattr(tf.io.gfile, "remove", look)
+    directory.save(_variables(2), 2, _beside)
+    both = _checkpoint_file("model.ckpt-1", "model.ckpt-2")
+    deleted = [(name, text) for name, text in seen if name.startswith("model.ckpt-")]
+    assert deleted[0] == ("model.ckpt-1.index", both)
+    assert len(deleted) == 3 and {text for _, text in deleted} == {both}
+    assert state.read_text() == _checkpoint_file("model.ckpt-2")
+
+
+# --- saving that fails ----------------------------------------------------------------------------
 
 
 def _fail(*args, **kwargs):
@@ -223,7 +375,7 @@ def _fail_after_half(prefix, tensors):
 def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, step):
     directory = CheckpointDirectory(str(tmp_path), keep=2)
     for earlier in () if step == 1 else (1, 2):
-        directory.save(_variables(), earlier, _beside)
+        directory.save(_variables(earlier), earlier, _beside)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     beside = _beside
     if where == "write_beside":
@@ -233,7 +385,7 @@ def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, ste
     else:
         monkeypatch.setattr(tf.io.gfile, "rename", _fail)
     with pytest.raises(OSError) as info:
-        directory.save(_variables(), step, beside)
+        directory.save(_variables(step), step, beside)
     last = "There is none yet" if step == 1 else f"The last complete one is {tmp_path}/model.ckpt-2"
     assert str(info.value) == (
         f"The checkpoint of step {step} cannot be written to --output_dir={tmp_path} (no space left"
@@ -242,7 +394,7 @@ def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, ste
     )
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     monkeypatch.undo()
-    directory.save(_variables(), step, _beside)
+    directory.save(_variables(step), step, _beside)
     assert _steps(tmp_path) == ([1] if step == 1 else [2, 3])
 
 
@@ -251,15 +403,15 @@ def test_an_error_of_the_operating_system_is_explained_too(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match=r"step 4 cannot be written .*No space left on device"):
-        CheckpointDirectory(str(tmp_path)).save(_variables(), 4, beside)
+        CheckpointDirectory(str(tmp_path)).save(_variables(4), 4, beside)
     assert not os.listdir(tmp_path)
 
 
 def test_a_file_that_cannot_be_deleted_is_named(tmp_path, monkeypatch, warnings):
     directory = CheckpointDirectory(str(tmp_path), keep=1)
-    directory.save(_variables(), 1)
+    directory.save(_variables(1), 1)
     monkeypatch.setattr(tf.io.gfile, "remove", _fail)
-    directory.save(_variables(), 2)
+    directory.save(_variables(2), 2)
     assert len(warnings) == 2
     assert f"{tmp_path}/model.ckpt-1.index cannot be deleted: no space left" in " ".join(warnings)
     assert directory.latest().endswith("model.ckpt-2")

@@ -165,7 +165,8 @@ def test_a_checkpoint_that_is_not_there(tmp_path):
     assert str(info.value) == (
         f"--init_checkpoint={path}: a checkpoint is named by its prefix and consists of the"
         f" files PREFIX.index and PREFIX.data-00000-of-...; not found: {path}.index,"
-        f" {path}.data-00000-of-*"
+        f" {path}.data-00000-of-*. Name a prefix such as MODEL/bert_model.ckpt, or the directory of"
+        " a run"
     )
 
 
@@ -176,12 +177,12 @@ def test_a_checkpoint_with_a_file_missing(tmp_path, suffix):
     with pytest.raises(UserError) as info:
         checkpoints.initialize(_weights(_variables()), prefix)
     missing = suffix.replace("00001", "*")
-    assert str(info.value).endswith(f"not found: {prefix}{missing}")
+    assert f"not found: {prefix}{missing}. Name a prefix such as" in str(info.value)
 
 
 def test_the_other_flag_is_named(tmp_path):
     with pytest.raises(UserError, match=r"^--checkpoint=.*/x: a checkpoint is named by"):
-        checkpoints.open_checkpoint(str(tmp_path / "x"), "checkpoint")
+        checkpoints.CheckpointReader(str(tmp_path / "x"), "checkpoint")
 
 
 def test_a_directory_without_the_file_checkpoint(tmp_path):
@@ -189,15 +190,17 @@ def test_a_directory_without_the_file_checkpoint(tmp_path):
         checkpoints.find_prefix(str(tmp_path))
     message = (
         f"--init_checkpoint={tmp_path} is a directory without a file `checkpoint` that names the"
-        " newest checkpoint"
+        " newest checkpoint; "
     )
-    assert str(info.value) == message
+    assert str(info.value) == (
+        message + "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
+    )
     _write(tmp_path / "bert_model.ckpt")
     assert checkpoints.find_prefix(str(tmp_path)) == f"{tmp_path}/bert_model.ckpt"
     _write(tmp_path / "other.ckpt")
     with pytest.raises(UserError) as info:
         checkpoints.find_prefix(str(tmp_path))
-    assert str(info.value) == message + "; choose one of bert_model.ckpt, other.ckpt"
+    assert str(info.value) == message + "choose one of bert_model.ckpt, other.ckpt"
 
 
 def test_an_unknown_file_system():
@@ -209,8 +212,10 @@ def test_garbage_is_refused(tmp_path):
     prefix = str(tmp_path / "bert_model.ckpt")
     for suffix in (".index", ".data-00000-of-00001"):
         (tmp_path / f"bert_model.ckpt{suffix}").write_bytes(b"garbage" * 99)
-    with pytest.raises(UserError, match=f"--init_checkpoint={prefix}: {prefix} cannot be read: "):
-        checkpoints.open_checkpoint(prefix)
+    with pytest.raises(
+        UserError, match=f"--init_checkpoint={prefix} is damaged, .*: cannot be read "
+    ):
+        checkpoints.CheckpointReader(prefix)
 
 
 def test_a_damaged_data_file_is_refused(tmp_path):
@@ -224,7 +229,7 @@ def test_a_damaged_data_file_is_refused(tmp_path):
             checkpoints.initialize(variables, prefix)
         assert f"--init_checkpoint={prefix} is damaged" in str(info.value)
         assert "a cannot be read (" in str(info.value)
-        with pytest.raises(UserError, match=f"The checkpoint {prefix} in --output_dir is damaged"):
+        with pytest.raises(UserError, match=f"--output_dir={prefix} is damaged"):
             checkpoints.restore(variables, prefix)
         assert not variables["a"].numpy().any()
 
@@ -232,7 +237,7 @@ def test_a_damaged_data_file_is_refused(tmp_path):
 def test_an_object_based_checkpoint_is_refused(tmp_path):
     prefix = tf.train.Checkpoint(weight=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
     with pytest.raises(UserError) as info:
-        checkpoints.open_checkpoint(prefix)
+        checkpoints.CheckpointReader(prefix)
     assert (
         f"{prefix} was written by tf.train.Checkpoint or Keras and does not hold its variables by"
         " name; a checkpoint in the format of google-research/bert is needed"
@@ -335,8 +340,75 @@ def test_restore_needs_every_variable(tmp_path):
 
 
 def test_restore_names_what_it_leaves_aside(tmp_path, warnings):
-    prefix = _write(tmp_path / "model.ckpt-3", {**_variables(), "extra": np.float32([1])})
+    prefix = _write(tmp_path / "model.ckpt-12", {**_variables(), "extra": np.float32([1])})
     variables = _variables(100.0)
     checkpoints.restore(variables, prefix)
     _assert_equal(_values(variables), _values(_variables()))
     assert warnings == [f"Only in {prefix}, so not used: \n  extra"]
+
+
+# --- values that no run writes --------------------------------------------------------------------
+
+
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path):
+    for value in (np.nan, np.inf):
+        weights = {"b": np.float32([[1, value, 2], [value, 3, 4]]), "a": np.float32([1])}
+        prefix = _write(tmp_path / "bert_model.ckpt", weights)
+        variables = {"b": tf.Variable(np.zeros((2, 3), np.float32))}
+        with pytest.raises(checkpoints.DamagedCheckpointError) as info:
+            checkpoints.initialize(variables, prefix)
+        assert str(info.value) == (
+            f"--init_checkpoint={prefix}: every weight must be a finite number, and b has 2 of 6"
+            " that are not"
+        )
+        assert not variables["b"].numpy().any()
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "rule"),
+    [("bert_model.ckpt", -1, "at least 0"), ("model.ckpt-20", 10, "20, as the files' names say")],
+)
+def test_a_step_that_cannot_be_is_refused(tmp_path, name, step, rule):
+    prefix = _write(tmp_path / name, {"global_step": np.int64(step)})
+    with pytest.raises(checkpoints.DamagedCheckpointError) as info:
+        checkpoints.restore({"global_step": tf.Variable(np.int64(0))}, prefix)
+    assert f"global_step must be {rule}, and is {step}; these may be the files of" in str(
+        info.value
+    )
+
+
+def test_the_index_of_one_step_with_the_data_of_another_is_refused(tmp_path):
+    for step in (10, 20):
+        values = {"a": np.float32([step, 1]), "global_step": np.int64(step)}
+        _write(tmp_path / f"model.ckpt-{step}", values)
+    for suffix, other in ((".index", ".data-00000-of-00001"), (".data-00000-of-00001", ".index")):
+        for path, step in ((suffix, 10), (other, 20)):
+            (tmp_path / f"mixed.ckpt{path}").write_bytes(
+                (tmp_path / f"model.ckpt-{step}{path}").read_bytes()
+            )
+        with pytest.raises(checkpoints.DamagedCheckpointError, match="a cannot be read"):
+            checkpoints.initialize({"a": tf.Variable([0.0, 0.0])}, str(tmp_path / "mixed.ckpt"))
+
+
+def test_every_flipped_bit_of_an_index_is_harmless_or_found(tmp_path):
+    """Found: TensorFlow's error is an IndexError for some, or the checkpoint is refused."""
+    values = {"a/kernel": np.float32([[1, 2, 3], [4, 5, 6]]), "global_step": np.int64(7)}
+    prefix = _write(tmp_path / "model.ckpt-7", values)
+    index = tmp_path / "model.ckpt-7.index"
+    whole = index.read_bytes()
+    found = 0
+    for bit in range(0, 8 * len(whole), 5):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        index.write_bytes(damaged)
+        try:
+            reader = checkpoints.CheckpointReader(prefix)
+            read = {name: reader.read(name) for name in reader.shapes}
+        except checkpoints.DamagedCheckpointError as error:
+            assert len(str(error)) < 500 + 2 * len(prefix)
+            found += 1
+            continue
+        assert read.keys() == values.keys()
+        for name, value in values.items():
+            np.testing.assert_array_equal(read[name], value)
+    assert found > len(whole) / 2

@@ -5,11 +5,12 @@ import os
 import numpy as np
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.label_file import labels_in, read_labels, write_labels
 
 
-@pytest.mark.parametrize("labels", [[], ["a"], ["b", "a"], ["", "ü"]])
+@pytest.mark.parametrize("labels", [[], ["a"], ["b", "a"], ["\u200b, 3 #", "ü"]])
 def test_what_is_written_is_read(tmp_path, labels):
     assert labels_in(str(tmp_path)) is None
     write_labels(str(tmp_path), labels)
@@ -23,6 +24,42 @@ def test_what_is_written_is_read(tmp_path, labels):
 def test_files_of_an_editor(tmp_path, content):
     (tmp_path / "labels.txt").write_bytes(content)
     assert labels_in(str(tmp_path)) == ["a", "b"]
+
+
+UNFIT = [
+    "",
+    " ",
+    " a",
+    "a\t",
+    "a\nb",
+    "a\r",
+    "a\x85b",
+    "a\u2028b",
+    "\ufeffa",
+    "\ud800",
+    "\n" * 9999,
+]
+
+
+@pytest.mark.parametrize("label", UNFIT, ids=range(len(UNFIT)))
+def test_what_does_not_fit_on_a_line_is_refused(tmp_path, label):
+    with pytest.raises(UserError, match="/labels.txt: the class .* must be text on one line") as e:
+        write_labels(str(tmp_path), ["b", label])
+    assert not list(tmp_path.iterdir()) and len(str(e.value)) < 400 and "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("a\n\nb\n", "labels.txt, line 2: the class '' must be text on one line"),
+        ("a\nb \n", "labels.txt, line 2: the class 'b ' must be"),
+        ("a\nb\na\n", "labels.txt, line 3: the class 'a' is on line 1, too"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path, content, message):
+    (tmp_path / "labels.txt").write_text(content)
+    with pytest.raises(UserError, match=message):
+        labels_in(str(tmp_path))
 
 
 def test_they_are_those_of_the_model_that_the_run_begins_with(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.files import records
+from bert_tf.files import record_checks, records
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -117,7 +117,7 @@ def test_write_files_leaves_what_was_there_on_an_error(tmp_path):
     assert path.read_bytes() == b"before"
     _write(path, 2)
     assert os.listdir(tmp_path) == ["out"]
-    records.check_files([str(path)], SCHEMA, "input_file")
+    record_checks.check_files([str(path)], SCHEMA, "input_file")
 
 
 def test_write_files_errors(tmp_path):
@@ -139,7 +139,7 @@ def test_write_files_when_the_disk_is_full(tmp_path):
     program = textwrap.dedent(
         """
         import resource, signal, sys
-        from bert_tf.files import records
+        from bert_tf.files import record_checks, records
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
         try:
@@ -161,70 +161,3 @@ def test_write_files_when_the_disk_is_full(tmp_path):
         assert "refused: cannot write --out=" in result.stdout, result.stderr
         assert "have free space" in result.stdout
         assert os.listdir(tmp_path) == []
-
-
-def test_check_files_takes_what_fits(tmp_path):
-    path = _write(tmp_path / "a", 1)
-    records.check_files([path], SCHEMA, "input_file")
-    records.check_files([path], {"label": SCHEMA["label"]}, "input_file")
-    optional = tf.io.FixedLenFeature([], tf.int64, default_value=0)
-    records.check_files([path], {**SCHEMA, "extra": optional}, "input_file")
-
-
-def test_check_files_names_file_feature_length_and_flag(tmp_path):
-    path = _write(tmp_path / "a", 1)
-    other = {
-        "words": records.int64_feature([7], "max_words"),
-        "flags": records.int64_feature([7], "max_words"),
-        "weights": records.float_feature([3], "max_weights"),
-    }
-    with pytest.raises(UserError) as error:
-        records.check_files([path], other, "input_file")
-    assert str(error.value) == (
-        f"--input_file: {path} was made with other settings: "
-        "length of words, flags is 5 in the file, 7 by the flags (--max_words=5 would fit)"
-    )
-    with pytest.raises(UserError, match="feature new is missing .the file has flags, label, we"):
-        records.check_files([path], {"new": SCHEMA["words"]}, "input_file")
-    with pytest.raises(UserError, match="feature words is a int64_list, not a float_list"):
-        records.check_files([path], {"words": records.float_feature([5])}, "input_file")
-    # A plain FixedLenFeature will do; it only knows no flag.
-    with pytest.raises(UserError, match="length of words is 5 in the file, 4 by the flags$"):
-        records.check_files([path], {"words": tf.io.FixedLenFeature([4], tf.int64)}, "input_file")
-
-
-def test_check_files_refuses_what_is_no_record_file(tmp_path):
-    good = open(_write(tmp_path / "good", 3), "rb").read()
-    for name, content, message in (
-        ("text", b"just some text\n" * 9, "text is corrupt in its first record, or not a TFRecord"),
-        ("short", good[:40], "short is truncated in its first record"),
-        ("tiny", good[:5], "tiny holds no record"),
-    ):
-        path = tmp_path / name
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=f"^--input_file: {tmp_path}/{message}"):
-            records.check_files([str(path)], SCHEMA, "input_file")
-    with records.write_files([str(tmp_path / "other")], "output_file") as write:
-        write(b"\xff\xff no example")
-    with pytest.raises(UserError, match="the records of .*/other are not tf.Examples"):
-        records.check_files([str(tmp_path / "other")], SCHEMA, "input_file")
-    with pytest.raises(UserError, match="--input_file: .*gone is unreadable"):
-        records.check_files([str(tmp_path / "gone")], SCHEMA, "input_file")
-
-
-def test_find_corrupt_names_file_record_and_byte(tmp_path):
-    good = _write(tmp_path / "good", 4)
-    content = bytearray(open(good, "rb").read())
-    lengths = [len(records.serialize(_values(seed), SCHEMA)) + 16 for seed in range(4)]
-    third = lengths[0] + lengths[1]
-    assert records.find_corrupt([good]) == "none of the 1 record files is damaged now"
-    bad = tmp_path / "bad"
-    bad.write_bytes(content[: third + 30])
-    assert records.find_corrupt([good, str(bad)]) == (
-        f"{bad} is truncated at record 2 (counted from 0), byte {third}"
-    )
-    content[third + 30] ^= 1
-    bad.write_bytes(content)
-    assert records.find_corrupt([good, str(bad)]) == (
-        f"{bad} is corrupt at record 2 (counted from 0), byte {third}"
-    )

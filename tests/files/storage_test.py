@@ -24,7 +24,7 @@ from tests.support.pretraining_runs import ROOT, run, write_config, write_record
 NOWHERE = {"https_proxy": "http://127.0.0.1:9", "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token"}
 WRITE_AND_READ = """
 import tensorflow as tf
-from bert_tf.files import records, storage
+from bert_tf.files import record_checks, records, storage
 
 schema = {"ids": records.int64_feature([2])}
 paths = ["gs://bucket/data/a.tfrecord", "gs://bucket/data/b.tfrecord"]
@@ -32,7 +32,7 @@ with records.write_files(paths, "output_file") as write:
     for i in range(5):
         write(records.serialize({"ids": [i, 7]}, schema))
 files = storage.expand_files("gs://bucket/data/*.tfrecord", "input_file")
-records.check_files(files, schema, "input_file")
+record_checks.check_files(files, schema, "input_file")
 read = [records.parse([record], schema)["ids"][0, 0] for record in tf.data.TFRecordDataset(files)]
 print(files == paths, [int(i) for i in read])
 """
@@ -187,3 +187,18 @@ def test_storage_that_cannot_be_reached_is_refused_within_seconds(inputs):
     )
     assert "Traceback" not in log and "step 1" not in log
     assert time.monotonic() - began < 60
+
+
+def test_an_output_folder_has_a_name():
+    with pytest.raises(UserError, match="^--export_dir= must not be empty; name a folder$"):
+        storage.make_output_dir("", "export_dir")
+
+
+def test_how_a_comma_in_a_name_is_written(tmp_path):
+    path = tmp_path / "a,b.txt"
+    path.write_text("text")
+    with pytest.raises(UserError, match="/a does not exist; commas separate files, so write [?] f"):
+        storage.expand_files(str(path), "input_file")
+    with pytest.raises(UserError, match="/none does not exist$"):
+        storage.expand_files(f"{tmp_path}/none", "input_file")
+    assert storage.expand_files(f"{tmp_path}/a?b.txt", "input_file") == [str(path)]

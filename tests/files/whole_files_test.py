@@ -1,6 +1,7 @@
 """Tests of bert_tf.files.whole_files."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.files.whole_files import UnfinishedFile, write_whole
+from bert_tf.files.whole_files import UnfinishedFile, read_json, write_whole
 
 FULL_DISK = """
 import resource, signal, sys
@@ -61,3 +62,30 @@ def test_a_full_disk_may_have_room_another_time(tmp_path):
     )
     assert f"OSError: {tmp_path}/a cannot be written: " in done.stderr, done.stderr
     assert os.listdir(tmp_path) == []
+
+
+def test_json_is_read(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('\ufeff{"ä": [1, 2.5, null]}', "utf-8")
+    assert read_json(str(path), "--x", "a rule") == {"ä": [1, 2.5, None]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "--x is not JSON (Expecting property name enclosed in double quotes: line 1"),
+        (b"[" * 100_000, "--x is JSON that is nested too deeply to be read; the rule"),
+        (b'{"a": ' * 100_000, "--x is JSON that is nested too deeply to be read; the rule"),
+        (b"[-Infinity]", "--x is not JSON (-Infinity is no number in JSON); the rule"),
+        (b"[-1e999]", "--x is not JSON ('-1e999' is beyond the range of a number); the rule"),
+        (b"1e" + b"9" * 5000, "--x is not JSON ('1e999"),
+        (b"9" * 5000, "--x is not JSON (Exceeds the limit"),
+        (b'"\xff"', "--x, line 1: not UTF-8 (invalid start byte); convert the file to UTF-8"),
+    ],
+)
+def test_what_is_not_json_is_refused(tmp_path, content, message):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="^" + re.escape(message)) as refused:
+        read_json(str(path), "--x", "the rule")
+    assert len(str(refused.value)) < 300 and "\n" not in str(refused.value)

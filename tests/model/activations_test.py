@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.model.activations import gelu, get_activation
+from bert_tf.model.activations import gelu, gelu_erf, get_activation
 from tests.support import numpy_bert
 
 
@@ -16,9 +16,11 @@ def test_activations():
     np.testing.assert_allclose(get_activation("tanh")(x), np.tanh(x), rtol=1e-6)
 
 
-def test_gelu_is_the_tanh_form():
+def test_gelu_is_the_tanh_form_and_gelu_erf_the_exact_one():
     x = np.linspace(-6, 6, 1001)
-    actual = gelu(tf.constant(x, tf.float32)).numpy()
-    np.testing.assert_allclose(actual, numpy_bert.gelu(x), atol=1e-6)
-    exact = 0.5 * x * (1 + tf.math.erf(x / np.sqrt(2)).numpy())
-    assert np.abs(actual - exact).max() > 3e-4
+    tanh_form = gelu(tf.constant(x, tf.float32)).numpy()
+    np.testing.assert_allclose(tanh_form, numpy_bert.gelu(x), atol=1e-6)
+    exact = get_activation("gelu_erf")(tf.constant(x, tf.float32)).numpy()
+    np.testing.assert_allclose(exact, numpy_bert.gelu_erf(x), atol=1e-6)
+    assert np.abs(tanh_form - exact).max() > 3e-4
+    assert get_activation("Gelu_Erf") is gelu_erf

@@ -1,12 +1,14 @@
 """Tests of bert_tf.model.configuration."""
 
+import copy
 import json
 import pathlib
+import pickle
 
 import pytest
 from absl import logging
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.model.configuration import BertConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -82,10 +84,25 @@ def test_unknown_keys_are_named_and_kept(warnings):
         {"vocab_size": 5, "pooler_type": "first_token_transform", "directionality": "bidi"}
     )
     assert warnings == [
-        "The BERT configuration has unknown keys, which are ignored: directionality, pooler_type"
+        "The BERT configuration has unknown keys, which are ignored: ['directionality',"
+        " 'pooler_type']"
     ]
     assert config.pooler_type == "first_token_transform"
     assert json.loads(config.to_json_string())["directionality"] == "bidi"
+    assert not hasattr(config, "pooler_typ")
+
+
+@pytest.mark.parametrize(
+    "key", ["check_seq_length", "to_dict", "from_dict", "__class__", "_validate", "__deepcopy__"]
+)
+def test_an_unknown_key_hides_no_method(key):
+    values = {**DEFAULTS, key: "mine", "_unknown": [3]}
+    config = copy.deepcopy(BertConfig.from_dict(values))
+    assert config.to_dict() == values == json.loads(config.to_json_string())
+    assert pickle.loads(pickle.dumps(config)).to_dict() == values
+    config.check_seq_length(512)
+    config.hidden_size = 36
+    assert config.to_dict() == {**values, "hidden_size": 36}
 
 
 @pytest.mark.parametrize(
@@ -118,11 +135,49 @@ def test_impossible_rates_are_refused(key, value):
     assert f"invalid: {key} must be at least 0 and below 1, not {value!r}" in str(info.value)
 
 
-@pytest.mark.parametrize("value", [0, -0.02, None, "0.02"])
+@pytest.mark.parametrize(
+    "key, value, greatest",
+    [
+        ("vocab_size", 2**31, 2147483647),
+        ("hidden_size", 10**9, 65536),
+        ("num_hidden_layers", 10**30, 1000),
+        ("num_attention_heads", 10**9, 65536),
+        ("intermediate_size", 2**18 + 1, 262144),
+        ("max_position_embeddings", 10**12, 1048576),
+        ("type_vocab_size", 65537, 65536),
+    ],
+)
+def test_sizes_that_no_machine_holds_are_refused(key, value, greatest):
+    with pytest.raises(UserError) as info:
+        BertConfig(**{**DEFAULTS, key: value})
+    assert str(info.value) == (
+        f"The BERT configuration is invalid: {key} must be at most {greatest}, not {value}"
+    )
+
+
+def test_sizes_that_together_are_too_much_are_refused():
+    message = "sizes make 1,649,353,370,880 parameters, and a model must have at most 100,000,000"
+    with pytest.raises(UserError, match=message):
+        BertConfig(**{**DEFAULTS, "vocab_size": 2**31 - 1})
+    BertConfig(**{**DEFAULTS, "vocab_size": 10**8})
+
+
+def test_a_batch_that_no_memory_holds_is_refused():
+    config = BertConfig(97, hidden_size=1024, num_attention_heads=16)
+    config.check_batch_size(2**16, 512, "train_batch_size")  # of the greatest published, LAMB's
+    message = "--eval_batch_size=1000000 sequences of length 512 and hidden_size 1024 take 1,953 G"
+    with pytest.raises(UserError, match=message):
+        config.check_batch_size(10**6, 512, "eval_batch_size")
+
+
+@pytest.mark.parametrize(
+    "value", [0, -0.02, None, "0.02", float("inf"), float("nan"), 1e30, 10**400]
+)
 def test_impossible_initializer_ranges_are_refused(value):
     with pytest.raises(UserError) as info:
         BertConfig(97, initializer_range=value)
-    assert f"initializer_range must be above 0, not {value!r}" in str(info.value)
+    message = "initializer_range must be above 0 and at most 10, not "
+    assert f"{message}{quoted(value)}" in str(info.value)
 
 
 def test_heads_must_divide_the_hidden_size():
@@ -136,8 +191,8 @@ def test_unknown_activations_are_refused(value):
     with pytest.raises(UserError) as info:
         BertConfig(97, hidden_act=value)
     assert (
-        f"invalid: hidden_act: Unsupported activation {value!r}; it must be one of gelu, relu,"
-        " tanh, linear."
+        f"invalid: hidden_act: Unsupported activation {value!r}; it must be one of gelu,"
+        " gelu_erf, relu, tanh, linear."
     ) in str(info.value)
 
 
@@ -147,6 +202,16 @@ def test_all_that_is_impossible_is_listed():
     for key in ("vocab_size", "hidden_dropout_prob", "initializer_range", "hidden_act"):
         assert f"{key}" in str(info.value)
     assert str(info.value).count("; ") == 4  # one of them in the activation's own message
+
+
+def test_messages_are_short():
+    long = "x" * 10**6
+    sizes = [key for key, value in DEFAULTS.items() if value != "gelu"]
+    for values in ({"vocab_size": long}, dict.fromkeys(sizes, long), {long: long}, {long: 1}):
+        with pytest.raises(UserError) as info:
+            BertConfig.from_dict(values)
+        assert len(str(info.value)) < 450
+        assert not (len(values) > 2) or str(info.value).endswith("; and 8 more")
 
 
 @pytest.mark.parametrize("value", [{}, {"hidden_size": 24}, [1], None])
@@ -162,6 +227,9 @@ def test_a_dictionary_with_vocab_size_is_needed(value):
         (b"{'vocab_size': 5}", "is not JSON (Expecting property name"),
         (b"", "is not JSON (Expecting value"),
         (b"\xff\xfe\x00", "is not JSON ("),
+        (b'{"vocab_size": 5, "x": NaN}', "is not JSON (NaN is no number in JSON"),
+        (b'{"vocab_size": 5, "x": 1e999}', "is not JSON ('1e999' is beyond the range of a number"),
+        (b"[" * 100_000, "is JSON that is nested too deeply to be read"),
     ],
 )
 def test_a_file_that_is_not_json(tmp_path, content, message):
@@ -185,6 +253,10 @@ def test_a_file_that_cannot_be_read(tmp_path):
     "content,message",
     [
         ('{"hidden_size": 24}', "at least the key vocab_size"),
+        (
+            '{"vocab_size": 5, "x": ' + "[" * 300 + "]" * 300 + "}",
+            "at most 50 lists and dictionaries in each other",
+        ),
         ("[]", "at least the key vocab_size; received []"),
         ('{"vocab_size": "many"}', "vocab_size must be a whole number of at least 1, not 'many'"),
     ],

@@ -63,3 +63,40 @@ def test_a_best_one_by_another_metric(make, tmp_path):
     other = BestCheckpoint(str(tmp_path), "best_f1", 0, every_steps=10)
     with pytest.raises(UserError, match="chosen by best_f1; the file has f1, global_step, loss"):
         other.update({"best_f1": 0.7}, 20, {})
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (
+            "f1 = 0.5\n",
+            "must have global_step, a whole number, as --keep_best writes it; it has f1",
+        ),
+        ("f1 = 0.5\nglobal_step = inf\n", "must have global_step, a whole number"),
+        ("f1 = 0.5\nglobal_step = nan\n", "must have global_step, a whole number"),
+        ("f1 = 0.5\nglobal_step = 1.5\n", "must have global_step, a whole number"),
+        ("f1 = 0.5\nglobal_step = ten\n", "must have lines `name = number`"),
+        ("x" * 10**6, "must have lines `name = number`"),
+        ("f1 = 1 = 2\nglobal_step = 3\n", "must have lines `name = number`"),
+        (b"f1 = \xff\n", "must have lines `name = number`"),
+        ("", "must have global_step"),
+        ("".join(f"m{i} = 1\n" for i in range(10**4)), "must have global_step"),
+    ],
+)
+def test_results_that_are_damaged_are_told(make, tmp_path, text, message):
+    see(make(), 10, 0.5)
+    path = tmp_path / "best" / "eval_results.txt"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    for action in (make(1).check, lambda: see(make(1), 20, 0.4)):
+        with pytest.raises(UserError) as info:
+            action()
+        assert str(info.value).startswith(f"{path}: ") and message in str(info.value)
+        assert len(str(info.value)) <= 500 and "\n" not in str(info.value)
+
+
+def test_a_missing_file_beside_a_checkpoint_is_no_best_one(make, tmp_path):
+    """Killed after the checkpoint and before the file, which is written last."""
+    see(make(), 10, 0.5)
+    (tmp_path / "best" / "eval_results.txt").unlink()
+    make().check()
+    assert see(make(), 20, 0.4)

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import shutil
+import types
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,7 @@ def classify(reviews, settings, strategy=None, config_file="bert_config.json", *
     """Returns the results of run_classifier, run in this process on the reviews."""
     config = BertConfig.from_json_file(f"{reviews}/{config_file}")
     config.vocab_size = changes.pop("vocab_size", config.vocab_size)
+    config.hidden_size = changes.pop("hidden_size", config.hidden_size)
     columns = TableColumns("review", label_column="stars", **changes.pop("columns", {}))
     return run_classifier(
         config,
@@ -60,6 +62,10 @@ BAD = {
     "too long": (
         {"max_seq_length": 41},
         "The length 41 of --max_seq_length must be at most max_position_embeddings (40)",
+    ),
+    "great batch": (
+        {"predict_batch_size": 2**20, "max_seq_length": 40, "hidden_size": 2**16},
+        "--predict_batch_size=1048576 sequences of length 40 and hidden_size 65536 take 10,240 GiB",
     ),
     "keep_best": ({"keep_best": True}, "how often to evaluate with --evaluate_every_steps"),
     "patience": (
@@ -104,6 +110,8 @@ def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
         ({"export_dir": f"{reviews}/", "do_train": True}, harm),
         ({"export_dir": os.path.relpath(reviews), "do_train": True}, harm),
         ({"export_dir": settings.output_dir, "do_train": True}, harm),
+        ({"export_dir": f"{settings.output_dir}/x/../best", "do_train": True}, harm),
+        ({"export_dir": f"file://{settings.output_dir}", "do_train": True}, harm),
         (
             {"export_dir": f"{reviews}/vocab.txt/x", "do_train": True},
             "--export_dir=.* must be a directory that can be written to",
@@ -129,6 +137,13 @@ def test_the_number_of_steps_is_the_original_s(reviews, settings, tmp_path):
     assert 'model_checkpoint_path: "model.ckpt-4"' in (tmp_path / "out/checkpoint").read_text()
 
 
+def test_steps_that_no_int32_counts_are_refused(settings):
+    changed = dataclasses.replace(settings, num_train_epochs=10000.0, train_batch_size=7)
+    message = "at most 2147483647 steps: 2000000 examples, --train_batch_size=7 and .* 2857142857$"
+    with pytest.raises(UserError, match=message):
+        FineTuner._schedule(types.SimpleNamespace(_settings=changed), 2_000_000)
+
+
 def test_a_trained_model_keeps_its_classes(reviews, settings, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
@@ -139,7 +154,7 @@ def test_a_trained_model_keeps_its_classes(reviews, settings, tmp_path):
     assert (out / "labels.txt").read_text() == "bad\ngood\n"
     elsewhere = {"init_checkpoint": f"{out}/best", "output_dir": f"{tmp_path}/elsewhere"}
     for changes in ({}, elsewhere):
-        message = "was trained with, in their order: bad,good .*good,bad"
+        message = "was trained with, in their order: 'bad', 'good' .*'good', 'bad'"
         with pytest.raises(UserError, match=message):
             columns = {"labels": ["good", "bad"]}
             classify(reviews, settings, do_eval=True, columns=columns, **changes)

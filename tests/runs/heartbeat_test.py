@@ -1,5 +1,7 @@
 """Two runs into one directory, as real processes: alive, killed, stopped, at the same time."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -16,32 +18,34 @@ from bert_tf.runs.heartbeat import Heartbeat
 from tests.support import standin_storage
 from tests.support.pretraining_runs import ROOT
 
-# A run: begins at the first line it is sent, answers "check", and ends at the end of its input.
+# Runs: each begins at a line with directory and seconds, answers "check", and ends at "end".
 RUN = """
 import sys
 from bert_tf.runs.heartbeat import Heartbeat
 print("ready", flush=True)
-sys.stdin.readline()
-try:
-    with Heartbeat(sys.argv[1], beat_seconds=0.2, expires_seconds=float(sys.argv[2])) as heartbeat:
-        print("began", flush=True)
-        for _ in sys.stdin:
-            try:
-                heartbeat.check()
-                print("ours", flush=True)
-            except OSError as error:
-                print(error, flush=True)
-except ValueError as error:
-    print(error, flush=True)
+while line := sys.stdin.readline():
+    output_dir, seconds = line.split()
+    try:
+        with Heartbeat(output_dir, beat_seconds=0.2, expires_seconds=float(seconds)) as heartbeat:
+            print("began", flush=True)
+            while (word := sys.stdin.readline()) and word.strip() != "end":
+                try:
+                    heartbeat.check()
+                    print("ours", flush=True)
+                except OSError as error:
+                    print(error, flush=True)
+        print("ended", flush=True)
+    except ValueError as error:
+        print(error, flush=True)
 """
 
 
-class Run:
-    """A process that has all it needs and waits for the word to begin."""
+class Runs:
+    """A process that makes one run after another."""
 
-    def __init__(self, output_dir, expires_seconds=30, **environment):
+    def __init__(self, **environment):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN, str(output_dir), str(expires_seconds)],
+            [sys.executable, "-c", RUN],
             cwd=ROOT,
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
@@ -49,21 +53,37 @@ class Run:
             text=True,
         )
         self.pid = self.process.pid
-        assert self.hear() == "ready"
+        self._is_ready = False
 
-    def say(self, word: str) -> None:
+    def begin(self, output_dir, expires_seconds=30) -> None:
+        """Begins a run; `hear` says whether it did."""
+        if not self._is_ready:
+            assert self.hear() == "ready"
+            self._is_ready = True
+        self._say(f"{output_dir} {expires_seconds}")
+
+    def _say(self, word: str) -> None:
         print(word, file=self.process.stdin, flush=True)
 
     def hear(self) -> str:
         return self.process.stdout.readline().rstrip("\n")
 
     def ask(self, word: str) -> str:
-        self.say(word)
+        self._say(word)
         return self.hear()
 
     def end(self) -> None:
         self.process.stdin.close()
         assert self.process.wait() == 0
+
+
+@pytest.fixture(scope="module")
+def three():
+    """Three processes, which start at the same time and serve all tests."""
+    processes = [Runs() for _ in range(3)]
+    yield processes
+    for process in processes:
+        process.end()
 
 
 @pytest.fixture
@@ -111,19 +131,17 @@ def test_the_file_says_who_and_is_renewed_and_removed(tmp_path):
 
 
 def test_a_live_run_keeps_its_directory_and_a_killed_one_does_not(tmp_path, log):
-    live = Run(tmp_path)
-    assert live.ask("begin") == "began"
-    began = time.monotonic()
+    live = Runs()
+    live.begin(tmp_path)
+    assert live.hear() == "began"
     with pytest.raises(UserError) as error:
         heartbeat(tmp_path).__enter__()
-    assert time.monotonic() - began < 10, "a renewed file needs no waiting to the end"
     assert str(error.value) == (
         f"--output_dir={tmp_path} is in use: process {live.pid} on {socket.gethostname()} is"
         f" training there and renews {tmp_path}/run.heartbeat. Two runs must not share a directory:"
         " wait for that one, stop it, or name another --output_dir. (If you are sure that it is"
         " dead, delete the file.)"
     )
-    assert f"written by process {live.pid} on {socket.gethostname()}: watching it" in log.text
     assert live.ask("check") == "ours"
     live.process.kill()
     live.process.wait()
@@ -168,39 +186,76 @@ def test_a_run_elsewhere_whose_file_goes_away_or_is_renewed(tmp_path, monkeypatc
     heartbeat(tmp_path)._wait_for_the_last_run()
 
 
-def test_a_run_that_was_stopped_too_long_loses_its_directory(tmp_path):
-    stopped = Run(tmp_path)
-    assert stopped.ask("begin") == "began"
+def test_a_stopped_run_keeps_its_directory(tmp_path, three):
+    stopped = three[0]
+    stopped.begin(tmp_path)
+    assert stopped.hear() == "began"
     stopped.process.send_signal(signal.SIGSTOP)
-    with heartbeat(tmp_path, expires_seconds=1.5) as second:
-        stopped.process.send_signal(signal.SIGCONT)
-        message = "ours"
-        while message == "ours":
-            message = stopped.ask("check")
-        assert message.startswith(
-            f"--output_dir={tmp_path} has been taken over by process {os.getpid()} on"
-            f" {socket.gethostname()}: this run must not write there any more."
-        )
-        stopped.end()
-        second.check()
-        assert json.loads((tmp_path / "run.heartbeat").read_text())["pid"] == os.getpid()
-
-
-def test_of_two_runs_that_start_together_one_goes_on(tmp_path):
-    runs = [Run(tmp_path, expires_seconds=5), Run(tmp_path, expires_seconds=5)]
-    for run in runs:
-        run.say("begin")
-    answers = sorted(run.hear() for run in runs)
-    if answers == ["began", "began"]:  # both before the other's file was there
-        time.sleep(1.5)
-        answers = sorted(run.ask("check") for run in runs)
-        assert answers[1] == "ours"
-        assert answers[0].startswith(f"--output_dir={tmp_path} has been taken over by process ")
-    else:
-        assert answers[0].startswith(f"--output_dir={tmp_path} is in use: process ")
-    for run in runs:
-        run.end()
+    with pytest.raises(UserError, match=f"in use: process {stopped.pid} on "):
+        heartbeat(tmp_path, expires_seconds=0.1).__enter__()
+    stopped.process.send_signal(signal.SIGCONT)
+    assert stopped.ask("check") == "ours"
+    assert stopped.ask("end") == "ended"
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("left", "rounds"), [(None, 20), ("", 3), (written_elsewhere(), 3)])
+def test_of_runs_that_start_together_one_begins(tmp_path, three, left, rounds):
+    for _ in range(rounds):
+        if left is not None:
+            (tmp_path / "run.heartbeat").write_text(left)
+        for run in three:
+            run.begin(tmp_path, expires_seconds=0.2)
+        answers = [run.hear() for run in three]
+        assert sorted(answer == "began" for answer in answers) == [False, False, True], answers
+        for run, answer in zip(three, answers, strict=True):
+            if answer == "began":
+                assert run.ask("check") == "ours"
+                assert run.ask("end") == "ended"
+            else:
+                assert answer.startswith(f"--output_dir={tmp_path} is in use: ")
+        assert os.listdir(tmp_path) == []
+
+
+def test_without_locks_the_last_to_write_begins(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    path = tmp_path / "run.heartbeat"
+    with heartbeat(tmp_path) as ours:
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+        ours.check()
+    sleep = time.sleep
+
+    def another_writes(seconds):
+        path.write_text(written_elsewhere())
+        sleep(0)
+
+    monkeypatch.setattr(time, "sleep", another_writes)
+    with pytest.raises(UserError, match="is in use: process 11 on tpu-7 is training there"):
+        heartbeat(tmp_path).__enter__()
+    assert path.read_text() == written_elsewhere()
+
+
+def test_a_save_looks_at_the_file_itself(tmp_path):
+    path = tmp_path / "run.heartbeat"
+    with Heartbeat(str(tmp_path), beat_seconds=1000.0) as ours:
+        ours.check()
+        path.write_text(written_elsewhere())
+        with pytest.raises(OSError, match="taken over by process 11 on tpu-7: this run must not"):
+            ours.check()
+    assert path.read_text() == written_elsewhere()
+
+
+@pytest.mark.parametrize(
+    "change", [{"pid": None}, {"pid": "7"}, {"pid": -1}, {"pid": 2**40}, {"id": 7}, {"host": []}]
+)
+def test_an_odd_owner_is_an_unknown_run(tmp_path, log, change):
+    path = tmp_path / "run.heartbeat"
+    path.write_text(json.dumps({**json.loads(written_elsewhere()), **change}))
+    with heartbeat(tmp_path, expires_seconds=0.05):
+        assert f"{path} was left by a run that was killed (an unknown run)" in log.text
 
 
 def test_a_beat_that_fails_is_a_warning(tmp_path, log):
@@ -230,8 +285,9 @@ def test_in_a_bucket(tmp_path):
     name = "bucket/out/run.heartbeat"
     with standin_storage.running(tmp_path) as storage:
         storage.objects[name] = written_elsewhere().encode()
-        run = Run("gs://bucket/out", 1.0, **storage.environment())
-        assert run.ask("begin") == "began"
+        run = Runs(**storage.environment())
+        run.begin("gs://bucket/out", 1.0)
+        assert run.hear() == "began"
         assert json.loads(storage.objects[name])["pid"] == run.pid
         before = storage.objects[name]
         wait_until(lambda: storage.objects[name] != before)

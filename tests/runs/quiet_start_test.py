@@ -38,6 +38,9 @@ if "ABORT" in os.environ:
     os.write(2, b"no line break")
     os.abort()
 print("level", os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
+if "GARBAGE" in os.environ:
+    import gc
+    print("collects", gc.isenabled())
 """
 CODE = """
 import os, sys
@@ -47,6 +50,9 @@ quiet_start.import_tensorflow()
 import tensorflow
 sys.stderr.write("after\\n")
 print("then", os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
+if "GARBAGE" in os.environ:
+    import gc
+    print("collects", gc.isenabled(), "spares modules", gc.get_freeze_count() > 1000)
 """
 
 
@@ -101,3 +107,11 @@ def test_an_abort_loses_no_line(start):
     assert status == -signal.SIGABRT
     assert [line for line in lines if line in KEPT] == KEPT
     assert "no line break" in lines
+
+
+def test_no_garbage_is_looked_for_among_what_is_imported(start):
+    _, _, output = start(GARBAGE="1")
+    assert [line for line in output if line.startswith("collects")] == [
+        "collects False",
+        "collects True spares modules True",
+    ]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.runs import reporting
 
 
@@ -41,3 +42,25 @@ def test_results_are_read_as_they_were_written(tmp_path):
         "global_step": 12.0,
         "loss": pytest.approx(np.float32(0.1)),
     }
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"a = 1\nb: 2\n", "eval_results.txt, line 2: must be `name = number`; it is 'b: 2'"),
+        (b"a = x" + b"x" * 10_000, "line 1: must be `name = number`; it is 'a = xx"),
+        (b"\xff = 1\n", "line 1: not UTF-8"),
+    ],
+)
+def test_damaged_results_are_refused(tmp_path, content, message):
+    path = tmp_path / "eval_results.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        reporting.read_results(str(path))
+    assert len(str(error.value)) < 500
+
+
+def test_names_of_results_may_have_any_character_but_a_line_end(tmp_path):
+    path = str(tmp_path / "eval_results.txt")
+    reporting.write_results(path, {"f1_A\u2028B": 0.5})
+    assert reporting.read_results(path) == {"f1_A\u2028B": 0.5}

@@ -120,13 +120,8 @@ def check_kills(words, undisturbed, output_dir, seed: int, kills: int) -> None:
     for name, value in undisturbed.items():
         np.testing.assert_array_equal(end[name], value, err_msg=name)
     assert not [p for p in os.listdir(output_dir) if "temp" in p or "unfinished" in p]
-    assert killed_in_save or kills == 1, "no kill fell within a save"
+    assert killed_in_save, "no kill fell within a save"
     assert kills < 10 or killed_in_second_phase >= 3, "too few kills in the second phase"
-
-
-@pytest.mark.slow
-def test_a_kill(words, undisturbed, tmp_path):
-    check_kills(words, undisturbed, tmp_path / "out", seed=1, kills=1)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.model.layers import create_initializer
+from bert_tf.runs.settings import TrainingSettings
 from tests.support.line_task import SCHEMA, SLOPE, LineTask, phases, trainer, write
 from tests.support.trainers import make_trainer
 
@@ -122,15 +123,17 @@ def test_a_checkpoint_without_a_place_in_the_input_is_resumed_with_a_warning(
     assert "The input starts anew, in another order, at step 20" in caplog.text
 
 
-def test_nothing_to_train_is_said(files, tmp_path, caplog):
+def test_nothing_to_train_is_said(files, tmp_path, caplog, monkeypatch):
+    """With the flags that the running program has; see also settings_test."""
+    monkeypatch.setattr(TrainingSettings, "amount_of_training", "--num_laps")
     plan = phases(files, (6, 16))
     trainer(tmp_path / "out").train(plan)
     before = sorted(os.listdir(tmp_path / "out"))
     trainer(tmp_path / "out").train(plan)
     assert "Nothing to train" in caplog.text
     assert (
-        "model.ckpt-6 is at step 6 of 6 already. Ask for more to go on (--num_train_steps or"
-        in caplog.text
+        "model.ckpt-6 is at step 6 of 6 already. Raise --num_laps to go on, or choose another"
+        " --output_dir to start anew, with other data or flags" in caplog.text
     )
     assert sorted(os.listdir(tmp_path / "out")) == before
 
@@ -140,7 +143,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(files, tmp_pat
     bad = str(tmp_path / "bad.tfrecord")
     with tf.io.TFRecordWriter(bad) as writer:
         for x in rng.randn(300, 3):
-            values = {"x": x.tolist(), "y": [float("inf") if len(x) else 0.0]}
+            values = {"x": x.tolist(), "y": [3e38]}  # its square is infinite
             writer.write(records.serialize(values, SCHEMA))
     plan = phases(files, (10, 16)) + phases([bad], (10, 16))
     run = trainer(tmp_path / "out", save_checkpoints_steps=4)

@@ -4,6 +4,8 @@ It reads its weights by their names in a checkpoint. Dimension letters are those
 `bert_tf/modeling.py`.
 """
 
+import math
+
 import numpy as np
 
 
@@ -12,7 +14,17 @@ def gelu(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-ACTIVATIONS = {"gelu": gelu, "relu": lambda x: np.maximum(x, 0), "tanh": np.tanh}
+def gelu_erf(x):
+    """Returns x times the normal distribution function, exactly."""
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+ACTIVATIONS = {
+    "gelu": gelu,
+    "gelu_erf": gelu_erf,
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+}
 
 
 def layer_norm(x, gamma, beta, epsilon=1e-12):

@@ -93,5 +93,5 @@ def run_code(code: str, *arguments: object, timeout: float | None = None) -> str
 
 def variables(path) -> dict[str, np.ndarray]:
     """Returns everything in a checkpoint, or in the newest of a directory."""
-    reader = checkpoints.open_checkpoint(str(path))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    reader = checkpoints.CheckpointReader(str(path))
+    return {name: reader.read(name) for name in reader.shapes}

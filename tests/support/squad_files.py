@@ -39,7 +39,7 @@ def settings_of_lengths(
 ) -> SquadSettings:
     """Returns settings for functions that do not use the paths in them."""
     return SquadSettings(
-        output_dir="",
+        output_dir="unused",
         vocab_file="",
         max_seq_length=max_seq_length,
         doc_stride=doc_stride,

@@ -2,19 +2,23 @@
 
 Each test has its own desk: a checkout with one commit, a job file, and a PATH with the few programs
 that the scripts may use and stand-ins for the rest: gcloud, curl, uv, a `sleep` of 0.02 seconds
-(STAND_IN_SECONDS), and on the machine a `python` whose exit statuses the test sets.
+(STAND_IN_SECONDS), useradd, chown, a `setpriv` that keeps the user, and on the machine a `python`
+whose exit statuses the test sets.
 """
 
+import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = (
-    "awk bash basename cat cp date dirname env flock git grep gzip head mkdir mktemp rm sh tail tar"
-    " touch"
+    "awk bash basename cat chmod cp date dirname env flock git grep gzip head id mkdir mktemp"
+    " rm sh sha256sum tail tar touch"
 )
 SLEEP = shutil.which("sleep")
 
@@ -25,24 +29,31 @@ STAND_INS = {
     # The estimate, which imports TensorFlow, is run for real where a test is about it.
     "python": 'echo "$*" >>"$STAND_IN_STATE/python"; if [ -e "$STAND_IN_STATE/real_python" ]; then'
     f' exec "{sys.executable}" "$@"; fi; echo An estimate',
-    # Google's metadata server, and the archive with uv.
+    # It needs root's rights, which a test may lack: it only executes the rest of the line.
+    "setpriv": """echo "$*" >>"$STAND_IN_STATE/setpriv"
+for word; do case $word in --*) shift ;; *) break ;; esac; done
+AS_JOB=yes exec "$@\"""",
+    "python3": f'exec "{sys.executable}" -IS "$@"',
+    "useradd": 'echo "$*" >>"$STAND_IN_STATE/useradd"',
+    "chown": 'echo "$*" >>"$STAND_IN_STATE/chown"',
+    # Google's metadata server, and the wheel with uv.
     "curl": """for url; do :; done
 echo "$url" >>"$STAND_IN_STATE/curl"
 case $url in
   */instance/preempted)
     if [ -e "$STAND_IN_STATE/preempted" ]; then printf TRUE; else printf FALSE; fi ;;
   */instance/attributes/*) exec cat "$STAND_IN_STATE/metadata/${url##*/}" ;;
-  https://github.com/astral-sh/uv/*) exec cat "$STAND_IN_STATE/uv.tar.gz" ;;
+  https://files.pythonhosted.org/*/uv-*.whl) exec cat "$STAND_IN_STATE/uv.whl" ;;
   *) echo "curl: (22) 404: $url" >&2; exit 22 ;;
 esac""",
 }
-UV = """echo "$*" >>"$STAND_IN_STATE/uv"
+UV = """echo "$*" >>"$STAND_IN_STATE/uv"; [ "$AS_JOB" = yes ] || exit 98
 case "$*" in
   venv*) mkdir -p venv/bin && cp "$STAND_IN_STATE/program" venv/bin/python ;;
   *) [ ! -e "$STAND_IN_STATE/no_index" ] ;;
 esac"""
 # Ends with the next of the statuses; `taken`: its machine is taken, and it ends with 75 if told.
-PROGRAM = """echo "$PWD $*" >>"$STAND_IN_STATE/runs"
+PROGRAM = """echo "$PWD $*" >>"$STAND_IN_STATE/runs"; [ "$AS_JOB" = yes ] || exit 98
 echo "${TF_PLUGGABLE_DEVICE_LIBRARY_PATH:-none}" >>"$STAND_IN_STATE/pjrt"
 echo "a line of the program"
 status=$(head -n 1 "$STAND_IN_STATE/statuses")
@@ -150,13 +161,18 @@ class Desk:
             **environment: further environment variables.
         """
         write_program(self.state / "program", program)
-        write_program(self.state / "uv-x86_64" / "uv", UV)
-        archive = ["tar", "-czf", "uv.tar.gz", "uv-x86_64"]
-        subprocess.run(archive, cwd=self.state, check=True)
+        wheel = self.state / "uv.whl"
+        with zipfile.ZipFile(wheel, "w") as zipped:
+            zipped.writestr("uv-0.13.9.data/scripts/uv", f"#!/bin/sh\n{UV}\n")
         (self.state / "statuses").write_text("".join(f"{status}\n" for status in statuses))
-        # What the machine is given as its startup script, not the file in the checkout.
-        script = self.state / "metadata" / "startup-script"
-        shutil.copy(script, self.checkout / "tpu" / "given.sh")
+        # What the machine is given as its startup script, not the file in the checkout; with the
+        # digest of the stand-in for uv.
+        script = (self.state / "metadata" / "startup-script").read_text()
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        if not (self.state / "real_uv_digest").exists():
+            script, count = re.subn(r"(?m)^UV_SHA256=[0-9a-f]{64}$", f"UV_SHA256={digest}", script)
+            assert count == 1
+        (self.checkout / "tpu" / "given.sh").write_text(script)
         done = self.run("given.sh", BERT_WORK=str(self.state / "machine"), **environment)
         assert done.stdout == "" and done.stderr == ""
         logs = sorted((self.bucket / "bert-test" / "logs").glob("*.log"))

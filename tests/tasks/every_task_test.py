@@ -16,6 +16,8 @@ from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.sentences.model import SentenceTask
+from bert_tf.tasks.sentences.schema import sentences_schema
 from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.tagging.model import TaggingTask
@@ -53,6 +55,12 @@ TASKS = {
         0.0,
     ),
     "multiple_choice": (MultipleChoiceTask, multiple_choice_schema(S), 0.0),
+    "sentences": (SentenceTask, sentences_schema(S), 0.3),
+    "sentences_in_batch_negatives": (
+        lambda config, **options: SentenceTask(config, "in_batch_negatives", **options),
+        sentences_schema(S),
+        0.3,
+    ),
 }
 PREDICTING = {"extraction": (lambda c, **o: FeaturesTask(c, [-1], OUTPUTS, **o), None, 0.0)}
 every_task = pytest.mark.parametrize("name", TASKS)

@@ -64,7 +64,7 @@ def test_what_is_written_is_read(tmp_path, do_lower_case):
 
 
 def test_other_keys_stay(tmp_path):
-    others = {"tokenizer_class": "BertTokenizer", "model_max_length": 64, "name": "ä"}
+    others = {"tokenizer_class": "BertTokenizer", "model_max_length": 64, "name": "ä\ud800"}
     path = write_record(tmp_path, others)
     assert read_casing(str(tmp_path)) is None
     write_casing(str(tmp_path), False)
@@ -83,13 +83,16 @@ def test_other_keys_stay(tmp_path):
         ("{", "is not JSON .*; correct or delete it"),
         ("[1]", r"must hold a dictionary whose do_lower_case, .* is true or false; received \[1\]"),
         ('{"do_lower_case": "no"}', "must hold a dictionary whose do_lower_case, .* true or false"),
+        ("[" * 100_000, "is JSON that is nested too deeply to be read; correct or delete it"),
+        (json.dumps(["x" * 10_000] * 3), "must hold a dictionary whose do_lower_case"),
         ('{"do_lower_case": 1}', "must hold a dictionary whose do_lower_case, .* true or false"),
     ],
 )
 def test_a_damaged_record_is_refused(tmp_path, content, message):
     path = write_record(tmp_path, content)
-    with pytest.raises(UserError, match=f"{path} {message}"):
+    with pytest.raises(UserError, match=f"{path} {message}") as error:
         read_casing(str(tmp_path))
+    assert len(str(error.value)) < 500
     with pytest.raises(UserError, match=f"{path} {message}"):
         write_casing(str(tmp_path), True)
 
@@ -117,8 +120,9 @@ def test_a_cased_vocabulary_with_default_flags_is_refused(tmp_path):
         check_casing(True, CASED, vocab_file)
     assert str(error.value) == (
         f"--vocab_file={vocab_file} is a cased vocabulary: 53 of its {len(CASED)} entries have"
-        " upper-case letters (A, B, C, ...), and with --do_lower_case=True text never gets their"
-        " ids; set --do_lower_case=False. If the model was trained on lowercased text nevertheless,"
+        " upper-case letters ('A', 'B', 'C', ...), and with --do_lower_case=True text never gets"
+        " their ids; set --do_lower_case=False. If the model was trained on lowercased text"
+        " nevertheless,"
         f' record that: write {{"do_lower_case": true}} to {tmp_path}/tokenizer_config.json'
     )
     check_casing(False, CASED, vocab_file)

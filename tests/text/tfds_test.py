@@ -77,13 +77,22 @@ def test_errors(data_dir):
             "text",
             "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch .--tfds_data_",
         ),
-        ("tiny:dev", "text", "--tfds=tiny:dev: cannot read split 'dev'; tiny has test, train: Unk"),
-        ("tiny", "body", "--tfds_text_feature=body: tiny has no such feature; it has number, text"),
+        (
+            "tiny:dev",
+            "text",
+            "--tfds=tiny:dev: cannot read split 'dev'; tiny has 'test', 'train': .Unk",
+        ),
+        (
+            "tiny",
+            "body",
+            "--tfds_text_feature=body: tiny has no such feature; it has 'number', 'text'",
+        ),
         ("tiny", "number", "--tfds_text_feature=number must be a string feature; in tiny it is"),
         ("tiny_bytes", "text", r"--tfds=tiny_bytes: 'text' of example 1 .* is not UTF-8"),
     ):
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=message) as error:
             _read(specification, data_dir, feature)
+        assert len(str(error.value)) < 500 and "\n" not in str(error.value)
 
 
 def test_dataset_that_is_not_prepared(data_dir):

@@ -131,6 +131,17 @@ def test_rare_characters_are_left_out_with_a_warning(tmp_path, monkeypatch):
     assert warnings[0].startswith("1 words (2.17%) have characters that are not in the vocabulary")
 
 
+def test_the_text_is_not_written_over(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    (tmp_path / "link").symlink_to("text.txt")
+    for output, message in (("link", "must not be a file of --input_file"), ("", "empty name")):
+        with pytest.raises(UserError, match=message):
+            build_vocabulary.build_vocabulary(
+                f"{tmp_path}/*.txt", output and f"{tmp_path}/{output}", 99, True, 99
+            )
+    assert (tmp_path / "text.txt").read_text(encoding="utf-8") == TEXT
+
+
 @pytest.mark.parametrize(
     ("text", "size", "message"),
     [

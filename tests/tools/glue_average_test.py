@@ -86,5 +86,7 @@ def test_bad_directories(tmp_path):
     ):
         glue_average.read_results(str(tmp_path))
     (tmp_path / "eval_results.txt").write_text("eval_accuracy: 3\n")
-    with pytest.raises(UserError, match="eval_results.txt must hold lines `name = number`: "):
+    with pytest.raises(
+        UserError, match="eval_results.txt, line 1: must be `name = number`; it is 'eval"
+    ):
         glue_average.read_results(str(tmp_path))

@@ -47,3 +47,4 @@ def test_the_stages_name_their_files():
         ),
         "--output_dir=there",
     ]
+    assert stages[-1].title.endswith("(tail -f there/quickstart.log)")

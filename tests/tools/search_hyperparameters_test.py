@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ from bert_tf.errors import UserError
 from bert_tf.runs import command_flags
 from tests.support.pretraining_runs import ROOT, write_config
 from tools import search_hyperparameters as tool
-from tools.trials import Trial
+from tools.trials import Search, Trial
 
 # It writes down each start, leaves checkpoints, and ends as --behaviour tells it for some rates.
 STAND_IN = """
@@ -221,13 +222,63 @@ def test_a_failed_trial_is_recorded_and_tried_again_next_time(tmp_path, stand_in
         tool.search([*command, "--more=1"], str(folder), vary)
 
 
+RECORD = {
+    "flags": {"learning_rate": "0.02"},
+    "status": 0,
+    "seconds": 1.5,
+    "results": {"eval_accuracy": 0.5, "loss": None},
+    "command": ["program.py"],
+    "ended": 3.25,
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ("[]", "must be an object with flags, status, .*; received "),
+        ({"ended": None}, "`ended` must be a number; it is None"),
+        ({"flags": {"learning_rate": 0.02}}, "`flags` must be an object of texts; it is {'learn"),
+        ({"flags": {}}, "is of the trial '', so it must be in a folder of that name"),
+        (
+            {"flags": {"learning_rate": "0.03"}},
+            "is of the trial 'learning_rate-0.03', so it must be",
+        ),
+        ({"status": "0"}, "`status` must be a whole number; it is '0'"),
+        ({"results": ["x" * 10_000]}, "`results` must be an object of numbers; it is "),
+        ({"command": "program.py"}, "`command` must be a list of texts; it is 'program.py'"),
+        ({"command": ["x" * 10_000]}, "has trials of another command; .* only there: 'xxx"),
+    ],
+    ids=range(10),
+)
+def test_damaged_records_are_refused(tmp_path, content, message):
+    path = tmp_path / "learning_rate-0.02" / "trial.json"
+    path.parent.mkdir()
+    if isinstance(content, dict):
+        content = json.dumps({**RECORD, **content})
+    path.write_text(content)
+    with pytest.raises(UserError, match=message) as error:
+        Search(["program.py"], str(tmp_path))
+    assert len(str(error.value)) < 500 and "\n" not in str(error.value)
+
+
+def test_a_result_that_is_no_number_is_kept(tmp_path):
+    path = tmp_path / "learning_rate-0.02" / "trial.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(RECORD))
+    (trial,) = Search(["program.py"], str(tmp_path)).ranking()
+    assert trial.results["eval_accuracy"] == 0.5 and math.isnan(trial.results["loss"])
+
+
 def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
     command, started = stand_in
     vary = ["learning_rate=0.02,0.05"]
     with pytest.raises(UserError, match="status 1 before any trial succeeded, so its flags or its"):
         tool.search([*command, "--behaviour=1@0.02"], str(tmp_path / "out"), vary)
     assert len(started()) == 1
-    with pytest.raises(UserError, match="--metric=eval_f1 must be one of .* eval_accuracy, eval_"):
+    with pytest.raises(
+        UserError, match="--metric=eval_f1 must be one of .* 'eval_accuracy', 'eval_"
+    ):
         tool.search(command, str(tmp_path / "out"), vary, metric="eval_f1")
     tool.search(command, str(tmp_path / "out"), vary)
     assert started() == [f"learning_rate-{rate}" for rate in ("0.02", "0.02", "0.05")]
@@ -331,13 +382,14 @@ def test_a_real_search(tmp_path):
             os.path.join(ROOT, "run_classifier.py"),
             *("--task_name=table", "--text_a_column=text", "--label_column=kind"),
             *("--do_train", "--do_eval", "--max_seq_length=8", "--train_batch_size=8"),
+            "--random_seed=1",
             *(f"--data_dir={tmp_path}", f"--vocab_file={tmp_path}/vocab.txt"),
             f"--bert_config_file={write_config(tmp_path / 'config.json', vocab_size=len(vocab))}",
         ],
         str(folder),
-        ["learning_rate=1e-8,3e-2"],
+        ["learning_rate=1e-8,1e-2"],
         keep_checkpoints="best",
     )
-    assert best.flags["learning_rate"] == "3e-2" and best.results["eval_accuracy"] > 0.9
+    assert best.flags["learning_rate"] == "1e-2" and best.results["eval_accuracy"] > 0.9
     assert len(read_table(folder)) == 2
     assert checkpoints_in(folder) == {best.name}

@@ -36,6 +36,7 @@ DOCUMENTS = {
     "wikipedia/Caf\u00e9.txt": "A caf\u00e9 in London; a Cafeteria is no CAF\u00c9.",
     "web/7/7_1.txt": "Isis is the Thames at Oxford.",
 }
+ANSWER = ("Value", "Aliases", "NormalizedAliases")
 ITEMS = [
     item(
         "q1", "River Thames", ["River.txt", "Caf\u00e9.txt", "River.txt"], ["7/7_1.txt"], ["Thames"]
@@ -118,7 +119,7 @@ def test_program_and_its_output_in_training(source):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "1 of 3 documents are missing, such as wikipedia/gone.txt" in done.stderr
+    assert "1 of 3 documents are missing, such as 'wikipedia/gone.txt'" in done.stderr
     assert "2 questions from 3 documents" in done.stderr
     data = read_squad_examples(str(source / "made.json"), "train_file", True, False)
     assert [(e.qas_id, e.answers) for e in data.examples] == [
@@ -156,7 +157,20 @@ def test_folders_and_length(source):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("", "--triviaqa_file=.* is empty; it must be a JSON file in TriviaQA's format"),
+        ("", r"--triviaqa_file=.* is not JSON \(.*\); it must be a JSON file in TriviaQA's format"),
+        ("[" * 100_000, "nested too deeply"),
+        (
+            json.dumps({"Data": [{**item("q", "x", ["River.txt"]), "Question": 7}]}),
+            "`Question`.*; TypeError: a text is 7",
+        ),
+        (
+            json.dumps({"Data": [{**item("q", "x", ["y"]), "Answer": dict.fromkeys(ANSWER, [5])}]}),
+            r"TypeError: a text is \[5\]",
+        ),
+        (
+            json.dumps({"Data": [item("q", "x", ["y" * 200])]}),
+            "has none of the 1 documents of --triviaqa_file, such as 'wikipedia/yyy",
+        ),
         ("[", "is not JSON"),
         ("[]", "must have `Data`, a list of objects with `QuestionId`.*TypeError"),
         ('{"data": []}', "KeyError: 'Data'"),
@@ -171,9 +185,46 @@ def test_folders_and_length(source):
 )
 def test_bad_input(source, content, message):
     (source / "qa.json").write_text(content)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as error:
         convert(source)
+    assert len(str(error.value)) < 500
     assert not list(source.glob("out.json*"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../secret.txt",
+        "x/../../../secret.txt",
+        "{source}/secret.txt",
+        "..\\..\\secret.txt",
+        "c:\\secret.txt",
+        "link.txt",
+        "linked/secret.txt",
+        "",
+        ".",
+        "a\0b",
+        "\ud800",
+    ],
+)
+def test_documents_outside_the_folder_are_refused(source, name):
+    """They would be copied into the output."""
+    (source / "secret.txt").write_text("The river Thames.")
+    (source / "evidence" / "wikipedia" / "link.txt").symlink_to(source / "secret.txt")
+    (source / "evidence" / "wikipedia" / "linked").symlink_to(source)
+    name = name.format(source=source)
+    (source / "qa.json").write_text(json.dumps({"Data": [item("q7", "Thames", [name])]}))
+    with pytest.raises(UserError, match=r"question 'q7': .* must be .* below --evidence_dir=") as e:
+        convert(source)
+    assert repr(name)[1:-1].replace("\\\\", "") in str(e.value).replace("\\\\", "")
+    assert not list(source.glob("out.json*"))
+
+
+def test_links_within_the_folder_are_followed(source):
+    (source / "evidence" / "wikipedia" / "link.txt").symlink_to("River.txt")
+    (source / "qa.json").write_text(json.dumps({"Data": [item("q7", "Thames", ["link.txt"])]}))
+    (source / "other").symlink_to(source / "evidence")
+    assert convert(source).keys() == {"q7--wikipedia/link.txt"}
 
 
 def test_output_that_cannot_be_written(source):
@@ -187,6 +238,6 @@ def test_a_document_that_cannot_be_read_is_not_left_out(source):
     document = source / "evidence" / next(iter(DOCUMENTS))
     document.unlink()
     document.mkdir()
-    with pytest.raises(OSError, match=f"--evidence_dir=.*: .*{document.name} cannot be read: "):
+    with pytest.raises(OSError, match=f"--evidence_dir=.*: .*{document.name}' cannot be read: "):
         convert(source)
     assert not list(source.glob("out.json*"))

@@ -111,17 +111,7 @@ def test_gke_manifest():
     job = yaml.safe_load((TPU / "gke_job.yaml").read_text())
     assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
     pod = job["spec"]["template"]["spec"]
-    # A failure policy needs it.
-    assert pod["restartPolicy"] == "Never"
-    policy = {
-        code: rule["action"]
-        for rule in job["spec"]["podFailurePolicy"]["rules"]
-        for code in rule.get("onExitCodes", {"values": ["disruption"]})["values"]
-    }
-    assert policy == {"disruption": "Ignore", 75: "Ignore", 1: "FailJob", 65: "FailJob"}
     [container] = pod["containers"]
-    for rule in job["spec"]["podFailurePolicy"]["rules"]:
-        assert rule.get("onExitCodes", container).get("containerName", "train") == container["name"]
 
     labels = pod["nodeSelector"]
     assert labels["cloud.google.com/gke-tpu-accelerator"] == "tpu-v5-lite-podslice"
@@ -140,6 +130,91 @@ def test_gke_manifest():
     assert 'ENTRYPOINT ["python", "run_pretraining.py"]' in entry
 
 
+def test_pods_run_as_an_ordinary_user():
+    pod = yaml.safe_load((TPU / "gke_job.yaml").read_text())["spec"]["template"]["spec"]
+    image = (TPU / "Dockerfile").read_text()
+    user = pod["securityContext"]["runAsUser"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert f"--uid={user} " in image and f"\nUSER {user}\n" in image
+    [container] = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_roles_that_are_granted_are_narrow():
+    text = (ROOT / "docs" / "tpu.md").read_text(encoding="utf-8")
+    granted = [
+        {word.partition("=")[0]: word.partition("=")[2] for word in words}
+        for words in commands(text)
+        if "add-iam-policy-binding" in words
+    ]
+    machines = [grant["--role"] for grant in granted if not grant["--member"].startswith("user:")]
+    delete, objects = "projects/$PROJECT/roles/deleteTpu", "roles/storage.objectUser"
+    assert machines == [objects, delete, objects]
+    [role] = [words for words in commands(text) if words[:4] == "gcloud iam roles create".split()]
+    assert "--permissions=tpu.nodes.delete" in role
+
+
+def what_follows(job: dict, status: int, disrupted: bool = False) -> str:
+    """Returns what Kubernetes does after a pod's exit: the first rule that matches, or Count.
+
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
+    """
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    for rule in job["spec"]["podFailurePolicy"]["rules"]:
+        codes = rule.get("onExitCodes")
+        if codes:
+            assert (codes["containerName"], codes["operator"]) == (container["name"], "In")
+            matches = status in codes["values"]
+        else:
+            assert rule["onPodConditions"] == [{"type": "DisruptionTarget"}]
+            matches = disrupted
+        if matches:
+            return rule["action"]
+    return "Count"
+
+
+def documented_statuses() -> dict[int, str]:
+    """Returns the column "Start again?" of the table of statuses in docs/resuming.md."""
+    text = (ROOT / "docs" / "resuming.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| .* \| ?(.*?) ?\|$", text, re.MULTILINE)
+    return {int(status): again for status, again in rows}
+
+
+def test_each_exit_status_has_its_rule():
+    job = yaml.safe_load((TPU / "gke_job.yaml").read_text())
+    # A failure policy needs the first; the second is what "the third crash" means.
+    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    assert job["spec"]["backoffLimit"] == 2 and job["spec"]["podReplacementPolicy"] == "Failed"
+    startup = (TPU / "startup.sh").read_text()
+    [mistakes] = re.findall(r"^    ([\d |]+)\) finish \"failed", startup, re.MULTILINE)
+    [stopped] = re.findall(r"^    (75[\d |]*)\)$", startup, re.MULTILINE)
+
+    statuses = documented_statuses()
+    assert {0, 1, 65, 70, 74, 75, 130} <= {*statuses}
+    never_again = {s for s, again in statuses.items() if re.match("no\\b|after that", again)}
+    assert never_again == {1, 65} == {int(status) for status in mistakes.split("|")}
+    for status in never_again:
+        # Also on a machine that is being preempted.
+        assert [what_follows(job, status, x) for x in (False, True)] == ["FailJob"] * 2
+    for status in map(int, stopped.split("|")):
+        assert what_follows(job, status) == "Ignore"
+    for status in {*statuses, 134, 137, 139} - never_again - {0, 75}:
+        assert what_follows(job, status) == "Count"
+        assert what_follows(job, status, disrupted=True) == "Ignore"
+
+
+def test_the_documents_state_each_status_that_ends_a_job():
+    for document in (ROOT / "docs" / "tpu.md", TPU / "README.md"):
+        text = document.read_text(encoding="utf-8")
+        for status in (1, 65, 75):
+            assert re.search(rf"^\|.*\b{status}\b.*\|$", text, re.MULTILINE), (
+                f"{document.name}: {status}"
+            )
+
+
 def test_image_and_machine_set_up_the_same():
     image, machine = ((TPU / name).read_text() for name in ("Dockerfile", "startup.sh"))
     for variable in ("NEXT_PLUGGABLE_DEVICE_USE_C_API", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"):
@@ -148,7 +223,13 @@ def test_image_and_machine_set_up_the_same():
             for text in (image, machine)
         ]
         assert ours[0] == ours[1]
-    version = re.search(r"FROM python:([\d.]+)-slim", image).group(1)
+    version = re.search(r"^ARG BASE=python:([\d.]+)-slim$", image, re.MULTILINE).group(1)
+    uv = [
+        re.search(rf"{mark}([0-9a-f]{{64}})\b", text).group(1)
+        for text, mark in ((image, "uv==0.13.9 --hash=sha256:"), (machine, "UV_SHA256="))
+    ]
+    assert uv[0] == uv[1] and "/uv-0.13.9-py3-" in machine and "uv-0.13.9.data/" in machine
+    assert "--exclude-newer" in image and "--exclude-newer" in machine
     assert f"--python {version} " in machine and f"lib/python{version}/" in machine + image
     setup = (ROOT / "setup.py").read_text()
     assert version in re.search(r"python_requires=\"(.*?)\"", setup).group(1)

@@ -1,5 +1,6 @@
 """tpu/submit.sh, watch.sh, status.sh and delete.sh as a user runs them, with a stand-in gcloud."""
 
+import hashlib
 import subprocess
 
 import pytest
@@ -35,6 +36,49 @@ def test_submit(desk_with_library):
     names = subprocess.check_output(["tar", "-tzf", archive], text=True).splitlines()
     assert {"run_pretraining.py", "setup.py", "flags/pretraining/uncased_base.flags"} <= {*names}
     assert "job.env" not in names
+
+
+def test_submit_pins_what_it_uploads(desk):
+    desk.submit()
+    note = (desk.checkout / "job.env.submitted").read_text().strip()
+    values = dict(pair.split("=") for pair in note.split(","))
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=desk.checkout, text=True)
+    assert values.pop("bert-commit") == commit.strip()
+    for name, key in {"source.tar.gz": "source", "job.flags": "flags"}.items():
+        content = (desk.bucket / "bert-test" / name).read_bytes()
+        assert values.pop(f"bert-{key}-sha256") == hashlib.sha256(content).hexdigest()
+    assert {*values} == {"bert-date"}
+    [create] = desk.requests("create")
+    [metadata] = [word for word in create if word.startswith("--metadata=")]
+    assert metadata.endswith(f",bert-pjrt=yes,{note}")
+
+
+def test_the_machine_may_call_two_services(desk):
+    desk.submit()
+    [create] = desk.requests("create")
+    [scopes] = [word for word in create if word.startswith("--scopes=")]
+    names = [scope.rpartition("/")[2] for scope in scopes.split(",")]
+    assert names == ["cloud.tpu", "devstorage.read_write"]
+
+
+@pytest.mark.parametrize("note", [None, "bert-commit=x,startup-script-url=http://example.com"])
+def test_watch_needs_the_note_of_what_was_submitted(desk, note):
+    desk.plan(["SUSPENDED"], [["ACTIVE", "done today"]])
+    desk.submit()
+    path = desk.checkout / "job.env.submitted"
+    path.write_text(note) if note else path.unlink()
+    done = desk.run("watch.sh", "job.env")
+    assert done.returncode == 1
+    assert "job.env.submitted" in done.stderr and "tpu/submit.sh w" in done.stderr
+    assert len(desk.requests("create")) == 1 and not desk.requests("delete")
+
+
+def test_submit_checks_the_zone_that_the_bucket_names(desk):
+    (desk.bucket / "bert-test").mkdir()
+    (desk.bucket / "bert-test" / "zone").write_text("--flags-file=x\n")
+    done = desk.run("submit.sh", "job.env", "--yes")
+    assert "zone must be a zone like us-central1-a in gs://my-bucket/bert-test/zone" in done.stderr
+    assert not desk.requests("create")
 
 
 def test_submitted_again_nothing_happens(desk):
@@ -115,6 +159,20 @@ def test_on_demand(desk):
         ("NAME=bert-test", "NAME=Bert_Test", "NAME must be lower-case letters, digits"),
         ("ZONE=us-central1-a", "", "job.env must set ZONE"),
         ("SPOT=yes", "SPOT=maybe", "SPOT must be yes or no"),
+        ("NAME=bert-test", "NAME=bert-", "NAME must be lower-case letters, digits and hyphens"),
+        ("central1-a", "central1-a,startup-script-url=x", "ZONE must be a zone like us-central1-a"),
+        ("PROJECT=my-project", "PROJECT=My_Project", "PROJECT must be a project's ID: 6 to 30"),
+        ("PROJECT=my-project", "PROJECT=p,bert-pjrt=no", "PROJECT must be a project's ID: 6 to 30"),
+        ("gs://my-bucket\n", "'gs://my-bucket,x=y'\n", "BUCKET must be gs:// and a bucket's name"),
+        ("bert-tpu@my", "bert-tpu@your,my", "SERVICE_ACCOUNT must be the address of a service acc"),
+        (
+            "bert-tpu@my-project.iam.",
+            "1234-compute@developer.",
+            "SERVICE_ACCOUNT must be the address of a service account that you made",
+        ),
+        ("ACCELERATOR=v5e-8", f"ACCELERATOR={'v' * 999}", "ACCELERATOR must be one of"),
+        ("ZONE=us-central1-a", f"ZONE=$'{'z' * 999}\\n'", "ZONE must be a zone like"),
+        ("FLAGS=(", "FLAGS=($'--x=1\\n--output_dir=y'", "FLAGS of job.env must be one line each"),
         ("uncased_base", "uncased_bass", "there is no such file in"),
         ("FLAGS=(", "FLAGS=(--output_dir=x", "FLAGS of job.env must not have --output_dir=x"),
         ("FLAGS=(", "FLAGS=(do_train", "must be flags, --name=value; it has do_train"),
@@ -125,6 +183,7 @@ def test_a_job_file_that_cannot_be(desk, old, new, message):
     done = desk.run("submit.sh", "job.env", "--yes")
     assert done.returncode == 1
     assert message in done.stderr
+    assert len(done.stderr) <= 500 and done.stderr.count("\n") == 1
     assert not desk.calls()
 
 
@@ -211,10 +270,12 @@ def test_watch_leaves_the_request_of_another_watcher_alone(desk):
 
 
 def test_watch_does_not_revive_what_was_deleted(desk):
+    desk.submit()
+    desk.run("delete.sh", "job.env")
     done = desk.run("watch.sh", "job.env")
     assert done.returncode == 1
     assert "there is no request named bert-test in us-central1-a" in done.stderr
-    assert not desk.requests("create")
+    assert len(desk.requests("create")) == 1
 
 
 def test_watch_gives_up_on_requests_that_fail(desk):

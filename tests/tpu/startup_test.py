@@ -1,5 +1,8 @@
 """tpu/startup.sh as a TPU machine runs it, with stand-ins for Google, uv and the program."""
 
+import hashlib
+import os
+import subprocess
 import sys
 
 import pytest
@@ -15,16 +18,59 @@ def test_machine_runs_the_flags_and_deletes_itself(desk):
     assert "a line of the program" in log
     assert desk.object("result").startswith("done 20")
     machine = desk.state / "machine"
-    assert desk.lines("runs") == [f"{machine}/source run_pretraining.py --flagfile=../job.flags"]
-    assert (machine / "source" / "flags" / "pretraining" / "uncased_base.flags").exists()
+    run = f"{machine}/job/source run_pretraining.py --flagfile=../../job.flags"
+    assert desk.lines("runs") == [run]
+    assert (machine / "job" / "source" / "flags" / "pretraining" / "uncased_base.flags").exists()
     assert "--tpu=local" in (machine / "job.flags").read_text()
+    git = ["git", "log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ"]
+    environment = {**os.environ, "TZ": "UTC"}
+    date = subprocess.check_output(git, cwd=desk.checkout, env=environment, text=True).strip()
     assert desk.lines("uv") == [
         "venv --quiet --python 3.11 venv",
-        "pip install --python venv/bin/python ./source[tpu]",
+        f"pip install --python venv/bin/python --exclude-newer {date} ./source[tpu]",
     ]
-    assert desk.lines("pjrt") == [f"{machine}/venv/lib/python3.11/site-packages/libtpu/libtpu.so"]
+    assert desk.lines("pjrt") == [
+        f"{machine}/job/venv/lib/python3.11/site-packages/libtpu/libtpu.so"
+    ]
     [delete] = desk.requests("delete")
     assert {"bert-test", "--project=my-project", "--zone=us-central1-a", "--force"} <= {*delete}
+
+
+def test_what_the_job_brings_runs_as_an_ordinary_user(desk):
+    """tar, uv and the program, that is: the stand-ins of the last two refuse to run without."""
+    desk.submit()
+    desk.machine(0)
+    machine = desk.state / "machine"
+    [user] = desk.lines("useradd")
+    assert user == f"--system --user-group --home-dir {machine}/job bert-job"
+    assert desk.lines("chown")[0] == "bert-job:bert-job job"
+    user = "--reuid=bert-job --regid=bert-job --init-groups --no-new-privs"
+    starts = [
+        line.removeprefix(f"{user} env HOME={machine}/job ") for line in desk.lines("setpriv")
+    ]
+    programs = [line.split()[0] for line in starts]
+    uv = "uv/uv-0.13.9.data/scripts/uv"
+    assert programs == ["mkdir", "tar", "python3", "chmod", uv, uv, "../venv/bin/python"]
+
+
+@pytest.mark.parametrize("name", ["source.tar.gz", "job.flags"])
+def test_machine_refuses_what_was_changed_in_the_bucket(desk, name):
+    desk.submit()
+    with open(desk.bucket / "bert-test" / name, "ab") as file:
+        file.write(b"--do_eval\n")
+    log = desk.machine(0)
+    assert f": {name} is not the file that was expected" in desk.object("result")
+    assert desk.object("result").startswith("failed 20")
+    assert not desk.lines("uv") and not desk.lines("runs") and "installing" not in log
+    assert not (desk.state / "machine" / "job").exists() and len(desk.requests("delete")) == 1
+
+
+def test_machine_refuses_another_uv(desk):
+    desk.submit()
+    (desk.state / "real_uv_digest").touch()
+    desk.machine(0)
+    assert ": uv.whl is not the file that was expected (its SHA-256 is" in desk.object("result")
+    assert not desk.lines("uv") and not desk.lines("runs")
 
 
 def test_machine_of_an_older_generation(desk):
@@ -107,6 +153,8 @@ def test_machine_with_the_real_program(desk_with_library):
 --iterations_per_loop=20
 """
     (desk.bucket / "bert-test" / "job.flags").write_text(flags)
+    digest = hashlib.sha256(flags.encode()).hexdigest()
+    (desk.state / "metadata" / "bert-flags-sha256").write_text(digest)
     log = desk.machine(program=REAL_PROGRAM, STAND_IN_SECONDS="0.5")
     assert log.index("the machine is being preempted") < log.index("ended with status 75")
     assert "the program ended with status 0" in log

@@ -2,11 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import tensorflow as tf
+import numpy as np
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed, quoted
 
 
 @dataclasses.dataclass(slots=True)
@@ -103,33 +103,22 @@ def parse_label(text: str, processor: DataProcessor, place: str, remedy: str) ->
     if labels is not None:
         if text in labels:
             return text
-        valid = f"one of {shown(labels)}"
+        valid = f"one of {listed(labels)}"
     else:
-        low, high = processor.label_range or (-math.inf, math.inf)
+        # Records hold float32.
+        greatest = float(np.finfo(np.float32).max)
+        low, high = processor.label_range or (-greatest, greatest)
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if math.isfinite(value) and low <= value <= high:
+        if low <= value <= high:
             return value
         valid = f"a number from {low:g} to {high:g}" if processor.label_range else "a number"
-    raise UserError(f"{place}: label {text!r} must be {valid}; {remedy}")
+    raise UserError(f"{place}: label {quoted(text)} must be {valid}; {remedy}")
 
 
 def default_label(processor: DataProcessor) -> str | float:
     """Returns the label for test examples, which have none: the first one, as in the original."""
     labels = processor.get_labels()
     return labels[0] if labels else (processor.label_range or (0.0, 0.0))[0]
-
-
-def shown(values: Iterable[str]) -> str:
-    """Returns the values in one line, at most ten of them, for messages."""
-    values = [repr(value) for value in values]
-    return ", ".join(values[:10]) + (", ..." if len(values) > 10 else "")
-
-
-def contents(folder: str) -> str:
-    """Returns a clause that lists the contents of a folder, for messages."""
-    if not tf.io.gfile.isdir(folder):
-        return f"there is no folder {folder}"
-    return f"{folder} holds {shown(sorted(tf.io.gfile.listdir(folder))) or 'nothing'}"

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from absl import logging
 
 from bert_tf import progress
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import records
-from bert_tf.tasks.classification.examples import InputExample, shown
+from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.text import fast_tokenization, sequences
 
@@ -85,8 +85,9 @@ def _label(example: InputExample, label_ids: dict[str, int] | None) -> int | flo
         return float(example.label)
     if example.label not in label_ids:
         raise UserError(
-            f"Example {example.guid}: label {example.label!r} must be one of {shown(label_ids)};"
-            " change the label, or what get_labels of the task's processor returns"
+            f"Example {quoted(example.guid)}: label {quoted(example.label)} must be one of"
+            f" {listed(label_ids)}; change the label, or what get_labels of the task's processor"
+            " returns"
         )
     return label_ids[example.label]
 

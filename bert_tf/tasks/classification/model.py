@@ -3,15 +3,17 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
-import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, model_logits
+from bert_tf.model.saving import register
+from bert_tf.model.task_model import TaskModel
 from bert_tf.modeling import BertModel
 
 
-class ClassificationModel(keras.Model):
+@register
+class ClassificationModel(TaskModel):
     """BERT with a linear layer on its pooled output (original: run_classifier.create_model).
 
     Args:
@@ -20,19 +22,29 @@ class ClassificationModel(keras.Model):
         **options: see `BertModel`.
     """
 
+    label_names = ("label_ids",)
+
     def __init__(self, config: BertConfig, num_labels: int, **options):
         super().__init__(name="")  # a name would come first in the variables' paths
+        self.num_labels = num_labels
+        self.task_metrics = () if num_labels == 1 else ("accuracy",)
         self.bert = BertModel(config, **options)
         self.head = OutputLayer(num_labels, config.hidden_size, dtype=self.bert.dtype_policy)
         self.built = True
 
-    def call(self, input_ids, input_mask, segment_ids, training=False, dropout_seed=None):
+    @property
+    def task(self) -> "ClassificationTask":
+        """The task that gives the loss of `fit`."""
+        num_labels = None if self.num_labels == 1 else self.num_labels
+        return ClassificationTask(self.bert.config, num_labels)
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns logits, float32 [B, num_labels].
 
         Args:
             input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-            segment_ids: int32 [B, S], 1 for the second text.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
+            segment_ids: int32 [B, S], 1 for the second text; None is all zeros.
             training: whether dropout is on.
             dropout_seed: int32 [2]; None draws one.
         """
@@ -96,5 +108,5 @@ class ClassificationTask:
         """Returns the cross entropy, or the squared error, of each example, float32 [B]."""
         label_ids = features["label_ids"]
         if not self.num_labels:
-            return tf.square(logits[:, 0] - label_ids)
+            return tf.square(logits[:, 0] - tf.cast(label_ids, tf.float32))
         return cross_entropy(logits, label_ids)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from bert_tf.engine.prediction import Columns, join
-from bert_tf.errors import UserError
-from bert_tf.files.label_file import LABELS_FILE
+from bert_tf.errors import UserError, listed
+from bert_tf.files.label_file import LABELS_FILE, check_label
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
@@ -94,8 +94,12 @@ def run_classifier(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or gradient is not finite.
     """
-    tokenizer = make_tokenizer(config, settings, REQUIRED_TOKENS)
+    tokenizer = make_tokenizer(
+        config, settings, REQUIRED_TOKENS, settings.init_checkpoint, settings.output_dir
+    )
     label_list = processor.get_labels()
+    for label in label_list or ():
+        check_label(label, f"get_labels of {type(processor).__name__}")
     schema = classification_schema(settings.max_seq_length, regression=label_list is None)
     options = model_options(settings, strategy)
     task = ClassificationTask(config, label_list and len(label_list), **options)
@@ -161,8 +165,8 @@ def _check_labels(settings: ClassifierSettings, labels: Sequence[str]) -> None:
     if learned not in (None, list(labels)):
         raise UserError(
             "The classes must be those that the model in --output_dir or --init_checkpoint was"
-            f" trained with, in their order: {','.join(learned) or 'none'} ({LABELS_FILE} beside"
-            f" it); they are {','.join(labels) or 'none'}. For --task_name=table set --labels or"
+            f" trained with, in their order: {listed(learned) or 'none'} ({LABELS_FILE} beside"
+            f" it); they are {listed(labels) or 'none'}. For --task_name=table set --labels or"
             f" --regression. If the classes only have other names, edit {LABELS_FILE}. Else choose"
             " another model, or another --output_dir to train into"
         )

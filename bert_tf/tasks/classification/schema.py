@@ -14,11 +14,8 @@ def classification_schema(max_seq_length: int, regression: bool) -> records.Sche
     `is_real_example` is 1. It is 0 for padding at the end of files that the original wrote for
     TPUs. Names and types: `file_based_convert_examples_to_features` of the original.
     """
-    sequence = records.int64_feature([max_seq_length], "max_seq_length")
     return {
-        "input_ids": sequence,
-        "input_mask": sequence,
-        "segment_ids": sequence,
-        "label_ids": records.float_feature([]) if regression else records.int64_feature([]),
-        "is_real_example": records.int64_feature([]),
+        **records.model_inputs([max_seq_length]),
+        "label_ids": records.float_feature([]) if regression else records.int64_feature([], low=0),
+        "is_real_example": records.int64_feature([], low=0, high=1),
     }

@@ -1,13 +1,14 @@
 """GLUE's metrics, computed over a whole evaluation set with scikit-learn and SciPy.
 
-Both are imported where they are used: importing them takes seconds, and training needs neither.
+scikit-learn is imported where it is used: importing it takes seconds, and training does not
+need it.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
 
 
@@ -30,20 +31,6 @@ def matthews_correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
         return 0.0  # undefined; scikit-learn would warn
     return float(metrics.matthews_corrcoef(labels, predictions))
-
-
-def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the Pearson correlation; both float `[examples]`."""
-    from scipy import stats
-
-    return _correlation(stats.pearsonr, labels, predictions)
-
-
-def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Returns the Spearman rank correlation; both float `[examples]`."""
-    from scipy import stats
-
-    return _correlation(stats.spearmanr, labels, predictions)
 
 
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
@@ -77,13 +64,3 @@ def evaluate(metrics: Sequence[str], labels: np.ndarray, outputs: np.ndarray) ->
         if set(pair) <= scores.keys():
             scores["_and_".join(pair)] = sum(scores[name] for name in pair) / 2
     return {f"eval_{name}": value for name, value in scores.items()}
-
-
-def _correlation(function: Callable, labels: np.ndarray, predictions: np.ndarray) -> float:
-    # In float64: SciPy warns about nearly constant input, which float32 values may seem to be.
-    labels = labels.astype(np.float64)
-    predictions = predictions.astype(np.float64)
-    if len(labels) < 2 or np.ptp(labels) == 0 or np.ptp(predictions) == 0:
-        return 0.0
-    value = float(function(labels, predictions).statistic)
-    return value if math.isfinite(value) else 0.0

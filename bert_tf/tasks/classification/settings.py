@@ -3,9 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.label_file import check_label
 from bert_tf.runs.setting_fields import Group, Settings, setting
 from bert_tf.runs.settings import EvaluationSettings
+from bert_tf.text.tables import check_delimiter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,12 +70,20 @@ class TableColumns(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.delimiter is not None and len(self.delimiter) != 1:
-            raise UserError(f"--delimiter must be one character; got {self.delimiter!r}")
+        check_delimiter(self.delimiter)
         if self.regression and self.labels:
             raise UserError("--labels names classes, which --regression has not: leave one out")
-        if self.labels and len(set(self.labels)) < len(self.labels):
-            raise UserError(f"--labels names a class twice: {','.join(self.labels)}")
+        if self.labels is None:
+            return
+        for label in self.labels:
+            check_label(label, "--labels")
+        if len(set(self.labels)) < len(self.labels):
+            raise UserError(f"--labels names a class twice: {listed(self.labels)}")
+        if len(self.labels) < 2:
+            raise UserError(
+                "--labels must list at least two classes, separated by commas; got"
+                f" {quoted(','.join(self.labels))}"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

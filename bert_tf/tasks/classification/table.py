@@ -1,35 +1,26 @@
 """Own tasks in tables: .csv or .tsv files whose columns are chosen by name."""
 
 import collections
-import csv
-import io
-import itertools
-import os
-import sys
 from collections.abc import Iterable, Sequence
 
-import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError
-from bert_tf.tasks.classification.examples import (
-    DataProcessor,
-    InputExample,
-    contents,
-    shown,
-)
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.label_file import check_label
+from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.settings import TableColumns
-from bert_tf.tasks.classification.tsv import (
-    ColumnNumbers,
-    read_rows,
-    read_text,
-    rows_to_examples,
+from bert_tf.tasks.classification.tsv import ColumnNumbers, rows_to_examples
+from bert_tf.text.tables import (
+    NumberedRow,
+    column_numbers,
+    contents,
+    find_table,
+    no_examples,
+    read_table,
+    table_path,
 )
 
-_DELIMITERS = {".tsv": "\t", ".csv": ","}
-
-# (number of its first line from 0, columns); an empty row has no columns.
-NumberedRow = tuple[int, list[str]]
+_LABEL_REMEDY = "correct or delete the line, or change --label_column"
 
 
 class TableProcessor(DataProcessor):
@@ -57,10 +48,10 @@ class TableProcessor(DataProcessor):
             self.metrics = ("accuracy", "f1", "matthews_correlation")
 
     def has(self, split: str, data_dir: str) -> bool:
-        return self._find(split, data_dir) is not None
+        return find_table(split, data_dir) is not None
 
     def read(self, split: str, data_dir: str) -> list[InputExample]:
-        path = self._path(split, data_dir)
+        path = table_path(split, data_dir)
         rows = self._rows(path)
         is_test = split == "test"
         columns = self._column_numbers(rows, path, needs_label=not is_test)
@@ -84,112 +75,62 @@ class TableProcessor(DataProcessor):
                 " --labels must list them in the order in which the model was trained with them;"
                 f" {contents(data_dir)}"
             )
-        path = self._path("train", data_dir)
+        path = table_path("train", data_dir)
         rows = self._rows(path)
         columns = self._column_numbers(rows, path, needs_label=True)
-        labels = [
-            row[columns.label] for _, row in rows[columns.header :] if len(row) > columns.label
-        ]
-        counts = collections.Counter(labels)
+        examples = [(i, row) for i, row in rows[columns.header :] if row]
+        if not examples:
+            raise no_examples(path, columns.header)
+        labels = []
+        counts: collections.Counter[str] = collections.Counter()
+        for i, row in examples:
+            if len(row) > columns.label:
+                label = row[columns.label]
+                if label not in counts:
+                    check_label(label, f"{path}, line {i + 1}", _LABEL_REMEDY)
+                labels.append(label)
+                counts[label] += 1
         once = [label for label, count in counts.items() if count == 1]
         if not columns.header and len(counts) > 2 and once == labels[:1]:
             raise UserError(
-                f"{path}, line 1: the label {labels[0]!r} occurs in no other line, unlike all other"
-                " labels, so the line looks like a header; leave out --has_header=false, or list"
-                " the classes with --labels"
+                f"{path}, line 1: the label {quoted(labels[0])} occurs in no other line, unlike all"
+                " other labels, so the line looks like a header; leave out --has_header=false, or"
+                " list the classes with --labels"
             )
         if len(counts) < 2:
             raise UserError(
                 f"{path}: --label_column={self.table.label_column} must hold at least two classes;"
-                f" it holds {shown(counts) or 'none'}. Choose another column, or list the classes"
+                f" it holds {listed(counts) or 'none'}. Choose another column, or list the classes"
                 " with --labels"
             )
         classes = sort_labels(counts)
-        logging.info("Classes: %s", ", ".join(f"{name} ({counts[name]})" for name in classes))
+        logging.info("Classes: %s", listed(f"{name} ({counts[name]})" for name in classes))
         return classes
-
-    def _find(self, split: str, data_dir: str) -> str | None:
-        """Returns the path of a set's file; None if there is none."""
-        paths = [os.path.join(data_dir, split + ending) for ending in _DELIMITERS]
-        return next((path for path in paths if tf.io.gfile.exists(path)), None)
-
-    def _path(self, split: str, data_dir: str) -> str:
-        path = self._find(split, data_dir)
-        if path is None:
-            raise UserError(
-                f"--data_dir must hold {split}.tsv or {split}.csv; {contents(data_dir)}"
-            )
-        return path
 
     def _rows(self, path: str) -> list[NumberedRow]:
         """Returns the rows of a file from the first one that is not empty."""
-        delimiter = self.table.delimiter or _DELIMITERS[os.path.splitext(path)[1]]
-        if delimiter == "\t":
-            return _without_leading_empty(enumerate(read_rows(path)))
-        rows = _without_leading_empty(_read_csv(path, delimiter))
-        for i, row in rows:
-            if self.table.has_header and len(row) > len(rows[0][1]):
-                raise UserError(
-                    f"{path}, line {i + 1}: the line has {len(row)} columns, but the header"
-                    f" names {len(rows[0][1])}; put quotes around a text with {delimiter!r} in it,"
-                    " or change --delimiter"
-                )
-        return rows
+        return read_table(path, self.table.delimiter, self.table.has_header)
 
     def _column_numbers(
         self, rows: Sequence[NumberedRow], path: str, needs_label: bool
     ) -> ColumnNumbers:
         """Returns the numbers of the columns that the flags name."""
-        names = rows[0][1] if self.table.has_header else range(len(rows[0][1]))
-        names = [str(name).strip() for name in names]
-        numbers = {}
-        for field in ("text_a", "text_b", "label"):
-            name = getattr(self.table, f"{field}_column")
-            if field == "label" and not needs_label:
-                continue  # a test file may lack the labels: they are not read
-            if name is None and field == "text_b":
-                continue
-            if name is None:
-                raise UserError(
-                    f"--task_name=table needs --{field}_column; the columns of {path} are"
-                    f" {shown(names)}"
-                )
-            if name not in names:
-                what = "columns named" if self.table.has_header else "no header, but columns"
-                raise UserError(
-                    f"--{field}_column={name}: {path} has no such column; it has {what}"
-                    f" {shown(names)}. --has_header says whether line 1 names the columns,"
-                    " --delimiter what separates them"
-                )
-            numbers[field] = names.index(name)
-        return ColumnNumbers(**numbers, header=self.table.has_header)
+        table = self.table
+        columns = {"text_a_column": table.text_a_column}
+        if table.text_b_column is not None:
+            columns["text_b_column"] = table.text_b_column
+        if needs_label:  # a test file may lack the labels: they are not read
+            columns["label_column"] = table.label_column
+        numbers = column_numbers(rows, path, table.has_header, columns, "--task_name=table")
+        fields = {name.removesuffix("_column"): number for name, number in numbers.items()}
+        return ColumnNumbers(**fields, header=table.has_header)
 
 
 def sort_labels(labels: Iterable[str]) -> list[str]:
-    """Returns the labels sorted: by value if all are whole numbers, else as text."""
+    """Returns the labels sorted: by value if all are whole numbers, else as text.
+
+    What is longer than any number of a class counts as text: Python converts 4300 digits at most.
+    """
     labels = list(labels)
-    whole = all(label.removeprefix("-").isdecimal() for label in labels)
+    whole = all(label.removeprefix("-").isdecimal() and len(label) < 100 for label in labels)
     return sorted(labels, key=int if whole else None)
-
-
-def _read_csv(path: str, delimiter: str) -> list[NumberedRow]:
-    """Returns the rows of a file whose columns may be quoted."""
-    csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
-    reader = csv.reader(io.StringIO(read_text(path)), delimiter=delimiter, strict=True)
-    rows = []
-    first_line = 0
-    try:
-        for row in reader:
-            rows.append((first_line, row))
-            first_line = reader.line_num
-    except csv.Error as error:
-        raise UserError(
-            f"{path}, line {first_line + 1}: {error}; write a quote inside a quoted column twice,"
-            " and close every quote"
-        ) from error
-    return rows
-
-
-def _without_leading_empty(rows: Iterable[NumberedRow]) -> list[NumberedRow]:
-    """Returns the rows from the first one that is not empty."""
-    return list(itertools.dropwhile(lambda numbered: not numbered[1], rows))

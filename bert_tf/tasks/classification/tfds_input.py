@@ -7,13 +7,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.label_file import check_label
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
     InputExample,
     default_label,
     parse_label,
-    shown,
 )
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
 from bert_tf.text import tfds
@@ -84,7 +84,7 @@ class TfdsProcessor(DataProcessor):
         if dataset_split is None:
             raise UserError(
                 f"--tfds={specification} has no split {' or '.join(self.tfds_splits[split])}; it"
-                f" has {', '.join(sorted(self._builder.info.splits))}. Choose one with"
+                f" has {listed(sorted(self._builder.info.splits))}. Choose one with"
                 f" --tfds_{split}_split"
             )
         dataset, _ = tfds.read_split(self._builder, dataset_split, specification)
@@ -142,14 +142,14 @@ class TfdsProcessor(DataProcessor):
             if not is_translation and spec[name] != tf.TensorSpec([], tf.string):
                 raise UserError(
                     f"--tfds={self._source.tfds}: the feature {name!r} must be a string, or a"
-                    f" string for each language, {self._language} included; it is {spec[name]}."
-                    " Choose others with --text_a_column and --text_b_column, or another language"
-                    " with --xnli_language"
+                    f" string for each language, {self._language} included; it is"
+                    f" {quoted(spec[name])}. Choose others with --text_a_column and"
+                    " --text_b_column, or another language with --xnli_language"
                 )
         if needs_label and self._label not in spec:
             raise UserError(
                 f"--tfds={self._source.tfds} has no feature {self._label!r}; choose the labels with"
-                f" --label_column from {', '.join(sorted(spec))}"
+                f" --label_column from {listed(sorted(spec))}"
             )
 
     def _select(self, example: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -185,8 +185,8 @@ class TfdsProcessor(DataProcessor):
             return names[value]
         if len(names) != len(labels):
             raise UserError(
-                f"--tfds={self._source.tfds} has the classes {shown(names)}, but the task has"
-                f" {shown(labels)}; choose another --task_name, such as table"
+                f"--tfds={self._source.tfds} has the classes {listed(names)}, but the task has"
+                f" {listed(labels)}; choose another --task_name, such as table"
             )
         return labels[value]
 
@@ -212,12 +212,12 @@ def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None,
         UserError: the dataset lacks a feature of `columns`, or no text has a usual name.
     """
     features = builder.info.features
-    listed = ", ".join(sorted(features))
+    names = listed(sorted(features))
     for flag in ("text_a", "text_b", "label"):
         name = getattr(columns, f"{flag}_column")
         if name and name not in features:
             raise UserError(
-                f"--{flag}_column={name}: {builder.info.name} has no such feature; it has {listed}"
+                f"--{flag}_column={name}: {builder.info.name} has no such feature; it has {names}"
             )
     label = columns.label_column or "label"
     if columns.text_a_column:
@@ -225,13 +225,13 @@ def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None,
     if columns.text_b_column:
         raise UserError(
             f"--text_b_column={columns.text_b_column} needs --text_a_column; the features of"
-            f" {builder.info.name} are {listed}"
+            f" {builder.info.name} are {names}"
         )
     for text_a, text_b in _TEXT_FEATURES:
         if text_a in features and (text_b is None or text_b in features):
             return text_a, text_b, label
     raise UserError(
-        f"{builder.info.name} has the features {listed}; name those of the texts with"
+        f"{builder.info.name} has the features {names}; name those of the texts with"
         " --text_a_column and --text_b_column"
     )
 
@@ -251,6 +251,9 @@ def class_names(source: TfdsSource, columns: TableColumns) -> list[str]:
             " list them with --labels, choose another feature with --label_column, or set"
             " --regression"
         )
+    for name in names:
+        place = f"--tfds={source.tfds}, the feature {label!r}"
+        check_label(name, place, "choose another feature with --label_column")
     return names
 
 

@@ -8,15 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError
-from bert_tf.files import whole_files
+from bert_tf.errors import UserError, quoted
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
     InputExample,
-    contents,
     default_label,
     parse_label,
 )
+from bert_tf.text.tables import empty_row, no_examples, read_rows, short_row
 
 _FLAGS = {
     "train": "--do_train",
@@ -90,38 +89,10 @@ class TsvProcessor(DataProcessor):
         Raises:
             UserError: the file cannot be read, or has an example in place of its header.
         """
-        rows = enumerate(read_rows(path))
+        rows = enumerate(read_rows(path, columns.header))
         if columns.header:
             _check_header(next(rows)[1], path, columns, self.get_labels())
         yield from rows
-
-
-def read_text(path: str) -> str:
-    """Returns the text of a UTF-8 file without byte-order mark and carriage returns.
-
-    Raises:
-        UserError: the file is missing, empty or not UTF-8.
-    """
-    rule = "--data_dir must be the folder with the task's files"
-    if not tf.io.gfile.exists(path):
-        raise UserError(f"{path} does not exist: {contents(os.path.dirname(path))}. {rule}")
-    # The original's reader drops every carriage return too (GFile.readline).
-    text = whole_files.read_text(path, path, rule).replace("\r", "")
-    if not text.strip():
-        raise UserError(f"{path} is empty; it must hold the text of its examples")
-    return text
-
-
-def read_rows(path: str) -> Iterator[list[str]]:
-    """Yields the columns of each line of a tab-separated file; an empty line has none.
-
-    Quotes are ordinary characters (the original: csv.reader with quotechar=None).
-
-    Raises:
-        UserError: see `read_text`.
-    """
-    for line in read_text(path).removesuffix("\n").split("\n"):
-        yield line.split("\t") if line else []
 
 
 def rows_to_examples(
@@ -163,16 +134,10 @@ def rows_to_examples(
             empty = i
             continue
         if refuse_empty_rows and empty is not None:
-            raise UserError(
-                f"{path}, line {empty + 1}: the line is empty, but examples follow, and"
-                " predictions are numbered by line; delete the line or fill in its example"
-            )
+            raise empty_row(path, empty)
         if len(row) < needed:
             if not skip_short_rows:
-                raise UserError(
-                    f"{place}: the line must have at least {needed} columns; it has {len(row)}. It"
-                    f" begins {chr(9).join(row)[:60]!r}; correct or delete it"
-                )
+                raise short_row(row, needed, place)
             short.append(i + 1)
             continue
         if columns.label is not None:
@@ -192,8 +157,7 @@ def rows_to_examples(
             *(path, needed, len(short), short[0]),
         )
     if not examples:
-        after = " after the header" if columns.header else ""
-        raise UserError(f"{path} has no examples; it must have one on each line{after}")
+        raise no_examples(path, columns.header)
     return examples
 
 
@@ -210,6 +174,6 @@ def _check_header(
     if is_example:
         raise UserError(
             f"{path}, line 1: the line must be a header with the names of the columns, but it looks"
-            f" like an example ({cell!r} in column {column % len(row)}, counted from 0); insert the"
-            " header before it"
+            f" like an example ({quoted(cell)} in column {column % len(row)}, counted from 0);"
+            " insert the header before it"
         )

@@ -5,14 +5,16 @@ Dimension letters and dtypes: see `bert_tf/modeling.py`; here L counts the extra
 
 from collections.abc import Sequence
 
-import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.saving import register
+from bert_tf.model.task_model import TaskModel
 from bert_tf.modeling import BertModel, BertOutput
 
 
-class FeaturesModel(keras.Model):
+@register
+class FeaturesModel(TaskModel):
     """BERT without heads, its variables named as in a checkpoint.
 
     Args:
@@ -25,15 +27,24 @@ class FeaturesModel(keras.Model):
         self.bert = BertModel(config, **options)
         self.built = True
 
-    def call(self, input_ids, input_mask, segment_ids) -> BertOutput:
+    def call(self, input_ids, input_mask=None, segment_ids=None) -> BertOutput:
         """Returns every output of BERT, without dropout.
 
         Args:
             input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-            segment_ids: int32 [B, S], 1 for the second text.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
+            segment_ids: int32 [B, S], 1 for the second text; None is all zeros.
         """
         return self.bert(input_ids, input_mask, segment_ids, training=False)
+
+    def predict_step(self, data) -> dict[str, tf.Tensor]:
+        """Returns what `predict` gives: `sequence_output` and `pooled_output` by name.
+
+        `predict` joins the rows of all batches. Other outputs have none, or would fill the memory.
+        """
+        output = super().predict_step(data)
+        names = ("sequence_output", "pooled_output")
+        return {name: getattr(output, name) for name in names}
 
 
 class FeaturesTask:

@@ -10,18 +10,18 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import tokenization
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor, check_prediction
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed
 from bert_tf.files import checkpoints
+from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.fine_tuning_checks import make_tokenizer
 from bert_tf.runs.settings import model_options
 from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesTask
 from bert_tf.tasks.extraction.settings import ExtractionSettings
-from bert_tf.text.casing import check_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
 
@@ -55,11 +55,13 @@ def extract_features(
     layers = schema.parse_layers(settings.layers, config.num_hidden_layers)
     outputs = schema.parse_outputs(settings.outputs)
     check_prediction(strategy, settings.batch_size, "batch_size")
-    tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, REQUIRED_TOKENS)
-    check_casing(
-        settings.do_lower_case, tokenizer.vocab, settings.vocab_file, settings.init_checkpoint
-    )
-    tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
+    tokenizer = make_tokenizer(config, settings, REQUIRED_TOKENS, settings.init_checkpoint)
+    read = {
+        "input_file": settings.input_file,
+        "vocab_file": settings.vocab_file,
+        "init_checkpoint": tf.io.gfile.glob(f"{settings.init_checkpoint}*"),
+    }
+    check_overwrites([settings.output_file], "output_file", read)
     num_lines = data.count_lines(settings.input_file)
 
     task = FeaturesTask(config, layers, outputs, **model_options(settings, strategy))
@@ -109,7 +111,7 @@ def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) ->
     if missing:
         raise UserError(
             f"--init_checkpoint={init_checkpoint} must have every weight that --outputs depends on;"
-            f" it lacks {', '.join(sorted(missing))}"
+            f" it lacks {listed(sorted(missing))}"
         )
 
 

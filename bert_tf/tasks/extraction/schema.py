@@ -1,6 +1,6 @@
 """Outputs of feature extraction for a line of text, the model's input, and their flags."""
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed
 from bert_tf.files import records
 
 # Shapes for a line of t tokens, [CLS] and [SEP] included; L extracted layers, hidden size H, N
@@ -23,8 +23,7 @@ def features_schema(max_seq_length: int) -> records.Schema:
         max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
             `segment_ids` (1 = second text).
     """
-    sequence = records.int64_feature([max_seq_length], "max_seq_length")
-    return {"input_ids": sequence, "input_mask": sequence, "segment_ids": sequence}
+    return records.model_inputs([max_seq_length])
 
 
 def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
@@ -48,7 +47,7 @@ def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
         raise UserError(
             f"--layers={layers}: the model has {num_hidden_layers} layers, of which 0 is the first"
             f" and -1 the last, so numbers go from {-num_hidden_layers} to {num_hidden_layers - 1};"
-            f" not {', '.join(map(str, wrong))}"
+            f" not {listed(wrong)}"
         )
     return numbers
 

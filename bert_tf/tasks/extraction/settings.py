@@ -3,7 +3,7 @@
 import dataclasses
 
 from bert_tf.runs.setting_fields import Group, inherit, setting
-from bert_tf.runs.settings import ComputationSettings, FineTuningSettings, TextSettings
+from bert_tf.runs.settings import MAX_BATCH, ComputationSettings, FineTuningSettings, TextSettings
 
 FORMATS = ("json", "npz", "tfrecord")
 
@@ -19,6 +19,7 @@ class ExtractionSettings(ComputationSettings, TextSettings):
     output_file: str = setting(
         help="File for the results. An old one is replaced when the new one is complete.",
         group=Group.OUTPUT,
+        not_empty=True,
     )
     init_checkpoint: str = setting(
         help="Checkpoint with the weights: the prefix of its files, or a folder with a file"
@@ -63,4 +64,5 @@ class ExtractionSettings(ComputationSettings, TextSettings):
         help="Lines to compute at a time, over all replicas.",
         group=Group.COMPUTATION,
         at_least=1,
+        at_most=MAX_BATCH,
     )

@@ -3,15 +3,18 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`; here also C, the choices of a question.
 """
 
-import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, model_logits
+from bert_tf.model.saving import register
+from bert_tf.model.shapes import get_shape_list
+from bert_tf.model.task_model import TaskModel
 from bert_tf.modeling import BertModel
 
 
-class MultipleChoiceModel(keras.Model):
+@register
+class MultipleChoiceModel(TaskModel):
     """BERT with one output vector: its product with a choice's [CLS] output is the score.
 
     The paper, section 4.4.
@@ -21,6 +24,9 @@ class MultipleChoiceModel(keras.Model):
         **options: see `BertModel`.
     """
 
+    label_names = ("label_ids",)
+    task_metrics = ("accuracy",)
+
     def __init__(self, config: BertConfig, **options):
         super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
@@ -28,18 +34,26 @@ class MultipleChoiceModel(keras.Model):
         self.head = OutputLayer(1, config.hidden_size, use_bias=False, dtype=self.bert.dtype_policy)
         self.built = True
 
-    def call(self, input_ids, input_mask, segment_ids, training=False, dropout_seed=None):
+    @property
+    def task(self) -> "MultipleChoiceTask":
+        """The task that gives the loss of `fit`."""
+        return MultipleChoiceTask(self.bert.config)
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns logits, float32 [B, C].
 
         Args:
             input_ids: int32 [B, C, S].
-            input_mask: int32 [B, C, S], 1 for tokens and 0 for padding.
-            segment_ids: int32 [B, C, S], 1 for the second text.
+            input_mask: int32 [B, C, S], 1 for tokens and 0 for padding; None is all ones.
+            segment_ids: int32 [B, C, S], 1 for the second text; None is all zeros.
             training: whether dropout is on.
             dropout_seed: int32 [2]; None draws one.
         """
-        num_choices, seq_length = input_ids.shape[1:]
-        sequences = (tf.reshape(x, [-1, seq_length]) for x in (input_ids, input_mask, segment_ids))
+        _, num_choices, seq_length = get_shape_list(input_ids, expected_rank=3, name="input_ids")
+        sequences = (
+            None if x is None else tf.reshape(x, [-1, seq_length])
+            for x in (input_ids, input_mask, segment_ids)
+        )
         pooled = self.bert(
             *sequences, training=training, dropout_seed=dropout_seed
         ).pooled_output  # [B*C, H]

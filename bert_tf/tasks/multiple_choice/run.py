@@ -43,7 +43,9 @@ def run_multiple_choice(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or gradient is not finite.
     """
-    tokenizer = make_tokenizer(config, settings, REQUIRED_TOKENS)
+    tokenizer = make_tokenizer(
+        config, settings, REQUIRED_TOKENS, settings.init_checkpoint, settings.output_dir
+    )
 
     # All files are read first, so that their errors show before anything is computed.
     sets = {

@@ -14,10 +14,7 @@ def multiple_choice_schema(max_seq_length: int) -> records.Schema:
 
     `label_ids` is the index of the right choice.
     """
-    sequences = records.int64_feature([NUM_CHOICES, max_seq_length], "max_seq_length")
     return {
-        "input_ids": sequences,
-        "input_mask": sequences,
-        "segment_ids": sequences,
-        "label_ids": records.int64_feature([]),
+        **records.model_inputs([NUM_CHOICES, max_seq_length]),
+        "label_ids": records.int64_feature([], low=0, high=NUM_CHOICES - 1),
     }

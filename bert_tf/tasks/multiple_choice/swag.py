@@ -3,8 +3,9 @@
 import csv
 import dataclasses
 import io
+import sys
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
 from bert_tf.tasks.multiple_choice.schema import NUM_CHOICES
 
@@ -45,6 +46,7 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
     )
     if not text.strip():
         raise UserError(f"{path} is empty; it must have a line with column names, and questions")
+    csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     needed = ["sent1", "sent2", *_ENDINGS, *(["label"] if labelled else [])]
     questions = []
@@ -54,8 +56,14 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
         if missing:
             raise UserError(
                 f"{path}: the first line must name the columns {', '.join(needed)}; it lacks"
-                f" {', '.join(missing)} and has {', '.join(names) or 'none'}. --data_dir must be a"
+                f" {listed(missing)} and has {listed(names) or 'none'}. --data_dir must be a"
                 " folder with SWAG's csv files with four endings"
+            )
+        repeated = [name for name in needed if names.count(name) > 1]
+        if repeated:
+            raise UserError(
+                f"{path}: the first line must name each column once; it names {listed(repeated)}"
+                " more than once. Rename the others"
             )
         for row in reader:
             place = f"{path}, line {reader.line_num}"
@@ -79,7 +87,7 @@ def _question(row: dict[str, str], labelled: bool, place: str) -> Question:
         if row["label"] not in map(str, range(NUM_CHOICES)):
             raise UserError(
                 f"{place}: the label must be the number of the correct ending, from 0 to"
-                f" {NUM_CHOICES - 1}; got {row['label']!r}. Correct or delete the line"
+                f" {NUM_CHOICES - 1}; got {quoted(row['label'])}. Correct or delete the line"
             )
         label = int(row["label"])
     return Question(row["sent1"], row["sent2"], [row[name] for name in _ENDINGS], label)

@@ -1,6 +1,7 @@
 """Converts text to pre-training records (create_pretraining_data.py)."""
 
 import contextlib
+import errno
 import os
 import random
 import tempfile
@@ -12,6 +13,7 @@ from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
+from bert_tf.files.overwriting import check_overwrites
 from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining import instances
 from bert_tf.tasks.pretraining.schema import pretraining_schema
@@ -39,14 +41,15 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
 
     Raises:
         UserError: the input is missing, not UTF-8 or without tokens, the vocabulary lacks tokens,
-            the casing is wrong (see `casing.check_casing`), or a file cannot be written. No output
+            the casing is wrong (see `casing.check_casing`), an output file is an input file, or a
+            file cannot be written. No output
             file is written then.
         OSError: writing failed in a way that may pass, such as a full disk.
     """
     tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, _REQUIRED_TOKENS)
     check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
-    lines = _open_text(settings)
     output_files = settings.output_file.split(",")
+    lines = _open_text(settings, output_files)
     rng = random.Random(settings.random_seed)
     # The files are opened before the long work, so that a missing folder shows at once.
     with records.write_files(output_files, "output_file") as write:
@@ -68,11 +71,14 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     return len(spill.offsets)
 
 
-def _open_text(settings: PretrainingDataSettings) -> Lines:
-    """Returns the lines of --input_file or --tfds, which are read later."""
+def _open_text(settings: PretrainingDataSettings, output_files: list[str]) -> Lines:
+    """Returns the lines of --input_file or --tfds, which are read later, and are not written."""
+    read = {"vocab_file": settings.vocab_file}
     if settings.tfds:
+        check_overwrites(output_files, "output_file", read)
         return read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
     files = storage.expand_files(settings.input_file, "input_file")
+    check_overwrites(output_files, "output_file", {**read, "input_file": files})
     logging.info("*** Reading from input files ***")
     for path in files:
         logging.info("  %s", path)
@@ -134,7 +140,9 @@ class _Spill:
         offsets: positions of the records in the file. The caller may reorder them.
 
     Raises:
-        UserError: from the methods, too: the file cannot be written.
+        UserError: the file cannot be made.
+        OSError: from the methods, too: reading or writing failed in a way that may pass, such as a
+            full disk.
     """
 
     def __init__(self, directory: str | None, output_file: str):
@@ -176,11 +184,16 @@ class _Spill:
             raise self._error(error) from error
         number = self._file.fileno()
         for offset in self.offsets:
-            data = os.pread(number, 4 + self._longest, offset)
+            try:
+                data = os.pread(number, 4 + self._longest, offset)
+            except OSError as error:
+                raise self._error(error) from error
             yield data[4 : 4 + int.from_bytes(data[:4], "little")]
 
-    def _error(self, error: OSError) -> UserError:
-        return UserError(
+    def _error(self, error: OSError) -> UserError | OSError:
+        permanent = (FileNotFoundError, NotADirectoryError, PermissionError)
+        readonly = error.errno == errno.EROFS
+        return (UserError if readonly or isinstance(error, permanent) else OSError)(
             f"Cannot write a temporary file in {self._directory}: {error.strerror}. It takes about"
             " as much space as the output. Choose another folder with --spill_dir"
         )

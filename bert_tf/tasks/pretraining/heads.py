@@ -10,6 +10,7 @@ from bert_tf.model.activations import get_activation
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import linear
 from bert_tf.model.layers import LayerNorm, create_initializer
+from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 
 
@@ -29,7 +30,8 @@ def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tenso
     return tf.gather(tf.reshape(sequence_tensor, [-1, width]), flat_positions)
 
 
-class Transform(keras.layers.Layer):
+@register
+class Transform(Savable, keras.layers.Layer):
     """Dense layer, activation and LayerNorm before the product with the word embeddings.
 
     Args:
@@ -59,7 +61,8 @@ class Transform(keras.layers.Layer):
         return tf.cast(self.layer_norm(self.dense(hidden)), self.compute_dtype)
 
 
-class MaskedLanguageModel(keras.layers.Layer):
+@register
+class MaskedLanguageModel(Savable, keras.layers.Layer):
     """Logits over the vocabulary at masked positions (original: get_masked_lm_output).
 
     The output weights are the word embeddings; only the bias belongs to this head.
@@ -95,7 +98,8 @@ class MaskedLanguageModel(keras.layers.Layer):
         return logits + self.output_bias.value
 
 
-class NextSentence(keras.layers.Layer):
+@register
+class NextSentence(Savable, keras.layers.Layer):
     """Logits of next sentence prediction (original: get_next_sentence_output).
 
     Class 0: the second sentence follows the first. Class 1: it is a random one.
@@ -126,7 +130,8 @@ class NextSentence(keras.layers.Layer):
         return linear(pooled_output, self.output_weights.value, self.output_bias.value)
 
 
-class PretrainingHeads(keras.layers.Layer):
+@register
+class PretrainingHeads(Savable, keras.layers.Layer):
     """The scope `cls` of both pre-training heads.
 
     Args:

@@ -3,11 +3,12 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
-import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights
+from bert_tf.model.saving import register
+from bert_tf.model.task_model import TaskModel
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.pretraining.heads import PretrainingHeads
 
@@ -16,7 +17,8 @@ from bert_tf.tasks.pretraining.heads import PretrainingHeads
 WEIGHT_EPSILON = 1e-5
 
 
-class PretrainingModel(keras.Model):
+@register
+class PretrainingModel(TaskModel):
     """BERT with its pre-training heads; its variables are those of a released checkpoint.
 
     Args:
@@ -24,18 +26,32 @@ class PretrainingModel(keras.Model):
         **options: see `BertModel`.
     """
 
+    required_inputs = ("input_ids", "masked_lm_positions")
+    label_names = ("masked_lm_ids", "masked_lm_weights", "next_sentence_labels")
+    task_metrics = (
+        "masked_lm_loss",
+        "masked_lm_accuracy",
+        "next_sentence_loss",
+        "next_sentence_accuracy",
+    )
+
     def __init__(self, config: BertConfig, **options):
         super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
         self.cls = PretrainingHeads(config, self.bert.dtype_policy)
         self.built = True
 
+    @property
+    def task(self) -> "PretrainingTask":
+        """The task that gives the losses of `fit`."""
+        return PretrainingTask(self.bert.config)
+
     def call(
         self,
         input_ids,
-        input_mask,
-        segment_ids,
-        masked_lm_positions,
+        input_mask=None,
+        segment_ids=None,
+        masked_lm_positions=None,
         training=False,
         dropout_seed=None,
     ):
@@ -43,8 +59,8 @@ class PretrainingModel(keras.Model):
 
         Args:
             input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-            segment_ids: int32 [B, S], 1 for the second sentence.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
+            segment_ids: int32 [B, S], 1 for the second sentence; None is all zeros.
             masked_lm_positions: int32 [B, P].
             training: whether dropout is on.
             dropout_seed: int32 [2]; None draws one.
@@ -92,9 +108,9 @@ class PretrainingTask:
         """
         masked_lm_logits, next_sentence_logits = model(
             features["input_ids"],
-            features["input_mask"],
-            features["segment_ids"],
-            features["masked_lm_positions"],
+            features.get("input_mask"),
+            features.get("segment_ids"),
+            features.get("masked_lm_positions"),
             training=training,
             dropout_seed=dropout_seed,
         )

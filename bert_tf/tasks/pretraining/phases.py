@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +24,11 @@ def parse_phases(text: str) -> list[PretrainingPhase]:
     """
     phases = []
     for part in text.split(","):
-        if not re.fullmatch(r"\s*[1-9]\d*(:[1-9]\d*){3}\s*", part):
+        if not re.fullmatch(r"\s*[1-9]\d{0,99}(:[1-9]\d{0,99}){3}\s*", part):
             raise UserError(
                 "--phases must be a comma-separated list of length:steps:batch:predictions, each a"
                 " whole number of at least 1, such as 128:900000:256:20,512:100000:256:77; got"
-                f" {part!r}"
+                f" {quoted(part)}"
             )
         phases.append(PretrainingPhase(*map(int, part.split(":"))))
     return phases

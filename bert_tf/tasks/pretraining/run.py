@@ -5,10 +5,10 @@ from absl import logging
 
 from bert_tf import optimization
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
-from bert_tf.engine.input_pipeline import Limits
 from bert_tf.errors import UserError
-from bert_tf.files import records, storage
+from bert_tf.files import record_checks, records, storage
 from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.model_files import write_config
 from bert_tf.runs.phase import Phase
 from bert_tf.runs.run import Run
 from bert_tf.runs.settings import model_options
@@ -26,7 +26,8 @@ def run_pretraining(
 ) -> dict[str, float | int] | None:
     """Pre-trains a model on `input_file`, evaluates it on `eval_input_file`, or both.
 
-    It writes checkpoints, `eval_results.txt` and TensorBoard's events to `output_dir`. If that has
+    It writes checkpoints, `bert_config.json`, `eval_results.txt` and TensorBoard's events to
+    `output_dir`. If that has
     a checkpoint, training continues from it.
 
     Args:
@@ -66,6 +67,8 @@ def run_pretraining(
 
         if settings.do_train:
             logging.info("***** Running training *****")
+            if run.chief:
+                write_config(settings.output_dir, config)
             trainer.train(phases, evaluate)
         if settings.do_eval:
             evaluate()
@@ -107,7 +110,7 @@ def _evaluation_input(config: BertConfig, settings: PretrainingSettings) -> Eval
 
 def _open_records(
     config: BertConfig, pattern: str, flag: str, phase: PretrainingPhase
-) -> tuple[list[str], records.Schema, Limits]:
+) -> tuple[list[str], records.Schema, records.Limits]:
     """Finds and checks the record files of a phase.
 
     Args:
@@ -129,14 +132,12 @@ def _open_records(
     for path in files:
         logging.info("  %s", path)
     schema = pretraining_schema(phase.max_seq_length, phase.max_predictions_per_seq)
-    records.check_files(files, schema, flag)
+    record_checks.check_files(files, schema, flag)
     vocabulary = (config.vocab_size, "vocab_size of --bert_config_file")
     limits = {
         "input_ids": vocabulary,
         "masked_lm_ids": vocabulary,
         "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),
-        "masked_lm_positions": (phase.max_seq_length, "the length of a sequence"),
-        "next_sentence_labels": (2, "the number of labels"),
     }
     return files, schema, limits
 

@@ -16,16 +16,12 @@ def pretraining_schema(max_seq_length: int, max_predictions_per_seq: int) -> rec
     `next_sentence_labels` is 1 if the second sentence is a random one, 0 if it follows the first.
     Names and types: `write_instance_to_example_files` of the original.
     """
-    sequence = records.int64_feature([max_seq_length], "max_seq_length")
-    predictions = records.int64_feature([max_predictions_per_seq], "max_predictions_per_seq")
+    number, number_flag = [max_predictions_per_seq], "max_predictions_per_seq"
+    position = max_seq_length - 1
     return {
-        "input_ids": sequence,
-        "input_mask": sequence,
-        "segment_ids": sequence,
-        "masked_lm_positions": predictions,
-        "masked_lm_ids": predictions,
-        "masked_lm_weights": records.float_feature(
-            [max_predictions_per_seq], "max_predictions_per_seq"
-        ),
-        "next_sentence_labels": records.int64_feature([1]),
+        **records.model_inputs([max_seq_length]),
+        "masked_lm_positions": records.int64_feature(number, number_flag, low=0, high=position),
+        "masked_lm_ids": records.int64_feature(number, number_flag, low=0),
+        "masked_lm_weights": records.float_feature(number, number_flag, low=0.0, high=1.0),
+        "next_sentence_labels": records.int64_feature([1], low=0, high=1),
     }

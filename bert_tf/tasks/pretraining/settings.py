@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Collection
+from typing import ClassVar
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.runs.setting_fields import Group, Settings, inherit, setting
-from bert_tf.runs.settings import EvaluationSettings, TextSettings, TrainingSettings
+from bert_tf.runs.settings import MAX_LENGTH, EvaluationSettings, TextSettings, TrainingSettings
 from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
 
 
@@ -20,6 +21,7 @@ class PretrainingSettings(TrainingSettings):
         batches, 0 for every example once.
     """
 
+    amount_of_training: ClassVar[str] = "--num_train_steps, or the steps in --phases,"
     phases: list[PretrainingPhase]
     evaluation_phase: PretrainingPhase
     input_file: str = setting(
@@ -52,10 +54,14 @@ class ScheduleSettings(Settings):
     """The flags of run_pretraining that describe its phases."""
 
     max_seq_length: int = setting(
-        128, help="Length of the sequences in the records.", group=Group.DATA, at_least=1
+        128,
+        help="Length of the sequences in the records.",
+        group=Group.DATA,
+        at_least=1,
+        at_most=MAX_LENGTH,
     )
     max_predictions_per_seq: int = setting(
-        20, help="Masked positions in a record.", group=Group.DATA, at_least=1
+        20, help="Masked positions in a record.", group=Group.DATA, at_least=1, at_most=MAX_LENGTH
     )
     num_train_steps: int = setting(
         100000, help="Total number of training steps.", group=Group.TRAINING, at_least=1
@@ -100,6 +106,8 @@ class ScheduleSettings(Settings):
             ]
         else:
             phases = parse_phases(self.phases)
+            for phase in phases:
+                self._check_phase(phase)
             total = sum(phase.num_steps for phase in phases)
             if "num_train_steps" in given and self.num_train_steps != total:
                 raise UserError(
@@ -120,6 +128,19 @@ class ScheduleSettings(Settings):
         )
         return phases, evaluation_phase
 
+    def _check_phase(self, phase: PretrainingPhase) -> None:
+        """Checks the numbers of a phase by the rules of the flags that they stand for."""
+        try:
+            dataclasses.replace(
+                self,
+                max_seq_length=phase.max_seq_length,
+                num_train_steps=phase.num_steps,
+                train_batch_size=phase.batch_size,
+                max_predictions_per_seq=phase.max_predictions_per_seq,
+            )
+        except UserError as error:
+            raise UserError(f"--phases={quoted(self.phases)} has {error}") from error
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings(TextSettings):
@@ -135,6 +156,7 @@ class PretrainingDataSettings(TextSettings):
     output_file: str = setting(
         help="TFRecord file to write, or several separated by commas, filled in turn.",
         group=Group.OUTPUT,
+        not_empty=True,
     )
     do_whole_word_mask: bool = setting(
         False,
@@ -147,6 +169,7 @@ class PretrainingDataSettings(TextSettings):
         help="Length of a sequence in word pieces, with [CLS] and two [SEP].",
         group=Group.DATA,
         at_least=5,
+        at_most=MAX_LENGTH,
     )
     max_predictions_per_seq: int = setting(
         20,
@@ -154,6 +177,7 @@ class PretrainingDataSettings(TextSettings):
         " masked_lm_prob.",
         group=Group.DATA,
         at_least=1,
+        at_most=MAX_LENGTH,
     )
     random_seed: int = setting(12345, help="Seed of all random choices.", group=Group.DATA)
     dupe_factor: int = setting(
@@ -204,6 +228,6 @@ class PretrainingDataSettings(TextSettings):
         super().__post_init__()
         if bool(self.input_file) == bool(self.tfds):
             raise UserError(
-                "Give exactly one of --input_file and --tfds; got"
-                f" --input_file={self.input_file or ''} and --tfds={self.tfds or ''}"
+                "Give exactly one of --input_file and --tfds; got --input_file="
+                f"{quoted(self.input_file or '')} and --tfds={quoted(self.tfds or '')}"
             )

@@ -1,5 +1,6 @@
 """Converts start and end logits to answers, n-best lists and the odds of no answer."""
 
+import bisect
 import dataclasses
 import itertools
 import json
@@ -11,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.files.whole_files import write_whole
-from bert_tf.tasks.squad.examples import SquadData, split_words
+from bert_tf.tasks.squad.examples import SquadData, split_words, word_spans
 from bert_tf.tasks.squad.features import Context, ContextWindow, max_context
 from bert_tf.tasks.squad.final_text import FinalText
-from bert_tf.tasks.squad.settings import SquadSettings
+from bert_tf.tasks.squad.settings import AnswerSettings, SquadSettings
 
 # The odds of "no answer" for a question without any other candidate: more than any difference of
 # logits. It is the original's initial value when it searches the lowest score of "no answer".
@@ -49,46 +50,71 @@ class WindowLogits(NamedTuple):
     end: np.ndarray
 
 
-class _Scored(NamedTuple):
-    """A window with its logits, float64 [length]."""
+class Candidate(NamedTuple):
+    """An answer of a question.
 
-    window: ContextWindow
-    start_logits: np.ndarray
-    end_logits: np.ndarray
+    text: "" for no answer.
+    start_logit, end_logit: of its first and last word piece.
+    start, end: where it is in the context: first character, last character + 1.
+    """
 
-
-class _Entry(NamedTuple):
     text: str
     start_logit: float
     end_logit: float
+    start: int = 0
+    end: int = 0
+
+    @property
+    def score(self) -> float:
+        """The sum of both logits."""
+        return self.start_logit + self.end_logit
 
 
-class _ContextText:
+_NO_ANSWER = Candidate("", 0.0, 0.0)
+
+
+class ContextText:
     """Maps tokens of a context to its text.
 
     Args:
         text: the context.
         context: its word pieces.
         tokens: word piece by id.
-        final_text: maps joined word pieces to the original words.
+        final_text: finds joined word pieces in the original words.
     """
 
     def __init__(
         self, text: str, context: Context, tokens: Mapping[int, str], final_text: FinalText
     ):
         self._words = split_words(text)
+        self._word_spans = word_spans(text)
         self._context = context
         self._tokens = tokens
         self._final_text = final_text
 
-    def of(self, start: int, end: int) -> str:
-        """Returns the text of tokens `start` to `end`, both included."""
+    def of(self, start: int, end: int) -> tuple[str, int, int]:
+        """Returns the text of tokens `start` to `end`, both included, and its place.
+
+        White space within the text is one space, as in the original. The place is that in the
+        context: first character, last character + 1.
+        """
         ids = self._context.ids[start : end + 1].tolist()
         pieces = " ".join(self._tokens[token_id] for token_id in ids)
         # Joins word pieces as in the original, where a piece may be just "##".
         predicted = " ".join(pieces.replace(" ##", "").replace("##", "").split())
         first, last = np.searchsorted(self._context.word_starts, [start, end], side="right") - 1
-        return self._final_text(predicted, self._words[first : last + 1])
+        words = self._words[first : last + 1]
+        begin, stop = self._final_text(predicted, words)
+        starts = [
+            0,
+            *itertools.accumulate(len(word) + 1 for word in words),
+        ]  # where words are joined
+
+        def place(position: int) -> int:
+            word = bisect.bisect_right(starts, position) - 1
+            return self._word_spans[first + word][0] + position - starts[word]
+
+        return " ".join(words)[begin:stop], place(begin), place(stop - 1) + 1
 
 
 def predict_answers(
@@ -120,13 +146,20 @@ def predict_answers(
     )
     group = next(groups, None)
     for index, example in enumerate(data.examples):
-        scored = []
+        own: list[tuple[ContextWindow, WindowLogits]] = []
         if group and group[0] == index:  # a context without tokens has no window
-            scored = [_scored(*pair) for pair in group[1]]
+            own = [(window, _scored(window, found)) for window, found in group[1]]
             group = next(groups, None)
         context = contexts[example.context_index]
-        text = _ContextText(data.contexts[example.context_index], context, tokens, final_text)
-        _add_prediction(predictions, example.qas_id, scored, settings, text)
+        text = ContextText(data.contexts[example.context_index], context, tokens, final_text)
+        _add_prediction(
+            predictions,
+            example.qas_id,
+            [window for window, _ in own],
+            [found for _, found in own],
+            settings,
+            text,
+        )
     return predictions
 
 
@@ -143,83 +176,106 @@ def write_json(content: Mapping, path: str) -> None:
     write_whole(path, json.dumps(content, indent=4) + "\n")
 
 
-def _scored(window: ContextWindow, logits: WindowLogits) -> _Scored:
+def _scored(window: ContextWindow, logits: WindowLogits) -> WindowLogits:
+    """Returns the logits as float64, since the original adds them as Python floats."""
     if window.unique_id != logits.unique_id:
         raise RuntimeError(
             f"logits must come in the order of the windows; expected those of {window.unique_id},"
             f" received those of {logits.unique_id}"
         )
-    # float64, since the original adds logits as Python floats.
-    return _Scored(window, np.float64(logits.start), np.float64(logits.end))
+    return WindowLogits(logits.unique_id, np.float64(logits.start), np.float64(logits.end))
 
 
 def _add_prediction(
     predictions: Predictions,
     qas_id: str,
-    scored: Sequence[_Scored],
+    windows: Sequence[ContextWindow],
+    logits: Sequence[WindowLogits],
     settings: SquadSettings,
-    context: _ContextText,
+    context: ContextText,
 ) -> None:
     """Adds the prediction for one question."""
-    null_score, null_start, null_end = NO_OTHER_ANSWER, 0.0, 0.0
-    for _, start_logits, end_logits in scored:
+    nbest, null_score = find_answers(windows, logits, settings, context)
+    probabilities = softmax([answer.score for answer in nbest])
+    predictions.nbest[qas_id] = [
+        {
+            "text": answer.text,
+            "probability": probability,
+            "start_logit": answer.start_logit,
+            "end_logit": answer.end_logit,
+        }
+        for answer, probability in zip(nbest, probabilities, strict=True)
+    ]
+    best = next((answer for answer in nbest if answer.text), None)
+    predictions.best_answers[qas_id] = best.text if best else ""
+    chosen = nbest[0]
+    if settings.version_2_with_negative:
+        odds = predictions.null_odds[qas_id] = null_odds(best, null_score)
+        chosen = best if best and odds <= settings.null_score_diff_threshold else _NO_ANSWER
+    predictions.answers[qas_id] = chosen.text
+
+
+def null_odds(best: Candidate | None, null_score: float) -> float:
+    """Returns the score of "no answer" minus that of the best answer.
+
+    Args:
+        best: the best answer with text, if there is one.
+        null_score: from `find_answers`.
+    """
+    return null_score - best.start_logit - best.end_logit if best else NO_OTHER_ANSWER
+
+
+def find_answers(
+    windows: Sequence[ContextWindow],
+    logits: Sequence[WindowLogits],
+    settings: AnswerSettings,
+    context: ContextText,
+) -> tuple[list[Candidate], float]:
+    """Returns the most likely answers with different texts, and the score of "no answer".
+
+    For SQuAD 2.0 "no answer" is among them, as the text "". Without any there is one answer, whose
+    text is "empty", as in the original.
+
+    Args:
+        windows: of one question.
+        logits: of each window, float64.
+        settings: `n_best_size`, `max_answer_length` and `version_2_with_negative` are used.
+        context: the text that was cut into windows.
+    """
+    null, null_score = _NO_ANSWER, NO_OTHER_ANSWER
+    for _, start_logits, end_logits in logits:
         score = float(start_logits[0] + end_logits[0])
         if score < null_score:
-            null_score, null_start, null_end = score, float(start_logits[0]), float(end_logits[0])
-    null = _Entry("", null_start, null_end)
-    nbest = _nbest(scored, null, settings, context)
-    probabilities = _softmax([entry.start_logit + entry.end_logit for entry in nbest])
-    predictions.nbest[qas_id] = [
-        {"text": text, "probability": probability, "start_logit": start, "end_logit": end}
-        for (text, start, end), probability in zip(nbest, probabilities, strict=True)
-    ]
-    best = next((entry for entry in nbest if entry.text), null)
-    predictions.best_answers[qas_id] = best.text
-    answer = nbest[0].text
+            null_score = score
+            null = Candidate("", float(start_logits[0]), float(end_logits[0]))
+    spans = _token_spans(windows, logits, settings)
     if settings.version_2_with_negative:
-        odds = NO_OTHER_ANSWER
-        if best.text:
-            odds = null_score - best.start_logit - best.end_logit
-        predictions.null_odds[qas_id] = odds
-        answer = "" if odds > settings.null_score_diff_threshold else best.text
-    predictions.answers[qas_id] = answer
-
-
-def _nbest(
-    scored: Sequence[_Scored],
-    null: _Entry,
-    settings: SquadSettings,
-    context: _ContextText,
-) -> list[_Entry]:
-    """Returns the most likely answers with different texts; for SQuAD 2.0 including no answer."""
-    candidates = _candidates(scored, settings)
-    if settings.version_2_with_negative:
-        candidates.append((None, None, null.start_logit, null.end_logit))
-    candidates.sort(key=lambda candidate: candidate[2] + candidate[3], reverse=True)
-    texts: dict[str, _Entry] = {}
-    for start, end, start_logit, end_logit in candidates:
+        spans.append((None, None, null.start_logit, null.end_logit))
+    spans.sort(key=lambda span: span[2] + span[3], reverse=True)
+    texts: dict[str, Candidate] = {}
+    for first, last, start_logit, end_logit in spans:
         if len(texts) >= settings.n_best_size:
             break
-        text = "" if start is None else context.of(start, end)
+        text, start, end = ("", 0, 0) if first is None else context.of(first, last)
         if text not in texts:
-            texts[text] = _Entry(text, start_logit, end_logit)
+            texts[text] = Candidate(text, start_logit, end_logit, start, end)
     if settings.version_2_with_negative:
         texts.setdefault("", null)
-    return list(texts.values()) or [_Entry("empty", 0.0, 0.0)]
+    return list(texts.values()) or [Candidate("empty", 0.0, 0.0)], null_score
 
 
-def _candidates(
-    scored: Sequence[_Scored], settings: SquadSettings
+def _token_spans(
+    windows: Sequence[ContextWindow], logits: Sequence[WindowLogits], settings: AnswerSettings
 ) -> list[tuple[int | None, int | None, float, float]]:
     """Returns (first token, last token, start logit, end logit) of all possible answers.
 
     An answer starts and ends at one of the n best positions of a window, lies in the context, has
     at most `max_answer_length` tokens, and starts at a token with its maximum context.
     """
-    candidates = []
-    most_context = max_context([window.span for window, _, _ in scored])
-    for (window, start_logits, end_logits), has_most_context in zip(
-        scored, most_context, strict=True
+    found = []
+    most_context = max_context([window.span for window in windows])
+    for window, (_, start_logits, end_logits), has_most_context in zip(
+        windows, logits, most_context, strict=True
     ):
         starts = _best_positions(start_logits, window, settings.n_best_size)
         starts = starts[has_most_context[starts]]
@@ -227,14 +283,14 @@ def _candidates(
         lengths = ends[np.newaxis, :] - starts[:, np.newaxis] + 1
         rows, columns = np.nonzero((lengths >= 1) & (lengths <= settings.max_answer_length))
         first, last = starts[rows], ends[columns]
-        candidates += zip(
+        found += zip(
             (first + window.span.start).tolist(),
             (last + window.span.start).tolist(),
             start_logits[first + window.offset].tolist(),
             end_logits[last + window.offset].tolist(),
             strict=True,
         )
-    return candidates
+    return found
 
 
 def _best_positions(logits: np.ndarray, window: ContextWindow, n_best_size: int) -> np.ndarray:
@@ -244,7 +300,7 @@ def _best_positions(logits: np.ndarray, window: ContextWindow, n_best_size: int)
     return best[(best >= 0) & (best < window.span.length)]
 
 
-def _softmax(scores: Sequence[float]) -> list[float]:
+def softmax(scores: Sequence[float]) -> list[float]:
     """Returns the softmax of scores, computed with Python floats as in the original."""
     highest = max(scores)
     exponentials = [math.exp(score - highest) for score in scores]

@@ -2,21 +2,18 @@
 
 import bisect
 import dataclasses
-import json
 import re
 from collections.abc import Iterator
 
-import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError
-from bert_tf.files import storage
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files import storage, whole_files
 
 # The characters between words are those of the original's is_whitespace; str.split knows more.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 # How messages call the types of JSON.
 _KINDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number"}
-_MAX_NAMED = 3  # ids in a message
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +53,11 @@ def split_words(context: str) -> list[str]:
     return _WORD.findall(context)
 
 
+def word_spans(context: str) -> list[tuple[int, int]]:
+    """Returns where each of a context's words begins and ends, in characters."""
+    return [match.span() for match in _WORD.finditer(context)]
+
+
 def read_squad_examples(
     path: str, flag: str, is_training: bool, version_2_with_negative: bool
 ) -> SquadData:
@@ -72,9 +74,9 @@ def read_squad_examples(
         version_2_with_negative: whether questions may be marked as having no answer (SQuAD 2.0).
 
     Raises:
-        UserError: the file is missing, empty, not JSON, not in SQuAD's format, or without
-            questions. For training: a question has no answer or several, or its answer lies outside
-            the context. For prediction: two questions have the same id.
+        UserError: the file is missing, not JSON, not in SQuAD's format, or without questions. For
+            training: a question has no answer or several, or its answer lies outside the context.
+            For prediction: two questions have the same id.
     """
     source = f"--{flag}={path}"
     contexts: list[str] = []
@@ -86,14 +88,15 @@ def read_squad_examples(
         if not contexts or contexts[-1] is not context:
             contexts.append(context)
             words = _Words(context if is_training else "")
-        qas_id = _get(question, "id", (str, int), where)
+        # The predictions are JSON too, which has only texts as keys.
+        qas_id = str(_get(question, "id", (str, int), where))
         if qas_id in ids:
-            repeated.append(str(qas_id))
+            repeated.append(qas_id)
         ids.add(qas_id)
-        unanswered += bool(question.get("is_impossible"))
+        unanswered += _is_impossible(question, where)
         common = qas_id, question["question"], len(contexts) - 1
         if is_training:
-            where = f"{where} (id {qas_id})"
+            where = f"{where} (id {quoted(qas_id)})"
             examples += _training_example(common, question, words, version_2_with_negative, where)
         else:
             examples.append(SquadExample(*common, _answer_texts(question, where)))
@@ -124,7 +127,7 @@ def _training_example(
     where: str,
 ) -> list[SquadExample]:
     """Returns a list of one question, or an empty one if the answer is not found."""
-    if version_2_with_negative and question.get("is_impossible"):
+    if version_2_with_negative and _is_impossible(question, where):
         return [SquadExample(*common, (), is_impossible=True)]
     text, start = _the_answer(question, where)
     span = words.find(text, start, where)
@@ -132,10 +135,9 @@ def _training_example(
 
 
 def _report_repeated(repeated: list[str], distinct: int, source: str, is_training: bool) -> None:
-    named = ", ".join(repeated[:_MAX_NAMED]) + (", ..." if len(repeated) > _MAX_NAMED else "")
     message = (
         f"{source}: every question needs an id of its own; {len(repeated)} repeat one of the"
-        f" {distinct} others: {named}"
+        f" {distinct} others: {listed(repeated)}"
     )
     if not is_training:  # predictions are stored by id, so one would replace another
         raise UserError(f"{message}. Rename or remove them")
@@ -151,23 +153,11 @@ def load_json(path: str, flag: str, dataset: str) -> object:
         dataset: the dataset whose format is expected, for messages.
 
     Raises:
-        UserError: the file is missing, empty or not JSON.
+        UserError: the file is missing or not JSON.
     """
     storage.check_file_system(path, flag)
-    try:
-        with tf.io.gfile.GFile(path, "rb") as reader:
-            text = reader.read()
-    except tf.errors.OpError as error:
-        raise UserError(
-            f"--{flag}={path}: cannot be read: {error.message}{storage.advice(path)}"
-        ) from error
     rule = f"it must be a JSON file in {dataset}'s format"
-    if not text.strip():
-        raise UserError(f"--{flag}={path} is empty; {rule}")
-    try:
-        return json.loads(text)
-    except ValueError as error:  # includes UnicodeDecodeError
-        raise UserError(f"--{flag}={path} is not JSON ({error}); {rule}") from error
+    return whole_files.read_json(path, f"--{flag}={path}", rule)
 
 
 def _questions(content: object, source: str) -> Iterator[tuple[str, str, dict]]:
@@ -190,10 +180,11 @@ def _get(node: object, key: str, kind: type | tuple[type, ...], where: str):
             f"{where} must be an object with `{key}`, as in SQuAD's files; it is {_kind(node)}"
         )
     if key not in node:
-        names = ", ".join(sorted(node)) or "nothing"
+        names = listed(sorted(node)) or "nothing"
         raise UserError(f"{where} must have `{key}`, as in SQuAD's files; it has {names}")
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    if not isinstance(node[key], kinds):
+    # To Python, true and false are whole numbers.
+    if not isinstance(node[key], kinds) or isinstance(node[key], bool):
         wanted = " or ".join(_KINDS[one] for one in kinds)
         raise UserError(f"{where}: `{key}` must be {wanted}; it is {_kind(node[key])}")
     return node[key]
@@ -201,6 +192,13 @@ def _get(node: object, key: str, kind: type | tuple[type, ...], where: str):
 
 def _kind(value: object) -> str:
     return _KINDS.get(type(value), f"{value!r}")
+
+
+def _is_impossible(question: dict, where: str) -> bool:
+    value = question.get("is_impossible")
+    if value not in (None, False, True):
+        raise UserError(f"{where}: `is_impossible` must be true or false; it is {_kind(value)}")
+    return bool(value)
 
 
 def _answer_texts(question: dict, where: str) -> tuple[str, ...] | None:
@@ -253,12 +251,14 @@ class _Words:
         if start < 0 or max(start, end) >= self._length:
             raise UserError(
                 f"{where}: an answer must lie within its context of {self._length} characters; this"
-                f" one has answer_start {start} and {len(text)} characters: {text!r}"
+                f" one has answer_start {quoted(start)} and {len(text)} characters: {quoted(text)}"
             )
         first, last = (bisect.bisect_right(self._starts, i) - 1 for i in (start, end))
         found = " ".join(self._words[first : last + 1])
         wanted = " ".join(text.split())
         if not wanted or wanted not in found:
-            logging.warning("%s: Could not find answer: '%s' vs. '%s'", where, found, wanted)
+            logging.warning(
+                "%s: Could not find answer: %s vs. %s", where, quoted(found), quoted(wanted)
+            )
             return None
         return first, last

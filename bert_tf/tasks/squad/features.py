@@ -111,6 +111,30 @@ def make_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Span]:
     return spans
 
 
+def make_inputs(
+    query: Sequence[int],
+    context: Context,
+    max_seq_length: int,
+    doc_stride: int,
+    cls_id: int,
+    sep_id: int,
+) -> Iterator[tuple[Span, dict[str, list[int]]]]:
+    """Yields each span of a context, and the model's input: [CLS] query [SEP] span [SEP].
+
+    Args:
+        query: ids of the question.
+        context: word pieces of the context.
+        max_seq_length: length of each input, see `sequences.pack_pair`.
+        doc_stride: see `make_spans`.
+        cls_id, sep_id: see `sequences.special_ids`.
+    """
+    ids = context.ids.tolist()
+    max_tokens = max_seq_length - len(query) - 3  # [CLS], [SEP], [SEP]
+    for span in make_spans(len(ids), max_tokens, doc_stride):
+        text = ids[span.start : span.start + span.length]
+        yield span, sequences.pack_pair(query, text, max_seq_length, cls_id, sep_id)
+
+
 def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
     """Returns for each span a bool [length]: True for tokens that have their maximum context there.
 
@@ -187,14 +211,12 @@ def write_records(
         queries = _queries(data.examples, tokenizer, settings.max_query_length)
         for index, (example, query, answer_ids) in enumerate(queries):
             context = contexts[example.context_index]
-            ids = context.ids.tolist()
             answer = _answer_tokens(example, context, answer_ids) if is_training else None
-            max_tokens = settings.max_seq_length - len(query) - 3  # [CLS], [SEP], [SEP]
-            for span in make_spans(len(ids), max_tokens, settings.doc_stride):
+            for span, values in make_inputs(
+                query, context, settings.max_seq_length, settings.doc_stride, cls_id, sep_id
+            ):
                 unique_id = FIRST_UNIQUE_ID + len(windows)
                 window = ContextWindow(unique_id, index, len(query) + 2, span)
-                text = ids[span.start : span.start + span.length]
-                values = sequences.pack_pair(query, text, settings.max_seq_length, cls_id, sep_id)
                 values["unique_ids"] = [unique_id]
                 if is_training:
                     start, end = _positions(window, answer)

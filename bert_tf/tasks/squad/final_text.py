@@ -31,8 +31,10 @@ class FinalText:
             lambda word: " ".join(tokenizer.tokenize(word))
         )
 
-    def __call__(self, predicted_text: str, words: Sequence[str]) -> str:
-        """Returns the predicted text as the words spell it, or all words if it is not found.
+    def __call__(self, predicted_text: str, words: Sequence[str]) -> tuple[int, int]:
+        """Returns where the predicted text is in the words: first character, last character + 1.
+
+        The places are those in `" ".join(words)`. If it is not found, all words are the answer.
 
         Args:
             predicted_text: joined word pieces, with a space between words.
@@ -42,19 +44,18 @@ class FinalText:
         tokenized = " ".join(filter(None, map(self._tokenize, words)))
         start = tokenized.find(predicted_text)
         if start == -1:
-            return self._give_up("Unable to find text: '%s' in '%s'", predicted_text, original)
+            return self._give_up(original, "Unable to find text: '%s' in '%s'", predicted_text)
         places = [i for i, char in enumerate(original) if char != " "]
         if len(places) != len(tokenized) - tokenized.count(" "):
-            return self._give_up(
-                "Length not equal after stripping spaces: '%s' vs '%s'", tokenized, original
-            )
+            reason = "Length not equal after stripping spaces: '%s' vs '%s'"
+            return self._give_up(original, reason, tokenized)
         if not predicted_text:
-            return self._give_up("Nothing to align: '%s' in '%s'", predicted_text, original)
+            return self._give_up(original, "Nothing to align: '%s' in '%s'", predicted_text)
         first = start - tokenized.count(" ", 0, start)
         last = first + len(predicted_text) - predicted_text.count(" ") - 1
-        return original[places[first] : places[last] + 1]
+        return places[first], places[last] + 1
 
-    def _give_up(self, reason: str, text: str, original: str) -> str:
+    def _give_up(self, original: str, reason: str, text: str) -> tuple[int, int]:
         if self._verbose_logging:
             logging.info(reason, text, original)
-        return original
+        return 0, len(original)

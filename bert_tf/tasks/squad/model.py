@@ -8,10 +8,13 @@ import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import example_weights, linear, model_logits
+from bert_tf.model.saving import Savable, register
+from bert_tf.model.task_model import TaskModel
 from bert_tf.modeling import BertModel, create_initializer
 
 
-class SpanHead(keras.layers.Layer):
+@register
+class SpanHead(Savable, keras.layers.Layer):
     """Start and end logits of every position (original: run_squad.create_model).
 
     Args:
@@ -45,7 +48,8 @@ class SpanHead(keras.layers.Layer):
         return tf.unstack(logits, axis=-1)
 
 
-class SquadHeads(keras.layers.Layer):
+@register
+class SquadHeads(Savable, keras.layers.Layer):
     """The scope `cls` around `SpanHead`.
 
     Args:
@@ -69,13 +73,17 @@ class SquadHeads(keras.layers.Layer):
         return self.squad(sequence_output)
 
 
-class SquadModel(keras.Model):
+@register
+class SquadModel(TaskModel):
     """BERT with the span head; its variables are those of the original's run_squad.
 
     Args:
         config: sizes and dropout rates.
         **options: see `BertModel`.
     """
+
+    label_names = ("start_positions", "end_positions")
+    task_metrics = ("start_accuracy", "end_accuracy")
 
     def __init__(self, config: BertConfig, **options):
         super().__init__(name="")  # a name would come first in the variables' paths
@@ -85,13 +93,19 @@ class SquadModel(keras.Model):
         self.cls = SquadHeads(config, self.bert.dtype_policy)
         self.built = True
 
-    def call(self, input_ids, input_mask, segment_ids, training=False, dropout_seed=None):
+    @property
+    def task(self) -> "SquadTask":
+        """The task that gives the loss of `fit`."""
+        return SquadTask(self.bert.config)
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns start and end logits, each float32 [B, S].
 
         Args:
             input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-            segment_ids: int32 [B, S], 1 for the text, 0 for the question and padding.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
+            segment_ids: int32 [B, S], 1 for the text, 0 for the question and padding;
+                None is all zeros.
             training: whether dropout is on.
             dropout_seed: int32 [2]; None draws one.
         """

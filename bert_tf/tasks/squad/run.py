@@ -56,7 +56,9 @@ def run_squad(
         FloatingPointError: a loss or a gradient is not finite.
     """
     _check(settings)
-    tokenizer = make_tokenizer(config, settings, REQUIRED_TOKENS)
+    tokenizer = make_tokenizer(
+        config, settings, REQUIRED_TOKENS, settings.init_checkpoint, settings.output_dir
+    )
     # All files are read first, so that errors in them show before hours of training.
     train_data = _read_training_data(settings)
     predict_data = _read_questions(strategy, settings)

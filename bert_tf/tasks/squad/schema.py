@@ -1,7 +1,5 @@
 """The features of a SQuAD record."""
 
-import tensorflow as tf
-
 from bert_tf.files import records
 
 
@@ -18,14 +16,12 @@ def squad_schema(max_seq_length: int, is_training: bool) -> records.Schema:
 
     `unique_ids` identify the windows of a file. Names and types: `FeatureWriter` of the original.
     """
-    sequence = records.int64_feature([max_seq_length], "max_seq_length")
     schema = {
         "unique_ids": records.int64_feature([]),
-        "input_ids": sequence,
-        "input_mask": sequence,
-        "segment_ids": sequence,
+        **records.model_inputs([max_seq_length]),
     }
     if is_training:
-        for name in ("start_positions", "end_positions", "is_impossible"):
-            schema[name] = tf.io.FixedLenFeature([], tf.int64, default_value=0)
+        position = records.int64_feature([], low=0, high=max_seq_length - 1, default=0)
+        schema["start_positions"] = schema["end_positions"] = position
+        schema["is_impossible"] = records.int64_feature([], low=0, high=1, default=0)
     return schema

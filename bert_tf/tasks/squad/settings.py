@@ -3,12 +3,53 @@
 import dataclasses
 
 from bert_tf.errors import UserError
-from bert_tf.runs.setting_fields import Group, inherit, setting
+from bert_tf.runs.setting_fields import Group, Settings, inherit, setting
 from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadSettings(FineTuningSettings):
+class AnswerSettings(Settings):
+    """How a context is cut into windows, and how answers are chosen."""
+
+    doc_stride: int = setting(
+        128,
+        help="Tokens between the starts of two windows, into which a context is cut that is too"
+        " long for one sequence.",
+        group=Group.DATA,
+        at_least=1,
+    )
+    max_query_length: int = setting(
+        64,
+        help="Maximum length of a question in word pieces. Longer questions are cut.",
+        group=Group.DATA,
+        at_least=1,
+    )
+    version_2_with_negative: bool = setting(
+        False, help="Allow questions without an answer, as in SQuAD 2.0.", group=Group.DATA
+    )
+    n_best_size: int = setting(
+        20,
+        help="Answers of each question in nbest_predictions.json.",
+        group=Group.EVALUATION,
+        at_least=1,
+    )
+    max_answer_length: int = setting(
+        30,
+        help="Maximum length of an answer in word pieces.",
+        group=Group.EVALUATION,
+        at_least=1,
+    )
+    null_score_diff_threshold: float = setting(
+        0.0,
+        help="With --version_2_with_negative: predict no answer if the score of no answer exceeds"
+        " that of the best answer by more than this. A run that is scored writes the best value to"
+        " null_threshold.json.",
+        group=Group.EVALUATION,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadSettings(AnswerSettings, FineTuningSettings):
     """Settings of run_squad.
 
     Raises:
@@ -34,43 +75,8 @@ class SquadSettings(FineTuningSettings):
         " answers, the predictions are scored.",
         group=Group.DATA,
     )
-    doc_stride: int = setting(
-        128,
-        help="Tokens between the starts of two windows, into which a context is cut that is too"
-        " long for one sequence.",
-        group=Group.DATA,
-        at_least=1,
-    )
-    max_query_length: int = setting(
-        64,
-        help="Maximum length of a question in word pieces. Longer questions are cut.",
-        group=Group.DATA,
-        at_least=1,
-    )
-    version_2_with_negative: bool = setting(
-        False, help="Allow questions without an answer, as in SQuAD 2.0.", group=Group.DATA
-    )
     do_predict: bool = inherit(EvaluationSettings, "do_predict")
     predict_batch_size: int = inherit(EvaluationSettings, "predict_batch_size")
-    n_best_size: int = setting(
-        20,
-        help="Answers of each question in nbest_predictions.json.",
-        group=Group.EVALUATION,
-        at_least=1,
-    )
-    max_answer_length: int = setting(
-        30,
-        help="Maximum length of an answer in word pieces.",
-        group=Group.EVALUATION,
-        at_least=1,
-    )
-    null_score_diff_threshold: float = setting(
-        0.0,
-        help="With --version_2_with_negative: predict no answer if the score of no answer exceeds"
-        " that of the best answer by more than this. A run that is scored writes the best value to"
-        " null_threshold.json.",
-        group=Group.EVALUATION,
-    )
     verbose_logging: bool = setting(
         False,
         help="Log each answer whose word pieces cannot be mapped back to characters of the text. A"

@@ -8,7 +8,8 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
+from bert_tf.files.label_file import check_label
 from bert_tf.files.whole_files import read_text, write_whole
 
 DOCUMENT_START = "-DOCSTART-"
@@ -52,6 +53,7 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
     sentences: list[Sentence] = []
     words: list[str] = []
     tags: list[str] = []
+    known: set[str] = set()
     documents = 0
 
     def end_sentence() -> None:
@@ -79,15 +81,18 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
             if tagged and len(columns) == 1:
                 raise UserError(
                     f"--{flag}: {path}, line {number}: a line must have a word and, in its last"
-                    f" column, its tag; this one has only {columns[0]!r}. Add the tag"
+                    f" column, its tag; this one has only {quoted(columns[0])}. Add the tag"
                 )
             if tagged and not is_tag(columns[-1]):
                 raise UserError(
                     f"--{flag}: {path}, line {number}: a tag must be O, B-TYPE or I-TYPE; the last"
-                    f" column has {columns[-1]!r}. Convert tags of other schemes"
+                    f" column has {quoted(columns[-1])}. Convert tags of other schemes"
                 )
             words.append(columns[0])
             if tagged:
+                if columns[-1] not in known:
+                    check_label(columns[-1], f"--{flag}: {path}, line {number}")
+                    known.add(columns[-1])
                 tags.append(columns[-1])
     end_sentence()
     if not sentences:

@@ -11,6 +11,8 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.model.saving import Savable, register
+from bert_tf.model.shapes import get_shape_list
 from bert_tf.modeling import BertOutput
 
 
@@ -60,7 +62,8 @@ def check_feature_layers(feature_layers: str, num_hidden_layers: int) -> None:
         )
 
 
-class Direction(keras.layers.Layer):
+@register
+class Direction(Savable, keras.layers.Layer):
     """The weights of an LSTM in one direction: `kernel`, `recurrent_kernel` and `bias`.
 
     The gates, their order (input, forget, candidate, output) and initial values are those of
@@ -97,7 +100,8 @@ class Direction(keras.layers.Layer):
             setattr(self, name, weight)
 
 
-class BidirectionalLstm(keras.layers.Layer):
+@register
+class BidirectionalLstm(Savable, keras.layers.Layer):
     """An LSTM from left to right and one from right to left, outputs concatenated.
 
     Padding leaves the state unchanged, so the outputs at tokens do not depend on it.
@@ -152,13 +156,14 @@ class BidirectionalLstm(keras.layers.Layer):
             next_output = tf.sigmoid(o) * tf.tanh(next_cell)
             return tf.where(token, next_output, output), tf.where(token, next_cell, cell)
 
-        zeros = tf.zeros([2, projected.shape[2], self.units])
+        zeros = tf.zeros([2, get_shape_list(projected)[2], self.units])
         outputs, _ = tf.scan(step, (projected, is_token), (zeros, zeros))  # [S, 2, B, U]
         forward, backward = outputs[:, 0], tf.reverse(outputs[:, 1], [0])
         return tf.transpose(tf.concat([forward, backward], axis=-1), [1, 0, 2])
 
 
-class BiLstm(keras.layers.Layer):
+@register
+class BiLstm(Savable, keras.layers.Layer):
     """A stack of bidirectional LSTMs: the scope `lstm` of `layer_0`, `layer_1`.
 
     Args:

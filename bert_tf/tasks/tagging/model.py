@@ -4,16 +4,19 @@ Dimension letters and dtypes: see `bert_tf/modeling.py`; here also F, the width 
 features.
 """
 
-import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, model_logits
+from bert_tf.model.saving import register
+from bert_tf.model.shapes import get_shape_list
+from bert_tf.model.task_model import TaskModel
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS, BiLstm, check_feature_layers
 
 
-class TaggingModel(keras.Model):
+@register
+class TaggingModel(TaskModel):
     """BERT with a linear layer on each token (the paper, section 5.3 and figure 4d).
 
     Args:
@@ -24,6 +27,9 @@ class TaggingModel(keras.Model):
         lstm_size: units of the BiLSTM in each direction.
         **options: see `BertModel`.
     """
+
+    label_names = ("label_ids", "label_mask")
+    task_metrics = ("accuracy",)
 
     def __init__(
         self,
@@ -36,6 +42,7 @@ class TaggingModel(keras.Model):
         super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
         self.bert.pooler.trainable = False  # no logit depends on it
+        self.num_labels = num_labels
         self.feature_layers = feature_layers
         self.lstm = None
         size = config.hidden_size
@@ -47,17 +54,24 @@ class TaggingModel(keras.Model):
         self.head = OutputLayer(num_labels, size, dtype=self.bert.dtype_policy)
         self.built = True
 
-    def call(self, input_ids, input_mask, segment_ids, training=False, dropout_seed=None):
+    @property
+    def task(self) -> "TaggingTask":
+        """The task that gives the loss of `fit`."""
+        return TaggingTask(self.bert.config, self.num_labels)
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns logits, float32 [B, S, num_labels].
 
         Args:
             input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-            segment_ids: int32 [B, S], all 0.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
+            segment_ids: int32 [B, S], all 0, as is None.
             training: whether dropout is on. A frozen BERT has none.
             dropout_seed: int32 [2]; None draws one.
         """
         fine_tuned = self.lstm is None
+        if input_mask is None:
+            input_mask = tf.ones(get_shape_list(input_ids), tf.int32)
         output = self.bert(
             input_ids,
             input_mask,

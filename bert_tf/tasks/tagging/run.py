@@ -9,8 +9,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine.prediction import Columns
-from bert_tf.errors import UserError
-from bert_tf.files.label_file import LABELS_FILE
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.label_file import LABELS_FILE, check_label
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
@@ -54,7 +54,9 @@ def run_tagging(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
-    tokenizer = make_tokenizer(config, settings, data.REQUIRED_TOKENS)
+    tokenizer = make_tokenizer(
+        config, settings, data.REQUIRED_TOKENS, settings.init_checkpoint, settings.output_dir
+    )
     # All files are read first, so that errors in them show before hours of training.
     sets: dict[str, list[Sentence]] = {}
     for name in needed_sets(strategy, settings):
@@ -129,8 +131,8 @@ def _labels(settings: TaggingSettings, training: list[Sentence] | None) -> list[
     if learned is not None:
         if settings.labels and list(settings.labels) != learned:
             raise UserError(
-                f"--labels={','.join(settings.labels)} must be the labels of the model in"
-                f" --output_dir or --init_checkpoint, {','.join(learned)} ({LABELS_FILE} in its"
+                f"--labels={quoted(','.join(settings.labels))} must be the labels of the model in"
+                f" --output_dir or --init_checkpoint, {listed(learned)} ({LABELS_FILE} in its"
                 " folder); leave it out, or choose another model"
             )
         return learned
@@ -139,8 +141,10 @@ def _labels(settings: TaggingSettings, training: list[Sentence] | None) -> list[
         if len(set(labels)) < len(labels) or not all(map(conll.is_tag, labels)):
             raise UserError(
                 "--labels must list each tag once, O, B-TYPE or I-TYPE, separated by commas; got"
-                f" {','.join(labels)}"
+                f" {quoted(','.join(labels))}"
             )
+        for label in labels:
+            check_label(label, "--labels")
         return labels
     path, flag = _path(settings, "train_file")
     if training is None:
@@ -155,7 +159,8 @@ def _labels(settings: TaggingSettings, training: list[Sentence] | None) -> list[
     labels = sorted({tag for sentence in training for tag in sentence.tags})
     if len(labels) == 1:
         raise UserError(
-            f"--{flag}: {path} must have words with different tags; all tags are {labels[0]}"
+            f"--{flag}: {path} must have words with different tags; all tags are"
+            f" {quoted(labels[0])}"
         )
     return labels
 
@@ -166,8 +171,8 @@ def _check_tags(sentences: list[Sentence], labels: Sequence[str], path: str, fla
     unknown = sorted(found - set(labels))
     if unknown:
         raise UserError(
-            f"--{flag}: {path} has the tags {', '.join(unknown)}, which are not among the"
-            f" model's: {', '.join(labels)}. Correct the file, or train a new model with all tags"
+            f"--{flag}: {path} has the tags {listed(unknown)}, which are not among the"
+            f" model's: {listed(labels)}. Correct the file, or train a new model with all tags"
             " in --labels, in another --output_dir"
         )
 

@@ -12,11 +12,5 @@ def tagging_schema(max_seq_length: int) -> records.Schema:
             `label_mask` (1 = first piece of a word to tag; 0 = another piece, a word given as
             context only, [CLS], [SEP] or padding).
     """
-    sequence = records.int64_feature([max_seq_length], "max_seq_length")
-    return {
-        "input_ids": sequence,
-        "input_mask": sequence,
-        "segment_ids": sequence,
-        "label_ids": sequence,
-        "label_mask": sequence,
-    }
+    inputs = records.model_inputs([max_seq_length])
+    return {**inputs, "label_ids": inputs["input_ids"], "label_mask": inputs["input_mask"]}

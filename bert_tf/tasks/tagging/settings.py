@@ -65,4 +65,5 @@ class TaggingSettings(EvaluationSettings):
         help="Units in each direction of the BiLSTM of --feature_based.",
         group=Group.MODEL,
         at_least=1,
+        at_most=2**16,  # as hidden_size
     )

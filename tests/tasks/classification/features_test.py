@@ -142,7 +142,7 @@ def test_errors(tmp_path, tokenizer):
     examples = [InputExample("g1", "a", None, "0"), InputExample("g2", "a", None, "maybe")]
     with pytest.raises(
         UserError,
-        match="Example g2: label 'maybe' must be one of '0'; .* what get_labels",
+        match="Example 'g2': label 'maybe' must be one of '0'; .* what get_labels",
     ):
         features.write_records(examples, ["0"], 8, tokenizer, str(path))
     # The earlier file is unchanged, and no temporary file is left.

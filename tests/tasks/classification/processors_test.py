@@ -11,8 +11,8 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors
 from bert_tf.tasks.classification.examples import InputExample
-from bert_tf.tasks.classification.tsv import read_rows
 from bert_tf.tasks.classification.xnli import XNLI_LANGUAGES
+from bert_tf.text.tables import read_rows
 
 
 def write(folder, files):
@@ -298,7 +298,13 @@ GOOD = rows("Quality|i|j|a|b", "1|0|0|x|y", "0|0|0|x|y")
             "mrpc",
             "train",
             {"train.tsv": " \n"},
-            r"/train.tsv is empty; it must hold the text of its examples",
+            "/train.tsv is empty; it must hold a header line, then its examples$",
+        ),
+        (
+            "cola",
+            "train",
+            {"train.tsv": ""},
+            "/train.tsv is empty; it must hold the text of its examples$",
         ),
         (
             "mrpc",

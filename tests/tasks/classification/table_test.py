@@ -83,16 +83,32 @@ def test_a_table_of_numbers(tmp_path):
         (
             CSV,
             {"text_a_column": "headline"},
-            "--text_a_column=headline: .*/train.csv has no such column; it has columns named 'id', "
-            "'title', 'the body', 'stars'. --has_header says whether .* names .*, --delimiter what",
+            r"--text_a_column=headline: .*/train.csv has no such column \(--has_header says whether"
+            r" line 1 .*, --delimiter what separates them\); it has columns named 'id', 'title', "
+            "'the body', 'stars': name one of these$",
         ),
         (
             CSV,
             {"has_header": False},
-            "--text_a_column=title: .* it has no header, but columns '0', '1', '2', '3'",
+            "--text_a_column=title: .* it has no header, but columns '0', '1', '2', '3': name one",
         ),
-        (CSV, {"text_a_column": None}, "--task_name=table needs --text_a_column; .* 'title'"),
+        (
+            CSV,
+            {"text_a_column": None},
+            "--task_name=table needs --text_a_column; .* 'title', .*: name one of these$",
+        ),
         (CSV, {"label_column": None}, "--task_name=table needs --label_column; .* 'title'"),
+        ("", {}, "/train.csv is empty; it must hold a header line, then its examples$"),
+        (
+            "",
+            {"has_header": False, "text_a_column": "0", "label_column": "1"},
+            "/train.csv is empty; it must hold the text of its examples$",
+        ),
+        (
+            "title,stars,the body\n\n",
+            {},
+            "/train.csv has no examples; it must have one on each line after the header$",
+        ),
         (
             "title,stars,the body\na,1,b\nc,1,d\n",
             {},
@@ -122,8 +138,28 @@ def test_a_table_of_numbers(tmp_path):
             "a text with ',' in it, or change --delimiter",
         ),
         (CSV + "3,x\n", {}, "/train.csv, line 6: the line must have at least 4 columns; it has 2"),
-        (CSV, {"delimiter": "||"}, r"--delimiter must be one character; got '\|\|'"),
-        (CSV, {"labels": ["1", "1"]}, "--labels names a class twice: 1,1"),
+        (CSV, {"delimiter": "||"}, r"--delimiter must be one character, .* got '\|\|'"),
+        (CSV, {"labels": ["1", "1"]}, "--labels names a class twice: '1', '1'"),
+        (
+            CSV,
+            {"labels": []},
+            "--labels must list at least two classes, .*; got ''",
+        ),
+        (CSV, {"labels": ["a", "b\nc"]}, r"--labels: the class 'b\\nc' must be text on one line"),
+        (CSV, {"delimiter": '"'}, "--delimiter must be one character, .*; got '\"'"),
+        (CSV, {"delimiter": "\n"}, r"--delimiter must be one character, .*; got '\\n'"),
+        (
+            CSV + '3,x,y,"1\n0"\n',
+            {},
+            r"/train.csv, line 6: the class '1\\n0' must be text on one line, .* --label_column",
+        ),
+        (CSV + "3,x,y,\n", {}, "/train.csv, line 6: the class '' must be text on one line"),
+        (CSV.replace("id", "title"), {}, "/train.csv must have one column named 'title'; it has 2"),
+        (
+            CSV.replace(",10", ",1e39"),
+            {"regression": True},
+            "line 2: label '1e39' must be a number; ",
+        ),
         (CSV, {"labels": ["1"], "regression": True}, "--labels names classes, which --regression"),
     ],
 )
@@ -191,3 +227,36 @@ def test_columns_are_for_tables_alone():
 def test_labels_are_sorted_as_numbers_if_all_are():
     assert table.sort_labels({"10", "9", "-1"}) == ["-1", "9", "10"]
     assert table.sort_labels({"10", "9", "b"}) == ["10", "9", "b"]
+
+
+def test_classes_are_sorted_by_number_whatever_their_length():
+    assert table.sort_labels(["10", "9", "-1"]) == ["-1", "9", "10"]
+    assert table.sort_labels(["2", "1" * 5000]) == ["1" * 5000, "2"]  # too long for a number
+
+
+LONG = "many words " * 1000
+
+
+@pytest.mark.parametrize(
+    "text, columns",
+    [
+        (f"title,stars\na,{LONG}b\nb,{LONG}c\n", {"labels": ["9", "10"]}),
+        (f"title,stars\na,{LONG}\nb,1\n", {}),
+        (f"title,stars\na,{LONG}b\nb,{LONG}b\n", {}),
+        (f"title,stars\na,1\nb,{LONG}b\n", {"labels": [f"{LONG}{i}" for i in range(20)]}),
+        (f"{LONG},stars\na,1\n", {}),
+        (f"title,{','.join(map(str, range(5000)))}\na,1\n", {}),
+        (f"title,stars\na\nb,{LONG}", {"labels": ["1", "2"]}),
+        (f"{LONG}a,{LONG}b\nx,1\ny,1\nz,2\nw,2\n", {"has_header": False}),
+        ("title,stars\na,1\n", {"labels": [f"{LONG}a"] * 2}),
+        ("title,stars\na,1\n", {"delimiter": LONG}),
+    ],
+)
+def test_messages_are_short(tmp_path, text, columns):
+    write(tmp_path, {"train.csv": text})
+    names = {"text_a_column": "title", "label_column": "stars"}
+    if "has_header" in columns:
+        names = {"text_a_column": "0", "label_column": "1"}
+    with pytest.raises(UserError) as error:
+        read("train", tmp_path, TableColumns(**{**names, **columns}))
+    assert len(str(error.value)) < 500 and "\n" not in str(error.value)

@@ -103,6 +103,10 @@ def data_dir(tmp_path_factory):
         features = {"sentence": text, "label": label(names=["no", "yes"])}
         texts = {"test": [(f"t{i}", -1) for i in range(9)]}
 
+    class TinyLines(TinyTask):
+        features = {"text": text, "label": label(names=["no", "y\u2028es"])}
+        texts = {"train": [("a", 0), ("b", 1)]}
+
     for builder in (
         TinyCola,
         TinySst,
@@ -112,6 +116,7 @@ def data_dir(tmp_path_factory):
         TinyReviews,
         TinyStsb,
         TinyNews,
+        TinyLines,
     ):
         builder(data_dir=folder).download_and_prepare()
     return folder
@@ -237,21 +242,21 @@ def test_errors(data_dir):
             "dev",
             "tiny_reviews",
             {},
-            "--tfds=tiny_reviews has no split validation; it has test, train. .* --tfds_dev_split",
+            "has no split validation; it has 'test', 'train'. .* --tfds_dev_split",
         ),
         (
             "MRPC",
             "train",
             "tiny_news",
             {},
-            "tiny_news has the features description, .* with --text_a_column and --text_b_column",
+            "tiny_news has the features 'description', .* with --text_a_column and --text_b_column",
         ),
         (
             "table",
             "train",
             "tiny_news",
             {"text_a_column": "body", "label_column": "topic"},
-            "--text_a_column=body: tiny_news has no such feature; it has description, number",
+            "--text_a_column=body: tiny_news has no such feature; it has 'description', 'number",
         ),
         (
             "table",
@@ -304,6 +309,13 @@ def test_errors(data_dir):
             "has the classes 'not_equivalent', 'equivalent', but the task has 'contradict.* "
             "choose another --task_name, such as table",
         ),
+        (
+            "table",
+            "train",
+            "tiny_lines",
+            {},
+            r"--tfds=tiny_lines, the feature 'label': the class 'y\\u2028es' must be text on one",
+        ),
         ("MRPC", "train", "nosuch", {}, "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch"),
     ):
         with pytest.raises(UserError, match=message):
@@ -312,7 +324,7 @@ def test_errors(data_dir):
         UserError, match="0 .counted from 0.: the example has no label; .* by --tfds_dev_split"
     ):
         read("MRPC", "dev", "tiny_mrpc", data_dir, tfds_dev_split="test")
-    with pytest.raises(UserError, match="cannot read split 'tset'; tiny_mrpc has test, train"):
+    with pytest.raises(UserError, match="cannot read split 'tset'; tiny_mrpc has 'test', 'train'"):
         read("MRPC", "dev", "tiny_mrpc", data_dir, tfds_dev_split="tset")
     with pytest.raises(
         UserError, match="'premise' must be a string, .* language, de included; .* --xnli_la"

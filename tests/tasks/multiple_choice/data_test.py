@@ -73,20 +73,34 @@ def test_a_test_file_has_no_labels(write):
         (make_csv(), "train.csv has no questions; it must have one on each line after the first"),
         (
             make_csv({}, columns="sent1,sent2,ending0,ending1,label"),
-            "must name the columns sent1, .*, label; it lacks ending2, ending3 and has sent1, .* "
-            "--data_dir must be a folder with SWAG's csv files with four endings",
+            "must name the columns sent1, .*, label; it lacks 'ending2', 'ending3' and has 'sent1'"
+            ", .* --data_dir must be a folder with SWAG's csv files with four endings",
         ),
-        (make_csv({}, columns=COLUMNS.removesuffix(",label")), "it lacks label and has"),
+        (make_csv({}, columns=COLUMNS.removesuffix(",label")), "it lacks 'label' and has"),
         (make_csv(ROW, {**ROW, "label": "4"}), "line 5: the label must be .* from 0 to 3; got '4'"),
         (make_csv({**ROW, "label": ""}), "line 3: the label must be the number of .*; got ''"),
         (make_csv(ROW) + "1,2,3\n", "line 4: the row must have 12 columns"),
         (make_csv(ROW) + "1," * 12 + "\n", "line 4: the row must have 12 columns"),
+        (make_csv({**ROW, "label": "3" * 9000}), "line 3: the label must .*; got '333"),
+        (make_csv({}, columns="a" * 9000), "it lacks 'sent1', .* and has 'aaa"),
+        (make_csv({}, columns=",".join(["x"] * 9000)), "and has 'x', 'x'"),
+        (
+            make_csv(ROW).replace("video-id", "sent2"),
+            "must name each column once; it names 'sent2' more",
+        ),
         (make_csv(ROW) + '"x', "line 3: unexpected end of data; correct its quotes"),
     ],
 )
 def test_what_is_refused(write, text, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as error:
         read_questions(write(text), labelled=True)
+    assert len(str(error.value)) < 500
+
+
+def test_a_sentence_may_be_a_whole_book(write):
+    text = "many words, " * 20_000
+    (question,) = read_questions(write(make_csv({**ROW, "sent1": text})), labelled=True)
+    assert question.context == text
 
 
 def test_a_missing_file_is_named(tmp_path):

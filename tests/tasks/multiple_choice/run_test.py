@@ -98,7 +98,7 @@ def test_length_buckets_change_no_score(folder):
         (None, "", {}, "At least one of --do_train, --do_eval and --do_predict must be given"),
         ("train.csv", "", {"do_train": True}, "train.csv is empty"),
         ("val.csv", "a,b\n", {"do_eval": True}, "val.csv: the first line must name the columns"),
-        ("test.csv", "a,b\n", {"do_predict": True}, "test.csv: .* it lacks sent1, sent2, ending0"),
+        ("test.csv", "a,b\n", {"do_predict": True}, "test.csv: .* it lacks 'sent1', 'sent2', 'end"),
         (
             None,
             "",

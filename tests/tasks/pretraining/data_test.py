@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
-from bert_tf.files import records
+from bert_tf.files import record_checks
 from bert_tf.tasks.pretraining import data, schema
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from tests.support.memory import peak_memory
@@ -232,7 +232,9 @@ def test_the_program_with_defaults(tmp_path, vocab_file):
     files = [f"{tmp_path}/text{number}.txt" for number in range(2)]  # sorted
     expected = _oracle(files, vocab_file, DEFAULTS)
     assert [_read(path) for path in outputs] == [expected[0::2], expected[1::2]]
-    records.check_files(list(map(str, outputs)), schema.pretraining_schema(128, 20), "input_file")
+    record_checks.check_files(
+        list(map(str, outputs)), schema.pretraining_schema(128, 20), "input_file"
+    )
     assert result.stderr.count("*** Example ***") == 20
     first = expected[0]
     tokens = [VOCAB[id] for id in first["input_ids"][: sum(first["input_mask"])]]
@@ -294,8 +296,8 @@ def _refused(folder, message):
 @pytest.mark.parametrize(
     "flag, value, message",
     [
-        ("max_seq_length", 4, "--max_seq_length=4 must be at least 5"),
-        ("max_predictions_per_seq", 0, "--max_predictions_per_seq=0 must be at least 1"),
+        ("max_seq_length", 4, "--max_seq_length=4 must be between 5 and 1048576"),
+        ("max_predictions_per_seq", 0, "--max_predictions_per_seq=0 must be between 1 and 1048576"),
         ("dupe_factor", 0, "--dupe_factor=0 must be at least 1"),
         ("masked_lm_prob", 1.5, "--masked_lm_prob=1.5 must be .* between 0 and 1"),
         ("short_seq_prob", -0.1, "--short_seq_prob=-0.1 must be .* between 0 and 1"),
@@ -377,7 +379,7 @@ def test_disk_full(tmp_path, vocab_file, where):
     script = str(ROOT / "create_pretraining_data.py")
     command = [sys.executable, "-c", program, str(limit), script, *flags]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode != 0
+    assert result.returncode == 74
     assert where in result.stderr.splitlines()[-1], result.stderr
     assert sorted(os.listdir(tmp_path)) == ["out", "text", "vocab.txt"]
     assert (tmp_path / "out").read_text() == "before"

@@ -9,6 +9,7 @@ import pytest
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import read_squad_examples
 from bert_tf.tasks.squad.final_text import FinalText
+from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.support.squad_files import make_tokenizer, question, settings_of_lengths, write_squad
 
 LENGTH = 20
@@ -32,7 +33,8 @@ CONTEXT = "The leader was John Smith's (1895-1943). The man went and the man was
     ],
 )
 def test_final_text(predicted, words, lower, expected):
-    assert FinalText(lower)(predicted, words.split(" ")) == expected
+    start, end = FinalText(lower)(predicted, words.split(" "))
+    assert words[start:end] == expected
 
 
 def test_verbose_logging(caplog):
@@ -131,11 +133,10 @@ def slow_nbest(questions, example, n_best_size, max_answer_length, with_negative
                     continue
                 first, last = first + window.span.start, last + window.span.start
                 pieces = " ".join(questions.tokens[k] for k in ids[first : last + 1])
-                text = FinalText(True)(
-                    pieces.replace(" ##", "").replace("##", ""),
-                    words[word_of[first] : word_of[last] + 1],
-                )
-                found.append((text, starts[i], ends[j]))
+                of_answer = words[word_of[first] : word_of[last] + 1]
+                predicted = pieces.replace(" ##", "").replace("##", "")
+                start, end = FinalText(True)(predicted, of_answer)
+                found.append((" ".join(of_answer)[start:end], starts[i], ends[j]))
     null = ("", *min(nulls, key=lambda scores: scores[0])[1:])  # the first of equal ones
     if with_negative:
         found.append(null)
@@ -239,3 +240,23 @@ def test_files(questions, tmp_path):
     (tmp_path / "1.1").mkdir()
     answers.write_predictions(predictions, str(tmp_path / "1.1"), False)
     assert not (tmp_path / "1.1" / "null_odds.json").exists()
+
+
+def test_an_answer_has_its_place_in_the_context(tmp_path):
+    vocab = "[UNK] [CLS] [SEP] steve smith ( ) . 1895 - cafe ' s".split()
+    (tmp_path / "vocab.txt").write_text("\n".join(vocab))
+    tokenizer = FastTokenizer(str(tmp_path / "vocab.txt"))
+    text = "\t Steve \n Smith's  (1895-1943). Caf\u00e9"
+    context = features.tokenize_contexts([text], tokenizer)[0]
+    pieces = [tokenizer.inv_vocab[i] for i in context.ids]
+    assert pieces[:7] == ["steve", "smith", "'", "s", "(", "1895", "-"]
+    at = answers.ContextText(text, context, tokenizer.inv_vocab, FinalText(True)).of
+    for first, last, answer, place in (
+        (0, 1, "Steve Smith", "Steve \n Smith"),
+        (1, 3, "Smith's", "Smith's"),
+        (3, 5, "s (1895", "s  (1895"),
+        (4, 4, "(", "("),
+        (10, 10, "Caf\u00e9", "Caf\u00e9"),
+    ):
+        found, start, end = at(first, last)
+        assert (found, text[start:end]) == (answer, place)

@@ -65,7 +65,7 @@ def test_answer_not_at_its_start_is_left_out(tmp_path, warnings):
     data = read(write_squad(tmp_path / "x.json", (CONTEXT, qas)))
     assert [example.qas_id for example in data.examples] == ["good"]
     assert len(warnings) == 4
-    assert "qas[0] (id moved): Could not find answer: '" in warnings[0]
+    assert "qas[0] (id 'moved'): Could not find answer: '" in warnings[0]
     assert warnings[0].endswith("vs. 'John'")
     with pytest.raises(
         UserError, match="answers must be found at their answer_start, .*; none of the 2 is"
@@ -85,7 +85,7 @@ def test_impossible(tmp_path):
     assert first.is_impossible and first.answers == ()
     assert (first.start_position, first.end_position) == (-1, -1)
     assert [(e.is_impossible, e.start_position) for e in others] == [(False, 3), (False, 3)]
-    with pytest.raises(UserError, match=r"qas\[0\] \(id none\) has 0: .* add --version_2_w"):
+    with pytest.raises(UserError, match=r"qas\[0\] \(id 'none'\) has 0: .* add --version_2_w"):
         read(path)
     # What has an answer is trained on, as in the original, which does not look at is_impossible.
     qas[0] = question("none", "q", [("John", start)], is_impossible=True)
@@ -110,7 +110,7 @@ def test_prediction(tmp_path, warnings):
 def test_duplicate_ids(tmp_path, warnings):
     qas = [question(name, "q", [("The", 2)]) for name in ("a", "b", "a", "a")]
     path = write_squad(tmp_path / "x.json", (CONTEXT, qas))
-    message = "every question needs an id of its own; 2 repeat one of the 2 others: a, a"
+    message = "every question needs an id of its own; 2 repeat one of the 2 others: 'a', 'a'"
     with pytest.raises(UserError, match=f"--predict_file={path}: {message}. Rename or remove"):
         read(path, is_training=False, flag="predict_file")
     assert len(read(path).examples) == 4  # ids do nothing there
@@ -120,13 +120,19 @@ def test_duplicate_ids(tmp_path, warnings):
 @pytest.mark.parametrize(
     "answers, message",
     [
-        ([], r"exactly 1 answer; .*data\[0\].paragraphs\[0\].qas\[0\] \(id q\) has 0: for SQuAD 2"),
+        (
+            [],
+            r"exactly 1 answer; .*data\[0\].paragraphs\[0\].qas\[0\] \(id 'q'\) has 0: for SQuAD 2",
+        ),
         ([("The", 2), ("The", 2)], "has 2: keep one of them"),
         ([("The", 400)], "within its context of 51 characters; this one has answer_start 400 and"),
         ([("one ....", 44)], "has answer_start 44 and 8 characters: 'one ....'"),
         ([("", 51)], "has answer_start 51 and 0 characters"),
         ([("The", -1)], "has answer_start -1"),
-        (None, r"qas\[0\] \(id q\) must have `answers`, as in SQuAD's files; it has id, question"),
+        (
+            None,
+            r"qas\[0\] \(id 'q'\) must have `answers`, as in SQuAD's .* has 'id', 'question'",
+        ),
     ],
 )
 def test_bad_answers(tmp_path, answers, message):
@@ -136,13 +142,14 @@ def test_bad_answers(tmp_path, answers, message):
 
 
 BAD_FILES = {
-    "": "is empty; it must be a JSON file in SQuAD's format",
-    " \n": "is empty",
+    "": r"is not JSON \(Expecting value: .*\); it must be a JSON file in SQuAD's format",
     "{": r"is not JSON \(Expecting property name",
-    b"\xff\xfe\xff": "is not JSON",
+    b"\xff\xfe\xff": "line 1: not UTF-8",
+    "[" * 100_000: "nested too deeply",
+    '{"data": NaN}': "NaN is no number in JSON",
     "[]": "the file must be an object with `data`, as in SQuAD's files; it is a list",
     "{}": "the file must have `data`, as in SQuAD's files; it has nothing",
-    '{"rows": 1, "a": 2}': "it has a, rows",
+    '{"rows": 1, "a": 2}': "it has 'a', 'rows'",
     '{"data": {}}': "the file: `data` must be a list; it is an object",
     '{"data": []}': "has no question; its paragraphs need `qas`",
     '{"data": [7]}': r"data\[0\] must be an object with `paragraphs`.*it is a whole number",
@@ -166,7 +173,7 @@ def test_bad_file(tmp_path, content):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(UserError, match="--train_file=.*x.json: cannot be read: .*No such file"):
+    with pytest.raises(UserError, match="--train_file=.*x.json cannot be read .*No such file"):
         read(tmp_path / "x.json")
 
 
@@ -175,3 +182,57 @@ def test_byte_order_mark(tmp_path):
     content = {"data": [{"paragraphs": [{"context": "a", "qas": [question("1", "q")]}]}]}
     path.write_text(json.dumps(content), encoding="utf-8-sig")
     assert read(path, is_training=False).contexts == ["a"]
+
+
+def test_whole_numbers_are_ids_like_their_texts(tmp_path):
+    """JSON has only texts as keys, so predictions.json would have one id twice."""
+    path = write_squad(tmp_path / "x.json", (CONTEXT, [question(7, "q"), question("8", "q")]))
+    assert [e.qas_id for e in read(path, is_training=False).examples] == ["7", "8"]
+    path = write_squad(tmp_path / "x.json", (CONTEXT, [question(1, "q"), question("1", "q")]))
+    with pytest.raises(UserError, match="1 repeat one of the 1 others: '1'. Rename or remove"):
+        read(path, is_training=False)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"id": True}, "`id` must be a string or a whole number; it is True"),
+        ({"id": 1.5}, "`id` must be a string or a whole number; it is 1.5"),
+        ({"answers": [{"text": "The", "answer_start": True}]}, "`answer_start` must be a whole nu"),
+        ({"is_impossible": "false"}, "`is_impossible` must be true or false; it is a string"),
+        ({"is_impossible": []}, "`is_impossible` must be true or false; it is a list"),
+    ],
+)
+def test_values_of_another_type(tmp_path, changes, message):
+    made = {**question("q", "q", [("The", 2)]), **changes}
+    path = write_squad(tmp_path / "x.json", (CONTEXT, [made]))
+    with pytest.raises(UserError, match=message):
+        read(path)
+
+
+LONG = "x" * 10_000
+
+
+@pytest.mark.parametrize(
+    "made, is_training",
+    [
+        (question(LONG, "q"), True),
+        (question("q", "q", [(LONG, 2)]), True),
+        (question("q", "q", [("The", 10**2000)]), True),
+        ({LONG: 1, **dict.fromkeys(map(str, range(1000)))}, False),
+    ],
+)
+def test_messages_are_short(tmp_path, made, is_training):
+    path = write_squad(tmp_path / "x.json", (CONTEXT, [made]))
+    with pytest.raises(UserError) as error:
+        read(path, is_training)
+    assert len(str(error.value)) < 500
+
+
+def test_messages_on_ids_and_words_are_short(tmp_path, warnings):
+    qas = [question(LONG, "q", [("The", 2)])] * 9 + [question(LONG, "q", [(LONG + "y", 3)])]
+    path = write_squad(tmp_path / "x.json", (CONTEXT + LONG * 2, qas))
+    read(path)
+    with pytest.raises(UserError) as error:
+        read(path, is_training=False)
+    assert [len(text) < 500 for text in (str(error.value), *warnings)] == [True] * 3

@@ -5,6 +5,8 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.tasks.tagging.conll import Sentence, read_sentences, write_predictions
 
+LONG = "x" * 10_000
+
 
 @pytest.fixture
 def write(tmp_path):
@@ -57,14 +59,20 @@ def test_words_alone_where_tags_are_not_required(write):
         ("EU B-ORG\nrejects\n", r"--eval_file: .*, line 2: a line must have a word and, in its "),
         ("EU\nrejects\n", r"line 1: .* this one has only 'EU'. Add the tag"),
         ("EU S-ORG\n", r"line 1: a tag must be O, B-TYPE or I-TYPE; the last column has 'S-ORG'"),
+        ("EU O\nin B-A\u2028B\n", r"line 2: the class 'B-A\\u2028B' must be text on one line"),
+        ("EU B-X\u00a0\n", r"line 1: the class 'B-X\\xa0' must be text on one line"),
+        (f"EU {LONG}\n", "the last column has 'xxx"),
+        (f"EU B-{LONG}\x85B\n", "line 1: the class 'B-xxx"),
+        (f"EU O\n{LONG}\n", "this one has only 'xxx"),
         ("EU B-\n", r"the last column has 'B-'"),
         ("", r"has no sentence; it must have a word and its tag on each line"),
         ("-DOCSTART- O\n\n", r"has no sentence"),
     ],
 )
 def test_what_is_refused(write, text, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as error:
         read_sentences(write(text), "eval_file")
+    assert len(str(error.value)) < 500
 
 
 def test_tags_are_for_all_words_or_none(write):

@@ -114,7 +114,7 @@ def test_words_alone_are_tagged_by_the_labels_of_the_trained_model(trained):
     flags = {"data_dir": None, "predict_file": str(trained / "words.txt"), "do_predict": True}
     results = (trained / "out/test_results.txt").read_text()
     with pytest.raises(
-        UserError, match="--labels=O,B-PER must be the labels of the model in --out"
+        UserError, match="--labels='O,B-PER' must be the labels of the model in --out"
     ):
         tag(trained, **flags, labels=["O", "B-PER"])
     tag(trained, **flags)
@@ -157,18 +157,23 @@ def test_length_buckets_change_no_score(folder):
             {"do_train": True},
             "--data_dir: .*train.txt, line 1: a line must have a word and",
         ),
-        ("Ann O\n", {"do_train": True}, "must have words with different tags; all tags are O"),
+        ("Ann O\n", {"do_train": True}, "must have words with different tags; all tags are 'O'"),
         (
             None,
             {"do_train": True, "labels": ["O", "B-PER", "I-PER"]},
-            "--data_dir: .*train.txt has the tags B-LOC, I-LOC, which are not among the model's: "
-            "O, B-PER, I-PER. Correct the file, or train a new model",
+            "--data_dir: .*train.txt has the tags 'B-LOC', 'I-LOC', which are not among the "
+            "model's: "
+            "'O', 'B-PER', 'I-PER'. Correct the file, or train a new model",
         ),
-        ("Ann B-PER\nis O\n", {"do_eval": True}, "valid.txt has the tags B-LOC, I-LOC, which are"),
+        (
+            "Ann B-PER\nis O\n",
+            {"do_eval": True},
+            "has the tags 'B-LOC', 'I-LOC', which are",
+        ),
         (
             "Ann B-PER\nis O\n",
             {"do_predict": True, "predict_file": "valid.txt"},
-            "--predict_file: .*valid.txt has the tags B-LOC, I-LOC",
+            "--predict_file: .*valid.txt has the tags 'B-LOC', 'I-LOC'",
         ),
         (
             None,
@@ -191,7 +196,7 @@ def test_length_buckets_change_no_score(folder):
             {"do_train": True, "init_checkpoint": "/x/uncased_L-12_H-768_A-12/bert_model.ckpt"},
             "was trained on lowercased text, but --do_lower_case=False",
         ),
-        (None, {"do_train": True, "max_seq_length": 3}, "--max_seq_length=3 must be at least 4"),
+        (None, {"do_train": True, "max_seq_length": 3}, "--max_seq_length=3 must be between 4"),
         (
             None,
             {"do_train": True, "feature_based": True},

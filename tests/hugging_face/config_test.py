@@ -1,4 +1,4 @@
-"""Tests of tools/hugging_face_config.py: the names of the classes, through whole conversions."""
+"""Tests of bert_tf/hugging_face/config.py: the names of the classes, through whole conversions."""
 
 import json
 import os
@@ -7,7 +7,15 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.files import label_file
-from tests.support.hugging_face_folders import ENCODER, HEADS, POOLER, make_tensors, write_folder
+from bert_tf.hugging_face import config as hugging_face_config
+from tests.support.hugging_face_folders import (
+    CONFIG,
+    ENCODER,
+    HEADS,
+    POOLER,
+    make_tensors,
+    write_folder,
+)
 from tools import convert_checkpoint
 
 TAGS = ["O", *(f"{part}-{kind}" for kind in ("PER", "LOC", "ORG", "ÄÖ x", "MISC") for part in "BI")]
@@ -80,7 +88,7 @@ def test_more_names_than_outputs(tmp_path):
     )
     label_file.write_labels(str(tmp_path / "tf"), ["a", "b", "c"])
     with pytest.raises(
-        ValueError, match="of the classifier's 2 outputs; it names 3: a, b, c. Correct"
+        ValueError, match="of the classifier's 2 outputs; it names 3: 'a', 'b', 'c'. Correct"
     ):
         convert_checkpoint.convert(
             f"{tmp_path}/tf/bert_model.ckpt", str(tmp_path / "hf2"), "safetensors"
@@ -124,3 +132,73 @@ def test_names_that_do_not_fit_are_refused(tmp_path, names):
         " no names"
     )
     assert not (tmp_path / "tf").exists()
+
+
+LONG = ["x" * 10_000] * 3
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ('{"layer_norm_eps": NaN}', "NaN is no number in JSON"),
+        (json.dumps(LONG), "must hold a dictionary; received "),
+        (json.dumps({"model_type": LONG}), "has no model whose model_type is "),
+        (json.dumps({"is_decoder": {"a": LONG}}), "whose is_decoder is {'a': "),
+        (
+            json.dumps({**CONFIG, "hidden_act": ["gelu"]}),
+            "hidden_act must be a text; it is ['gelu']",
+        ),
+        (json.dumps({**CONFIG, "hidden_act": {"a": LONG}}), "hidden_act must be a text; it is {"),
+        (json.dumps({**CONFIG, "hidden_act": None}), "hidden_act must be a text; it is None"),
+        (json.dumps({**CONFIG, "vocab_size": "13"}), "vocab_size must be a whole number of at lea"),
+        (json.dumps({**CONFIG, "vocab_size": [13]}), "vocab_size must be a whole number of at lea"),
+        (json.dumps({**CONFIG, "hidden_dropout_prob": "x"}), "hidden_dropout_prob must be at leas"),
+    ],
+    ids=range(12),
+)
+def test_configurations_that_are_none(tmp_path, content, message):
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    with pytest.raises(UserError) as error:
+        hugging_face_config.to_bert_config(hugging_face_config.read_config(str(path)), str(path))
+    assert str(path) in str(error.value) and message in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "names",
+    [LONG, {"0": LONG[0], "1": LONG[0]}, {"0": "a ", "1": "b"}, {"0": "\ud800", "1": "b"}, "ab", 1],
+    ids=range(6),
+)
+def test_messages_on_names_are_short(names):
+    with pytest.raises(UserError, match="^config.json: id2label") as error:
+        hugging_face_config.class_names({"id2label": names}, 2, "config.json")
+    assert len(str(error.value)) < 500
+
+
+def test_a_message_on_labels_is_short():
+    with pytest.raises(UserError) as error:
+        hugging_face_config.to_config(CONFIG, ["classifier"], LONG, 2)
+    assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "written"),
+    [
+        ("gelu", "gelu_erf", "gelu"),
+        (None, "gelu_erf", "gelu"),
+        ("gelu_python", "gelu_erf", "gelu"),
+        ("gelu_new", "gelu", "gelu_new"),
+        ("gelu_pytorch_tanh", "gelu", "gelu_new"),
+        ("relu", "relu", "relu"),
+    ],
+)
+def test_each_form_of_gelu_keeps_its_meaning(theirs, ours, written):
+    config = {**CONFIG, "hidden_act": theirs}
+    if theirs is None:
+        del config["hidden_act"]
+    bert_config = hugging_face_config.to_bert_config(config, "config.json")
+    assert bert_config["hidden_act"] == ours
+    assert hugging_face_config.to_config(bert_config, ["encoder"], None, 0)["hidden_act"] == written

@@ -1,17 +1,23 @@
 """Converts between Hugging Face's config.json and bert_config.json with labels.txt."""
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
-from bert_tf.errors import UserError
-from bert_tf.files.whole_files import read_text
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.label_file import check_label
+from bert_tf.files.whole_files import read_json
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.tagging.conll import is_tag
 
-_ACTIVATIONS = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
+# Names of activations -> ours. Others, such as relu, have one name.
+_ACTIVATIONS = {
+    "gelu": "gelu_erf",
+    "gelu_python": "gelu_erf",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+}
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -21,13 +27,9 @@ def read_config(path: str) -> dict[str, Any]:
         UserError: the file is missing or damaged, or the model is not a BERT of the published
             architecture.
     """
-    text = read_text(path, path, "it must describe the model beside it")
-    try:
-        config = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}") from error
+    config = read_json(path, path, "it must describe the model beside it")
     if not isinstance(config, dict):
-        raise UserError(f"{path} must hold a dictionary; received {config!r}")
+        raise UserError(f"{path} must hold a dictionary; received {quoted(config)}")
     rules = {
         "model_type": ("bert", "bert"),
         "position_embedding_type": ("absolute", "absolute"),
@@ -37,8 +39,8 @@ def read_config(path: str) -> dict[str, Any]:
     for key, (needed, default) in rules.items():
         if config.get(key, default) != needed:
             raise UserError(
-                f"{path}: google-research/bert has no model whose {key} is {config[key]!r}; it must"
-                f" be {needed!r}"
+                f"{path}: google-research/bert has no model whose {key} is {quoted(config[key])};"
+                f" it must be {needed!r}"
             )
     return config
 
@@ -57,19 +59,15 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
         logging.warning(
             "%s: layer_norm_eps is %s; bert_tf always uses 1e-12, so outputs will differ a little",
             path,
-            config["layer_norm_eps"],
+            quoted(config["layer_norm_eps"]),
         )
-    if config.get("hidden_act", "gelu") == "gelu":
-        logging.warning(
-            "%s: hidden_act is the exact form of gelu; bert_tf uses the tanh form, so outputs will"
-            " differ by about 0.001",
-            path,
-        )
+    if not isinstance(config.get("hidden_act", "gelu"), str):
+        raise UserError(f"{path}: hidden_act must be a text; it is {quoted(config['hidden_act'])}")
     known = {key: config[key] for key in BertConfig.__init__.__annotations__ if key in config}
     # Hugging Face's default; BertConfig's is 16.
     known.setdefault("type_vocab_size", 2)
-    if "hidden_act" in known:
-        known["hidden_act"] = _ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
+    hidden_act = config.get("hidden_act", "gelu")
+    known["hidden_act"] = _ACTIVATIONS.get(hidden_act, hidden_act)
     try:
         return BertConfig.from_dict(known).to_dict()
     except ValueError as error:
@@ -108,10 +106,12 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
         raise UserError(
             f"{path}: id2label must name each of the classifier's {count} outputs: the keys are"
             f" the numbers from 0 to {count - 1}, and the names are texts of one line, no two of"
-            f" them the same; received {names!r}. Correct it, or remove id2label from the file: the"
-            " classes then have no names"
+            f" them the same; received {quoted(names)}. Correct it, or remove id2label from the"
+            " file: the classes then have no names"
         )
     labels = [names[key] for key in keys]
+    for label in labels:
+        check_label(label, f"{path}: id2label")
     if count == 1:
         return []
     return None if labels == _default_names(count) else labels
@@ -131,7 +131,7 @@ def to_config(
 
     Args:
         bert_config: its `bert_config.json`.
-        parts: the names of its parts, of those in `bert_weights.parts`.
+        parts: the names of its parts, of those in `weights.parts`.
         labels: the names of the classes; None if unknown. Those of a tagger are tags.
         num_outputs: number of outputs of the classifier; 0 if it has none.
 
@@ -142,7 +142,7 @@ def to_config(
     if labels and num_outputs != len(labels):
         raise UserError(
             f"labels.txt must name each of the classifier's {num_outputs} outputs; it names"
-            f" {len(labels)}: {', '.join(labels)}. Correct it, or remove it: the classes then have"
+            f" {len(labels)}: {listed(labels)}. Correct it, or remove it: the classes then have"
             " no names"
         )
     is_tagger = "O" in labels and all(map(is_tag, labels))
@@ -162,8 +162,8 @@ def to_config(
         "pad_token_id": 0,
         "position_embedding_type": "absolute",
     }
-    if config.get("hidden_act", "gelu") == "gelu":
-        config["hidden_act"] = "gelu_new"
+    hidden_act = config.get("hidden_act", "gelu")
+    config["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(hidden_act, hidden_act)
     if "classifier" in parts:
         labels = labels or _default_names(num_outputs)
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, quoted
 from bert_tf.model.configuration import BertConfig
 
 
@@ -43,14 +43,28 @@ def _output(name: str, other_name: str, outputs: int, inputs: int) -> list[Weigh
     ]
 
 
-def parts(config: BertConfig, multiple_choice: bool = False) -> dict[str, list[Weight]]:
+def parts(
+    config: BertConfig, num_weights: int, path: str, multiple_choice: bool = False
+) -> dict[str, list[Weight]]:
     """Returns the weights of each part of a model; a model may lack any part but the encoder.
 
     Args:
         config: of the model.
+        num_weights: number of weights in the model's file.
+        path: the file, for messages.
         multiple_choice: whether the classifier's weights are a multiple-choice head's. A checkpoint
             has no bias for that head.
+
+    Raises:
+        UserError: the configuration has more layers than the file has weights. Listing them might
+            take all memory.
     """
+    if config.num_hidden_layers > num_weights:
+        raise UserError(
+            f"{path} must hold the weights of the BERT model that its configuration describes:"
+            f" num_hidden_layers is {quoted(config.num_hidden_layers)}, but there are only"
+            f" {num_weights} weights"
+        )
     hidden, inner = config.hidden_size, config.intermediate_size
     sizes = {
         "word": config.vocab_size,
@@ -93,6 +107,11 @@ def parts(config: BertConfig, multiple_choice: bool = False) -> dict[str, list[W
     }
 
 
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return quoted(names[0]) + more if names else "nothing"
+
+
 def present_parts(
     known: Mapping[str, Sequence[Weight]], shapes: Mapping[str, Sequence[int]], key: str, path: str
 ) -> dict[str, Sequence[Weight]]:
@@ -105,7 +124,8 @@ def present_parts(
         path: the file, for messages.
 
     Raises:
-        UserError: weights are missing, unexpected or of another shape; the message lists them all.
+        UserError: weights are missing, unexpected or of another shape; the message names the first
+            of each kind.
     """
 
     def expected(weight: Weight) -> list[int]:
@@ -127,8 +147,8 @@ def present_parts(
     names = {getattr(weight, key) for weight in weights}
     problems = {
         "Missing": sorted(names.difference(shapes)),
-        "Unexpected": sorted(set(shapes).difference(names)),
-        "Of another shape": [
+        "unexpected": sorted(set(shapes).difference(names)),
+        "of another shape": [
             f"{name}: {list(shapes[name])}, not {expected(weight)}"
             for weight in weights
             if (name := getattr(weight, key)) in shapes and not fits(weight)
@@ -136,11 +156,8 @@ def present_parts(
     }
     if any(problems.values()):
         raise UserError(
-            f"{path} must hold the weights of the BERT model that its configuration describes."
-            + "".join(
-                f"\n{title}: " + ("".join(f"\n  {line}" for line in lines) or "nothing")
-                for title, lines in problems.items()
-            )
+            f"{path} must hold the weights of the BERT model that its configuration describes. "
+            + "; ".join(f"{title}: {_first(lines)}" for title, lines in problems.items())
         )
     absent = [part for part in known if part not in present]
     logging.info("%s has: %s", path, ", ".join(present))

@@ -1,0 +1,122 @@
+"""Which checkpoints a directory has: by its file `checkpoint`, and by their own files."""
+
+import os
+import re
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError, given, quoted
+from bert_tf.files import storage, whole_files
+
+_NUMBERED = re.compile(r"model\.ckpt-(\d+)")
+# As BundleWriter names a file until it is complete.
+_PART = re.compile(r"model\.ckpt-\d+\..*\.tempstate\d+")
+_PATTERN = re.compile(r"[\[*?]")
+
+
+def check_path(path: str, flag: str | None) -> None:
+    """Checks that TensorFlow can look up a checkpoint at this path.
+
+    Raises:
+        UserError: the file system is unknown, or the path looks like a glob pattern.
+        OSError: the file system does not respond.
+    """
+    storage.check_file_system(path, flag)
+    if _PATTERN.search(path):
+        raise UserError(
+            f"{given(path, flag)}: the path of a checkpoint must not contain [, * or ?, which"
+            " TensorFlow reads as a pattern; rename the directory"
+        )
+
+
+def state_file(directory: str) -> str:
+    """Returns the path of the file `checkpoint` of a directory."""
+    return os.path.join(directory, "checkpoint")
+
+
+def listed_in(directory: str) -> list[str]:
+    """Returns the prefixes that the file `checkpoint` of a directory lists, the newest last.
+
+    The file is data: of a path in it only the name counts, which is looked for in this directory.
+    The list is empty if there is no such file, or if it names nothing.
+
+    Raises:
+        UserError: the file must not be read.
+        OSError: the file cannot be read, perhaps only now.
+    """
+    path = state_file(directory)
+    try:
+        with tf.io.gfile.GFile(path, "rb") as reader:
+            reader.read()
+    except tf.errors.NotFoundError:
+        return []
+    except tf.errors.OpError as error:
+        raise storage.write_error(
+            error,
+            f"The file {path} names the checkpoints of this directory and must be readable:"
+            f" {error.message}.{storage.advice(path)}",
+        ) from error
+    try:
+        state = tf.train.get_checkpoint_state(directory)
+    except ValueError:  # it lists nothing, or is not UTF-8
+        state = None
+    if not state:
+        return []
+    newest = state.model_checkpoint_path
+    paths = [p for p in state.all_model_checkpoint_paths if p != newest] + [newest]
+    names = [os.path.basename(p) for p in paths]
+    good = [n for n in names if n not in ("", ".", "..") and not _PATTERN.search(n)]
+    return [os.path.join(directory, name) for name in good]
+
+
+def names_in(directory: str) -> list[str]:
+    """Returns the names of files and folders in a directory; none if there is none."""
+    try:
+        return [name.rstrip("/") for name in tf.io.gfile.listdir(directory or ".")]
+    except tf.errors.NotFoundError:
+        return []
+
+
+def number_of(prefix: str) -> int | None:
+    """Returns the number in the name `model.ckpt-NUMBER` of a prefix; None for another name."""
+    numbered = _NUMBERED.fullmatch(os.path.basename(prefix))
+    return int(numbered[1]) if numbered else None
+
+
+def numbered_in(directory: str) -> list[str]:
+    """Returns the prefixes of all `model.ckpt-NUMBER` that have an index, by rising number."""
+    found = [name.removesuffix(".index") for name in names_in(directory) if name.endswith(".index")]
+    prefixes = [os.path.join(directory, name) for name in found if _NUMBERED.fullmatch(name)]
+    return sorted(prefixes, key=number_of)
+
+
+def files_of(prefix: str) -> list[str]:
+    """Returns the files and folders whose names are a prefix and something after a full stop."""
+    directory, name = os.path.split(prefix)
+    return [os.path.join(directory, n) for n in names_in(directory) if n.startswith(name + ".")]
+
+
+def is_part(name: str) -> bool:
+    """Returns whether TensorFlow gave a file this name before it was written to its end."""
+    return _PART.fullmatch(name) is not None
+
+
+def write_state(directory: str, prefixes: Sequence[str]) -> None:
+    """Writes the file `checkpoint`: these prefixes, oldest first, without their directory.
+
+    So the directory can be moved.
+
+    Raises:
+        UserError: the file must not be written.
+        OSError: the file cannot be written, perhaps only now.
+    """
+    names = [os.path.basename(prefix) for prefix in prefixes]
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    whole_files.write_whole(state_file(directory), "\n".join(lines) + "\n")
+
+
+def some(prefixes: Sequence[str]) -> str:
+    """Returns the names of prefixes for a message."""
+    return quoted(", ".join(os.path.basename(prefix) for prefix in prefixes))

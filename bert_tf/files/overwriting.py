@@ -1,0 +1,48 @@
+"""What keeps a program from writing over what it reads."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from bert_tf.errors import UserError
+
+
+def check_overwrites(
+    written: Sequence[str], flag: str, read: Mapping[str, str | Iterable[str] | None]
+) -> None:
+    """Checks that no file that will be written is read, or is named twice.
+
+    Links are followed, so another spelling of a name counts as the same file.
+
+    Args:
+        written: the files to write.
+        flag: the flag (no dashes) that names them, for messages.
+        read: the files that are read, one or several, by the flag that names them; None for none.
+
+    Raises:
+        UserError: a file is one that is read, or is written twice, or has an empty name.
+    """
+    if not all(written):
+        raise UserError(f"--{flag} must name a file; received an empty name")
+    sources = {
+        real_path(path): name
+        for name, paths in read.items()
+        for path in ([paths] if isinstance(paths, str) else paths or ())
+    }
+    seen = set()
+    for path in written:
+        real = real_path(path)
+        if real in sources:
+            raise UserError(
+                f"--{flag}={path} must not be a file of --{sources[real]}, which it would replace"
+            )
+        if real in seen:
+            raise UserError(
+                f"--{flag}={path} must not be named twice; each file needs a name of its own"
+            )
+        seen.add(real)
+
+
+def real_path(path: str) -> str:
+    """Returns the one name of a local file or folder; a name in a bucket as it is."""
+    path = path.removeprefix("file://")
+    return path if "://" in path else os.path.realpath(path or os.curdir)

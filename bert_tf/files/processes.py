@@ -1,0 +1,31 @@
+"""Which process made a file, so that another one knows whether it still runs."""
+
+import contextlib
+import functools
+import os
+import socket
+
+
+@functools.cache
+def process_space() -> str:
+    """Returns a name for the set of processes among which this one's number is unique.
+
+    The host's name is not enough: containers may share it, and each numbers its own processes.
+    """
+    names = [socket.gethostname()]
+    with contextlib.suppress(OSError):  # there is no /proc beyond Linux
+        with open("/proc/sys/kernel/random/boot_id") as reader:
+            names.append(reader.read().strip())
+        names.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(names)
+
+
+def runs(pid: int) -> bool:
+    """Returns whether a process of this number exists in this process's space."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True

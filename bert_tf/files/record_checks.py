@@ -1,0 +1,329 @@
+"""What is wrong with record files, and in which record.
+
+When files are opened, `check_files` looks at the first record of each and `check_ends` at its end,
+which costs two short reads a file. All else is found as it is read, and `explain` names the place.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.files import records, storage
+
+END_BYTES = 1 << 16  # read at each end of a file; records are seldom longer
+_FRAME_BYTES = 16  # around a record: its length, and checksums of both
+_SHOWN_PROBLEMS = 3
+_SHOWN_CHARACTERS = 150
+_BATCH = 1024
+# What TensorFlow raises where it reads and parses records. Its message may quote a record that is
+# no tf.Example, and Python cannot decode that.
+READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
+
+
+# --- when files are opened ------------------------------------------------------------------------
+
+
+def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None:
+    """Checks that the first record of every file holds what `schema` says, and every file's end.
+
+    Args:
+        files: TFRecord files.
+        schema: what the records must hold; other features are allowed, since `parse` ignores them.
+        flag: the flag (no dashes) that named the files, for messages.
+
+    Raises:
+        UserError: a file is not a TFRecord file of tf.Examples, has no record, or its first record
+            lacks a feature or has one of another length, type or range; or its last record is cut.
+        OSError: a file cannot be read.
+    """
+    # One pipeline for all files: a pipeline each takes a minute for a thousand files.
+    first_records = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(
+        lambda path: tf.data.TFRecordDataset(path).take(1).map(lambda record: (path, record))
+    )
+    iterator = first_records.as_numpy_iterator()
+    for path in files:
+        try:
+            found, record = next(iterator, (b"", b""))
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"--{flag}: {path} is {_damage(error, path)} in its first record, or not a TFRecord"
+                " file"
+            ) from error
+        if found != os.fsencode(path):
+            raise UserError(f"--{flag}: {path} holds no record")
+        try:
+            features = _features(record)
+        except ValueError as error:
+            raise UserError(
+                f"--{flag}: the records of {path} are not tf.Examples: {error}"
+            ) from error
+        if problems := _differences(features, schema):
+            raise UserError(f"--{flag}: {path} was made with other settings: {_shown(problems)}")
+        if problems := _wrong_values(features, schema):
+            raise UserError(f"--{flag}: {path}, record 0: {_shown(problems)}")
+    check_ends(files)
+
+
+class Ends(NamedTuple):
+    """A file's length in bytes, and a digest of its first and last 64 KB."""
+
+    length: int
+    digest: str
+
+
+def check_ends(files: Sequence[str]) -> list[Ends]:
+    """Checks that every file ends with a whole record; returns what tells it from another file.
+
+    TensorFlow takes up to 11 bytes of a record for the end of the file, and says nothing.
+
+    Raises:
+        UserError: the last record of a file is cut, or it is not a TFRecord file.
+        OSError: a file cannot be read.
+    """
+    with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes some requests
+        return list(pool.map(_check_end, files))
+
+
+def _check_end(path: str) -> Ends:
+    try:
+        size = tf.io.gfile.stat(path).length
+        with tf.io.gfile.GFile(path, "rb") as reader:
+            head = tail = reader.read(END_BYTES)
+            if size > END_BYTES:
+                reader.seek(size - END_BYTES)
+                tail = reader.read(END_BYTES)
+    except tf.errors.OpError as error:
+        raise unreadable(path, error) from error
+    # Where no record is found the last one is cut, or longer than the tail.
+    if not _ends_with_record(tail) and (problem := _first_problem(path, None)):
+        raise UserError(problem)
+    return Ends(size, hashlib.sha256(head + tail).hexdigest()[:16])
+
+
+def _ends_with_record(tail: bytes) -> bool:
+    """Returns whether the end of a file is that of a record that begins in it.
+
+    A record is its length (8 bytes), the length's checksum (4), the data, and their checksum (4).
+    """
+    count = len(tail) - _FRAME_BYTES + 1  # of places where a record may begin
+    if count < 1:
+        return not tail
+    data = np.frombuffer(tail, np.uint8).astype(np.uint64)
+    lengths = sum(data[i : i + count] << np.uint64(8 * i) for i in range(8))
+    fitting = np.flatnonzero(lengths == np.arange(count - 1, -1, -1, dtype=np.uint64))
+    return any(
+        tail[begin + 8 : begin + 12] == _masked_crc32c(tail[begin : begin + 8])
+        for begin in fitting.tolist()
+    )
+
+
+def _masked_crc32c(data: bytes) -> bytes:
+    """Returns the checksum of a few bytes as TFRecord files have it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    masked = (crc >> 15 | crc << 17) + 0xA282EAD8
+    return (masked & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+# --- after an error -------------------------------------------------------------------------------
+
+
+def explain(
+    error: tf.errors.OpError | UnicodeDecodeError,
+    files: Sequence[str],
+    schema: records.Schema | None,
+) -> Exception:
+    """Returns an error that says what is wrong with the input, or `error` itself if nothing is.
+
+    To name the record it reads the files again.
+
+    Args:
+        error: one of `READ_ERRORS`, raised by TensorFlow while it read batches.
+        files: the files that it read.
+        schema: what it read from them; None if it did not look into the records.
+
+    Raises:
+        OSError: a file cannot be read again.
+    """
+    message = error.message if isinstance(error, tf.errors.OpError) else ""
+    if isinstance(error, (tf.errors.DataLossError, UnicodeDecodeError)) or (
+        isinstance(error, tf.errors.InvalidArgumentError)
+        and ("ParseExample" in message or records.OUT_OF_RANGE in message)
+    ):
+        if problem := find_problem(files, schema):
+            return UserError(f"The input is wrong: {problem}")
+        return OSError(
+            f"A record was wrong when it was read ({one_line(error)}), but none of the"
+            f" {len(files)} record files is wrong now: {_shown_files(files)}. Run the command again"
+        )
+    named = [path for path in files if path in message]
+    return unreadable(max(named, key=len), error) if named else error
+
+
+def unreadable(path: str, error: tf.errors.OpError) -> OSError:
+    """Returns the exception to raise where a file cannot be read."""
+    return OSError(f"{path} cannot be read: {one_line(error)}.{storage.advice(path)}")
+
+
+def find_problem(files: Sequence[str], schema: records.Schema | None) -> str | None:
+    """Returns what is wrong with the first wrong record of some files, and where; None if nothing.
+
+    It reads the files from the start.
+
+    Args:
+        files: TFRecord files.
+        schema: what the records must hold; None to look for damaged ones only.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for path in files:
+        if not _is_sound(path, schema) and (problem := _first_problem(path, schema)):
+            return problem
+    return None
+
+
+def _is_sound(path: str, schema: records.Schema | None) -> bool:
+    """Returns whether all records of a file are sound; it reads thousands at a time."""
+
+    def count_bytes(serialized: tf.Tensor) -> tf.Tensor:
+        checked = [] if schema is None else list(records.parse(serialized, schema).values())
+        with tf.control_dependencies(checked):
+            sizes = tf.strings.length(serialized) + _FRAME_BYTES
+            return tf.reduce_sum(tf.cast(sizes, tf.int64))
+
+    batches = tf.data.TFRecordDataset(path).batch(_BATCH).map(count_bytes, num_parallel_calls=2)
+    try:
+        total = batches.reduce(tf.constant(0, tf.int64), lambda total, size: total + size)
+        return int(total) == tf.io.gfile.stat(path).length
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError):
+        return False
+    except tf.errors.OpError as error:
+        raise unreadable(path, error) from error
+
+
+def _first_problem(path: str, schema: records.Schema | None) -> str | None:
+    """Returns what is wrong with the first wrong record of a file; it reads one at a time."""
+    count = offset = 0
+    try:
+        for record in _read(path):
+            if schema is not None and (problems := _problems(record, schema)):
+                return f"{path}, record {count} (counted from 0): {_shown(problems)}"
+            offset += len(record) + _FRAME_BYTES
+            count += 1
+        damage = "truncated" if offset < tf.io.gfile.stat(path).length else None
+    except tf.errors.OpError as error:
+        damage = _damage(error, path)
+    if damage:
+        return f"{path} is {damage} at record {count} (counted from 0), byte {offset}"
+    return None
+
+
+def _damage(error: tf.errors.OpError, path: str) -> str:
+    """Returns how a file is damaged. Raises OSError if it cannot be read."""
+    if not isinstance(error, (tf.errors.DataLossError, tf.errors.OutOfRangeError)):
+        raise unreadable(path, error) from error
+    return "truncated" if "truncated" in error.message else "corrupt"
+
+
+def _read(path: str) -> Iterator[bytes]:
+    return tf.data.TFRecordDataset(path).as_numpy_iterator()
+
+
+# --- one record -----------------------------------------------------------------------------------
+
+
+def _problems(record: bytes, schema: records.Schema) -> list[str]:
+    try:
+        features = _features(record)
+    except ValueError as error:
+        return [f"it is not a tf.Example: {error}"]
+    return _differences(features, schema) or _wrong_values(features, schema)
+
+
+def _features(record: bytes) -> dict[str, tf.train.Feature]:
+    """Returns the features of a record by name. Raises ValueError if it is not a tf.Example."""
+    try:
+        return dict(tf.train.Example.FromString(record).features.feature.items())
+    except Exception as error:  # protobuf's DecodeError; its module differs between versions
+        raise ValueError(one_line(error)) from error
+
+
+def _differences(found: Mapping[str, tf.train.Feature], schema: records.Schema) -> list[str]:
+    """Returns which features are missing, or have other types or lengths."""
+    kinds = {tf.int64: "int64_list", tf.float32: "float_list"}
+    problems = []
+    lengths: dict[tuple, list[str]] = {}  # one message for all features whose length a flag sets
+    for name, feature in schema.items():
+        kind, wanted = kinds[feature.dtype], int(np.prod(feature.shape))
+        if name not in found:
+            if feature.default_value is None:
+                names = ", ".join(sorted(found)) or "nothing"
+                problems.append(f"feature {name} is missing (the file has {_cut(names)})")
+            continue
+        found_kind = found[name].WhichOneof("kind")
+        length = len(getattr(found[name], kind).value)
+        if found_kind not in (kind, None):  # None: an empty list
+            problems.append(f"feature {name} is a {found_kind}, not a {kind}")
+        elif length != wanted:
+            flag = getattr(feature, "length_flag", None)
+            lengths.setdefault((length, wanted, flag), []).append(name)
+    for (length, wanted, flag), names in lengths.items():
+        change = f" (--{flag}={length} would fit)" if flag else ""
+        problems.append(
+            f"length of {', '.join(names)} is {length} in the file, {wanted} by the flags{change}"
+        )
+    return problems
+
+
+def _wrong_values(found: Mapping[str, tf.train.Feature], schema: records.Schema) -> list[str]:
+    """Returns which features have a value out of their range, and the first such value."""
+    problems = []
+    for name, feature in schema.items():
+        if name not in found:
+            continue
+        allowed = records.range_of(feature)
+        if feature.dtype is tf.int64:
+            values = np.array(found[name].int64_list.value, np.int64)
+        else:
+            values = np.array(found[name].float_list.value, np.float32)
+        wrong = values[~((values >= allowed.low) & (values <= allowed.high))]
+        if wrong.size:
+            problems.append(f"{allowed.rule(name)}; received {wrong[0]!s}")
+    return problems
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+def _shown(problems: Sequence[str]) -> str:
+    more = len(problems) - _SHOWN_PROBLEMS
+    return "; ".join(problems[:_SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _shown_files(files: Sequence[str]) -> str:
+    return files[0] + (", ..." if len(files) > 1 else "")
+
+
+def one_line(error: Exception) -> str:
+    """Returns the line of an error's message that says what went wrong, cut."""
+    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    # In the graph of a step, lines on the node come before it and after it.
+    found = re.search(r"\n *(.*)\n\s*\[\[\{\{node", text)
+    line = found[1] if found else text.strip().partition("\n")[0]
+    return _cut(re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", line))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else quoted(text)

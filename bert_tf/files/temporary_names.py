@@ -1,0 +1,46 @@
+"""Names of files that are still being written, and the removal of those that nobody finishes."""
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import uuid
+
+import tensorflow as tf
+
+from bert_tf.files import processes
+
+# The digest of the process's space, its number, and what is unique.
+_NAME = re.compile(r"([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{12}\.unfinished")
+
+
+def temporary_name(folder: str) -> str:
+    """Returns a new name in a folder, for a file that gets its final name when it is complete.
+
+    It says which process writes the file. The first call for a folder removes the files that
+    processes of this machine left there when they were killed. It is not made from the final name,
+    which may already be as long as the file system allows.
+    """
+    _remove_left_behind(folder)
+    name = f"{_space_digest()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.unfinished"
+    return os.path.join(folder, name)
+
+
+def is_temporary(name: str) -> bool:
+    """Returns whether `temporary_name` made a file's name (without its folder), in any process."""
+    return _NAME.fullmatch(name) is not None
+
+
+@functools.cache
+def _remove_left_behind(folder: str) -> None:
+    with contextlib.suppress(tf.errors.OpError):
+        for name in tf.io.gfile.listdir(folder or "."):
+            made = _NAME.fullmatch(name)
+            if made and made[1] == _space_digest() and not processes.runs(int(made[2])):
+                with contextlib.suppress(tf.errors.OpError):
+                    tf.io.gfile.remove(os.path.join(folder, name))
+
+
+def _space_digest() -> str:
+    return hashlib.sha256(processes.process_space().encode()).hexdigest()[:8]

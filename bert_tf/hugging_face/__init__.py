@@ -1,0 +1,1 @@
+"""Models in the format of Hugging Face: names of weights, configuration, folders."""

@@ -1,0 +1,168 @@
+"""`model.safetensors` and `config.json`, read and made with the weights under our names."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.hugging_face import config as hugging_face_config
+from bert_tf.hugging_face import weights as bert_weights
+from bert_tf.model.configuration import BertConfig
+
+SAFETENSORS_NAME = "model.safetensors"
+_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
+# Tensors of Hugging Face's that are not weights: constants, and copies of other weights.
+_BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
+_TIED = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+
+
+def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any], list[str] | None]:
+    """Returns the weights under a checkpoint's names, the `bert_config.json`, and the classes.
+
+    The weights are float32. The classes are those of `hugging_face_config.class_names`.
+
+    Args:
+        folder: holds `model.safetensors` and `config.json`.
+
+    Raises:
+        UserError: safetensors is not installed, a file is missing or damaged, or the model is not
+            a BERT of the published architecture.
+    """
+    safetensors = _import_safetensors()
+    path = os.path.join(folder, SAFETENSORS_NAME)
+    config_path = os.path.join(folder, "config.json")
+    config = hugging_face_config.read_config(config_path)
+    bert_config = hugging_face_config.to_bert_config(config, config_path)
+    try:
+        tensors = dict(safetensors.deserialize(read_bytes(path)))
+    except safetensors.SafetensorError as error:
+        raise UserError(
+            f"{path} is damaged or not a safetensors file: {quoted(str(error))}"
+        ) from error
+    by_name: dict[str, dict[str, Any]] = {}
+    for full_name in sorted(tensors):
+        name = full_name.removeprefix("bert.")
+        # Names in files that are older than the format, such as bert-base-uncased's.
+        name = re.sub("LayerNorm.gamma$", "LayerNorm.weight", name)
+        name = re.sub("LayerNorm.beta$", "LayerNorm.bias", name)
+        if name in by_name:
+            raise UserError(f"{path} has {quoted(name)} twice, with and without the prefix `bert.`")
+        if not _BUFFERS.search(name):
+            by_name[name] = tensors[full_name]
+    for tied, name in _TIED.items():
+        copy = by_name.pop(tied, None)
+        if copy is not None and copy["data"] != by_name.get(name, copy)["data"]:
+            raise UserError(
+                f"{path}: {tied} must equal {name}, since google-research/bert has one variable"
+                " for both; they differ"
+            )
+    shapes = {name: tensor["shape"] for name, tensor in by_name.items()}
+    known = bert_weights.parts(
+        BertConfig.from_dict(bert_config),
+        len(shapes),
+        path,
+        hugging_face_config.is_multiple_choice(config),
+    )
+    present = bert_weights.present_parts(known, shapes, "other_name", path)
+
+    dtypes = {tensor["dtype"] for tensor in by_name.values()}
+    if not dtypes.issubset(_DTYPES):
+        raise UserError(
+            f"{path}: weights must be of type {', '.join(_DTYPES)}; found"
+            f" {listed(sorted(dtypes.difference(_DTYPES)))}"
+        )
+    if dtypes != {"F32"}:
+        logging.warning("%s holds weights of type %s: now float32", path, ", ".join(sorted(dtypes)))
+    weights = {}
+    for weight in (weight for part in present.values() for weight in part):
+        tensor = by_name[weight.other_name]
+        value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).astype(np.float32)
+        value = value.reshape(tensor["shape"])
+        weights[weight.name] = value.T if weight.transposed else value
+    if "multiple-choice head" in present:
+        del weights["output_bias"]
+        logging.info(
+            "%s: the bias of the multiple-choice head is omitted: it is the same for all choices"
+            " and changes no probability",
+            path,
+        )
+    labels = None
+    if "classifier" in present:
+        labels = hugging_face_config.class_names(config, len(weights["output_bias"]), config_path)
+    return weights, bert_config, labels
+
+
+def to_safetensors(
+    variables: Mapping[str, np.ndarray],
+    bert_config: Mapping[str, Any],
+    path: str,
+    labels: Sequence[str] | None = None,
+) -> tuple[bytes, dict[str, Any]]:
+    """Returns a `model.safetensors` and its `config.json`.
+
+    Args:
+        variables: the variables of a checkpoint by name, without slots.
+        bert_config: its `bert_config.json`.
+        path: the checkpoint, for messages.
+        labels: the names of the classes; None if unknown. Those of a tagger are tags.
+
+    Raises:
+        UserError: safetensors is not installed, or the variables are not those of a BERT model with
+            heads that both formats have.
+    """
+    safetensors = _import_safetensors()
+    shapes = {name: value.shape for name, value in variables.items()}
+    multiple_choice = shapes.get("output_weights", ())[:1] == (1,) and "output_bias" not in shapes
+    if multiple_choice:
+        variables = {**variables, "output_bias": np.zeros(1, np.float32)}
+        shapes["output_bias"] = (1,)
+    known = bert_weights.parts(
+        BertConfig.from_dict(dict(bert_config)), len(shapes), path, multiple_choice
+    )
+    present = bert_weights.present_parts(known, shapes, "name", path)
+    # Hugging Face's names begin with "bert." if the model has a head.
+    prefix = "bert." if set(present) - {"encoder", "pooler"} else ""
+    tensors = {}
+    for part, weights in present.items():
+        for weight in weights:
+            value = variables[weight.name]
+            name = (prefix if part in ("encoder", "pooler") else "") + weight.other_name
+            tensors[name] = np.ascontiguousarray(value.T if weight.transposed else value)
+    num_outputs = len(variables["output_bias"]) if "classifier" in present else 0
+    config = hugging_face_config.to_config(bert_config, present, labels, num_outputs)
+    logging.info("%s is written as %s", path, config["architectures"][0])
+    return safetensors.numpy.save(tensors, metadata={"format": "pt"}), config
+
+
+def _import_safetensors() -> ModuleType:
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError as error:
+        raise UserError(
+            f"{SAFETENSORS_NAME} needs safetensors; run `pip install safetensors` or install the"
+            f" extra `convert` ({error})"
+        ) from error
+    return safetensors
+
+
+def read_bytes(path: str) -> bytes:
+    """Returns the content of a file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as reader:
+            return reader.read()
+    except tf.errors.OpError as error:
+        raise UserError(f"{path} cannot be read: {error.message}") from error

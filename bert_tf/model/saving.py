@@ -1,0 +1,87 @@
+"""What Keras needs to save layers and models, and to load them again: `Savable`, `register`.
+
+A saved model says the class of each part and the arguments of its constructor. Keras looks classes
+up by their registered names, so import the module of a class before you load a model of it.
+"""
+
+import inspect
+from typing import Any
+
+import keras
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.model.configuration import BertConfig
+
+# A decorator: Keras knows the class as `bert_tf>NAME`.
+register = keras.saving.register_keras_serializable("bert_tf")
+
+
+class Savable:
+    """A Keras layer or model whose config is the arguments of its constructor.
+
+    A `BertConfig` among them is a dictionary in the config. Two more keys say what is not trained:
+    `trainable` is False if all of it is frozen, and `frozen` lists the variables that are, by path.
+
+    Put this class before that of Keras: `class Pooler(Savable, keras.layers.Layer)`.
+    """
+
+    def __new__(cls, *args, **kwargs):
+        """Returns an instance that keeps a copy of its constructor's arguments."""
+        instance = super().__new__(cls, *args, **kwargs)
+        bound = inspect.signature(cls.__init__).bind(instance, *args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        arguments.pop(next(iter(arguments)))  # self
+        for parameter in inspect.signature(cls.__init__).parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                arguments.update(arguments.pop(parameter.name, {}))
+        # Past Keras, which would look for layers in it.
+        vars(instance)["_arguments"] = {name: _plain(value) for name, value in arguments.items()}
+        return instance
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what `from_config` makes an equal layer or model of, as values of JSON.
+
+        Raises:
+            UserError: the activation is a function.
+        """
+        _check_activations(self._arguments)
+        frozen = [variable.path for variable in self.variables if not variable.trainable]
+        return {**self._arguments, "trainable": self.trainable, "frozen": frozen}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]):
+        """Returns a layer or model of a config, its weights those of a new one.
+
+        Args:
+            config: as `get_config` returns it.
+        """
+        config = dict(config)
+        trainable, frozen = config.pop("trainable", True), config.pop("frozen", None)
+        if isinstance(config.get("config"), dict):
+            config["config"] = BertConfig.from_dict(config["config"])
+        made = cls(**config)
+        for variable in made.variables if frozen is not None else ():
+            variable.trainable = variable.path not in frozen
+        if not trainable:
+            made.trainable = False
+        return made
+
+
+def _plain(value: Any) -> Any:
+    """Returns an argument as a value of JSON; a function stays as it is."""
+    if isinstance(value, BertConfig):
+        return value.to_dict()
+    return value.name if isinstance(value, keras.DTypePolicy) else value
+
+
+def _check_activations(arguments: dict[str, Any]) -> None:
+    config = arguments.get("config")
+    values = [*arguments.values(), *(config.values() if isinstance(config, dict) else ())]
+    functions = [value for value in values if callable(value)]
+    if functions:
+        raise UserError(
+            "To be saved by Keras, a model must have the name of an activation as hidden_act of its"
+            f' BertConfig, such as "gelu" or "relu", not the function {quoted(functions[0])};'
+            ' or save the weights alone: model.save_weights("x.weights.h5")'
+        )

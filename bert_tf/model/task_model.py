@@ -1,0 +1,181 @@
+"""A task's model as a Keras model: it takes features by name and knows its own loss.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError, listed
+from bert_tf.model.saving import Savable
+
+OPTIONAL_INPUTS = ("input_mask", "segment_ids")
+
+
+class TaskModel(Savable, keras.Model):
+    """BERT with the head of a task.
+
+    A call takes the arguments of `call`, or all features in one dictionary, or inputs in a list.
+    Those named in OPTIONAL_INPUTS may be missing: then all ids are tokens of the first text. Of a
+    dictionary the model takes what it knows, so the labels may be among the features.
+
+    `fit` and `evaluate` compute the task's own loss and metrics if `compile` was given no loss.
+    Labels are features, or the y of Keras's (x, y): an array for the first of `label_names`, a
+    tuple for them in order, or a dictionary. Keras's sample_weight, float [B], is the weight of
+    each example in loss and metrics, as is a feature `example_weight`.
+
+    Attributes of a subclass:
+        task: gives the loss, a `bert_tf.engine.steps.Task` of the same configuration; None for a
+            model that is not trained.
+        required_inputs: names of the arguments of `call` that it needs.
+        label_names: features that the task's loss reads besides them.
+        task_metrics: names of the metrics that the task computes with its loss.
+    """
+
+    task: Any = None
+    required_inputs: tuple[str, ...] = ("input_ids",)
+    label_names: tuple[str, ...] = ()
+    task_metrics: tuple[str, ...] = ()
+
+    def __call__(self, inputs=None, *args, **kwargs):
+        """Returns the outputs of `call`.
+
+        Args:
+            inputs: the first argument of `call`, or a dictionary of features by name, or a list of
+                `input_ids`, `input_mask`, `segment_ids` and further arguments of `call`.
+            *args: the other arguments of `call`.
+            **kwargs: the same by name.
+
+        Raises:
+            UserError: a dictionary lacks a required input.
+        """
+        if isinstance(inputs, Mapping | list | tuple):
+            features = self._features(inputs)
+            missing = [name for name in self.required_inputs if name not in features]
+            if missing:
+                raise UserError(
+                    f"The features of {type(self).__name__} must have {listed(missing)}; received"
+                    f" {listed(sorted(features)) or 'none'}"
+                )
+            inputs, *others = self._input_names()
+            kwargs.update({name: features[name] for name in others if name in features})
+            inputs = features[inputs]
+        elif inputs is None:  # by name
+            inputs = kwargs.pop("input_ids")
+        return super().__call__(inputs, *args, **kwargs)
+
+    def _input_names(self) -> tuple[str, ...]:
+        first, *others = self.required_inputs
+        return (first, *OPTIONAL_INPUTS, *others)
+
+    def _features(self, x, y=None) -> dict[str, Any]:
+        """Returns inputs and labels by name: numbers as int32 or float32, nothing else."""
+        names = self._input_names()
+        features = {} if x is None else dict(_named(x, names))
+        features.update({} if y is None else _named(y, self.label_names))
+        typed = {name: _int32_or_float32(value) for name, value in features.items()}
+        return {name: value for name, value in typed.items() if value is not None}
+
+    # --- loss and metrics -------------------------------------------------------------------------
+
+    def compile(self, optimizer="rmsprop", loss=None, *, jit_compile="auto", **options) -> None:
+        """Prepares `fit` and `evaluate`.
+
+        Args:
+            optimizer: such as `bert_tf.optimization.AdamWeightDecayOptimizer`.
+            loss: None for the task's own loss; see `keras.Model.compile` for others.
+            jit_compile: whether XLA compiles the steps. "auto" is Keras's choice where there is a
+                GPU or TPU. On a CPU it is False: XLA would take half a minute to compile a step of
+                a small model, for every shape of a batch, and make it no faster.
+            **options: see `keras.Model.compile`.
+        """
+        accelerated = any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU"))
+        if jit_compile == "auto" and not accelerated:
+            jit_compile = False
+        # Here, so that they are made under the strategy; past Keras, which would lock them out of a
+        # built model.
+        own_loss = loss is None and self.task is not None
+        means = {name: keras.metrics.Mean(name) for name in self.task_metrics}
+        vars(self)["_task_means"] = means if own_loss else None
+        super().compile(optimizer, loss, jit_compile=jit_compile, **options)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles the model as `get_compile_config` says, for Keras when it loads a model."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """The metrics of `compile`, and those of the task."""
+        return [*super().metrics, *(vars(self).get("_task_means") or {}).values()]
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Returns the loss of a batch, float32 [], and updates the task's metrics with it.
+
+        Args:
+            x: the features: a dictionary, or inputs in a list, or `input_ids`.
+            y: labels, if they are not among the features.
+            y_pred: the outputs of the model for `x`.
+            sample_weight: float [B], the weight of each example; None for 1.
+            training: whether this is a step of training.
+
+        Raises:
+            UserError: a label is missing.
+        """
+        means = vars(self).get("_task_means")
+        if means is None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        features = self._features(x, y)
+        if sample_weight is not None:  # Keras repeats it in the structure of y
+            features["example_weight"] = tf.cast(tf.nest.flatten(sample_weight)[0], tf.float32)
+        missing = [name for name in self.label_names if name not in features]
+        if missing:
+            raise UserError(
+                f"The features or labels of {type(self).__name__} must have {listed(missing)} for"
+                f" its loss; received {listed(sorted(features))}"
+            )
+        loss, sums = self.task.loss_and_metrics(
+            lambda *args, **kwargs: y_pred,  # what the model returned for these features
+            features,
+            self.task.normalizers(features),
+            training,
+            None,
+        )
+        for name, (total, weight) in sums.items():
+            mean = tf.math.divide_no_nan(total, weight)
+            means[name].update_state(mean, sample_weight=weight)
+        # Keras sums gradients over replicas.
+        return loss / tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def _named(values, names: tuple[str, ...]) -> Mapping[str, Any]:
+    """Returns values by name: a dictionary as it is, a list with the names, a tensor the first."""
+    if isinstance(values, Mapping):
+        return values
+    values = values if isinstance(values, list | tuple) else [values]
+    if len(values) > len(names):
+        raise UserError(
+            f"A list of inputs or labels must be no longer than {listed(names)}; received"
+            f" {len(values)} of them. Name them in a dictionary"
+        )
+    return dict(zip(names, values, strict=False))
+
+
+def _int32_or_float32(value):
+    """Returns a tensor of numbers as int32 or float32, which is what records have; None for others.
+
+    Arrays of NumPy come as int64, float64 or bool.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, keras.KerasTensor):
+        value = tf.convert_to_tensor(value)
+    dtype = tf.as_dtype(value.dtype)
+    if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+        return None
+    wanted = "float32" if dtype.is_floating else "int32"
+    return value if dtype.name == wanted else keras.ops.cast(value, wanted)

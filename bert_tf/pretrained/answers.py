@@ -1,0 +1,184 @@
+"""Answers from the logits of windows: as run_squad finds them, or as transformers' pipeline does.
+
+Both cut a long context into windows, but rank answers in other ways. run_squad adds the logits of
+start and end, over all windows. The pipeline multiplies their probabilities within a window, widens
+an answer to whole words, and adds the scores of answers with equal text.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.pretrained.results import Answer
+from bert_tf.tasks.squad import answers, features
+from bert_tf.tasks.squad.final_text import FinalText
+from bert_tf.tasks.squad.settings import AnswerSettings
+from bert_tf.text import sequences
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.offsets import pieces_with_offsets
+
+# `start_logits` and `end_logits` of each window, float32 [S].
+Logits = Sequence[dict[str, np.ndarray]]
+
+
+class RunSquadSearch:
+    """The search of run_squad for the answer to one question.
+
+    Args:
+        question, context: the texts.
+        tokenizer: of the model.
+        settings: of windows and answers.
+        max_seq_length: length of each window.
+        num_answers: of `find`, at most.
+
+    Attributes:
+        rows: the model's input for each window, padded, since run_squad counts the padding.
+    """
+
+    def __init__(
+        self,
+        question: str,
+        context: str,
+        tokenizer: FastTokenizer,
+        settings: AnswerSettings,
+        max_seq_length: int,
+        num_answers: int,
+    ):
+        self._context = context
+        self._tokenizer = tokenizer
+        self._settings = settings
+        self._num_answers = num_answers
+        (self._pieces,) = features.tokenize_contexts([context], tokenizer)
+        query = tokenizer.encode([question])[0].tolist()[: settings.max_query_length]
+        inputs = list(
+            features.make_inputs(
+                query,
+                self._pieces,
+                max_seq_length,
+                settings.doc_stride,
+                *sequences.special_ids(tokenizer.vocab),
+            )
+        )
+        self.rows = [row for _, row in inputs]
+        self._windows = [
+            features.ContextWindow(i, 0, len(query) + 2, span) for i, (span, _) in enumerate(inputs)
+        ]
+
+    def find(self, logits: Logits) -> list[Answer]:
+        """Returns the best answers, first the one that run_squad predicts."""
+        scored = [
+            answers.WindowLogits(i, np.float64(row["start_logits"]), np.float64(row["end_logits"]))
+            for i, row in enumerate(logits)
+        ]
+        final_text = FinalText(self._tokenizer.do_lower_case)
+        text = answers.ContextText(
+            self._context, self._pieces, self._tokenizer.inv_vocab, final_text
+        )
+        settings = self._settings
+        nbest, null_score = answers.find_answers(self._windows, scored, settings, text)
+        probabilities = answers.softmax([candidate.score for candidate in nbest])
+        found = [
+            Answer(candidate.text, candidate.start, candidate.end, probability)
+            for candidate, probability in zip(nbest, probabilities, strict=True)
+        ]
+        if settings.version_2_with_negative:
+            best = next((candidate for candidate in nbest if candidate.text), None)
+            odds = answers.null_odds(best, null_score)
+            # Stable: the predicted one, an answer or none, goes before those that score higher.
+            has_answer = odds <= settings.null_score_diff_threshold
+            found.sort(key=lambda answer: bool(answer.text) != has_answer)
+        return found[: self._num_answers]
+
+
+class PipelineSearch:
+    """The search of transformers' question-answering pipeline; arguments as `RunSquadSearch`.
+
+    `doc_stride` is the number of word pieces that two windows share. "No answer" is one of the
+    answers if `version_2_with_negative` is set.
+
+    Raises:
+        UserError: the question leaves too little room for the context.
+    """
+
+    def __init__(
+        self,
+        question: str,
+        context: str,
+        tokenizer: FastTokenizer,
+        settings: AnswerSettings,
+        max_seq_length: int,
+        num_answers: int,
+    ):
+        self._context = context
+        self._settings = settings
+        self._num_answers = num_answers
+        self._pieces = pieces_with_offsets(context, tokenizer.reference)
+        starts = [i for i, piece in enumerate(self._pieces) if piece.begins_word]
+        self._word_starts = np.array([*starts, len(self._pieces)])
+        query = tokenizer.encode([question])[0].tolist()
+        self._offset = len(query) + 2
+        room = max_seq_length - len(query) - 3
+        if room <= settings.doc_stride:
+            raise UserError(
+                f"A question must leave room for more than doc_stride ({settings.doc_stride}) word"
+                f" pieces of the context in max_seq_length ({max_seq_length}); one has {len(query)}"
+                " word pieces. Shorten it, or set a smaller doc_stride"
+            )
+        self._spans = features.make_spans(len(self._pieces), room, room - settings.doc_stride)
+        special = sequences.special_ids(tokenizer.vocab)
+        self.rows = []
+        for start, length in self._spans:
+            ids = [piece.token_id for piece in self._pieces[start : start + length]]
+            self.rows.append(sequences.pack_pair(query, ids, len(query) + length + 3, *special))
+
+    def find(self, logits: Logits) -> list[Answer]:
+        """Returns the best answers, the best first."""
+        found: dict[str, Answer] = {}
+        null_score = 1e6
+        for span, row in zip(self._spans, logits, strict=True):
+            places = [0, *range(self._offset, self._offset + span.length)]
+            starts, ends = (_softmax(row[f"{side}_logits"][places]) for side in ("start", "end"))
+            null_score = min(null_score, float(starts[0] * ends[0]))
+            scores = np.triu(np.outer(starts[1:], ends[1:]))
+            scores = np.tril(scores, self._settings.max_answer_length - 1)
+            best = np.argsort(-scores, axis=None, kind="stable")[: 2 * self._num_answers + 10]
+            for start, end in zip(*np.unravel_index(best, scores.shape), strict=True):
+                if not scores[start, end]:
+                    continue
+                begin, stop = self._whole_words(span, start, end)
+                text, score = self._context[begin:stop], float(scores[start, end])
+                known = found.get(text.lower(), Answer(text, begin, stop, 0.0))
+                found[text.lower()] = dataclasses.replace(known, score=known.score + score)
+        ranked = list(found.values())
+        if self._settings.version_2_with_negative:
+            ranked.append(Answer("", 0, 0, null_score))
+        return sorted(ranked, key=lambda x: x.score, reverse=True)[: self._num_answers]
+
+    def _whole_words(self, span: features.Span, start: int, end: int) -> tuple[int, int]:
+        """Returns the place of an answer's words in the context, as far as the window holds them.
+
+        Args:
+            span: of the window.
+            start, end: the answer's first and last piece, counted in the span.
+        """
+        pieces = [span.start + start, span.start + end]
+        first_word, last_word = np.searchsorted(self._word_starts, pieces, "right") - 1
+        first = max(self._word_starts[first_word], span.start)
+        last = min(self._word_starts[last_word + 1], span.start + span.length) - 1
+        return self._pieces[first].start, self._pieces[last].end
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits - logits.max())
+    return exponentials / exponentials.sum()
+
+
+SEARCHES = {"run_squad": RunSquadSearch, "transformers": PipelineSearch}
+
+
+def check_method(method: str) -> None:
+    """Raises UserError if a method of finding answers is unknown."""
+    if method not in SEARCHES:
+        raise UserError(f"method must be one of {', '.join(SEARCHES)}; received {quoted(method)}")

@@ -1,0 +1,54 @@
+"""Builds the Keras model of a head with the weights of a folder."""
+
+import keras
+
+from bert_tf.errors import UserError, listed
+from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.seeds import reading_weights
+from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.extraction.model import FeaturesModel
+from bert_tf.tasks.pretraining.model import PretrainingModel
+from bert_tf.tasks.squad.model import SquadModel
+from bert_tf.tasks.tagging.model import TaggingModel
+
+# A head -> its Keras model, of a configuration and a number of classes.
+BUILDERS = {
+    "masked_lm": lambda config, num_labels: PretrainingModel(config),
+    "classification": ClassificationModel,
+    "regression": ClassificationModel,
+    "tagging": TaggingModel,
+    "squad": lambda config, num_labels: SquadModel(config),
+    "": lambda config, num_labels: FeaturesModel(config),
+}
+# Weights that a checkpoint may lack: no answer depends on them, or they are refused where one does.
+_OPTIONAL = ("bert/pooler/", "cls/seq_relationship/")
+
+
+def build_model(head: str, folder: ModelFolder) -> keras.Model:
+    """Returns the Keras model with a head, its weights read from a folder.
+
+    Args:
+        head: a name in `BUILDERS`; "" for BERT without a head.
+        folder: has the weights.
+
+    Raises:
+        UserError: the folder lacks weights on which answers depend, or has others.
+    """
+    with reading_weights():
+        model = BUILDERS[head](folder.config, max(1, len(folder.labels)))
+    wrong = []
+    for variable in model.variables:
+        shape = folder.shapes.get(variable.path)
+        if shape is None and variable.path.startswith(_OPTIONAL):
+            continue
+        if shape is None or list(shape) != list(variable.shape):
+            found = "missing" if shape is None else f"{list(shape)}"
+            wrong.append(f"{variable.path}: {found}, not {list(variable.shape)}")
+            continue
+        variable.assign(folder.read(variable.path))
+    if wrong:
+        raise UserError(
+            f"{folder.path} must have the weights of the model that its configuration describes;"
+            f" {len(wrong)} are not so: {listed(wrong[:3])}"
+        )
+    return model

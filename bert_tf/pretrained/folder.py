@@ -1,0 +1,275 @@
+"""What a folder with a trained model holds: weights, sizes, vocabulary, heads, classes."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files import checkpoints, storage
+from bert_tf.files.label_file import LABELS_FILE, labels_in
+from bert_tf.files.whole_files import read_json
+from bert_tf.hugging_face import config as hugging_face_config
+from bert_tf.hugging_face.folder import SAFETENSORS_NAME, read_safetensors
+from bert_tf.hugging_face.tokenizer_file import read_tokenizer
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.tagging.conll import is_tag
+from bert_tf.text.casing import is_cased, read_casing
+from bert_tf.text.fast_tokenization import FastTokenizer
+
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_LISTED_HEADS = {
+    "masked_lm": "masked language model",
+    "next_sentence": "next sentence",
+    "classification": "classification",
+    "regression": "regression",
+    "tagging": "tagging",
+    "multiple_choice": "multiple choice",
+    "squad": "answers (SQuAD)",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFolder:
+    """What a folder holds.
+
+    path: as it was given.
+    config: sizes of the model.
+    shapes: shape of each weight by its name in a checkpoint.
+    read: returns a weight, float32, by its name.
+    tokenizer: with the model's vocabulary and casing.
+    heads: of `masked_lm`, `next_sentence`, `classification`, `regression`, `tagging`,
+        `multiple_choice`, `squad`.
+    labels: classes in the order of the logits; () without any.
+    max_seq_length: longest input in word pieces, [CLS] and [SEP] included.
+    pooling: how the vector of a text is made by default: "mean" or "cls".
+    normalize: whether that vector is divided by its length by default.
+    """
+
+    path: str
+    config: BertConfig
+    shapes: Mapping[str, Sequence[int]]
+    read: Callable[[str], np.ndarray]
+    tokenizer: FastTokenizer
+    heads: tuple[str, ...]
+    labels: tuple[str, ...]
+    max_seq_length: int
+    pooling: str = "mean"
+    normalize: bool = False
+
+    def __str__(self) -> str:
+        config = self.config
+        casing = "uncased" if self.tokenizer.do_lower_case else "cased"
+        heads = ", ".join(_LISTED_HEADS[head] for head in self.heads) or "no head"
+        classes = f"; classes: {listed(self.labels)}" if self.labels else ""
+        return (
+            f"{self.path}: BERT of {config.num_hidden_layers} layers, hidden size"
+            f" {config.hidden_size}, {casing}, {len(self.tokenizer.vocab)} tokens; {heads}{classes}"
+        )
+
+
+def read_folder(
+    path: str,
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    max_seq_length: int | None = None,
+) -> ModelFolder:
+    """Finds out what a folder holds.
+
+    Args:
+        path: a released model's folder, an --output_dir, an --export_dir or a folder of Hugging
+            Face's; or the prefix of a checkpoint.
+        bert_config_file, vocab_file: instead of the files in the folder.
+        do_lower_case: casing of the vocabulary; None finds it out.
+        max_seq_length: longest input in word pieces; None for what the folder or the model says.
+
+    Raises:
+        UserError: the folder has no model or several, or its files do not fit each other.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"The folder of a model must be a path; received {quoted(path)}")
+    path = os.fspath(path)
+    storage.check_file_system(path, None)
+    folder = checkpoints.folder_of(path) or "."
+    if _is_hugging_face(path):
+        weights, bert_config, class_names = read_safetensors(path)
+        config_file = os.path.join(path, "config.json")
+        tagging = _is_tagger(path)
+        shapes = {name: list(value.shape) for name, value in weights.items()}
+        labels = _labels(shapes, class_names, config_file)
+        read = weights.__getitem__
+        config = BertConfig.from_dict(bert_config)
+        _check_finite(weights, os.path.join(path, SAFETENSORS_NAME))
+    else:
+        reader = checkpoints.CheckpointReader(path, flag=None)
+        config_file = bert_config_file or _find(folder, "bert_config.json", "bert_config_file")
+        config = BertConfig.from_json_file(config_file)
+        shapes, read = reader.shapes, reader.read
+        labels = _labels(shapes, labels_in(folder), os.path.join(folder, LABELS_FILE))
+        tagging = bool(labels) and "O" in labels and all(map(is_tag, labels))
+    tokenizer, vocab_place = _tokenizer(folder, vocab_file, do_lower_case)
+    _check_vocabulary(tokenizer.vocab, vocab_place, config, config_file)
+    longest = config.max_position_embeddings
+    pooling, normalize, sentence_length = _sentence_settings(folder)
+    max_seq_length = max_seq_length or min(longest, sentence_length or longest)
+    if not 4 <= max_seq_length <= longest:
+        raise UserError(
+            f"max_seq_length must be between 4 and {longest} (max_position_embeddings of"
+            f" {config_file}); received {quoted(max_seq_length)}"
+        )
+    return ModelFolder(
+        path=path,
+        config=config,
+        shapes=shapes,
+        read=read,
+        tokenizer=tokenizer,
+        heads=_heads(shapes, labels, tagging),
+        labels=tuple(labels or ()),
+        max_seq_length=max_seq_length,
+        pooling=pooling,
+        normalize=normalize,
+    )
+
+
+def _is_hugging_face(path: str) -> bool:
+    """Returns whether a folder is one of Hugging Face's; refuses one without a model, or two."""
+    if checkpoints.folder_of(path) != path:
+        if not tf.io.gfile.glob(f"{path}.index") and not tf.io.gfile.exists(path):
+            raise UserError(f"{path}: there is no such folder, and no checkpoint of that prefix")
+        return False
+    names = sorted(tf.io.gfile.listdir(path))
+    has_checkpoint = any(name == "checkpoint" or name.endswith(".index") for name in names)
+    has_safetensors = SAFETENSORS_NAME in names
+    if has_checkpoint and has_safetensors:
+        raise UserError(
+            f"{path} must have one model; it has {SAFETENSORS_NAME} and a checkpoint. Name the"
+            " prefix of the checkpoint, such as bert_model.ckpt, or move one of them away"
+        )
+    if not has_checkpoint and not has_safetensors:
+        raise UserError(
+            f"{path} must have a model: a checkpoint (PREFIX.index, PREFIX.data-00000-of-...), or"
+            f" {SAFETENSORS_NAME} with config.json; it has {listed(names) or 'no files'}"
+        )
+    return has_safetensors
+
+
+def _find(folder: str, name: str, argument: str) -> str:
+    """Returns a file's path in a folder. Beside best/ it may be in the folder of the run."""
+    folders = [folder]
+    if os.path.basename(folder.rstrip("/")) == "best":
+        folders.append(os.path.dirname(folder.rstrip("/")))
+    for place in folders:
+        if tf.io.gfile.exists(os.path.join(place, name)):
+            return os.path.join(place, name)
+    raise UserError(
+        f"{folder} must have {name}, with which the model was trained; copy it there, or give"
+        f" load(..., {argument}=...)"
+    )
+
+
+def _labels(
+    shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None, place: str
+) -> list[str] | None:
+    """Returns the classes of the classifier: [] for a regression, None without a classifier.
+
+    Unknown classes get Hugging Face's default names.
+    """
+    if "output_bias" not in shapes:
+        return None
+    (count,) = shapes["output_bias"]
+    if labels is None:
+        return [f"LABEL_{i}" for i in range(count)]
+    if len(labels) != count and (labels or count != 1):
+        raise UserError(
+            f"{place} must name each of the {count} classes of the model; it names {len(labels)}:"
+            f" {listed(labels) or 'none'}"
+        )
+    return list(labels)
+
+
+def _is_tagger(path: str) -> bool:
+    config = hugging_face_config.read_config(os.path.join(path, "config.json"))
+    return config.get("architectures") == ["BertForTokenClassification"]
+
+
+def _heads(
+    shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None, tagging: bool
+) -> tuple[str, ...]:
+    classifier = "tagging" if tagging else "classification" if labels else "regression"
+    found = {
+        "masked_lm": "cls/predictions/output_bias" in shapes,
+        "next_sentence": "cls/seq_relationship/output_bias" in shapes,
+        classifier: "output_bias" in shapes,
+        "multiple_choice": "output_weights" in shapes and "output_bias" not in shapes,
+        "squad": "cls/squad/output_bias" in shapes,
+    }
+    return tuple(head for head, there in found.items() if there)
+
+
+def _tokenizer(
+    folder: str, vocab_file: str | None, do_lower_case: bool | None
+) -> tuple[FastTokenizer, str]:
+    """Returns the tokenizer, and the file of its vocabulary for messages."""
+    recorded = read_casing(folder)
+    tokenizer_file = os.path.join(folder, "tokenizer.json")
+    names = (os.path.join(folder, "vocab.txt"), tokenizer_file)
+    if vocab_file is None and not tf.io.gfile.exists(names[0]) and tf.io.gfile.exists(names[1]):
+        vocab, lowercase = read_tokenizer(tokenizer_file)
+        vocab_file = tokenizer_file
+        recorded = lowercase if recorded is None else recorded
+        missing = [token for token in _SPECIAL if token not in vocab]
+        if missing:
+            raise UserError(f"{tokenizer_file}: the vocabulary must have {listed(missing)}")
+        tokenizer = FastTokenizer(vocab)
+    else:
+        vocab_file = vocab_file or _find(folder, "vocab.txt", "vocab_file")
+        tokenizer = FastTokenizer(vocab_file, required_tokens=_SPECIAL[2:])
+        vocab = tokenizer.vocab
+        if recorded is None:
+            recorded = read_casing(os.path.dirname(vocab_file))
+    if do_lower_case is None:
+        do_lower_case = not is_cased(vocab) if recorded is None else recorded
+    return FastTokenizer(vocab, do_lower_case), vocab_file
+
+
+def _check_vocabulary(
+    vocab: Mapping[str, int], vocab_file: str, config: BertConfig, config_file: str
+) -> None:
+    size = max(vocab.values()) + 1
+    if size > config.vocab_size:
+        raise UserError(
+            f"{vocab_file} must be the vocabulary that the model was trained with: it has {size}"
+            f" tokens, but vocab_size of {config_file} is {config.vocab_size}"
+        )
+
+
+def _check_finite(weights: Mapping[str, np.ndarray], path: str) -> None:
+    for name, value in weights.items():
+        if not np.isfinite(value).all():
+            raise UserError(
+                f"{path} is damaged: every weight must be a finite number, and {name} has"
+                f" {np.sum(~np.isfinite(value))} of {value.size} that are not"
+            )
+
+
+def _sentence_settings(folder: str) -> tuple[str, bool, int | None]:
+    """Returns pooling, normalisation and length of a folder of sentence-transformers' library."""
+
+    def read(name: str, default):
+        path = os.path.join(folder, name)
+        if not tf.io.gfile.exists(path):
+            return default
+        return read_json(path, path, "correct or delete it")
+
+    modules = read("modules.json", [])
+    types = [str(module.get("type")) for module in modules if isinstance(module, dict)]
+    pooling = read(os.path.join("1_Pooling", "config.json"), {})
+    length = read("sentence_bert_config.json", {}).get("max_seq_length")
+    return (
+        "cls" if pooling.get("pooling_mode_cls_token") is True else "mean",
+        any(kind.endswith(".Normalize") for kind in types),
+        length if type(length) is int and length > 0 else None,
+    )

@@ -1,0 +1,65 @@
+"""Runs a model over inputs of any lengths: like lengths together, results in the order given."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.progress import Progress
+
+BATCH_SIZE = 32
+_SHOW_PROGRESS = 8 * BATCH_SIZE  # inputs; fewer are done before one looks
+
+Row = Mapping[str, Sequence[int]]
+
+
+class Forward:
+    """A function of a batch, traced once for batches of every size and length.
+
+    Args:
+        outputs: returns tensors by name, each with an example on the first axis, for features by
+            name, each int32 [B, S].
+        names: of the features.
+    """
+
+    def __init__(
+        self,
+        outputs: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
+        names: Sequence[str] = ("input_ids", "input_mask", "segment_ids"),
+    ):
+        spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
+        self._function = tf.function(outputs, input_signature=[spec], autograph=False)
+
+    def __call__(self, rows: Sequence[Row], what: str = "Computing") -> list[dict[str, np.ndarray]]:
+        """Returns the outputs of each row, in order; an axis of the sequence has the padded length.
+
+        Args:
+            rows: features by name, without padding; those of one row may differ in length.
+            what: the work, for the progress bar that many rows get.
+        """
+        results: list[dict[str, np.ndarray]] = [{}] * len(rows)
+        lengths = np.array([len(row["input_ids"]) for row in rows])
+        order = np.argsort(-lengths, kind="stable")  # what does not fit into memory shows at once
+        shown = len(rows) >= _SHOW_PROGRESS
+        with Progress(what, "texts", len(rows)) if shown else contextlib.nullcontext() as progress:
+            for start in range(0, len(rows), BATCH_SIZE):
+                numbers = order[start : start + BATCH_SIZE]
+                outputs = self._function(_padded([rows[i] for i in numbers]))
+                arrays = {name: value.numpy() for name, value in outputs.items()}
+                for i, number in enumerate(numbers):
+                    results[number] = {name: array[i] for name, array in arrays.items()}
+                if progress:
+                    progress.advance(len(numbers))
+        return results
+
+
+def _padded(rows: Sequence[Row]) -> dict[str, tf.Tensor]:
+    """Returns the features of some rows, each int32 [rows, longest], padded with 0."""
+    batch = {}
+    for name in rows[0]:
+        values = np.zeros([len(rows), max(len(row[name]) for row in rows)], np.int32)
+        for value, row in zip(values, rows, strict=True):
+            value[: len(row[name])] = row[name]
+        batch[name] = tf.constant(values)
+    return batch

@@ -1,0 +1,80 @@
+"""What a loaded model answers with."""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Filling:
+    """A token for a [MASK].
+
+    token: the word piece; "##" begins one that continues a word.
+    token_id: its id.
+    probability: over all tokens of the vocabulary.
+    """
+
+    token: str
+    token_id: int
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+    """The class of a text.
+
+    label: the most likely class.
+    probability: its probability.
+    probabilities: of each class, in the order of the model's classes.
+    """
+
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """An answer in a context.
+
+    text: the answer; "" for no answer.
+    start, end: its place: `context[start:end]`; both 0 for no answer.
+    score: its probability among the answers that were considered.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Entity:
+    """A part of a text that has a type.
+
+    text: `text[start:end]` of the text that was given.
+    label: its type, such as "PER".
+    start, end: first character, last character + 1.
+    probability: mean of the probabilities of its words' tags.
+    """
+
+    text: str
+    label: str
+    start: int
+    end: int
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TextAttention:
+    """The attention that BERT pays within a text.
+
+    tokens: the word pieces, [CLS] and [SEP] included; S in number.
+    segment_ids: int32 [S], 1 for the second text.
+    probabilities: float32 [L, N, S, S]: in each layer and head, how much of its attention each
+        token (third axis) pays to every token (last axis).
+    """
+
+    tokens: list[str]
+    segment_ids: np.ndarray
+    probabilities: np.ndarray

@@ -1,0 +1,108 @@
+"""Texts as a loaded model takes them: checked, and converted to its input."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from absl import logging
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.text import sequences
+from bert_tf.text.fast_tokenization import FastTokenizer
+
+MASK = "[MASK]"
+
+
+def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list, bool]:
+    """Returns texts as a list, and whether one alone was given.
+
+    Args:
+        texts: a text or a sequence of texts; where `pairs` is true, a text may be a pair, a tuple
+            of two texts.
+        pairs: whether pairs are allowed.
+        name: of the argument, for messages.
+
+    Raises:
+        UserError: it is something else.
+    """
+    single = isinstance(texts, str) or pairs and _is_pair(texts)
+    if not single and (isinstance(texts, bytes | dict) or not hasattr(texts, "__iter__")):
+        raise UserError(f"{name} must be a text or a list of texts; received {quoted(texts)}")
+    found = [texts] if single else list(texts)
+    for i, text in enumerate(found):
+        if isinstance(text, str) or pairs and _is_pair(text):
+            continue
+        place = name if single else f"{name}[{i}]"
+        kind = "a text or a pair of texts, (a, b)" if pairs else "a text (str)"
+        raise UserError(f"{place} must be {kind}; received {quoted(text)}")
+    return found, single
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(x, str) for x in value)
+
+
+def encode(
+    texts: Sequence[str | tuple[str, str]], tokenizer: FastTokenizer, max_seq_length: int
+) -> list[dict[str, list[int]]]:
+    """Returns the model's input for texts and pairs, without padding; long ones are cut.
+
+    Each is `input_ids`, `input_mask` and `segment_ids`, as `sequences.pack_pair` makes them.
+    """
+    parts = [(text, "") if isinstance(text, str) else text for text in texts]
+    ids, edges = tokenizer.encode([part for pair in parts for part in pair])
+    special = sequences.special_ids(tokenizer.vocab)
+    rows, num_cut = [], 0
+    for i in range(len(parts)):
+        start, middle, end = edges[2 * i : 2 * i + 3]
+        both = ids[start:middle].tolist(), ids[middle:end].tolist()
+        length = end - start + (3 if both[1] else 2)
+        num_cut += length > max_seq_length
+        length = min(length, max_seq_length)
+        rows.append(sequences.truncate_and_pack(*both, length, *special))
+    if num_cut:
+        logging.warning(
+            "%d of %d texts have more than %d word pieces, [CLS] and [SEP] included, and are cut",
+            num_cut,
+            len(texts),
+            max_seq_length,
+        )
+    return rows
+
+
+def encode_masks(
+    texts: Sequence[str], tokenizer: FastTokenizer, max_seq_length: int
+) -> list[dict[str, list[int]]]:
+    """Returns the model's input for texts with [MASK], and `masked_lm_positions` of the masks.
+
+    Raises:
+        UserError: a text has no [MASK], or one beyond the model's longest input; or the vocabulary
+            has no [MASK].
+    """
+    if MASK not in tokenizer.vocab:
+        raise UserError(f"The vocabulary has no {MASK}, so this model cannot fill one in")
+    parts = [text.split(MASK) for text in texts]
+    ids, edges = tokenizer.encode([part for text in parts for part in text])
+    special = sequences.special_ids(tokenizer.vocab)
+    rows, piece = [], 0
+    for i, text in enumerate(parts):
+        if len(text) == 1:
+            raise UserError(f"texts[{i}] must have a {MASK}; received {quoted(texts[i])}")
+        tokens: list[int] = []
+        for number in range(len(text)):
+            if number:
+                tokens.append(tokenizer.vocab[MASK])
+            tokens += ids[edges[piece] : edges[piece + 1]].tolist()
+            piece += 1
+        row = sequences.pack_pair(tokens, [], 0, *special)
+        positions = [k for k, x in enumerate(row["input_ids"]) if x == tokenizer.vocab[MASK]]
+        if positions[-1] >= max_seq_length - 1:
+            raise UserError(
+                f"texts[{i}]: each {MASK} must be within the first {max_seq_length - 2} word"
+                f" pieces, the model's longest input; the last one is number {positions[-1]}."
+                " Shorten the text"
+            )
+        row = sequences.truncate_and_pack(
+            tokens, [], min(len(row["input_ids"]), max_seq_length), *special
+        )
+        rows.append({**row, "masked_lm_positions": positions})
+    return rows

@@ -1,0 +1,136 @@
+"""A callback of Keras that writes the original's checkpoints while `fit` runs."""
+
+from collections import Counter
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError, listed
+from bert_tf.files import storage
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.optimization import AdamWeightDecayOptimizer
+
+
+class CheckpointCallback(keras.callbacks.Callback):
+    """Writes `model.ckpt-STEP` and the file `checkpoint` while `fit` runs, and goes on from them.
+
+    A checkpoint has every weight under its `path`, the moments as `NAME/adam_m` and `NAME/adam_v`,
+    and `global_step`: the programs here and the original's read it. There is one each
+    `save_checkpoints_steps`, and one at the end.
+
+    If the optimizer has not made a step yet and the directory has checkpoints, `fit` goes on from
+    the newest undamaged one. It begins with the epoch of that step and ends after as many steps as
+    `fit` would have made in all; an epoch that was begun takes its data from the start. A model
+    that has made steps goes on from where it is.
+
+    Args:
+        output_dir: the directory; it is made if need be.
+        save_checkpoints_steps: number of steps between two checkpoints.
+        keep_checkpoint_max: number of checkpoints to keep; 0 keeps all.
+
+    Raises:
+        UserError: the directory cannot be written to.
+    """
+
+    def __init__(
+        self, output_dir: str, save_checkpoints_steps: int = 1000, keep_checkpoint_max: int = 5
+    ):
+        super().__init__()
+        storage.make_output_dir(output_dir)
+        self.save_checkpoints_steps = save_checkpoints_steps
+        self._checkpoints = CheckpointDirectory(output_dir, keep_checkpoint_max)
+        self._variables: dict[str, tf.Variable] = {}
+        self._saved_step: int | None = None
+        self._last_step: int | None = None
+
+    @property
+    def global_step(self) -> int:
+        """Number of updates of the model."""
+        return int(self._variables["global_step"].numpy())
+
+    def on_train_begin(self, logs=None) -> None:
+        """Sets the model from the newest checkpoint, if it has made no step yet.
+
+        Raises:
+            UserError: the optimizer has no such moments, two weights have one name, or no
+                checkpoint fits.
+        """
+        optimizer = self.model.optimizer
+        if not isinstance(optimizer, AdamWeightDecayOptimizer):
+            raise UserError(
+                "CheckpointCallback writes the moments of bert_tf.optimization."
+                f"AdamWeightDecayOptimizer; compile the model with it, not with"
+                f" {type(optimizer).__name__}"
+            )
+        optimizer.build(self.model.trainable_variables)
+        counts = Counter(variable.path for variable in self.model.weights)
+        twice = sorted(name for name, count in counts.items() if count > 1)
+        if twice:
+            raise UserError(
+                "In a checkpoint every weight must have its own name; the model has several of"
+                f" {listed(twice)}. Give its layers names"
+            )
+        weights = {variable.path: variable.value for variable in self.model.weights}
+        self._variables = {**weights, **optimizer.checkpoint_variables()}
+        self._saved_step = self._last_step = None
+        if self.global_step == 0 and self._checkpoints.restore_latest(self._variables):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Lets `fit` begin with the epoch of the present step, and end where it would have."""
+        step = self._saved_step = self.global_step
+        steps, epochs = self.params.get("steps"), self.params["epochs"]
+        if not steps:
+            logging.warning(
+                "Step %d goes on with epoch 1: the number of batches is not known. Pass"
+                " steps_per_epoch, or initial_epoch",
+                step,
+            )
+            return
+        self._last_step = epochs * steps
+        # What Keras's BackupAndRestore does.
+        self.model._initial_epoch = min(step // steps, epochs)
+        logging.info("Goes on from step %d of %d", step, self._last_step)
+        if step >= self._last_step:
+            logging.warning(
+                "Nothing to train: %s is at step %d of %d already. Raise epochs to go on, or choose"
+                " another output_dir to start anew",
+                self._checkpoints.prefix(step),
+                step,
+                self._last_step,
+            )
+
+    def on_train_batch_end(self, batch, logs=None) -> None:
+        """Saves if a multiple of `save_checkpoints_steps` was reached."""
+        step = self.global_step
+        if self._last_step is not None and step >= self._last_step:
+            self.model.stop_training = True
+        every = self.save_checkpoints_steps
+        if step // every > (step - self.model.steps_per_execution) // every:
+            self._save()
+
+    def on_train_end(self, logs=None) -> None:
+        """Saves the last step."""
+        self._save()
+        self.model._initial_epoch = None  # the next `fit` counts its epochs anew
+
+    def _save(self) -> None:
+        """Writes a checkpoint, unless the step has one.
+
+        Raises:
+            FloatingPointError: a value is not finite.
+            OSError: the checkpoint cannot be written.
+        """
+        step = self.global_step
+        if step == self._saved_step:
+            return
+        for name, variable in self._variables.items():
+            if variable.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(variable)):
+                raise FloatingPointError(
+                    f"Training has diverged by step {step}: {name} is not finite, so no checkpoint"
+                    " of it is written. Lower the learning rate, or raise the number of warm-up"
+                    " steps; the next fit goes on from the checkpoint before"
+                )
+        self._checkpoints.save(self._variables, step)
+        self._saved_step = step

@@ -1,0 +1,47 @@
+"""Writes the files beside a checkpoint with which the model can be loaded again."""
+
+import os
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.files.overwriting import real_path
+from bert_tf.files.whole_files import write_whole
+from bert_tf.model.configuration import BertConfig
+from bert_tf.text.casing import write_casing
+
+
+def write_config(folder: str, config: BertConfig) -> None:
+    """Writes `bert_config.json`, unless the folder has one with the same values.
+
+    Raises:
+        UserError: it cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
+    path = os.path.join(folder, "bert_config.json")
+    if tf.io.gfile.exists(path):
+        try:
+            if BertConfig.from_json_file(path).to_dict() == config.to_dict():
+                return  # it may be the user's own file, the --bert_config_file
+        except UserError:
+            pass  # another model's, or damaged
+    write_whole(path, config.to_json_string())
+
+
+def write_model_files(
+    folder: str, config: BertConfig, vocab_file: str, do_lower_case: bool
+) -> None:
+    """Writes `bert_config.json`, `vocab.txt` and the casing; errors as `write_config`.
+
+    Args:
+        folder: of the checkpoint.
+        config: of the model.
+        vocab_file: the vocabulary, which may be the one in the folder.
+        do_lower_case: whether text is lower-cased.
+    """
+    write_config(folder, config)
+    path = os.path.join(folder, "vocab.txt")
+    if real_path(path) != real_path(vocab_file):
+        with tf.io.gfile.GFile(vocab_file, "rb") as reader:
+            write_whole(path, reader.read())
+    write_casing(folder, do_lower_case)

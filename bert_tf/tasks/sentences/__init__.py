@@ -1,0 +1,1 @@
+"""Sentence vectors: trained on pairs of sentences, compared by their cosine."""

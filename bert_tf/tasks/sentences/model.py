@@ -1,0 +1,191 @@
+"""Sentence vectors: the mean of BERT's last layer; losses on pairs; predictions.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`; here also T, the texts of an example.
+
+Sentence-BERT (https://arxiv.org/abs/1908.10084) has the mean over the tokens and the regression of
+the cosine (section 3). The loss with the other pairs of a batch as negatives is multiple negatives
+ranking (https://arxiv.org/abs/1705.00652, section 4.4).
+"""
+
+import tensorflow as tf
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.heads import cross_entropy, example_weights, model_logits
+from bert_tf.model.saving import register
+from bert_tf.model.shapes import get_shape_list
+from bert_tf.model.task_model import TaskModel
+from bert_tf.modeling import BertModel
+from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES
+
+_MASKED = -1e9  # added to a logit that is to have no part in a softmax
+
+
+@register
+class SentenceModel(TaskModel):
+    """BERT, and the mean of its last layer over a text's tokens, as a vector of length 1.
+
+    Args:
+        config: sizes and dropout rates.
+        loss, score_scale, similarity_scale: see `SentenceTask`; for `fit`.
+        **options: see `BertModel`.
+    """
+
+    label_names = ("label_ids",)
+
+    def __init__(
+        self,
+        config: BertConfig,
+        loss: str = COSINE,
+        score_scale: float = 1.0,
+        similarity_scale: float = 20.0,
+        **options,
+    ):
+        super().__init__(name="")  # a name would come first in the variables' paths
+        self.bert = BertModel(config, **options)
+        self.bert.pooler.trainable = False  # vectors do not depend on it; a checkpoint may lack it
+        self._loss_options = (loss, score_scale, similarity_scale)
+        self.built = True
+
+    @property
+    def task(self) -> "SentenceTask":
+        """The task that gives the loss of `fit`."""
+        return SentenceTask(self.bert.config, *self._loss_options)
+
+    @property
+    def task_metrics(self) -> tuple[str, ...]:
+        """Names of the metrics of `fit`."""
+        return ("accuracy",) if self._loss_options[0] == IN_BATCH_NEGATIVES else ()
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
+        """Returns a vector of each text, float32 [B, T, H]; the squares of a vector add up to 1.
+
+        The mean includes [CLS] and [SEP], but no padding.
+
+        Args:
+            input_ids: int32 [B, T, S].
+            input_mask: int32 [B, T, S], 1 for tokens and 0 for padding; None is all ones.
+            segment_ids: int32 [B, T, S], all 0; None is the same.
+            training: whether dropout is on.
+            dropout_seed: int32 [2]; None draws one.
+        """
+        _, num_texts, seq_length = get_shape_list(input_ids, expected_rank=3, name="input_ids")
+        if input_mask is None:
+            input_mask = tf.ones_like(input_ids)
+        sequences = [
+            None if x is None else tf.reshape(x, [-1, seq_length])
+            for x in (input_ids, input_mask, segment_ids)
+        ]
+        hidden = self.bert(
+            *sequences, training=training, dropout_seed=dropout_seed
+        ).sequence_output  # [B*T, S, H]
+        mask = tf.cast(sequences[1], tf.float32)  # [B*T, S]
+        total = tf.einsum("bs,bsh->bh", mask, tf.cast(hidden, tf.float32))
+        # The number of tokens, by which a mean divides, does not change a vector's direction.
+        vectors = tf.math.l2_normalize(total, axis=-1)
+        return tf.reshape(vectors, [-1, num_texts, vectors.shape[-1]])
+
+
+def in_batch_negatives(
+    first: tf.Tensor, second: tf.Tensor, weights: tf.Tensor, similarity_scale: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the loss of each pair among the pairs of its batch, and whether it finds its partner.
+
+    Each text is to choose its partner among the other side's texts: the cross entropy of a softmax
+    over the cosines times `similarity_scale`. The loss is the mean of both directions. The paper
+    has one, from a message to its reply; which of two paraphrases comes first means nothing.
+
+    Args:
+        first: float32 [B, H], vectors of length 1.
+        second: float32 [B, H], their partners, of length 1.
+        weights: float32 [B]; a pair of weight 0 is padding, and nobody's negative.
+        similarity_scale: factor of the cosines.
+
+    Returns:
+        The losses, and 1 where the first text's partner has its highest cosine, both float32 [B].
+    """
+    logits = similarity_scale * tf.matmul(first, second, transpose_b=True)  # [B, B]
+    absent = _MASKED * tf.cast(weights == 0.0, tf.float32)
+    from_first, from_second = logits + absent, tf.transpose(logits) + absent
+    partners = tf.range(get_shape_list(logits)[0])
+    losses = cross_entropy(from_first, partners) + cross_entropy(from_second, partners)
+    best = tf.argmax(from_first, axis=-1, output_type=tf.int32)
+    return losses / 2.0, tf.cast(best == partners, tf.float32)
+
+
+class SentenceTask:
+    """Sentence vectors, a `bert_tf.engine.steps.FineTuningTask`.
+
+    Args:
+        config: sizes and dropout rates.
+        loss: one of `schema.LOSSES`.
+        score_scale: the score that stands for a cosine of 1, for the loss `cosine`.
+        similarity_scale: see `in_batch_negatives`.
+        **options: see `BertModel`.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        loss: str = COSINE,
+        score_scale: float = 1.0,
+        similarity_scale: float = 20.0,
+        **options,
+    ):
+        self.config = config
+        self.loss = loss
+        self.score_scale = score_scale
+        self.similarity_scale = similarity_scale
+        self._options = options
+
+    def build_model(self) -> SentenceModel:
+        """Returns a new model with initial weights."""
+        return SentenceModel(
+            self.config, self.loss, self.score_scale, self.similarity_scale, **self._options
+        )
+
+    def normalizers(self, features) -> dict[str, tf.Tensor]:
+        """Returns the number of pairs, float32 []."""
+        return {"pairs": tf.reduce_sum(example_weights(features))}
+
+    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+        """Returns the mean loss, float32 [], and the accuracy among the pairs of the batch.
+
+        The accuracy is a pair of float32 []: how many first texts have their partner as the nearest
+        second text, and their number. The loss `cosine` has none.
+        """
+        vectors = model_logits(model, features, training, dropout_seed)
+        weights = example_weights(features)
+        sums = {}
+        if self.loss == IN_BATCH_NEGATIVES:
+            losses, right = in_batch_negatives(
+                vectors[:, 0], vectors[:, 1], weights, self.similarity_scale
+            )
+            sums["accuracy"] = (tf.reduce_sum(weights * right), tf.reduce_sum(weights))
+        else:
+            losses = self._squared_errors(_cosines(vectors), features)
+        loss = tf.reduce_sum(weights * losses)
+        return tf.math.divide_no_nan(loss, normalizers["pairs"]), sums
+
+    def predictions(self, model, features) -> dict[str, tf.Tensor]:
+        """Returns the vectors of each example and, of pairs, the cosine, the score and the loss.
+
+        `vectors`: float32 [B, T, H]. Of pairs: `outputs`: the cosines, float32 [B]. `label_ids`:
+        the records' scores. `per_example_loss`: float32 [B], of the loss `cosine` alone.
+        """
+        vectors = model_logits(model, features)
+        found = {"vectors": vectors}
+        if vectors.shape[1] == 2:
+            found["outputs"] = _cosines(vectors)
+            found["label_ids"] = features["label_ids"]
+            if self.loss == COSINE:
+                found["per_example_loss"] = self._squared_errors(found["outputs"], features)
+        return found
+
+    def _squared_errors(self, cosines: tf.Tensor, features) -> tf.Tensor:
+        """Returns the squared error of each pair's cosine, float32 [B]."""
+        return tf.square(cosines - features["label_ids"] / self.score_scale)
+
+
+def _cosines(vectors: tf.Tensor) -> tf.Tensor:
+    """Returns the cosine of each pair of vectors of length 1: float32 [B, 2, H] -> [B]."""
+    return tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)

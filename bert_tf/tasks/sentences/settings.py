@@ -1,0 +1,110 @@
+"""Settings of run_sentence_similarity. Each field is the flag of that name."""
+
+import dataclasses
+
+from bert_tf.errors import UserError
+from bert_tf.runs.setting_fields import Group, inherit, setting
+from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings
+from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES
+from bert_tf.text.tables import check_delimiter
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceSettings(EvaluationSettings):
+    """Settings of run_sentence_similarity.
+
+    Raises:
+        UserError: values contradict each other.
+    """
+
+    data_dir: str = setting(
+        help="Folder with train, dev and test, each .tsv or .csv.", group=Group.DATA
+    )
+    text_a_column: str = setting(
+        help="Column with the text, or with the first of two, by its name.",
+        group=Group.DATA,
+        not_empty=True,
+    )
+    text_b_column: str | None = setting(
+        None,
+        help="Column with the second text. Needed for training and evaluation.",
+        group=Group.DATA,
+    )
+    label_column: str | None = setting(
+        None,
+        help="Column with the score of a pair: the higher, the nearer in meaning. Needed for"
+        " --loss=cosine and for evaluation; the test file may lack it.",
+        group=Group.DATA,
+    )
+    has_header: bool = setting(
+        True,
+        help="The first line of each file names the columns. If false, columns are named by their"
+        " numbers, from 0.",
+        group=Group.DATA,
+    )
+    delimiter: str | None = setting(
+        None,
+        help="Character between columns. Default: a tab for .tsv, a comma for .csv. Columns may be"
+        " quoted, except between tabs.",
+        group=Group.DATA,
+    )
+    # [CLS], a token and [SEP].
+    max_seq_length: int = inherit(
+        FineTuningSettings,
+        "max_seq_length",
+        at_least=3,
+        help="Maximum length of each text in word pieces, with [CLS] and [SEP]. Longer texts are"
+        " cut, shorter ones padded.",
+    )
+    loss: str = setting(
+        COSINE,
+        help="cosine: the squared error of the cosine of a pair against its score."
+        " in_batch_negatives: each pair means the same, and the other pairs of the batch something"
+        " else.",
+        group=Group.TRAINING,
+        choices=LOSSES,
+    )
+    score_scale: float = setting(
+        1.0,
+        help="--loss=cosine: the score of two texts with the same meaning, such as 5 for STS-B. The"
+        " cosine to learn is the score divided by it.",
+        group=Group.TRAINING,
+        above=0.0,
+        at_most=1e6,
+    )
+    min_positive_score: float | None = setting(
+        None,
+        help="--loss=in_batch_negatives: train on the pairs with at least this score. Default: on"
+        " all, without reading their scores.",
+        group=Group.TRAINING,
+        at_least=-1e6,
+        at_most=1e6,
+    )
+    # The paper has none, with products of vectors of any length; 20 is sentence-transformers'.
+    similarity_scale: float = setting(
+        20.0,
+        help="--loss=in_batch_negatives: what cosines are multiplied by before the softmax.",
+        group=Group.TRAINING,
+        above=0.0,
+        at_most=1e6,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_delimiter(self.delimiter)
+        for name, loss in (
+            ("score_scale", COSINE),
+            ("min_positive_score", IN_BATCH_NEGATIVES),
+            ("similarity_scale", IN_BATCH_NEGATIVES),
+        ):
+            value = getattr(self, name)
+            if self.loss != loss and value != type(self).__dataclass_fields__[name].default:
+                raise UserError(
+                    f"--{name}={value:g} is for --loss={loss}; leave it out with --loss={self.loss}"
+                )
+        if self.loss == IN_BATCH_NEGATIVES and self.gradient_accumulation_steps > 1:
+            raise UserError(
+                "--gradient_accumulation_steps must be 1 with --loss=in_batch_negatives, since each"
+                f" part of a batch would have its own negatives alone; got"
+                f" {self.gradient_accumulation_steps}. --recompute_activations saves memory, too"
+            )

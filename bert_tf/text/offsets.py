@@ -1,0 +1,64 @@
+"""Where each word piece stands in its text.
+
+The tokenizer drops, adds and replaces characters, so a piece does not say by itself which
+characters it was made of.
+"""
+
+import functools
+from typing import NamedTuple
+
+from bert_tf import tokenization
+
+
+class Piece(NamedTuple):
+    """A word piece of a text.
+
+    token_id: its id.
+    start, end: first character of the text that it was made of, and last character + 1.
+    begins_word: whether it is the first piece of a word: a run of characters without white space
+        or punctuation, or one punctuation mark.
+    """
+
+    token_id: int
+    start: int
+    end: int
+    begins_word: bool
+
+
+def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> list[Piece]:
+    """Returns the word pieces of a text, the same as `tokenizer.tokenize`, with their places."""
+    basic = tokenizer.basic_tokenizer
+    sources = _sources(text, basic)
+    pieces: list[Piece] = []
+    position = 0  # in the text of all words, joined without spaces
+    for word in basic.tokenize(text):
+        places = sources[position : position + len(word)]
+        position += len(word)
+        found = tokenizer.wordpiece_tokenizer.tokenize(word)
+        if found == [tokenizer.wordpiece_tokenizer.unk_token]:
+            token_id = tokenizer.vocab[found[0]]
+            pieces.append(Piece(token_id, min(places), max(places) + 1, True))
+            continue
+        start = 0
+        for piece in found:
+            end = start + len(piece) - (2 if start else 0)
+            own = places[start:end]
+            pieces.append(Piece(tokenizer.vocab[piece], min(own), max(own) + 1, start == 0))
+            start = end
+    return pieces
+
+
+def _sources(text: str, basic: tokenization.BasicTokenizer) -> list[int]:
+    """Returns the index in `text` of each character of its words, joined without spaces."""
+    lower = basic.do_lower_case
+    return [index for index, char in enumerate(text) for _ in range(_num_kept(char, lower))]
+
+
+@functools.lru_cache(1 << 16)
+def _num_kept(char: str, do_lower_case: bool) -> int:
+    """Returns how many characters of the words are made of a character of the text.
+
+    One at a time gives as many as whole words do, if not always the same: the sigma at a word's
+    end, and the order of combining marks.
+    """
+    return len("".join(tokenization.BasicTokenizer(do_lower_case).tokenize(char)))

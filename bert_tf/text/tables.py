@@ -1,0 +1,213 @@
+"""Tables of examples: .tsv and .csv files whose columns are chosen by name."""
+
+import csv
+import io
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files import whole_files
+
+_DELIMITERS = {".tsv": "\t", ".csv": ","}
+_NO_DELIMITERS = '"\r\n'  # they have a meaning of their own in a table
+
+# (number of its first line from 0, columns); an empty row has no columns.
+NumberedRow = tuple[int, list[str]]
+
+
+def find_table(name: str, data_dir: str) -> str | None:
+    """Returns the path of NAME.tsv or NAME.csv in a folder; None if there is neither."""
+    paths = [os.path.join(data_dir, name + ending) for ending in _DELIMITERS]
+    return next((path for path in paths if tf.io.gfile.exists(path)), None)
+
+
+def table_path(name: str, data_dir: str) -> str:
+    """Returns the path of NAME.tsv or NAME.csv in a folder.
+
+    Raises:
+        UserError: there is neither.
+    """
+    path = find_table(name, data_dir)
+    if path is None:
+        raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}")
+    return path
+
+
+def contents(folder: str) -> str:
+    """Returns a clause that lists the contents of a folder, for messages."""
+    if not tf.io.gfile.isdir(folder):
+        return f"there is no folder {folder}"
+    return f"{folder} holds {listed(sorted(tf.io.gfile.listdir(folder))) or 'nothing'}"
+
+
+def check_delimiter(delimiter: str | None) -> None:
+    """Checks --delimiter; None stands for the one of the file's ending.
+
+    Raises:
+        UserError: it is not one character, or one with a meaning of its own.
+    """
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in _NO_DELIMITERS):
+        raise UserError(
+            "--delimiter must be one character, neither a quote nor the end of a line; got"
+            f" {quoted(delimiter)}"
+        )
+
+
+def read_table(path: str, delimiter: str | None, has_header: bool) -> list[NumberedRow]:
+    """Returns the rows of a file from the first one that is not empty; the header is one of them.
+
+    Args:
+        path: a .tsv or .csv file.
+        delimiter: the character between columns; None for a tab in .tsv, a comma in .csv. Columns
+            may be quoted, except between tabs.
+        has_header: whether the first row names the columns.
+
+    Raises:
+        UserError: the file is missing, empty or malformed; the message names the line.
+    """
+    delimiter = delimiter or _DELIMITERS[os.path.splitext(path)[1]]
+    if delimiter == "\t":
+        return _without_leading_empty(enumerate(read_rows(path, has_header)))
+    rows = _without_leading_empty(_read_csv(path, delimiter, has_header))
+    for i, row in rows:
+        if has_header and len(row) > len(rows[0][1]):
+            raise UserError(
+                f"{path}, line {i + 1}: the line has {len(row)} columns, but the header"
+                f" names {len(rows[0][1])}; put quotes around a text with {quoted(delimiter)}"
+                " in it, or change --delimiter"
+            )
+    return rows
+
+
+def column_numbers(
+    rows: Sequence[NumberedRow],
+    path: str,
+    has_header: bool,
+    columns: Mapping[str, str | None],
+    needed_by: str,
+) -> dict[str, int]:
+    """Returns the number of each column that flags name, from 0.
+
+    Args:
+        rows: of the file, from `read_table`.
+        path: the file, for messages.
+        has_header: whether the first row names the columns; else their numbers are their names.
+        columns: the flag (no dashes) -> the name of the column that it gives.
+        needed_by: what needs these flags, for messages.
+
+    Raises:
+        UserError: a flag gives no name, or the file has not exactly one such column.
+    """
+    names = rows[0][1] if has_header else range(len(rows[0][1]))
+    names = [str(name).strip() for name in names]
+    for flag, name in columns.items():
+        if name is None:
+            raise UserError(
+                f"{needed_by} needs --{flag}; the columns of {path} are {listed(names)}: name one"
+                " of these"
+            )
+        if name not in names:
+            what = "columns named" if has_header else "no header, but columns"
+            raise UserError(
+                f"--{flag}={name}: {path} has no such column (--has_header says whether line 1"
+                " names the columns, --delimiter what separates them); it has"
+                f" {what} {listed(names)}: name one of these"
+            )
+        if names.count(name) > 1:
+            raise UserError(
+                f"{path} must have one column named {quoted(name)}; it has"
+                f" {names.count(name)}. Rename the others in line {rows[0][0] + 1}"
+            )
+    return {flag: names.index(name) for flag, name in columns.items()}
+
+
+def read_text(path: str, header: bool = False) -> str:
+    """Returns the text of a UTF-8 file without byte-order mark and carriage returns.
+
+    Args:
+        path: the file.
+        header: whether it must begin with a header line, for messages.
+
+    Raises:
+        UserError: the file is missing, empty or not UTF-8.
+    """
+    rule = "--data_dir must be the folder with the task's files"
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"{path} does not exist: {contents(os.path.dirname(path))}. {rule}")
+    # The original's reader drops every carriage return too (GFile.readline).
+    text = whole_files.read_text(path, path, rule).replace("\r", "")
+    if not text.strip():
+        rule = "a header line, then its examples" if header else "the text of its examples"
+        raise UserError(f"{path} is empty; it must hold {rule}")
+    return text
+
+
+def read_rows(path: str, header: bool = False) -> Iterator[list[str]]:
+    """Yields the columns of each line of a tab-separated file; an empty line has none.
+
+    Quotes are ordinary characters (the original: csv.reader with quotechar=None).
+
+    Args and errors are those of `read_text`.
+    """
+    for line in read_text(path, header).removesuffix("\n").split("\n"):
+        yield line.split("\t") if line else []
+
+
+def short_row(row: Sequence[str], needed: int, place: str) -> UserError:
+    """Returns the error of a row with too few columns.
+
+    Args:
+        row: its columns.
+        needed: the number that it must have at least.
+        place: file and line.
+    """
+    return UserError(
+        f"{place}: the line must have at least {needed} columns; it has {len(row)}. It begins"
+        f" {quoted(chr(9).join(row)[:60])}; correct or delete it"
+    )
+
+
+def empty_row(path: str, number: int) -> UserError:
+    """Returns the error of an empty row in a test file that has examples after it.
+
+    Args:
+        path: the file.
+        number: of the line, from 0.
+    """
+    return UserError(
+        f"{path}, line {number + 1}: the line is empty, but examples follow, and predictions are"
+        " numbered by line; delete the line or fill in its example"
+    )
+
+
+def no_examples(path: str, header: bool) -> UserError:
+    """Returns the error of a file that has no examples."""
+    after = " after the header" if header else ""
+    return UserError(f"{path} has no examples; it must have one on each line{after}")
+
+
+def _read_csv(path: str, delimiter: str, header: bool) -> list[NumberedRow]:
+    """Returns the rows of a file whose columns may be quoted."""
+    csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
+    reader = csv.reader(io.StringIO(read_text(path, header)), delimiter=delimiter, strict=True)
+    rows = []
+    first_line = 0
+    try:
+        for row in reader:
+            rows.append((first_line, row))
+            first_line = reader.line_num
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, line {first_line + 1}: {error}; write a quote inside a quoted column twice,"
+            " and close every quote"
+        ) from error
+    return rows
+
+
+def _without_leading_empty(rows: Iterable[NumberedRow]) -> list[NumberedRow]:
+    """Returns the rows from the first one that is not empty."""
+    return list(itertools.dropwhile(lambda numbered: not numbered[1], rows))

@@ -1,0 +1,22 @@
+"""Messages quote what was received, but not at any length."""
+
+from bert_tf.errors import listed, quoted
+
+
+def test_short_values_are_quoted_whole():
+    assert quoted("it's") == '"it\'s"' and quoted([1, None]) == "[1, None]"
+    assert quoted("x" * 98) == "'" + "x" * 98 + "'"
+
+
+def test_long_values_are_cut_in_the_middle():
+    text = quoted("a" * 1_000_000 + "z")
+    assert text == "'" + "a" * 45 + " [...] " + "a" * 44 + "z'" and len(text) == 99
+    assert "\n" not in quoted("line\n" * 1000)
+
+
+def test_lists_show_their_first_values():
+    assert listed([]) == "" and listed(["a", 2]) == "'a', 2"
+    assert listed(range(11)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."
+    assert listed(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    assert listed(["x" * 40] * 9) == ", ".join(["'" + "x" * 40 + "'"] * 3) + ", ..."
+    assert listed(["x" * 1000, "y"]).endswith("xx', 'y'")  # the first is always there

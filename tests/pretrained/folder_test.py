@@ -1,0 +1,207 @@
+"""Tests of what bert_tf.load finds in a folder, and which folders it refuses."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from tests.support.hugging_face_folders import ENCODER, POOLER, make_tensors, write_folder
+from tests.support.model_folders import random_weights, write_model
+from tests.support.numpy_bert import assert_near
+
+HUGGING_FACE_VOCAB = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##c".replace(" ", "\n")
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return random_weights("classifier", seed=1)
+
+
+def edit(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda f: os.remove(f / "bert_config.json"),
+            r"must have bert_config.json, .*bert_config_",
+        ),
+        (
+            lambda f: os.remove(f / "vocab.txt"),
+            r"must have vocab.txt, .*load\(..., vocab_file=...\)",
+        ),
+        (
+            lambda f: edit(f / "vocab.txt", "[PAD]", "more\nand\nmore\n[PAD]"),
+            "it has 30 tokens, but ",
+        ),
+        (lambda f: edit(f / "vocab.txt", "[SEP]", "sep"), r"lacks \[SEP\]"),
+        (
+            lambda f: edit(f / "bert_config.json", '"hidden_size": 12', '"hidden_size": 24'),
+            r" are not",
+        ),
+        (lambda f: edit(f / "bert_config.json", '_layers": 2', '_layers": 3'), "layer_2.*missing"),
+        (
+            lambda f: edit(f / "labels.txt", "yes\n", ""),
+            "each of the 3 classes .* names 2: ",
+        ),
+        (
+            lambda f: (f / "model.safetensors").write_bytes(b""),
+            "has model.safetensors and a ",
+        ),
+        (lambda f: (f / "other.index").write_bytes(b""), "choose one of bert_model.ckpt, other"),
+        (
+            lambda f: os.remove(f / "bert_model.ckpt.index"),
+            "must have a model: .*'bert_con",
+        ),
+        (lambda f: os.remove(f / "bert_model.ckpt.data-00000-of-00001"), "not found: "),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused(tmp_path, weights, spoil, message):
+    folder = tmp_path / "model"
+    write_model(folder, weights, ["no", "maybe", "yes"])
+    spoil(folder)
+    with pytest.raises(UserError, match=message) as error:
+        bert_tf.load(str(folder))
+    assert str(folder) in str(error.value)
+    assert "\n" not in str(error.value) and len(str(error.value)) <= 500
+
+
+def test_paths_that_are_no_folder_are_refused(tmp_path, weights):
+    for path, message in (
+        (None, "must be a path; received None"),
+        (str(tmp_path / "none"), "there is no such folder"),
+        (str(tmp_path), "it has no files"),
+    ):
+        with pytest.raises(UserError, match=message):
+            bert_tf.load(path)
+    nan = {**weights, "bert/pooler/dense/bias": np.full(12, np.nan, np.float32)}
+    with pytest.raises(UserError, match="every weight must be a finite number, and bert/pooler"):
+        bert_tf.load(write_model(tmp_path / "nan", nan))
+    with pytest.raises(UserError, match="between 4 and 32 .* received 33"):
+        bert_tf.load(write_model(tmp_path / "long", weights), max_seq_length=33)
+
+
+def test_a_prefix_other_files_and_the_casing(tmp_path, weights):
+    folder = tmp_path / "model"
+    write_model(folder, weights)
+    model = bert_tf.load(f"{folder}/bert_model.ckpt")
+    assert model.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    vector = model.encode("the Cat")
+    (folder / "vocab.txt").rename(tmp_path / "other.txt")
+    (folder / "bert_config.json").rename(tmp_path / "other.json")
+    moved = {
+        "vocab_file": str(tmp_path / "other.txt"),
+        "bert_config_file": str(tmp_path / "other.json"),
+    }
+    np.testing.assert_array_equal(bert_tf.load(folder, **moved).encode("the Cat"), vector)
+    cased = bert_tf.load(str(folder), do_lower_case=False, **moved)
+    assert np.abs(cased.encode("the Cat") - vector).max() > 0.01
+    assert "cased," in repr(cased)
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    recorded = bert_tf.load(str(folder), **moved)
+    np.testing.assert_array_equal(recorded.encode("the Cat"), cased.encode("the Cat"))
+
+
+def test_a_run_s_folder_and_its_best(tmp_path, weights):
+    """The newest checkpoint counts; in best/ the configuration is that of the folder above."""
+    folder = tmp_path / "run"
+    write_model(folder, weights, ["no", "maybe", "yes"])
+    for path in folder.glob("bert_model.ckpt*"):
+        path.unlink()
+    (folder / "best").mkdir()
+    other = {name: value * 2 for name, value in weights.items()}
+    for step, values, place in (
+        (3, other, folder),
+        (5, weights, folder),
+        (3, other, folder / "best"),
+    ):
+        slots = {f"{name}/adam_m": value for name, value in values.items()}
+        step_of = {"global_step": np.int64(step)}
+        checkpoints.write(f"{place}/model.ckpt-{step}", values | slots | step_of)
+        (place / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
+    (folder / "best" / "labels.txt").write_text("a\nb\nc\n")
+    newest, best = bert_tf.load(str(folder)), bert_tf.load(str(folder / "best"))
+    expected = bert_tf.load(write_model(tmp_path / "alone", weights)).encode("the cat")
+    np.testing.assert_array_equal(newest.encode("the cat"), expected)
+    assert np.abs(best.encode("the cat") - expected).max() > 0.01
+    assert (newest.labels, best.labels) == (("no", "maybe", "yes"), ("a", "b", "c"))
+
+
+def test_what_is_not_there_is_refused_with_the_program_that_trains_it(tmp_path):
+    shapes = ENCODER
+    source = write_folder(tmp_path / "hf", make_tensors(shapes), vocab=HUGGING_FACE_VOCAB)
+    model = bert_tf.load(source)
+    for call, message in (
+        (lambda: model.fill_mask("[MASK]"), "run_pretraining.py trains; .* has no head"),
+        (lambda: model.classify("a"), "run_classifier.py"),
+        (lambda: model.answer("a", "b"), "run_squad.py"),
+        (lambda: model.tag("a"), "run_tagging.py"),
+        (
+            lambda: model.encode("a", pooling="pooled"),
+            "has no pooler, so pooling must",
+        ),
+    ):
+        with pytest.raises(UserError, match=message):
+            call()
+    assert model.encode("a").shape == (6,)
+
+
+def test_tokenizer_json_instead_of_vocab_txt(tmp_path):
+    tensors = make_tensors(ENCODER | POOLER)
+    vocab = {token: i for i, token in enumerate(HUGGING_FACE_VOCAB.split())}
+    content = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
+        "model": {"type": "WordPiece", "vocab": dict(reversed(vocab.items()))},
+    }
+    plain = bert_tf.load(write_folder(tmp_path / "a", tensors, vocab=HUGGING_FACE_VOCAB))
+    source = write_folder(tmp_path / "b", tensors, vocab=None)
+    path = tmp_path / "b" / "tokenizer.json"
+    path.write_text(json.dumps(content))
+    model = bert_tf.load(source)
+    assert model.tokenizer.vocab == vocab and model.tokenizer.do_lower_case
+    assert_near(model.encode(["A Bc"]), plain.encode(["a bc"]), 1e-6)
+    for change, message in (
+        (
+            {"model": {"type": "BPE", "vocab": vocab}},
+            "the tokenizer of a BERT model: .*'BPE'",
+        ),
+        ({"normalizer": {"type": "Lowercase"}}, "received .'WordPiece', 'Lowercase'"),
+        ({"normalizer": {"type": "BertNormalizer", "lowercase": 1}}, "must be true or false"),
+        ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, "numbers from 0 to 1, each once"),
+        ({"model": {"vocab": {"a": 0}}}, r"must have '\[PAD\]', '\[UNK\]'"),
+    ):
+        path.write_text(json.dumps(content | change))
+        with pytest.raises(UserError, match=message):
+            bert_tf.load(source)
+
+
+def test_a_folder_of_sentence_transformers_says_how_vectors_are_made(tmp_path):
+    tensors = make_tensors(ENCODER)
+    source = write_folder(tmp_path / "hf", tensors, vocab=HUGGING_FACE_VOCAB)
+    folder, plain = tmp_path / "hf", bert_tf.load(source)
+    kinds = [{"type": f"sentence_transformers.models.{name}"} for name in ("Pooling", "Normalize")]
+    (folder / "modules.json").write_text(json.dumps(kinds))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    model = bert_tf.load(source)
+    assert model.max_seq_length == 5
+    vector = plain.encode("a b c", pooling="cls")
+    assert_near(model.encode("a b c a"), vector / np.linalg.norm(vector), 1e-5)
+    assert_near(model.encode("a b c", normalize=False), vector, 1e-5)
+
+
+def test_nan_in_safetensors_is_refused(tmp_path):
+    tensors = make_tensors(ENCODER)
+    source = write_folder(tmp_path / "hf", tensors, vocab=HUGGING_FACE_VOCAB)
+    tensors["embeddings.LayerNorm.bias"] = np.full(6, np.inf, np.float32)
+    safetensors.numpy.save_file(tensors, f"{source}/model.safetensors")
+    with pytest.raises(UserError, match="LayerNorm/beta has 6 of 6 that are not"):
+        bert_tf.load(source)

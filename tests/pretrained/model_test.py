@@ -1,0 +1,252 @@
+"""Tests of bert_tf.load: each answer against numpy, and what is refused."""
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.tokenization import FullTokenizer
+from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
+from tests.support.numpy_bert import NumpyBert, assert_near, log_softmax
+
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return random_weights("squad", "classifier")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, weights):
+    return write_model(tmp_path_factory.mktemp("model"), weights, ["no", "maybe", "yes"])
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return bert_tf.load(folder)
+
+
+@pytest.fixture(scope="module")
+def bert(weights):
+    return NumpyBert(CONFIG, weights)
+
+
+def ids_of(*texts):
+    """Returns [CLS] a [SEP] b [SEP] as a batch of one: ids, mask, segments."""
+    ids, segments = [VOCAB.index("[CLS]")], [0]
+    tokenizer = FullTokenizer({token: i for i, token in enumerate(VOCAB)})
+    for number, text in enumerate(texts):
+        pieces = text.split() if "[MASK]" in text else tokenizer.tokenize(text)
+        ids += [VOCAB.index(piece) for piece in [*pieces, "[SEP]"]]
+        segments += [number] * (len(pieces) + 1)
+    return tuple(np.array([row]) for row in (ids, np.ones_like(ids), segments))
+
+
+def test_what_it_finds_is_said(model, folder):
+    assert repr(model) == (
+        f"<{folder}: BERT of 2 layers, hidden size 12, uncased, {len(VOCAB)} tokens; masked"
+        " language model, next sentence, classification, answers (SQuAD); classes: 'no', 'maybe',"
+        " 'yes'>"
+    )
+    assert model.heads == ("masked_lm", "next_sentence", "classification", "squad")
+    assert (model.labels, model.max_seq_length) == (("no", "maybe", "yes"), 32)
+
+
+def test_fill_mask(model, bert):
+    texts = ["the [MASK] sat on [MASK] mat .", "[MASK] ran", "the dogs sat , [MASK]"]
+    fillings = model.fill_mask(texts, top_k=4)
+    assert [len(masks) for masks in fillings] == [2, 1, 1]
+    tokens = ["the [MASK] sat on [MASK] mat .", "[MASK] ran", "the dog ##s sat , [MASK]"]
+    for found, text in zip(fillings, tokens, strict=True):
+        ids, mask, segments = ids_of(text)
+        places = np.flatnonzero(ids[0] == VOCAB.index("[MASK]"))
+        features = {
+            "input_ids": ids,
+            "input_mask": mask,
+            "segment_ids": segments,
+            "masked_lm_positions": places[None],
+            "masked_lm_ids": np.zeros_like(places)[None],
+            "masked_lm_weights": np.ones(places.shape)[None],
+            "next_sentence_labels": np.zeros([1, 1], int),
+        }
+        probabilities = np.exp(bert.losses(features)["masked_lm_log_probs"])
+        for fillings_of_mask, expected in zip(found, probabilities, strict=True):
+            best = np.argsort(-expected)[:4]
+            assert [filling.token_id for filling in fillings_of_mask] == best.tolist()
+            assert [filling.token for filling in fillings_of_mask] == [VOCAB[i] for i in best]
+            assert_near([f.probability for f in fillings_of_mask], expected[best], 1e-5)
+
+
+def test_one_text_has_one_result_and_many_keep_their_order(model):
+    texts = ["the cat " * count + "[MASK]" for count in (1, 9, 4, 2, 7, 3)] * 14
+    together = model.fill_mask(texts)
+    for text, found in zip(texts[:6], together, strict=False):
+        (alone,) = model.fill_mask(text)
+        assert [f.token for f in found[0]] == [f.token for f in alone]
+        assert_near([f.probability for f in found[0]], [f.probability for f in alone], 1e-5)
+    assert model.encode("the cat").shape == (12,)
+    assert model.fill_mask([]) == [] and model.classify([]) == []
+    assert model.encode([]).shape == (0, 12) and model.encode([]).dtype == np.float32
+
+
+def test_classify(model, bert, weights):
+    found = model.classify(["the cat sat", ("paris is in france", "a dog"), ""])
+    for result, texts in zip(
+        found, (["the cat sat"], ["paris is in france", "a dog"], [""]), strict=True
+    ):
+        pooled = bert.forward(*ids_of(*texts))["pooled_output"]
+        logits = pooled @ weights["output_weights"].T + weights["output_bias"]
+        expected = np.exp(log_softmax(logits))[0]
+        assert list(result.probabilities) == ["no", "maybe", "yes"]
+        assert_near(list(result.probabilities.values()), expected, 1e-5)
+        assert result.label == ["no", "maybe", "yes"][expected.argmax()]
+        assert result.probability == max(result.probabilities.values())
+    assert model.classify(("the cat", "a dog")) == model.classify([("the cat", "a dog")])[0]
+
+
+def test_a_regression_gives_numbers(tmp_path):
+    weights = random_weights("regressor", seed=3)
+    model = bert_tf.load(write_model(tmp_path, weights, []))
+    assert model.heads[-1] == "regression"
+    pooled = NumpyBert(CONFIG, weights).forward(*ids_of("the cat", "ran"))["pooled_output"]
+    expected = pooled @ weights["output_weights"].T + weights["output_bias"]
+    found = model.classify([("the cat", "ran"), "a"])
+    assert isinstance(found[1], float)
+    assert_near(found[0], expected[0, 0], 1e-5)
+
+
+def test_encode_similarity_and_attention(model, bert):
+    outputs = bert.forward(*ids_of("unaffable cats"))
+    assert_near(model.encode("unaffable cats"), outputs["sequence_output"][0].mean(0), 1e-5)
+    assert_near(
+        model.encode("unaffable cats", pooling="cls"), outputs["sequence_output"][0, 0], 1e-5
+    )
+    assert_near(model.encode("unaffable cats", pooling="pooled"), outputs["pooled_output"][0], 1e-5)
+    texts = ["the cat", "paris is in france", ("the cat", "ran"), ""]
+    vectors = model.encode(texts)
+    units = model.encode(texts, normalize=True)
+    assert_near(units, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
+    assert_near(model.similarity(texts, texts[::-1]), (units * units[::-1]).sum(1), 1e-5)
+    assert model.similarity("a", "a") == pytest.approx(1.0, abs=1e-6)
+    attention = model.attention(("unaffable", "the cat"))
+    assert attention.tokens == "[CLS] un ##aff ##able [SEP] the cat [SEP]".split()
+    assert attention.segment_ids.tolist() == [0] * 5 + [1] * 3
+    expected = np.stack(bert.forward(*ids_of("unaffable", "the cat"))["attention_probs"], 1)[0]
+    assert_near(attention.probabilities, expected, 1e-5)
+
+
+def test_tag(tmp_path):
+    weights = random_weights("tagger", seed=5)
+    model = bert_tf.load(write_model(tmp_path, weights, TAGS))
+    text = "Paris's  unaffable (cats) ran in France."
+    pieces = FullTokenizer({token: i for i, token in enumerate(VOCAB)}).tokenize(text)
+    assert len(pieces) == 14
+    output = NumpyBert(CONFIG, weights).forward(*ids_of(text))["sequence_output"][0, 1:-1]
+    probabilities = np.exp(
+        log_softmax(output @ weights["output_weights"].T + weights["output_bias"])
+    )
+    tags = [TAGS[i] for i in probabilities.argmax(1)]
+    places = [(0, 5), (5, 6), (6, 7), (9, 11), (11, 14), (14, 18), (19, 20), (20, 23), (23, 24)]
+    places += [(24, 25), (26, 29), (30, 32), (33, 39), (39, 40)]
+    none = model.tag(text, "none")
+    expected = [
+        (text[a:b], tag, a, b) for (a, b), tag in zip(places, tags, strict=True) if tag != "O"
+    ]
+    assert len(expected) > 5
+    assert [(e.text, e.label, e.start, e.end) for e in none] == expected
+    kept = [row.max() for row, tag in zip(probabilities, tags, strict=True) if tag != "O"]
+    assert_near([entity.probability for entity in none], kept, 1e-5)
+    words = {"word": [0, 3, 6, 10, 11, 12], "first": [0, 1, 2, 3, 6, 7, 9, 10, 11, 12, 13]}
+    for strategy, starts in words.items():
+        joined = []
+        for number, (first, after) in enumerate(zip(starts, [*starts[1:], 14], strict=True)):
+            prefix, _, kind = tags[first].partition("-")
+            place = [places[first][0], places[after - 1][1]]
+            if prefix == "I" and joined and joined[-1][0] == kind and joined[-1][2] == number - 1:
+                joined[-1] = (kind, [joined[-1][1][0], place[1]], number)
+            elif prefix != "O":
+                joined.append((kind, place, number))
+        found = model.tag([text], strategy)[0]
+        assert [(e.label, [e.start, e.end]) for e in found] == [(k, p) for k, p, _ in joined]
+        assert all(text[e.start : e.end] == e.text for e in found)
+    assert model.tag(["", text])[0] == []
+    long = model.tag("the cat sat on a mat in paris . " * 40)
+    assert long and long[-1].end > 1000
+    assert all(a.end <= b.start for a, b in zip(long, long[1:], strict=False))
+
+
+def test_answer_has_its_place(model):
+    context = "The  cats sat on a mat (in Paris) ,\nthe dog ran in France."
+    questions = ["is the dog in france", "a cat"]
+    found = model.answer(questions, context, max_seq_length=24, doc_stride=5, top_k=6)
+    for answers in found:
+        assert len(answers) == 6
+        assert [a.score for a in answers] == sorted((a.score for a in answers), reverse=True)
+        for answer in answers:
+            assert " ".join(context[answer.start : answer.end].split()) == answer.text
+    assert model.answer(questions[1], context, max_seq_length=24, doc_stride=5) == found[1][0]
+    never = model.answer(questions[0], context, null_score_diff_threshold=-1e6)
+    assert (never.text, never.start, never.end) == ("", 0, 0)
+    always = model.answer(questions[0], context, null_score_diff_threshold=1e6)
+    assert always.text
+    assert model.answer([], []) == []
+
+
+class Defect:
+    def __repr__(self):
+        return "x" * 5000
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.fill_mask("none"), r"texts\[0\] must have a \[MASK\]; received 'none'"),
+        (lambda m: m.fill_mask(["[MASK]", ""]), r"texts\[1\] must have a \[MASK\]; received ''"),
+        (
+            lambda m: m.fill_mask("a " * 31 + "[MASK]"),
+            "within the first 30 word pieces, .*number 32",
+        ),
+        (lambda m: m.fill_mask("[MASK]", top_k=0), "top_k must be between 1 and 27"),
+        (
+            lambda m: m.fill_mask(("[MASK]", "b", 3)),
+            r"texts\[2\] must be a text \(str\); received 3",
+        ),
+        (lambda m: m.encode(None), "texts must be a text or a list of texts; received None"),
+        (lambda m: m.encode(b"x"), "texts must be a text or a list of texts; received b'x'"),
+        (lambda m: m.encode(["a", b"x"]), r"texts\[1\] must be a text or a pair .*received b'x'"),
+        (lambda m: m.encode([Defect()]), r"texts\[0\] must be .* \[...\] x"),
+        (lambda m: m.fill_mask([("[MASK]", "b")]), r"texts\[0\] must be a text \(str\)"),
+        (lambda m: m.answer("q", ("a", "b")), "received 1 questions and 2 contexts"),
+        (lambda m: m.answer("q", " \n"), r"context\[0\] must have a word; received ' \\n'"),
+        (lambda m: m.answer("q", "a", method="x"), "one of run_squad, transformers; received 'x'"),
+        (lambda m: m.answer("q", "a", doc_stride=0), "doc_stride=0 must be at least 1"),
+        (
+            lambda m: m.answer("a " * 20, "the cat", method="transformers"),
+            r"leave room for more than doc_stride \(128\)",
+        ),
+        (lambda m: m.tag("a"), "tag needs a model with the head that run_tagging.py trains"),
+        (lambda m: m.encode("a", pooling="max"), "one of mean, cls, pooled; received 'max'"),
+        (lambda m: m.similarity(["a"], ["a", "b"]), "equal length; received 1 and 2 texts"),
+        (lambda m: m.attention(["a", "b"]), "one text, or one pair of texts; received a list"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(model, call, message):
+    with pytest.raises(UserError, match=message) as error:
+        call(model)
+    assert "\n" not in str(error.value) and len(str(error.value)) <= 500
+
+
+def test_long_texts_are_cut(model, warnings):
+    long = "the cat " * 50_000
+    assert model.encode([long, "a"]).shape == (2, 12)
+    assert_near(model.encode(long), model.encode("the cat " * 15), 1e-6)
+    assert "1 of 2 texts have more than 32 word pieces" in warnings[0]
+    assert len(model.classify([long, (long, long)])) == 2
+    assert model.answer("a", "the cat ran . " * 300).text
+
+
+def test_a_strategy_that_is_unknown_is_refused(tmp_path):
+    model = bert_tf.load(write_model(tmp_path, random_weights("tagger"), TAGS))
+    with pytest.raises(UserError, match="one of word, first, simple, none; received 'max'"):
+        model.tag("a", "max")

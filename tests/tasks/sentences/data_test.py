@@ -1,0 +1,116 @@
+"""Tests of sentence data: columns of tables, bad rows, the sequences of a record."""
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.files import records
+from bert_tf.tasks.sentences.data import Sentences, read_sentences, write_records
+from bert_tf.tasks.sentences.schema import sentences_schema
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.sequences import REQUIRED_TOKENS
+
+VOCAB = "[PAD] [UNK] [CLS] [SEP] a man is dancing in the rain , too".split()
+PAIR = {"text_a_column": "first", "text_b_column": "second"}
+SCORED = {**PAIR, "label_column": "score"}
+TABLE = 'id|score|second|first\n1|4.5|"a b|c\n\n2|-1e0|d|e\n'.replace("|", "\t")
+
+
+def read(folder, text, columns=SCORED, name="train.tsv", **options):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    options = {"has_header": True, "delimiter": None, "needed_by": "Training", **options}
+    return read_sentences(str(path), columns, **options)
+
+
+def test_columns_are_chosen_by_name(tmp_path):
+    assert read(tmp_path, TABLE) == [Sentences(("c", '"a b'), 4.5), Sentences(("e", "d"), -1.0)]
+    assert read(tmp_path, TABLE, PAIR)[0] == Sentences(("c", '"a b'), 0.0)
+    assert read(tmp_path, TABLE, {"text_a_column": "second"})[1] == Sentences(("d",), 0.0)
+
+
+def test_a_csv_file_without_header(tmp_path):
+    text = '5;"a; b"\n0;c\n'
+    columns = {"text_a_column": "1", "label_column": "0"}
+    found = read(tmp_path, text, columns, "dev.csv", has_header=False, delimiter=";")
+    assert found == [Sentences(("a; b",), 5.0), Sentences(("c",), 0.0)]
+
+
+@pytest.mark.parametrize(
+    "text, columns, options, message",
+    [
+        ("", SCORED, {}, "train.tsv is empty; it must hold a header line, then its examples$"),
+        ("first\tsecond\tscore\n", SCORED, {}, "train.tsv has no examples; .* after the header$"),
+        (TABLE, {**SCORED, "label_column": "points"}, {}, "--label_column=points: .* no such col"),
+        (TABLE, {**SCORED, "label_column": None}, {}, "^Training needs --label_column; the colu"),
+        (
+            TABLE + "3\t1\tx\n",
+            SCORED,
+            {},
+            "line 5: the line must have at least 4 columns; it has 3",
+        ),
+        (TABLE, SCORED, {"refuse_empty_rows": True}, "line 3: the line is empty, but examples fol"),
+        (
+            TABLE,
+            SCORED,
+            {"score_scale": 4.0},
+            r"line 2: score '4.5' must be a number from -4 to 4 \(--score_scale\); correct or"
+            " delete the line, or change --label_column or --score_scale$",
+        ),
+        (
+            TABLE.replace("4.5", "high"),
+            SCORED,
+            {},
+            "line 2: score 'high' must be a number; correct .*, or change --label_column$",
+        ),
+        (TABLE.replace("4.5", "nan"), SCORED, {}, "score 'nan' must be a number;"),
+        (TABLE.replace("4.5", "-inf"), SCORED, {}, "score '-inf' must be a number;"),
+        (TABLE.replace("4.5", "1e39"), SCORED, {}, "score '1e39' must be a number;"),
+        (TABLE.replace("4.5", "9" * 9000), SCORED, {}, "line 2: score '999"),
+    ],
+)
+def test_what_is_refused(tmp_path, text, columns, options, message):
+    with pytest.raises(UserError, match=message) as error:
+        read(tmp_path, text, columns, **options)
+    assert len(str(error.value)) < 500
+
+
+def written(folder, sentences, length):
+    """Returns the records: pieces of each text, and the score."""
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    tokenizer = FastTokenizer(str(folder / "vocab.txt"), True, REQUIRED_TOKENS)
+    path = str(folder / "file.tf_record")
+    assert write_records(sentences, tokenizer, length, path) == len(sentences)
+    num_texts = len(sentences[0].texts)
+    found = []
+    for record in tf.data.TFRecordDataset(path):
+        row = records.parse(record[tf.newaxis], sentences_schema(length, num_texts))
+        row = {name: value[0].numpy().tolist() for name, value in row.items()}
+        texts = []
+        for ids, mask in zip(row["input_ids"], row["input_mask"], strict=True):
+            size = sum(mask)
+            assert mask == [1] * size + [0] * (length - size)
+            assert ids[size:] == [0] * (length - size)
+            texts.append(" ".join(VOCAB[i] for i in ids[:size]))
+        assert row["segment_ids"] == [[0] * length] * num_texts
+        found.append((texts, row["label_ids"]))
+    return found
+
+
+def test_each_text_is_a_sequence_of_its_own(tmp_path):
+    sentences = [
+        Sentences(("A man is dancing.", "a man, too"), 2.5),
+        Sentences(("the rain", ""), 0.0),
+    ]
+    assert written(tmp_path, sentences, 7) == [
+        (["[CLS] a man is dancing [UNK] [SEP]", "[CLS] a man , too [SEP]"], 2.5),
+        (["[CLS] the rain [SEP]", "[CLS] [SEP]"], 0.0),
+    ]
+
+
+def test_texts_that_are_too_long_are_cut_at_their_ends(tmp_path):
+    sentences = [Sentences(("a man is dancing in the rain",)), Sentences(("the rain",))]
+    assert written(tmp_path, sentences, 5) == [
+        (["[CLS] a man is [SEP]"], 0.0),
+        (["[CLS] the rain [SEP]"], 0.0),
+    ]

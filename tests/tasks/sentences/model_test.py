@@ -1,0 +1,188 @@
+"""Tests of bert_tf.tasks.sentences.model, against the numpy model."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.sentences.model import SentenceTask, in_batch_negatives
+from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES
+from tests.support import numpy_bert
+from tests.support.small_pretraining import SMALL, difference, tensors, weights_of
+
+B, T, S, H = 5, 2, 7, 24
+
+
+def make_features(seed=0, num_texts=T):
+    """Returns the numpy features of a batch, with padding."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, S, size=(B, num_texts, 1))
+    mask = (np.arange(S) < lengths).astype(np.int32)
+    return {
+        "input_ids": rng.integers(0, 53, (B, num_texts, S), dtype=np.int32),
+        "input_mask": mask,
+        "segment_ids": np.zeros_like(mask),
+        "label_ids": rng.uniform(0, 4, B).astype(np.float32),
+    }
+
+
+def make_task(**options):
+    """Returns the task, the model and its random weights by name."""
+    task = SentenceTask(BertConfig.from_dict(SMALL), **options)
+    model = task.build_model()
+    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, seed=0)
+    for name, variable in weights_of(model).items():
+        variable.assign(weights[name])
+    return task, model, weights
+
+
+@pytest.fixture(scope="module")
+def made():
+    return make_task(score_scale=4.0)
+
+
+def in_batch(**options):
+    return SentenceTask(BertConfig.from_dict(SMALL), IN_BATCH_NEGATIVES, **options)
+
+
+def expected_vectors(weights, features):
+    """Returns float64 [B, T, H]: the mean of each text without its padding, of length 1."""
+    bert = numpy_bert.NumpyBert(SMALL, weights)
+    num_texts = features["input_ids"].shape[1]
+    vectors = np.zeros((B, num_texts, H))
+    for t in range(num_texts):
+        names = ("input_ids", "input_mask", "segment_ids")
+        hidden = bert.forward(*(features[name][:, t] for name in names))["sequence_output"]
+        for b in range(B):
+            size = features["input_mask"][b, t].sum()
+            mean = hidden[b, :size].mean(axis=0)
+            vectors[b, t] = mean / np.sqrt(np.sum(mean**2))
+    return vectors
+
+
+def expected_cosines(vectors):
+    return np.array([first @ second for first, second in vectors])
+
+
+def test_vectors_cosines_and_their_loss_are_numpys(made):
+    task, model, weights = made
+    features = make_features()
+    vectors = expected_vectors(weights, features)
+    cosines = expected_cosines(vectors)
+    losses = (cosines - features["label_ids"] / 4.0) ** 2
+    batch = tensors(features)
+    found = task.predictions(model, batch)
+    assert found.keys() == {"vectors", "outputs", "label_ids", "per_example_loss"}
+    assert np.abs(found["vectors"] - vectors).max() < 1e-6
+    assert np.abs(found["outputs"] - cosines).max() < 1e-6
+    assert difference(found["per_example_loss"], losses) < 2e-6
+    np.testing.assert_array_equal(found["label_ids"], features["label_ids"])
+    loss, sums = task.loss_and_metrics(model, batch, task.normalizers(batch), False, None)
+    assert difference(loss, losses.mean()) < 2e-6 and sums == {}
+
+
+def test_single_texts_have_vectors_alone(made):
+    task, model, weights = made
+    features = make_features(seed=1, num_texts=1)
+    found = task.predictions(model, tensors(features))
+    assert found.keys() == {"vectors"}
+    assert np.abs(found["vectors"] - expected_vectors(weights, features)).max() < 1e-6
+
+
+def numpy_in_batch(first, second, scale):
+    """Returns the losses of the pairs, mean of both directions, by a plain loop."""
+    losses = np.zeros(len(first))
+    for i in range(len(first)):
+        for mine, theirs in ((first, second), (second, first)):
+            logits = scale * np.array([mine[i] @ other for other in theirs])
+            losses[i] -= (logits[i] - np.log(np.sum(np.exp(logits)))) / 2
+    return losses
+
+
+def test_in_batch_negatives_are_numpys(made):
+    _, model, weights = made
+    task = in_batch(similarity_scale=7.0)
+    features = make_features()
+    vectors = expected_vectors(weights, features)
+    expected = numpy_in_batch(vectors[:, 0], vectors[:, 1], 7.0)
+    right = np.argmax(vectors[:, 0] @ vectors[:, 1].T, axis=1) == np.arange(B)
+    batch = tensors(features)
+    loss, sums = task.loss_and_metrics(model, batch, task.normalizers(batch), False, None)
+    assert difference(loss, expected.mean()) < 2e-6
+    assert [x.numpy() for x in sums["accuracy"]] == [right.sum(), B]
+    assert task.predictions(model, batch).keys() == {"vectors", "outputs", "label_ids"}
+
+
+def unit_vectors(seed, count=6):
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(count, 9))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_which_text_comes_first_means_nothing_to_in_batch_negatives():
+    first, second = unit_vectors(1), unit_vectors(2)
+    once, _ = in_batch_negatives(first, second, tf.ones(6), 5.0)
+    again, _ = in_batch_negatives(second, first, tf.ones(6), 5.0)
+    np.testing.assert_allclose(once, again, rtol=1e-6)
+    assert difference(once, numpy_in_batch(first, second, 5.0)) < 2e-6
+
+
+def test_padding_is_nobodys_negative():
+    first, second = unit_vectors(3), unit_vectors(4)
+    second[5] = first[0]  # would be the nearest of all
+    weights = tf.constant([1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
+    losses, right = in_batch_negatives(first, second, weights, 5.0)
+    alone, alone_right = in_batch_negatives(first[:4], second[:4], weights[:4], 5.0)
+    np.testing.assert_allclose(losses[:4], alone, rtol=1e-5)
+    np.testing.assert_array_equal(right[:4], alone_right)
+    assert np.isfinite(losses).all()
+
+
+def test_a_pair_that_finds_its_partner_costs_nothing():
+    vectors = np.eye(4, dtype=np.float32)
+    losses, right = in_batch_negatives(vectors, vectors, tf.ones(4), 50.0)
+    assert np.max(losses) < 1e-6 and np.sum(right) == 4
+    losses, right = in_batch_negatives(vectors, np.roll(vectors, 1, axis=0), tf.ones(4), 50.0)
+    assert np.min(losses) > 49 and np.sum(right) == 0
+
+
+def test_padding_changes_nothing(made):
+    task, model, _ = made
+    features = make_features()
+    short = {name: x[..., : S - 1] if x.ndim == 3 else x for name, x in features.items()}
+    found, padded = (task.predictions(model, tensors(x))["vectors"] for x in (short, features))
+    assert np.abs(padded - found).max() < 1e-6
+
+
+def test_names_of_variables(made):
+    _, model, _ = made
+    names = {v.path for v in model.variables}
+    assert {name for name in names if not name.startswith("bert/")} == set()
+    learned = {v.path for v in model.trainable_variables}
+    assert names - learned == {"bert/pooler/dense/bias", "bert/pooler/dense/kernel"}
+
+
+def test_gradients_reach_every_weight_that_is_trained(made):
+    _, model, _ = made
+    batch = tensors(make_features())
+    for task in (made[0], in_batch()):
+        with tf.GradientTape() as tape:
+            loss, _ = task.loss_and_metrics(model, batch, task.normalizers(batch), True, None)
+        variables = [v.value for v in model.trainable_variables]
+        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+            assert gradient is not None and np.isfinite(tf.convert_to_tensor(gradient)).all()
+            assert tf.norm(tf.convert_to_tensor(gradient)) > 0, variable.name
+
+
+def test_bfloat16_is_close(made):
+    task, model, _ = made
+    low_task, low_model, _ = make_task(dtype="bfloat16")
+    features = tensors(make_features())
+    full = task.predictions(model, features)["vectors"]
+    low = low_task.predictions(low_model, features)["vectors"]
+    assert low.dtype == tf.float32 and 0 < np.abs(low - full).max() < 0.02
+    np.testing.assert_allclose(np.linalg.norm(low, axis=-1), 1.0, rtol=1e-6)
+
+
+def test_the_default_loss_is_that_of_scored_pairs():
+    assert SentenceTask(BertConfig.from_dict(SMALL)).loss == COSINE

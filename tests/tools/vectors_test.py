@@ -1,0 +1,218 @@
+"""Tests of tools/vector_archive.py, tools/search.py and tools/show_vectors.py."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.tasks.extraction.writers import write_npz
+from tools import search, show_vectors
+from tools.vector_archive import read_lines, read_vectors, to_unit_length
+
+_RANDOM = np.random.default_rng(3)
+VECTORS = _RANDOM.normal(size=(5, 2, 7)).astype(np.float32)  # texts, layers, hidden size
+POOLED = _RANDOM.normal(size=(5, 7)).astype(np.float32)
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """An archive that extract_features.py's own writer made."""
+    path = str(tmp_path / "vectors.npz")
+    with write_npz(path, [-2, -1], ["mean_vector", "pooled_vector"], 9) as write:
+        for index in range(5):
+            outputs = {"mean_vector": VECTORS[index], "pooled_vector": POOLED[index]}
+            write(index, ["[CLS]", "a", "[SEP]"], outputs)
+    return path
+
+
+def test_the_vectors_of_an_archive(archive, tmp_path):
+    np.testing.assert_array_equal(read_vectors(archive, layer=-1), VECTORS[:, 1])
+    np.testing.assert_array_equal(read_vectors(archive, layer=-2), VECTORS[:, 0])
+    np.testing.assert_array_equal(read_vectors(archive, array="pooled_vector"), POOLED)
+    other = str(tmp_path / "other.npz")
+    np.savez(other, embeddings=POOLED.astype(np.float64), cosine=POOLED[0], ids=np.arange(5))
+    found = read_vectors(other)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, POOLED)
+    np.savez(other, mean_vector=VECTORS[:, :1], layers=[-1])
+    np.testing.assert_array_equal(read_vectors(other), VECTORS[:, 0])
+
+
+def test_archives_that_do_not_fit(archive, tmp_path):
+    path = str(tmp_path / "bad.npz")
+
+    def refused(message, **arrays):
+        if arrays:
+            np.savez(path, **arrays)
+        with pytest.raises(UserError, match=message):
+            read_vectors(path)
+
+    with pytest.raises(UserError, match=r"--layer must be one of .*: -2, -1; received None"):
+        read_vectors(archive)
+    with pytest.raises(UserError, match=r"--array must be an array of .*; received 'vectors'"):
+        read_vectors(archive, "vectors")
+    refused(r"--vectors=.*bad.npz must be a NumPy archive.*cannot be read")
+    refused("must have the array mean_vector or .*it has 'a', 'b'", a=POOLED, b=POOLED)
+    refused(r"mean_vector must be float vectors .*it is int64 \[3\]", mean_vector=np.arange(3))
+    refused(r"it is float32 \[0, 7\]", mean_vector=POOLED[:0])
+    bad = POOLED.copy()
+    bad[3, 2] = np.nan
+    refused("must be finite; the vector of line 4 is not", mean_vector=bad)
+    for content in (b"no archive", b"", b"PK\x03\x04 cut"):
+        (tmp_path / "bad.npz").write_bytes(content)
+        refused("must be a NumPy archive")
+
+
+def test_a_line_for_each_vector(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text(" one \n\nth\u2028ree\n", encoding="utf-8")
+    assert read_lines(str(path), "texts", 3) == ["one", "", "th\u2028ree"]
+    with pytest.raises(
+        UserError, match="--texts=.*one line for each vector.*3 lines for 5 vectors"
+    ):
+        read_lines(str(path), "texts", 5)
+
+
+def test_the_nearest_are_those_of_a_full_sort():
+    vectors = to_unit_length(_RANDOM.normal(size=(40, 6)).astype(np.float32))
+    vectors[[3, 9, 30]] = vectors[17]  # equal ones come in the order of the lines
+    for top_k in (1, 2, 5, 40, 99):
+        found = search.nearest(vectors, vectors[17], top_k)
+        cosines = vectors @ vectors[17]
+        expected = np.argsort(-cosines, kind="stable")[:top_k]
+        assert [row for row, _ in found] == expected.tolist()
+        assert [cosine for _, cosine in found] == cosines[expected].tolist()
+
+
+def test_vectors_of_unit_length():
+    vectors = to_unit_length(np.array([[3, 4], [0, 0]], np.float32))
+    np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0]], rtol=1e-6)
+    assert vectors.dtype == np.float32
+
+
+class _Model:
+    """A model that gives a text the vector of its number of words."""
+
+    def __init__(self, width):
+        self.width = width
+
+    def encode(self, texts, pooling):
+        assert pooling == "mean"
+        words = [len(" ".join(x if isinstance(x, tuple) else [x]).split()) for x in texts]
+        return np.array([[n, 1, *[0] * (self.width - 2)] for n in words], np.float32)
+
+
+def test_new_texts_need_the_model_of_the_archive(monkeypatch):
+    monkeypatch.setattr(bert_tf, "load", lambda folder: _Model(int(folder)), raising=False)
+    vectors = to_unit_length(np.array([[2, 1, 0], [1, 5, 2]], np.float32))
+    queries = search._TextQueries("3", vectors, "two words")
+    np.testing.assert_allclose(queries.vector("a b ||| c") * 10**0.5, [3, 1, 0], rtol=1e-6)
+    with pytest.raises(UserError, match="have 3 numbers; those of the model have 4"):
+        search._TextQueries("4", vectors, "two words")
+    with pytest.raises(UserError, match="must be the model that made .* must be 1; it is 0.976"):
+        search._TextQueries("3", vectors, "four words are here")
+
+
+@pytest.mark.slow
+def test_a_search_of_100_000_vectors_takes_less_than_50_ms():
+    """The best of many: what else the machine does must not decide."""
+    vectors = to_unit_length(_RANDOM.standard_normal((100_000, 384), np.float32))
+    seconds = []
+    for query in vectors[:40]:
+        began = time.perf_counter()
+        search.nearest(vectors, query, 10)
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < 0.050, seconds
+
+
+CENTERS = 4 * np.eye(6, dtype=np.float32)[:3]
+GROUPS = np.repeat(np.arange(3), 9)
+POINTS = to_unit_length(CENTERS[GROUPS] + _RANDOM.normal(0, 0.2, (27, 6)).astype(np.float32))
+
+
+@pytest.mark.parametrize("method", show_vectors.METHODS)
+def test_groups_stay_apart(method):
+    places = show_vectors.project(POINTS, method)
+    assert places.shape == (27, 2)
+    centers = np.stack([places[GROUPS == group].mean(axis=0) for group in range(3)])
+    distances = np.linalg.norm(places[:, np.newaxis] - centers, axis=2)
+    assert (distances.argmin(axis=1) == GROUPS).all()
+    np.testing.assert_array_equal(places, show_vectors.project(POINTS, method))
+
+
+def test_three_points_are_enough():
+    for method in show_vectors.METHODS:
+        assert np.isfinite(show_vectors.project(POINTS[:3], method)).all()
+
+
+def test_the_points_have_the_colours_of_their_classes():
+    from matplotlib.colors import to_rgba
+
+    names = ["b", "a", "c"]
+    places = np.arange(54.0).reshape(27, 2)
+    texts = [f"${i}$ " + "long " * i for i in range(27)]
+    (axes,) = show_vectors.draw_points(places, texts, [names[g] for g in GROUPS], "pca").axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
+    for number, (scatter, group) in enumerate(zip(axes.collections, (1, 0, 2), strict=True)):
+        np.testing.assert_array_equal(scatter.get_offsets(), places[GROUPS == group])
+        assert tuple(scatter.get_facecolor()[0]) == to_rgba(f"C{number}", 0.8)
+    shown = [text.get_text() for text in axes.texts]
+    assert shown[1] == texts[1] and len(shown) == 27
+    assert shown[26] == texts[26][:40] + "…"
+
+
+def test_texts_do_not_cover_each_other():
+    """Four points in a row, so near that texts beside them would lie over one another."""
+    places = np.array([[0, 0], [0.1, 0], [0.2, 0], [0.3, 0], [9, 9]], float)
+    offsets = show_vectors.text_offsets(places, ["ten letters"] * 5)
+    assert len({rise for _, rise in offsets[:4]}) == 4
+    assert offsets[0][0] > 0 > offsets[4][0]  # towards the middle
+
+
+def test_the_projector_reads_the_files(tmp_path):
+    from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+    from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+    from tensorboard.plugins.base_plugin import TBContext
+    from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
+    from werkzeug.test import Client
+
+    texts = ["a\ttab", 'say "so"', "Ünï  code", "", "x"]
+    show_vectors.write_projector_files(str(tmp_path), POOLED, texts, ["p", "q", "p", "q", "r s"])
+    multiplexer = EventMultiplexer()
+    provider = MultiplexerDataProvider(multiplexer, str(tmp_path))
+    context = TBContext(logdir=str(tmp_path), multiplexer=multiplexer, data_provider=provider)
+    plugin = ProjectorPlugin(context)
+    routes = plugin.get_plugin_apps()
+
+    def get(route: str, **query: str) -> bytes:
+        response = Client(routes[route]).get(query_string=query)
+        assert response.status_code == 200, response.data
+        return response.data
+
+    assert json.loads(get("/runs")) == ["."]
+    deadline = time.monotonic() + 30
+    while not plugin.is_active():  # a thread finds out
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (embedding,) = json.loads(get("/info", run="."))["embeddings"]
+    assert embedding["tensorName"] == "vectors"
+    tensor = np.frombuffer(get("/tensor", run=".", name="vectors"), np.float32).reshape(5, 7)
+    np.testing.assert_allclose(tensor, POOLED, rtol=1e-6)
+    metadata = get("/metadata", run=".", name="vectors").decode().splitlines()
+    assert metadata == ["text\tclass", "a tab\tp", 'say "so"\tq', "Ünï code\tp", "\tq", "x\tr s"]
+
+
+def test_one_column_has_no_header(tmp_path):
+    show_vectors.write_projector_files(str(tmp_path), POOLED[:2], ["one", "two"], [])
+    assert (tmp_path / "metadata.tsv").read_text() == "one\ntwo\n"
+    assert "metadata_path" in (tmp_path / "projector_config.pbtxt").read_text()
+
+
+def test_a_sample_of_many_points():
+    assert show_vectors.sample(4, 5).tolist() == [0, 1, 2, 3]
+    rows = show_vectors.sample(1000, 50)
+    assert len(rows) == 50 == len({*rows.tolist()}) and (np.diff(rows) > 0).all()
+    np.testing.assert_array_equal(rows, show_vectors.sample(1000, 50))

@@ -1,0 +1,69 @@
+"""matplotlib as the tools use it: no window, any text as it is, fonts for any script."""
+
+import io
+import warnings
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from bert_tf.errors import UserError
+from bert_tf.files.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# DejaVu Sans comes with matplotlib. The others have what it lacks, where they are installed.
+_FONTS = (
+    "DejaVu Sans",
+    "Noto Sans CJK SC",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "PingFang SC",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+)
+
+
+def import_matplotlib() -> ModuleType:
+    """Returns matplotlib, set up so that no character of a text is taken for a formula.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        import matplotlib
+        import matplotlib.figure
+        import matplotlib.font_manager
+    except ImportError as error:
+        raise UserError(
+            "pictures need matplotlib; run `pip install matplotlib` or install the extra"
+            f" `pictures` ({error})"
+        ) from error
+    installed = set(matplotlib.font_manager.get_font_names())
+    matplotlib.rcParams["font.family"] = [name for name in _FONTS if name in installed]
+    matplotlib.rcParams["text.parse_math"] = False
+    return matplotlib
+
+
+def write_png(figure: "Figure", path: str, dpi: int = 150) -> None:
+    """Writes a figure as a PNG file.
+
+    Characters that no font has are drawn as boxes; a warning says so.
+
+    Raises:
+        UserError: the file cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
+    data = io.BytesIO()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        figure.savefig(data, format="png", dpi=dpi)
+    if any("missing from font" in str(warning.message) for warning in caught):
+        logging.warning(
+            "%s: no installed font has some of the characters, which are drawn as boxes; install a"
+            " font that has them, such as Noto Sans CJK (fonts-noto-cjk of Debian)",
+            path,
+        )
+    write_whole(path, data.getvalue())
+    logging.info("Wrote %s", path)

@@ -1,0 +1,142 @@
+"""Finds the nearest texts of an archive of vectors.
+
+    python -m tools.search --vectors=means.npz --texts=texts.txt --lines=1,7
+    python -m tools.search --vectors=means.npz --texts=texts.txt --input=FOLDER \
+        --query="How do I bake bread?"
+
+--vectors is what extract_features.py writes with --output_format=npz, --texts the file that it
+read. Queries are lines of that file, by number from 1, or new texts: those of --query, or else each
+line of the standard input. New texts need --input, the folder of the model that made the vectors,
+as bert_tf.load takes it. The tool computes the vector of the file's first text, too, and refuses a
+model that gives another one than the archive has.
+
+For each query it prints the cosine, the number and the text of the nearest lines. The search goes
+through all vectors, so that it misses none.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from absl import flags, logging
+
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.tasks.extraction.data import split_line
+
+from .vector_archive import read_lines, read_vectors, to_unit_length
+
+FLAGS = flags.FLAGS
+
+_TOLERANCE = 0.999  # cosine at least, between the archive's first vector and the model's
+
+
+def nearest(vectors: np.ndarray, query: np.ndarray, top_k: int) -> list[tuple[int, float]]:
+    """Returns the rows of the nearest vectors and their cosines, the nearest first.
+
+    Args:
+        vectors: float32 [n, H], of unit length.
+        query: float32 [H], of unit length.
+        top_k: how many, if there are as many. Of equal ones the first rows come first.
+    """
+    cosines = vectors @ query
+    top_k = min(top_k, len(cosines))
+    # The smallest that is still among them; with it come all that equal it.
+    least = np.partition(cosines, -top_k)[-top_k]
+    rows = np.flatnonzero(cosines >= least)
+    rows = rows[np.argsort(-cosines[rows], kind="stable")][:top_k]
+    return [(int(row), float(cosines[row])) for row in rows]
+
+
+class _TextQueries:
+    """Computes the vectors of new texts with the model that made those of the archive."""
+
+    def __init__(self, folder: str, vectors: np.ndarray, first_text: str):
+        self._model = bert_tf.load(folder)
+        vector = self.vector(first_text)
+        width = vectors.shape[1]
+        if len(vector) != width:
+            raise UserError(
+                f"--input={folder} must be the model that made the vectors of --vectors, which have"
+                f" {width} numbers; those of the model have {len(vector)}"
+            )
+        cosine = float(vectors[0] @ vector)
+        if cosine < _TOLERANCE:
+            raise UserError(
+                f"--input={folder} must be the model that made the vectors of --vectors, and these"
+                " the means of the last layer (extract_features.py --layers=-1"
+                " --outputs=mean_vector): of the first text, the cosine of the archive's vector and"
+                f" the model's must be 1; it is {cosine:.3f}"
+            )
+
+    def vector(self, text: str) -> np.ndarray:
+        """Returns the vector of a text or of a pair, float32 [H], of unit length."""
+        first, second = split_line(text)
+        vectors = self._model.encode([(first, second) if second else first], pooling="mean")
+        return to_unit_length(vectors)[0]
+
+
+def _queries(vectors: np.ndarray, texts: list[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields what is searched for, and its vector, float32 [H]."""
+    if FLAGS.lines:
+        for line in FLAGS.lines:
+            if not line.isdecimal() or not 1 <= int(line) <= len(vectors):
+                raise UserError(
+                    f"--lines must be numbers of lines, from 1 to {len(vectors)}; received {line}"
+                )
+            row = int(line) - 1
+            yield texts[row] if texts else f"line {line}", vectors[row]
+        return
+    if not FLAGS.input or not texts:
+        raise UserError(
+            "new texts need the model that made the vectors, and its texts: give --input and"
+            " --texts; or search with --lines for what is like these lines"
+        )
+    model = _TextQueries(FLAGS.input, vectors, texts[0])
+    for text in FLAGS.query or map(str.strip, sys.stdin):
+        if text:
+            yield text, model.vector(text)
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
+    flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
+    flags.DEFINE_string(
+        "array", None, "The array of the archive, if it has several to choose from."
+    )
+    flags.DEFINE_integer("layer", None, "The layer, if the archive has several.")
+    flags.DEFINE_list("lines", [], "Numbers of lines, from 1: search for what is like them.")
+    flags.DEFINE_multi_string("query", [], "A text to search for; repeat it for several.")
+    flags.DEFINE_string("input", None, "The folder of the model, for new texts.")
+    flags.DEFINE_integer("top_k", 10, "Number of lines to print for a query.", lower_bound=1)
+
+
+def main() -> None:
+    """Reads the flags and prints what is nearest to each query."""
+    vectors = to_unit_length(read_vectors(FLAGS.vectors, FLAGS.array, FLAGS.layer))
+    texts = read_lines(FLAGS.texts, "texts", len(vectors)) if FLAGS.texts else []
+    seconds = []
+    for text, query in _queries(vectors, texts):
+        began = time.perf_counter()
+        found = nearest(vectors, query, FLAGS.top_k)
+        seconds.append(time.perf_counter() - began)
+        print(f"# {text}")
+        for row, cosine in found:
+            print(f"{cosine:.4f}\t{row + 1}\t{texts[row] if texts else ''}".rstrip(), flush=True)
+    if seconds:
+        logging.info(
+            "%d x %d vectors: %.1f ms a search (median of %d), besides the model",
+            *vectors.shape,
+            1000 * statistics.median(seconds),
+            len(seconds),
+        )
+
+
+if __name__ == "__main__":
+    _define_flags()
+    command_flags.run_program(main)

@@ -1,0 +1,100 @@
+"""Draws the attention that a model pays within a text, as one HTML page or as PNG.
+
+    python -m tools.show_attention --input=FOLDER --text="The cat sat." --output=attention.html
+    python -m tools.show_attention --input=FOLDER --text="A cat. ||| It sat." --output=pair.html
+    python -m tools.show_attention --input=FOLDER --text="The cat sat." --format=png \
+        --output=heads.png
+
+--input is any folder that bert_tf.load takes. ` ||| ` separates the two texts of a pair.
+
+The page has tokens on both sides and lines between them, all heads as small squares to choose
+from, and nothing that comes from the network: it can be sent and opened anywhere. With
+--format=png, a picture for papers: all heads, or with --layer and --head the lines of one.
+Layers and heads count from 0.
+"""
+
+import os
+
+from absl import flags, logging
+
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.files.whole_files import write_whole
+from bert_tf.pretrained.results import TextAttention
+from bert_tf.tasks.extraction.data import split_line
+
+from .attention_figures import draw_head, draw_heads
+from .attention_page import attention_page
+from .pictures import import_matplotlib, write_png
+
+FLAGS = flags.FLAGS
+
+_FORMATS = ("html", "png")
+
+
+def check_output(output: str, output_format: str) -> None:
+    """Checks that the name of the file says what will be in it.
+
+    Raises:
+        UserError: it ends otherwise, or matplotlib is needed and missing.
+    """
+    ending = os.path.splitext(output)[1].lower()
+    if ending != f".{output_format}":
+        raise UserError(
+            f"--output must end in .{output_format} with --format={output_format}; received"
+            f" {output}"
+        )
+    if output_format == "png":
+        import_matplotlib()
+
+
+def check_head(attention: TextAttention, layer: int | None, head: int | None) -> None:
+    """Checks that a layer and a head, given both or not at all, are there.
+
+    Raises:
+        UserError: they are not.
+    """
+    if (layer is None) != (head is None):
+        raise UserError("--layer and --head must be given together, or neither")
+    for name, number, count in zip(
+        ("layer", "head"), (layer, head), attention.probabilities.shape, strict=False
+    ):
+        if number is not None and not 0 <= number < count:
+            raise UserError(
+                f"--{name} must be from 0 to {count - 1} for this model; received {number}"
+            )
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("input", None, "The folder of the model.", required=True)
+    flags.DEFINE_string("text", None, "The text, or two with ' ||| ' between them.", required=True)
+    flags.DEFINE_string("output", None, "The file to write.", required=True)
+    flags.DEFINE_enum("format", "html", _FORMATS, "What to write.")
+    flags.DEFINE_integer("layer", None, "The layer to show, or to show first.")
+    flags.DEFINE_integer("head", None, "The head to show, or to show first.")
+
+
+def main() -> None:
+    """Reads the flags, computes the attention and draws it."""
+    check_output(FLAGS.output, FLAGS.format)
+    first, second = split_line(FLAGS.text)
+    model = bert_tf.load(FLAGS.input)
+    attention = model.attention((first, second) if second else first)
+    check_head(attention, FLAGS.layer, FLAGS.head)
+    if FLAGS.format == "png":
+        one = FLAGS.layer is not None
+        figure = draw_head(attention, FLAGS.layer, FLAGS.head) if one else draw_heads(attention)
+        write_png(figure, FLAGS.output)
+        return
+    about = f"Model: {os.path.basename(FLAGS.input.rstrip('/'))}"
+    page = attention_page(attention, about, FLAGS.layer or 0, FLAGS.head or 0)
+    write_whole(FLAGS.output, page)
+    logging.info("Wrote %s, %.1f MB; open it in a browser", FLAGS.output, len(page) / 1e6)
+
+
+if __name__ == "__main__":
+    _define_flags()
+    command_flags.run_program(main)

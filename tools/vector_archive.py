@@ -1,0 +1,112 @@
+"""Reads the vectors of texts from a NumPy archive, and the texts that belong to them."""
+
+import zipfile
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.whole_files import read_text
+
+# The arrays of extract_features.py that have a vector for each text; the first one is taken.
+_PREFERRED = ("mean_vector", "pooled_vector")
+
+
+def read_vectors(path: str, array: str | None = None, layer: int | None = None) -> np.ndarray:
+    """Returns the vectors of an archive such as extract_features.py writes, float32 [n, H].
+
+    Args:
+        path: the archive, for --vectors.
+        array: its array, float [n, H] or [n, L, H]; None for `mean_vector`, else `pooled_vector`,
+            else the only array of float numbers.
+        layer: which layer, by its number in the array `layers`; None if there is only one.
+
+    Raises:
+        UserError: it is no archive, has no such vectors, or has values that are not finite.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file, np.load(file) as archive:
+            name = array or _find_array(path, archive)
+            if name not in archive:
+                raise UserError(
+                    f"--array must be an array of {path}: {listed(archive)}; received"
+                    f" {quoted(name)}"
+                )
+            vectors = archive[name]
+            layers = archive["layers"].tolist() if "layers" in archive else []
+    except (tf.errors.OpError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"--vectors={path} must be a NumPy archive, as extract_features.py --output_format=npz"
+            f" writes it; it cannot be read: {quoted(str(error))}"
+        ) from error
+    if vectors.ndim not in (2, 3) or vectors.dtype.kind != "f" or 0 in vectors.shape:
+        raise UserError(
+            f"{path}: {name} must be float vectors [texts, hidden size], or [texts, layers, hidden"
+            f" size]; it is {vectors.dtype} {list(vectors.shape)}. Name another by --array"
+        )
+    if vectors.ndim == 3:
+        vectors = vectors[:, _layer_index(path, layers, vectors.shape[1], layer)]
+    vectors = np.ascontiguousarray(vectors, np.float32)
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if bad.size:
+        raise UserError(
+            f"{path}: {name} must be finite; the vector of line {bad[0] + 1} is not. Compute the"
+            " vectors again"
+        )
+    return vectors
+
+
+def _find_array(path: str, archive: np.lib.npyio.NpzFile) -> str:
+    """Returns the name of the array that has a vector for each text."""
+    for name in _PREFERRED:
+        if name in archive:
+            return name
+    found = [name for name in archive if archive[name].dtype.kind == "f"]
+    found = [name for name in found if archive[name].ndim == 2]
+    if len(found) != 1:
+        raise UserError(
+            f"{path} must have the array mean_vector or pooled_vector, or one float matrix; it has"
+            f" {listed(archive)}. Choose by --array"
+        )
+    return found[0]
+
+
+def _layer_index(path: str, layers: list[int], count: int, layer: int | None) -> int:
+    """Returns which of `count` layers is meant."""
+    if layer is None and count == 1:
+        return 0
+    if layer not in layers:
+        raise UserError(
+            f"--layer must be one of {path}: {listed(layers)}; received {quoted(layer)}"
+        )
+    return layers.index(layer)
+
+
+def read_lines(path: str, flag: str, count: int) -> list[str]:
+    """Returns the lines of a text file, one for each vector, without white space at their ends.
+
+    Args:
+        path: UTF-8 text.
+        flag: the flag (no dashes) that names it, for messages.
+        count: the number of vectors.
+
+    Raises:
+        UserError: the file cannot be read, or has another number of lines.
+    """
+    rule = "it must have one line for each vector, in their order"
+    text = read_text(path, f"--{flag}={path}", rule)
+    lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
+    if len(lines) != count:
+        raise UserError(f"--{flag}={path}: {rule}; it has {len(lines)} lines for {count} vectors")
+    return lines
+
+
+def to_unit_length(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors divided by their lengths, float32 [n, H]; a vector of zeros stays as it is.
+
+    The product of two of them is the cosine of their angle.
+    """
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths == 0, 1, lengths).astype(np.float32)
