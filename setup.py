@@ -16,6 +16,7 @@ package `tensorflow`, and pip lets one overwrite another, so no build is a plain
 Extras that add to a build:
 
     convert   safetensors, for checkpoints in Hugging Face's format (tools/convert_checkpoint.py)
+    export    ONNX and LiteRT, for tools/export.py; a SavedModel needs nothing
     pictures  matplotlib, for tools that draw: show_attention.py, show_vectors.py, plot_training.py
     test      what the tests and checks of .ci/run need
 
@@ -47,6 +48,7 @@ INSTALLED_INSIDE = {f"bert_tf.{folder}": folder for folder in ("flags", "tools",
 # TensorFlow 2.21 no longer requires TensorBoard, and tf.summary fails without it.
 _TENSORBOARD = "tensorboard>=2.20"
 _CONVERT = ["safetensors"]
+_EXPORT = ["ai-edge-litert", "onnx", "onnxruntime", "tf2onnx>=1.17"]
 _PICTURES = ["matplotlib"]
 
 setup(
@@ -88,9 +90,11 @@ setup(
         # JAX's compiler interface, which changes; jax 0.10.2 is the last for Python 3.11.
         "compile": ["tensorflow-cpu==2.21.*", "jax[tpu]>=0.10.2,<0.13"],
         "convert": _CONVERT,
+        "export": _EXPORT,
         "pictures": _PICTURES,
         "test": [
             *_CONVERT,
+            *_EXPORT,
             *_PICTURES,
             "mkdocs",
             "pytest",

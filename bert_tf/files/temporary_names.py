@@ -16,9 +16,9 @@ _NAME = re.compile(r"([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{12}\.unfinished")
 
 
 def temporary_name(folder: str) -> str:
-    """Returns a new name in a folder, for a file that gets its final name when it is complete.
+    """Returns a new name in a folder, for what gets its final name when it is complete.
 
-    It says which process writes the file. The first call for a folder removes the files that
+    It says which process writes the file or folder. The first call for a folder removes those that
     processes of this machine left there when they were killed. It is not made from the final name,
     which may already be as long as the file system allows.
     """
@@ -35,11 +35,13 @@ def is_temporary(name: str) -> bool:
 @functools.cache
 def _remove_left_behind(folder: str) -> None:
     with contextlib.suppress(tf.errors.OpError):
-        for name in tf.io.gfile.listdir(folder or "."):
+        for entry in tf.io.gfile.listdir(folder or "."):
+            name = entry.rstrip("/")  # a folder in a bucket ends in one
             made = _NAME.fullmatch(name)
             if made and made[1] == _space_digest() and not processes.runs(int(made[2])):
+                path = os.path.join(folder, name)
                 with contextlib.suppress(tf.errors.OpError):
-                    tf.io.gfile.remove(os.path.join(folder, name))
+                    (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
 
 def _space_digest() -> str:

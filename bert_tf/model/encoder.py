@@ -63,7 +63,8 @@ class SelfAttention(Savable, keras.layers.Layer):
         # The same for every head and every attending position. Padding attends as well, as in the
         # original.
         mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S]
-        mask_adder = mask_adder[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, S]
+        # Not by tf.newaxis, which LiteRT cannot convert where S is dynamic.
+        mask_adder = tf.expand_dims(tf.expand_dims(mask_adder, 1), 1)  # [B, 1, 1, S]
         scores = scores * (1.0 / math.sqrt(head_size)) + mask_adder
         probs = tf.nn.softmax(scores)
         dropped = dropout(probs, config.attention_probs_dropout_prob, seed)

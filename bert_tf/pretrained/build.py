@@ -7,6 +7,7 @@ from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.seeds import reading_weights
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.pretraining.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
@@ -17,6 +18,7 @@ BUILDERS = {
     "classification": ClassificationModel,
     "regression": ClassificationModel,
     "tagging": TaggingModel,
+    "multiple_choice": lambda config, num_labels: MultipleChoiceModel(config),
     "squad": lambda config, num_labels: SquadModel(config),
     "": lambda config, num_labels: FeaturesModel(config),
 }

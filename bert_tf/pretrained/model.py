@@ -21,6 +21,7 @@ from bert_tf.pretrained import entities, text_input
 from bert_tf.pretrained.build import BUILDERS, build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.forward import Forward
+from bert_tf.pretrained.pooling import POOLINGS, text_vectors
 from bert_tf.pretrained.results import (
     Classification,
     Filling,
@@ -30,7 +31,6 @@ from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
 from bert_tf.text.offsets import pieces_with_offsets
 
-POOLINGS = ("mean", "cls", "pooled")
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
 _MASK_INPUTS = (*_INPUTS, "masked_lm_positions")
 _TRAINED_BY = {
@@ -317,13 +317,7 @@ class Pretrained:
 
         def outputs(features):
             output = bert(*(features[name] for name in _INPUTS))
-            if pooling == "pooled":
-                return {"vector": output.pooled_output}
-            if pooling == "cls":
-                return {"vector": output.sequence_output[:, 0]}
-            mask = tf.cast(features["input_mask"], tf.float32)  # [B, S]
-            total = tf.einsum("bs,bsh->bh", mask, output.sequence_output)
-            return {"vector": total / tf.reduce_sum(mask, axis=1, keepdims=True)}
+            return {"vector": text_vectors(output, features["input_mask"], pooling)}
 
         found = self._run(pooling, outputs, rows)
         vectors = np.zeros([len(rows), self.config.hidden_size], np.float32)

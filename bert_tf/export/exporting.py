@@ -1,0 +1,223 @@
+"""Exports a trained model (tools/export.py)."""
+
+import contextlib
+import json
+import logging as python_logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError, listed
+from bert_tf.export import formats, running
+from bert_tf.export.readme import readme
+from bert_tf.export.settings import ExportSettings
+from bert_tf.export.signatures import ENCODER, HEADS, input_specs, outputs_of
+from bert_tf.files.label_file import LABELS_FILE, write_labels
+from bert_tf.files.whole_files import write_whole
+from bert_tf.files.whole_folders import whole_folder
+from bert_tf.pretrained.build import build_model
+from bert_tf.pretrained.folder import ModelFolder, read_folder
+from bert_tf.text.casing import TOKENIZER_CONFIG, write_casing
+
+DESCRIPTION_FILE = "export.json"
+# What an exported folder may have in it.
+_NAMES = (
+    *formats.FILES.values(),
+    *("variables", "assets", "fingerprint.pb"),  # of a SavedModel
+    *("bert_config.json", "vocab.txt", "README.md"),
+    *(LABELS_FILE, TOKENIZER_CONFIG, DESCRIPTION_FILE),
+)
+_EXAMPLE = "the cat sat on the mat"
+# Rounding gives 1e-5 at most; more than this is another function.
+_MOST_DIFFERENCE = 1e-3
+
+
+def export(settings: ExportSettings) -> None:
+    """Writes a trained model in another format.
+
+    The exported model is run and compared with the original one before its folder appears.
+
+    Args:
+        settings: the flags.
+
+    Raises:
+        UserError: the folder has no such model, a package is missing, or the output folder has
+            something else in it.
+        OSError: writing failed in a way that may pass, such as a full disk.
+        RuntimeError: the exported model computes something else; a defect of a converter.
+    """
+    running.import_runtime(settings.format)
+    what = "one that an earlier export wrote"
+    with whole_folder(settings.output, "output", DESCRIPTION_FILE, _NAMES, what) as place:
+        folder = read_folder(
+            settings.input,
+            settings.bert_config_file,
+            settings.vocab_file,
+            settings.do_lower_case,
+            settings.max_seq_length,
+        )
+        logging.info("%s", folder)
+        head = choose_head(settings.head, folder)
+        if (settings.seq_length or 0) > folder.max_seq_length:
+            raise UserError(
+                f"--seq_length={settings.seq_length} must be at most {folder.max_seq_length}, the"
+                " model's longest input"
+            )
+        model = build_model("" if head == ENCODER else head, folder)
+        specs = input_specs(head, settings.batch_size, settings.seq_length)
+        function = concrete_function(head, model, folder, specs)
+        with _quiet():
+            _write(place, settings, model, function)
+        _write_companions(place, settings, head, folder, specs, function)
+        _check(place, settings, folder, specs, function)
+    logging.info("Wrote %s; its README.md says how to call the model", settings.output)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps the converters from saying how they go about it."""
+    before = python_logging.root.manager.disable
+    python_logging.disable(python_logging.INFO)
+    try:
+        yield
+    finally:
+        python_logging.disable(before)
+
+
+def choose_head(wanted: str | None, folder: ModelFolder) -> str:
+    """Returns the head to export.
+
+    Args:
+        wanted: --head; None for the first one that the model has.
+        folder: has the model.
+
+    Raises:
+        UserError: the model does not have it.
+    """
+    present = [head for head in HEADS if head in (*folder.heads, ENCODER)]
+    if wanted is not None and wanted not in present:
+        raise UserError(
+            f"--head={wanted} must be a head of the model; {folder.path} has {listed(present)}"
+        )
+    return wanted or present[0]
+
+
+def concrete_function(
+    head: str,
+    model: keras.Model,
+    folder: ModelFolder,
+    specs: Mapping[str, tf.TensorSpec],
+) -> tf.types.experimental.ConcreteFunction:
+    """Returns the traced function of a head, which takes its inputs by name."""
+
+    def outputs(**features: tf.Tensor) -> dict[str, tf.Tensor]:
+        return outputs_of(head, model, folder)(features)
+
+    return tf.function(outputs, autograph=False).get_concrete_function(**specs)
+
+
+def _write(
+    place: str,
+    settings: ExportSettings,
+    model: keras.Model,
+    function: tf.types.experimental.ConcreteFunction,
+) -> None:
+    path = os.path.join(place, formats.FILES[settings.format])
+    if settings.format == formats.ONNX:
+        formats.write_onnx(path, function, settings.quantize)
+        return
+    module = tf.Module()
+    module.weights = [variable.value for variable in model.variables]
+    signatures = {formats.DEFAULT_SIGNATURE: function}
+    if settings.format == formats.LITERT:
+        formats.write_litert(path, module, signatures, settings.quantize)
+    else:
+        formats.write_saved_model(place, module, signatures)
+
+
+def _write_companions(
+    place: str,
+    settings: ExportSettings,
+    head: str,
+    folder: ModelFolder,
+    specs: Mapping[str, tf.TensorSpec],
+    function: tf.types.experimental.ConcreteFunction,
+) -> None:
+    """Writes what a user of the model needs beside it."""
+    labels = folder.labels if head in ("classification", "tagging") else ()
+    outputs = _specs_of(function.structured_outputs)
+    names = folder.tokenizer.inv_vocab
+    vocab = [names.get(i, f"[no token {i}]") for i in range(max(names) + 1)]
+    tokens, ids = _example(folder, vocab)
+    description = {
+        "format": settings.format,
+        "head": head,
+        "quantize": settings.quantize,
+        "labels": list(labels),
+        "do_lower_case": folder.tokenizer.do_lower_case,
+        "max_seq_length": settings.seq_length or folder.max_seq_length,
+        "inputs": {name: _described(spec) for name, spec in specs.items()},
+        "outputs": {name: _described(spec) for name, spec in outputs.items()},
+    }
+    text = readme(
+        _about(head, settings, folder), settings.format, specs, outputs, labels, tokens, ids
+    )
+    write_labels(place, labels or None)
+    write_casing(place, folder.tokenizer.do_lower_case)
+    for name, content in (
+        ("bert_config.json", json.dumps(folder.config.to_dict(), indent=2) + "\n"),
+        ("vocab.txt", "".join(f"{token}\n" for token in vocab)),
+        ("README.md", text),
+        (DESCRIPTION_FILE, json.dumps(description, indent=2) + "\n"),
+    ):
+        write_whole(os.path.join(place, name), content)
+
+
+def _about(head: str, settings: ExportSettings, folder: ModelFolder) -> str:
+    """Returns what the model is, on one line."""
+    config = folder.config
+    casing = "uncased" if folder.tokenizer.do_lower_case else "cased"
+    numbers = "8-bit integers for matrices" if settings.quantize else "float32"
+    return (
+        f"{head.replace('_', ' ').capitalize()}: {config.num_hidden_layers} layers, hidden size"
+        f" {config.hidden_size}, {casing}, {numbers}. Exported by bert-tf."
+    )
+
+
+def _example(folder: ModelFolder, vocab: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Returns tokens and ids of a text for README.md, [CLS] and [SEP] included."""
+    pieces, _ = folder.tokenizer.encode([_EXAMPLE])
+    known = folder.tokenizer.vocab
+    ids = [known["[CLS]"], *pieces.tolist(), known["[SEP]"]][: folder.max_seq_length]
+    return [vocab[i] for i in ids], ids
+
+
+def _specs_of(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.TensorSpec]:
+    return {name: tf.TensorSpec(value.shape, value.dtype, name) for name, value in outputs.items()}
+
+
+def _described(spec: tf.TensorSpec) -> dict[str, object]:
+    return {"dtype": spec.dtype.name, "shape": list(spec.shape)}
+
+
+def _check(
+    place: str,
+    settings: ExportSettings,
+    folder: ModelFolder,
+    specs: Mapping[str, tf.TensorSpec],
+    function: tf.types.experimental.ConcreteFunction,
+) -> None:
+    """Runs the exported model, and compares it with the one it came from."""
+    inputs = running.sample_inputs(specs, folder.config.vocab_size, folder.max_seq_length)
+    outputs = function(**{name: tf.constant(value) for name, value in inputs.items()})
+    expected = {name: value.numpy() for name, value in outputs.items()}
+    found = running.open_exported(place, settings.format, formats.DEFAULT_SIGNATURE)(inputs)
+    difference = running.largest_difference(expected, found)
+    logging.info("Its outputs differ from the model's by %.1e at most", difference)
+    if not difference <= _MOST_DIFFERENCE and not settings.quantize:
+        raise RuntimeError(
+            f"The exported model computes something else: its outputs differ by {difference}"
+        )

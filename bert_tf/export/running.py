@@ -1,0 +1,112 @@
+"""Runs an exported model as those do who have it, and compares it with the model it came from."""
+
+import os
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.export.formats import FILES
+from bert_tf.export.packages import import_package
+from bert_tf.export.settings import LITERT, ONNX
+from bert_tf.export.signatures import POSITIONS
+
+Arrays = Mapping[str, np.ndarray]
+Runner = Callable[[Arrays], dict[str, np.ndarray]]
+
+
+def import_runtime(output_format: str) -> None:
+    """Checks that the package that runs a format is installed.
+
+    Raises:
+        UserError: it is not.
+    """
+    if output_format == ONNX:
+        import_package("onnxruntime", "onnxruntime", "--format=onnx")
+    if output_format == LITERT:
+        import_package("ai_edge_litert.interpreter", "ai-edge-litert", "--format=litert")
+
+
+def open_exported(
+    folder: str, output_format: str, signature: str, threads: int | None = None
+) -> Runner:
+    """Returns an exported model as a function from arrays by name to arrays by name.
+
+    Args:
+        folder: with the model.
+        output_format: one of `settings.FORMATS`.
+        signature: of a SavedModel; the others have one.
+        threads: that compute, for onnx and litert; None for the runtime's default.
+
+    Raises:
+        UserError: the package that runs the format is missing.
+    """
+    path = os.path.join(folder, FILES[output_format])
+    if output_format == ONNX:
+        runtime = import_package("onnxruntime", "onnxruntime", "--format=onnx")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads or 0
+        options.log_severity_level = 3  # errors
+        with tf.io.gfile.GFile(path, "rb") as reader:
+            session = runtime.InferenceSession(reader.read(), options)
+        names = [output.name for output in session.get_outputs()]
+        return lambda arrays: dict(zip(names, session.run(names, dict(arrays)), strict=True))
+    if output_format == LITERT:
+        module = "ai_edge_litert.interpreter"
+        litert = import_package(module, "ai-edge-litert", "--format=litert")
+        with tf.io.gfile.GFile(path, "rb") as reader:
+            interpreter = litert.Interpreter(model_content=reader.read(), num_threads=threads)
+        runner = interpreter.get_signature_runner()
+        return lambda arrays: runner(**arrays)
+    loaded = tf.saved_model.load(folder)  # a signature does not keep its model alive
+    function = loaded.signatures[signature]
+
+    def run(arrays: Arrays, loaded=loaded) -> dict[str, np.ndarray]:
+        outputs = function(**{name: tf.constant(value) for name, value in arrays.items()})
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    return run
+
+
+def sample_inputs(
+    specs: Mapping[str, tf.TensorSpec], vocab_size: int, longest: int
+) -> dict[str, np.ndarray]:
+    """Returns a small batch of random ids, each row with another number of tokens, then padding.
+
+    Args:
+        specs: of `signatures.input_specs`.
+        vocab_size: the ids are smaller.
+        longest: input that the model can take.
+    """
+    generator = np.random.default_rng(0)
+    shape = [
+        free if size is None else size
+        for size, free in zip(
+            specs["input_ids"].shape,
+            (3, min(12, longest)) if len(specs["input_ids"].shape) == 2 else (2, 3, 9),
+            strict=True,
+        )
+    ]
+    lengths = generator.integers(3, shape[-1], shape[:-1], endpoint=True)[..., np.newaxis]
+    places = np.arange(shape[-1])
+    found = {
+        "input_ids": np.where(places < lengths, generator.integers(1, vocab_size, shape), 0),
+        "input_mask": np.broadcast_to(places < lengths, shape),
+        "segment_ids": (places >= lengths // 2) & (places < lengths),
+    }
+    if POSITIONS in specs:
+        masks = specs[POSITIONS].shape[1] or 2
+        found[POSITIONS] = generator.integers(0, lengths, (shape[0], masks))
+    return {name: found[name].astype(np.int32) for name in specs}
+
+
+def largest_difference(expected: Arrays, found: Arrays) -> float:
+    """Returns the largest difference of any output.
+
+    It is relative to the largest value of the output where that exceeds 1, as logits' may.
+    """
+    assert expected.keys() == found.keys(), f"{sorted(expected)} and {sorted(found)}"
+    return max(
+        float(np.abs(found[name] - value).max() / max(1.0, np.abs(value).max()))
+        for name, value in expected.items()
+    )

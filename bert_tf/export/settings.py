@@ -1,0 +1,114 @@
+"""Settings of tools/export.py. Each field is the flag of that name."""
+
+import dataclasses
+
+from bert_tf.errors import UserError
+from bert_tf.export.signatures import HEADS
+from bert_tf.runs.setting_fields import Group, Settings, setting
+
+SAVED_MODEL, ONNX, LITERT = FORMATS = ("saved_model", "onnx", "litert")
+TEXT, IDS = INPUT_KINDS = ("text", "ids")
+INT8 = "int8"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportSettings(Settings):
+    """Settings of an export.
+
+    Raises:
+        UserError: values contradict each other.
+    """
+
+    input: str = setting(
+        help="Folder with the model, any that bert_tf.load takes: a released model, an --output_dir"
+        " or --export_dir, or one of Hugging Face's. Or the prefix of a checkpoint.",
+        group=Group.MODEL,
+        not_empty=True,
+    )
+    output: str = setting(
+        help="Folder to write to. What an earlier export wrote there is replaced.",
+        group=Group.OUTPUT,
+        not_empty=True,
+    )
+    format: str = setting(
+        SAVED_MODEL,
+        help="saved_model for TensorFlow Serving and Vertex AI, onnx for ONNX Runtime, litert for"
+        " LiteRT (TensorFlow Lite).",
+        group=Group.OUTPUT,
+        choices=FORMATS,
+    )
+    input_kind: str | None = setting(
+        None,
+        help="What the exported model takes: text, or the ids of word pieces. Default: text with"
+        " --format=saved_model, and ids with the others, which cannot take text.",
+        group=Group.OUTPUT,
+        choices=INPUT_KINDS,
+    )
+    quantize: str | None = setting(
+        None,
+        help="Store the matrices of weights as 8-bit integers: a quarter of the size. For onnx and"
+        " litert.",
+        group=Group.OUTPUT,
+        choices=(INT8,),
+    )
+    head: str | None = setting(
+        None,
+        help="What the exported model computes. Default: the first of these that the model has.",
+        group=Group.MODEL,
+        choices=HEADS,
+    )
+    bert_config_file: str | None = setting(
+        None, help="Configuration of the model; by default that in --input.", group=Group.MODEL
+    )
+    vocab_file: str | None = setting(
+        None, help="Vocabulary of the model; by default that in --input.", group=Group.MODEL
+    )
+    do_lower_case: bool | None = setting(
+        None, help="Whether text is lower-cased; by default it is found out.", group=Group.MODEL
+    )
+    max_seq_length: int | None = setting(
+        None,
+        help="Longest text in word pieces, [CLS] and [SEP] included; longer ones are cut. Default:"
+        " what the model can take.",
+        group=Group.MODEL,
+        at_least=4,
+    )
+    batch_size: int | None = setting(
+        None,
+        help="Fixed number of examples of each call, for devices that need one. With ids only;"
+        " default: any number.",
+        group=Group.OUTPUT,
+        at_least=1,
+    )
+    seq_length: int | None = setting(
+        None,
+        help="Fixed length of each example in word pieces, for devices that need one. With ids"
+        " only; default: any length.",
+        group=Group.OUTPUT,
+        at_least=4,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.input_kind == TEXT and self.format != SAVED_MODEL:
+            raise UserError(
+                f"--input_kind=text needs --format=saved_model: {self.format} has no operations for"
+                " text, so it takes the ids of word pieces. Leave --input_kind out, and make the"
+                " ids as the README.md of the exported folder says"
+            )
+        if self.quantize and self.format == SAVED_MODEL:
+            raise UserError(
+                f"--quantize={self.quantize} needs --format=onnx or litert: TensorFlow computes a"
+                " saved_model in float32. Leave --quantize out or choose another format"
+            )
+        fixed = [name for name in ("batch_size", "seq_length") if getattr(self, name) is not None]
+        if fixed and self.takes_text:
+            raise UserError(
+                f"--{fixed[0]} fixes the shape of ids, but the exported model takes text; set"
+                " --input_kind=ids or leave it out"
+            )
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether the exported model takes text."""
+        return self.input_kind == TEXT

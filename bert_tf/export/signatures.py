@@ -1,0 +1,107 @@
+"""What an exported model computes: for each head its inputs and its outputs, by name.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`; here also C, classes or choices, and P,
+masks of a text.
+"""
+
+from collections.abc import Callable, Mapping
+
+import keras
+import tensorflow as tf
+
+from bert_tf.model.heads import model_logits
+from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.pretrained.pooling import text_vectors
+
+ENCODER = "encoder"
+# What training made last comes first; a model may have several.
+HEADS = (
+    "classification",
+    "regression",
+    "tagging",
+    "squad",
+    "multiple_choice",
+    "masked_lm",
+    ENCODER,
+)
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+POSITIONS = "masked_lm_positions"
+
+Tensors = Mapping[str, tf.Tensor]
+Outputs = Callable[[Tensors], dict[str, tf.Tensor]]
+
+
+def input_specs(
+    head: str, batch_size: int | None = None, seq_length: int | None = None
+) -> dict[str, tf.TensorSpec]:
+    """Returns the inputs of a head, each int32.
+
+    `input_ids`, `input_mask` (1 for tokens, 0 for padding) and `segment_ids` (1 for the second
+    text) are [B, S], for multiple choice [B, C, S]. The masked language model also takes
+    `masked_lm_positions`, [B, P]: where the masks are, from 0 for [CLS].
+
+    Args:
+        head: one of `HEADS`.
+        batch_size: B, if it is fixed.
+        seq_length: S, if it is fixed; P is then 1, and C is 4.
+    """
+    shape = [batch_size, seq_length]
+    if head == "multiple_choice":
+        shape = [batch_size, None if seq_length is None else 4, seq_length]
+    specs = {name: tf.TensorSpec(shape, tf.int32, name) for name in INPUTS}
+    if head == "masked_lm":
+        masks = None if seq_length is None else 1
+        specs[POSITIONS] = tf.TensorSpec([batch_size, masks], tf.int32, POSITIONS)
+    return specs
+
+
+def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
+    """Returns the function that computes a head's outputs by name, each float32.
+
+    encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], as the folder's
+        `encode` pools and normalises them; `pooled_output` [B, H], if the model has a pooler.
+    masked_lm: `logits` [B, P, V].
+    classification, multiple_choice: `logits` and `probabilities` [B, C].
+    regression: `values` [B].
+    tagging: `logits` and `probabilities` [B, S, C].
+    squad: `start_logits` and `end_logits` [B, S].
+
+    Args:
+        head: one of `HEADS`.
+        model: with that head.
+        folder: that the model was read from.
+    """
+
+    def encoder(features: Tensors) -> dict[str, tf.Tensor]:
+        output = model(*(features[name] for name in INPUTS))
+        vectors = text_vectors(output, features["input_mask"], folder.pooling)
+        if folder.normalize:
+            vectors /= tf.norm(vectors, axis=-1, keepdims=True)
+        found = {"sequence_output": output.sequence_output, "vectors": vectors}
+        if "bert/pooler/dense/kernel" in folder.shapes:
+            found["pooled_output"] = output.pooled_output
+        return found
+
+    def masked_lm(features: Tensors) -> dict[str, tf.Tensor]:
+        logits, _ = model(*(features[name] for name in (*INPUTS, POSITIONS)))  # [B*P, V]
+        shape = tf.shape(features[POSITIONS])
+        return {"logits": tf.reshape(logits, [shape[0], shape[1], logits.shape[-1]])}
+
+    def classes(features: Tensors) -> dict[str, tf.Tensor]:
+        logits = model_logits(model, features)
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+
+    def regression(features: Tensors) -> dict[str, tf.Tensor]:
+        return {"values": model_logits(model, features)[:, 0]}
+
+    def squad(features: Tensors) -> dict[str, tf.Tensor]:
+        start_logits, end_logits = model_logits(model, features)
+        return {"start_logits": start_logits, "end_logits": end_logits}
+
+    functions = {
+        ENCODER: encoder,
+        "masked_lm": masked_lm,
+        "regression": regression,
+        "squad": squad,
+    }
+    return functions.get(head, classes)

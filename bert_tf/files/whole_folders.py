@@ -1,0 +1,74 @@
+"""Writing whole folders: one appears when all that belongs into it is there."""
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError, listed
+from bert_tf.files import storage
+from bert_tf.files.temporary_names import temporary_name
+
+
+@contextlib.contextmanager
+def whole_folder(
+    path: str, flag: str, marker: str, names: Collection[str], what: str
+) -> Iterator[str]:
+    """Gives the name of a temporary folder, which becomes `path` at the end of the block.
+
+    After an error the temporary folder is removed, and what was at `path` is unchanged. A folder
+    that was written by the same function before is replaced; one with anything else is not.
+
+    Args:
+        path: the final name.
+        flag: the flag (no dashes) that gave it, for messages.
+        marker: name of a file that every folder of this kind has.
+        names: all names that a folder of this kind may have in it.
+        what: the kind, for messages.
+
+    Raises:
+        UserError: `path` is a file or another folder, or cannot be written to.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
+    storage.check_file_system(path, flag)
+    final = path.rstrip("/") or path
+    parent = os.path.dirname(final)
+    unfinished, replaced = "", ""
+    try:
+        try:
+            _check_replaceable(path, flag, marker, names, what)
+            if parent:
+                tf.io.gfile.makedirs(parent)
+            unfinished, replaced = temporary_name(parent), temporary_name(parent)
+            tf.io.gfile.makedirs(unfinished)
+            yield unfinished
+            if tf.io.gfile.exists(final):
+                tf.io.gfile.rename(final, replaced)
+            tf.io.gfile.rename(unfinished, final)
+        except tf.errors.OpError as error:
+            message = (
+                f"--{flag}={path} cannot be written: {error.message}. The folder above it must be"
+                f" writable and have free space.{storage.advice(path)}"
+            )
+            raise storage.write_error(error, message) from error
+    finally:
+        for name in filter(None, (unfinished, replaced)):
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.rmtree(name)
+
+
+def _check_replaceable(
+    path: str, flag: str, marker: str, names: Collection[str], what: str
+) -> None:
+    if not tf.io.gfile.exists(path):
+        return
+    if not tf.io.gfile.isdir(path):
+        raise UserError(f"--{flag}={path} must name a folder, but it is a file")
+    found = [name.rstrip("/") for name in sorted(tf.io.gfile.listdir(path))]
+    others = [name for name in found if name not in names]
+    if others or found and marker not in found:
+        raise UserError(
+            f"--{flag}={path} must be a new or empty folder, or {what}, which would be replaced;"
+            f" it has {listed(others or found)}. Choose another folder, or empty this one"
+        )

@@ -1,0 +1,128 @@
+"""Tests of exported models: each head in each format against what the programs compute."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from bert_tf.export import running
+from bert_tf.export.exporting import export
+from bert_tf.export.settings import FORMATS, ExportSettings
+from bert_tf.export.signatures import HEADS, input_specs
+from bert_tf.pretrained.folder import read_folder
+from tests.support.exported_heads import LABELS, program_outputs, write_head
+from tests.support.model_folders import CONFIG, VOCAB
+
+BOUNDS = {"saved_model": 1e-6, "onnx": 1e-5, "litert": 1e-5}
+BESIDE = {"README.md", "bert_config.json", "export.json", "tokenizer_config.json", "vocab.txt"}
+# What tf2onnx makes of BERT. Another operation is a change of tf2onnx or TensorFlow to look at.
+ONNX_OPERATIONS = set(
+    """Add Cast Concat Div Erf Gather GatherND GlobalAveragePool MatMul Max Mul Neg OneHot Pow Range
+    Reciprocal ReduceMean ReduceSum Reshape Shape Slice Softmax Split Sqrt Squeeze Sub Tanh
+    Transpose Unsqueeze""".split()
+)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A folder with a model for each head, by the head."""
+    root = tmp_path_factory.mktemp("models")
+    return {head: write_head(root / head, head) for head in HEADS}
+
+
+def do_export(source, output, **options):
+    options = {"input_kind": "ids", **options}
+    export(ExportSettings(input=str(source), output=str(output), **options))
+
+
+def readme_code(folder: Path) -> str:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (folder / "README.md").read_text(), re.M | re.S)
+    return code
+
+
+def run_readme(folder: Path, hidden: Sequence[str] = ()) -> str:
+    """Returns what the lines of README.md print in a process of their own.
+
+    Args:
+        folder: an exported one.
+        hidden: modules that cannot be imported there.
+    """
+    code = f"import sys\nsys.modules.update(dict.fromkeys({list(hidden)}))\n{readme_code(folder)}"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Converters take seconds: the heads of most operations stand for all in quick runs.
+_QUICK = ("encoder", "masked_lm", "squad")
+EXPORTS = [
+    pytest.param(
+        head, kind, marks=[] if kind == "saved_model" or head in _QUICK else pytest.mark.slow
+    )
+    for head in HEADS
+    for kind in FORMATS
+]
+
+
+@pytest.mark.parametrize(("head", "output_format"), EXPORTS)
+def test_each_head_in_each_format(folders, head, output_format, tmp_path):
+    folder = read_folder(folders[head])
+    inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
+    assert len({*inputs["input_mask"].sum(-1).flatten()}) > 1 and inputs["input_mask"].min() == 0
+    do_export(folders[head], tmp_path, format=output_format)
+    run = running.open_exported(str(tmp_path), output_format, "serving_default")
+    for given in (inputs, {name: value[:1, ..., :7] for name, value in inputs.items()}):
+        expected, found = program_outputs(head, folder, given), run(given)
+        assert {n: x.shape for n, x in found.items()} == {n: x.shape for n, x in expected.items()}
+        difference = running.largest_difference(expected, found)
+        assert difference <= BOUNDS[output_format]
+    described = json.loads((tmp_path / "export.json").read_text())
+    assert described["head"] == head and described["format"] == output_format
+    assert described["labels"] == LABELS.get(head, [])
+    assert {*described["inputs"]} == {*inputs} and {*described["outputs"]} == {*expected}
+    assert {*os.listdir(tmp_path)} >= BESIDE
+    assert (tmp_path / "labels.txt").exists() == bool(LABELS.get(head))
+    assert (tmp_path / "vocab.txt").read_text().splitlines() == VOCAB
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text()) == {"do_lower_case": True}
+    assert json.loads((tmp_path / "bert_config.json").read_text())["hidden_size"] == 12
+    if output_format == "onnx":
+        model = onnx.load(str(tmp_path / "model.onnx"))
+        assert {node.op_type for node in model.graph.node} <= ONNX_OPERATIONS
+        axes = [axis.dim_param for axis in model.graph.input[0].type.tensor_type.shape.dim]
+        assert axes == ["batch", *["choices"][: len(axes) - 2], "length"]
+
+
+def test_a_saved_model_needs_tensorflow_alone(folders, tmp_path):
+    output = tmp_path / "1"
+    do_export(folders["classification"], output)
+    hidden = ("bert_tf", "keras", "tensorflow_text", "onnx", "ai_edge_litert")
+    printed = np.array(re.findall(r"[\d.e+-]*\d", run_readme(output, hidden)), float)
+    assert printed.shape == (3,) and abs(printed.sum() - 1) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output_format", FORMATS)
+@pytest.mark.parametrize("head", HEADS)
+def test_the_lines_of_the_readme_run(folders, head, output_format, tmp_path):
+    do_export(folders[head], tmp_path / "a", format=output_format)
+    hidden = (
+        "bert_tf",
+        "keras",
+        "tensorflow_text",
+        *[["tensorflow"], []][output_format == FORMATS[0]],
+    )
+    assert "[" in run_readme(tmp_path / "a", hidden)
+    if output_format == "litert":
+        do_export(folders[head], tmp_path / "b", format="litert", batch_size=2, seq_length=6)
+        assert "[" in run_readme(tmp_path / "b", hidden)
+    assert len(readme_code(tmp_path / "a").splitlines()) <= 12

@@ -1,0 +1,82 @@
+"""A small model with each head, and what the programs compute with it."""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.model.heads import model_logits
+from bert_tf.pretrained.build import build_model
+from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.tasks.classification.model import ClassificationTask
+from bert_tf.tasks.extraction.model import FeaturesTask
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
+from bert_tf.tasks.squad.model import SquadTask
+from tests.support.model_folders import HEADS, random_weights, write_model
+
+CHOICES = {"output_weights": (1, 12)}
+LABELS = {
+    "classification": ["no", "maybe", "yes"],
+    "regression": [],
+    "tagging": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"],
+}
+_WEIGHTS = {
+    "classification": "classifier",
+    "regression": "regressor",
+    "tagging": "tagger",
+    "squad": "squad",
+}
+
+
+def write_head(folder: Path, head: str) -> str:
+    """Writes a folder with a model that has a head (see `export.signatures.HEADS`)."""
+    names = [_WEIGHTS[head]] if head in _WEIGHTS else []
+    weights = random_weights(*names, seed=7)
+    if head == "multiple_choice":
+        weights["output_weights"] = np.random.default_rng(8).normal(size=[1, 12]).astype("float32")
+    if head != "masked_lm":
+        kept = {name for key in names for name in HEADS[key]} | {"output_weights"}
+        weights = {k: v for k, v in weights.items() if k.startswith("bert/") or k in kept}
+    return write_model(folder, weights, LABELS.get(head))
+
+
+def program_outputs(head: str, folder: ModelFolder, inputs) -> dict[str, np.ndarray]:
+    """Returns the outputs of a head, by the names of an exported model, as programs compute them.
+
+    Args:
+        head: see `export.signatures.HEADS`.
+        folder: has the model.
+        inputs: arrays by name.
+    """
+    model = build_model("" if head == "encoder" else head, folder)
+    features = {name: tf.constant(value) for name, value in inputs.items()}
+    batch = tf.zeros([len(inputs["input_ids"])], tf.int32)
+    config = folder.config
+    if head == "encoder":
+        names = ("token_vectors", "mean_vector", "pooled_vector")
+        found = FeaturesTask(config, [-1], names).predictions(model, features)
+        outputs = {
+            "sequence_output": found["token_vectors"][:, :, 0],
+            "vectors": found["mean_vector"][:, 0],
+            "pooled_output": found["pooled_vector"],
+        }
+    elif head == "masked_lm":
+        outputs = {"logits": tf.reshape(model(features)[0], [len(batch), -1, config.vocab_size])}
+    elif head == "squad":
+        found = SquadTask(config).predictions(model, {**features, "unique_ids": batch})
+        outputs = {name: found[name] for name in ("start_logits", "end_logits")}
+    elif head == "tagging":
+        logits = model_logits(model, features)
+        outputs = {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+    else:
+        task = {
+            "classification": lambda: ClassificationTask(config, len(folder.labels)),
+            "regression": lambda: ClassificationTask(config, None),
+            "multiple_choice": lambda: MultipleChoiceTask(config),
+        }[head]()
+        found = task.predictions(model, {**features, "label_ids": batch})["outputs"]
+        name = "values" if head == "regression" else "probabilities"
+        outputs = {name: found}
+        if head != "regression":
+            outputs["logits"] = model_logits(model, features)
+    return {name: np.asarray(value) for name, value in outputs.items()}

@@ -1,0 +1,33 @@
+"""Exports a trained model for servers, other languages and phones.
+
+    python -m tools.export --input=FOLDER --output=FOLDER --format=saved_model
+    python -m tools.export --input=FOLDER --output=FOLDER --format=onnx --quantize=int8
+
+--input is any folder that bert_tf.load takes. The folder that is written has
+
+    saved_model.pb, variables/    or model.onnx, or model.tflite
+    README.md                     the lines of Python that call the model
+    export.json                   inputs, outputs and classes, for programs
+    bert_config.json, vocab.txt, tokenizer_config.json, labels.txt
+                                  of the model; labels.txt if it has classes
+
+The exported model is run once and compared with the original one; the largest difference of its
+outputs is printed. Inputs may have any batch size and length unless --batch_size or --seq_length
+fixes them.
+"""
+
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
+from bert_tf.export.exporting import export
+from bert_tf.export.settings import ExportSettings
+
+
+def main() -> None:
+    """Reads the flags and exports."""
+    export(command_flags.settings_from_flags(ExportSettings))
+
+
+if __name__ == "__main__":
+    command_flags.define_flags(ExportSettings)
+    command_flags.run_program(main)
