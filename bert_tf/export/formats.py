@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.export.packages import import_package
@@ -49,7 +50,12 @@ def write_onnx(
     _, specs = function.structured_input_signature
     # tf2onnx wants a function that it can trace, with positional arguments.
     traceable = tf.function(lambda features: function(**features), autograph=False)
-    model, _ = tf2onnx.convert.from_function(traceable, input_signature=[specs], opset=OPSET)
+    model, _ = tf2onnx.convert.from_function(
+        traceable,
+        input_signature=[specs],
+        opset=OPSET,
+        custom_op_handlers={"Erfc": (_convert_erfc, [])},
+    )
     for value in model.graph.input:
         dimensions = value.type.tensor_type.shape.dim
         axes = _AXES[len(dimensions)]
@@ -70,6 +76,19 @@ def write_onnx(
                 write_whole(path, reader.read())
     else:
         write_whole(path, model.SerializeToString())
+
+
+def _convert_erfc(graph, node, name: str, _) -> None:
+    """Replaces TensorFlow's Erfc, part of gelu_erf, by 1 - Erf; tf2onnx does not know it."""
+    types = {
+        "shapes": [graph.get_shape(node.output[0])],
+        "dtypes": [graph.get_dtype(node.output[0])],
+    }
+    inputs, outputs = list(node.input), list(node.output)
+    graph.remove_node(name)
+    erf = graph.make_node("Erf", inputs, **types)
+    one = graph.make_const(f"{name}/one", np.array(1, np.float32))
+    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs, **types)
 
 
 def write_litert(

@@ -37,7 +37,11 @@ def write_head(folder: Path, head: str) -> str:
     if head != "masked_lm":
         kept = {name for key in names for name in HEADS[key]} | {"output_weights"}
         weights = {k: v for k, v in weights.items() if k.startswith("bert/") or k in kept}
-    return write_model(folder, weights, LABELS.get(head))
+    path = write_model(folder, weights, LABELS.get(head))
+    if head == "encoder":  # the other form, for which converters have other operations
+        config = folder / "bert_config.json"
+        config.write_text(config.read_text().replace('"gelu"', '"gelu_erf"'))
+    return path
 
 
 def program_outputs(head: str, folder: ModelFolder, inputs) -> dict[str, np.ndarray]:
