@@ -31,6 +31,7 @@ FLOORS = (
     "tasks",
     "hugging_face",
     "pretrained",
+    "export",
 )
 # What never imports what, although it stands below.
 NEVER = {
