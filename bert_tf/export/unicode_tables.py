@@ -9,6 +9,7 @@ in lower-cased text only, where `text_symbols` puts marks in order:
     -(symbol * CLASSES + class).
 """
 
+import itertools
 import unicodedata
 from collections.abc import Iterable
 
@@ -58,7 +59,7 @@ def symbol_strings(
         string = tuple(_spell(chr(point), letters, basic))
         string_of[point] = numbers.setdefault(string, len(numbers))
     string_starts = np.cumsum([0, *map(len, numbers)])
-    return string_of, string_starts, np.array(sum(map(list, numbers), []))
+    return string_of, string_starts, np.array([*itertools.chain(*numbers)])
 
 
 def _points_with_rules(letters: Iterable[str] = ()) -> list[int]:
