@@ -1,5 +1,6 @@
 """The error that a user can mend, and how its message quotes what was received."""
 
+import re
 from collections.abc import Iterable
 
 
@@ -14,6 +15,8 @@ class UserError(ValueError):
 _LONGEST_QUOTE = 100  # characters
 _LONGEST_LIST = 150  # characters
 _MOST_LISTED = 10
+_LONGEST_LINE = 500  # characters
+_LINE_ENDS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 def quoted(value: object) -> str:
@@ -45,6 +48,15 @@ def listed(values: Iterable[object]) -> str:
             return f"{text}, ..."
         text += following
     return text
+
+
+def as_line(message: str) -> str:
+    """Returns a message on one line, cut in its middle if it has over 500 characters."""
+    line = _LINE_ENDS.sub(" ", message.strip())
+    if len(line) <= _LONGEST_LINE:
+        return line
+    half = (_LONGEST_LINE - 7) // 2
+    return f"{line[:half]} [...] {line[-half:]}"
 
 
 def given(path: str, flag: str | None) -> str:

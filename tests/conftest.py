@@ -5,6 +5,8 @@ import os
 import pytest
 from absl import logging
 
+from tests.support.environment import compile_quickly
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The TPU build asks Google Cloud about its machine on import: minutes, where there is none.
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
@@ -13,6 +15,8 @@ ENVIRONMENTS = {"tpu_build": "the extra `tpu`", "tpu_compiler": "the extra `comp
 
 
 def pytest_configure(config):
+    if "tpu_" not in config.option.markexpr:  # the TPU's compiler reads these flags, too
+        compile_quickly()
     config.addinivalue_line(
         "markers", 'slow: runs for more than about 20 seconds; left out by -m "not slow"'
     )

@@ -1,6 +1,6 @@
 """Messages quote what was received, but not at any length."""
 
-from bert_tf.errors import listed, quoted
+from bert_tf.errors import as_line, listed, quoted
 
 
 def test_short_values_are_quoted_whole():
@@ -20,3 +20,9 @@ def test_lists_show_their_first_values():
     assert listed(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
     assert listed(["x" * 40] * 9) == ", ".join(["'" + "x" * 40 + "'"] * 3) + ", ..."
     assert listed(["x" * 1000, "y"]).endswith("xx', 'y'")  # the first is always there
+
+
+def test_a_message_is_one_line_and_not_long():
+    assert as_line(" a\n  b\r\nc\u2028d  e\n") == "a b c d  e"
+    assert as_line("x" * 500) == "x" * 500
+    assert as_line("a" * 300 + "\n" + "z" * 300) == "a" * 246 + " [...] " + "z" * 246

@@ -257,3 +257,10 @@ def test_training_on_nothing(folder, tmp_path):
 def test_flags_that_do_not_fit(folder, changes, message):
     with pytest.raises(UserError, match=message):
         run_in_process(folder / "config.json", **flags_for(folder) | changes)
+
+
+def test_questions_are_not_written_over(folder, tmp_path):
+    path = write_squad(tmp_path / "nbest_predictions.json", ("a", [question("q", "who")]))
+    flags = flags_for(folder) | {"predict_file": path, "output_dir": str(tmp_path)}
+    with pytest.raises(UserError, match="must not be a file of --predict_file, which it would re"):
+        run_in_process(folder / "config.json", **flags)

@@ -219,6 +219,11 @@ def triviaqa_to_squad(
     """
     check_overwrites([output_file], "output_file", {"triviaqa_file": triviaqa_file})
     documents = read_triviaqa(triviaqa_file, folders)
+    evidence = [
+        document_path(evidence_dir, name, questions[0].question_id)
+        for name, questions in documents.items()
+    ]
+    check_overwrites([output_file], "output_file", {"evidence_dir": evidence})
     count = 0
     storage.check_file_system(output_file, "output_file")
     with UnfinishedFile(output_file, f"--output_file={output_file}") as file:

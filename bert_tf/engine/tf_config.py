@@ -46,17 +46,21 @@ def _check_cluster(cluster: dict[str, Any]) -> None:
         )
     for kind in cluster or ("worker",):
         addresses = cluster.get(kind)
-        if (
-            not isinstance(addresses, list)
-            or not addresses
-            or not all(isinstance(x, str) and re.fullmatch(r"\S+:\d+", x) for x in addresses)
-        ):
-            raise _error(f"cluster.{kind} must be a list of HOST:PORT; it is {quoted(addresses)}")
+        if not isinstance(addresses, list) or not addresses or not all(map(_is_address, addresses)):
+            raise _error(
+                f"cluster.{kind} must be a list of HOST:PORT, ports from 1 to 65535; it is"
+                f" {quoted(addresses)}"
+            )
     if len(cluster.get("chief", [""])) > 1:
         raise _error(f"cluster.chief must be one address; it is {quoted(cluster['chief'])}")
     every = [address for addresses in cluster.values() for address in addresses]
     if len(set(every)) < len(every):
         raise _error(f"each address of cluster must be another; they are {quoted(every)}")
+
+
+def _is_address(value: Any) -> bool:
+    found = re.fullmatch(r"\S+:([0-9]{1,5})", value) if isinstance(value, str) else None
+    return found is not None and 0 < int(found[1]) < 2**16
 
 
 def _check_task(cluster: dict[str, list[str]], task: dict[str, Any]) -> None:

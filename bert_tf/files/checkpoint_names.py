@@ -9,7 +9,8 @@ import tensorflow as tf
 from bert_tf.errors import UserError, given, quoted
 from bert_tf.files import storage, whole_files
 
-_NUMBERED = re.compile(r"model\.ckpt-(\d+)")
+# A step is an int64. A name with more digits is no checkpoint of ours.
+_NUMBERED = re.compile(r"model\.ckpt-([0-9]{1,18})")
 # As BundleWriter names a file until it is complete.
 _PART = re.compile(r"model\.ckpt-\d+\..*\.tempstate\d+")
 _PATTERN = re.compile(r"[\[*?]")

@@ -86,6 +86,11 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
     for weight in (weight for part in present.values() for weight in part):
         tensor = by_name[weight.other_name]
         value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).astype(np.float32)
+        if not np.isfinite(value).all():
+            raise UserError(
+                f"{path} is damaged: every weight must be a finite number, and {weight.name} has"
+                f" {np.sum(~np.isfinite(value))} of {value.size} that are not"
+            )
         value = value.reshape(tensor["shape"])
         weights[weight.name] = value.T if weight.transposed else value
     if "multiple-choice head" in present:

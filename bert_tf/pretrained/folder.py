@@ -102,7 +102,6 @@ def read_folder(
         labels = _labels(shapes, class_names, config_file)
         read = weights.__getitem__
         config = BertConfig.from_dict(bert_config)
-        _check_finite(weights, os.path.join(path, SAFETENSORS_NAME))
     else:
         reader = checkpoints.CheckpointReader(path, flag=None)
         config_file = bert_config_file or _find(folder, "bert_config.json", "bert_config_file")
@@ -244,15 +243,6 @@ def _check_vocabulary(
             f"{vocab_file} must be the vocabulary that the model was trained with: it has {size}"
             f" tokens, but vocab_size of {config_file} is {config.vocab_size}"
         )
-
-
-def _check_finite(weights: Mapping[str, np.ndarray], path: str) -> None:
-    for name, value in weights.items():
-        if not np.isfinite(value).all():
-            raise UserError(
-                f"{path} is damaged: every weight must be a finite number, and {name} has"
-                f" {np.sum(~np.isfinite(value))} of {value.size} that are not"
-            )
 
 
 def _sentence_settings(folder: str) -> tuple[str, bool, int | None]:

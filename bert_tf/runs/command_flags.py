@@ -18,7 +18,7 @@ quiet_start.import_tensorflow()  # before the imports that follow do
 import tensorflow as tf
 
 from bert_tf.engine import distribution, interrupts
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, as_line, quoted
 from bert_tf.runs.help_page import FlagHelp, help_page
 from bert_tf.runs.setting_fields import REQUIRED, FieldRule, Group, Settings, rule_of
 from bert_tf.runs.settings import DeviceSettings
@@ -89,7 +89,7 @@ def run_program(main: Callable[[], None]) -> None:
 
 
 def _print_error(error: object) -> None:
-    print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+    print(as_line(f"{os.path.basename(sys.argv[0])}: {error}"), file=sys.stderr)
 
 
 def _parse(argv: list[str]) -> list[str]:

@@ -121,6 +121,10 @@ class Heartbeat:
             except FileNotFoundError:
                 if not os.path.isdir(self._output_dir):
                     raise
+                if os.path.islink(self._path):
+                    raise UserError(
+                        f"{self._path} must be a file; it is a link to nothing. Delete it"
+                    ) from None
                 continue  # the run that had the file has just ended
             except OSError as error:
                 raise OSError(f"{self._path} must be writable: {error.strerror}") from error

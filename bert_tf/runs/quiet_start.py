@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from types import TracebackType
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # 1: from warnings on
 # TensorFlow 2.21 logs while its libraries are loaded, before it has read the level: that oneDNN is
@@ -24,13 +25,15 @@ _NO_GPU = rb"E\d{4} .*failed call to cuInit|\d{4}-\d\d-\d\d \S+: E .*failed call
 def import_tensorflow() -> None:
     """Imports TensorFlow, which then logs warnings and errors only.
 
-    On a machine without a GPU, the error that says so (cuInit) is hidden, too. Everything is shown
+    Ctrl-C while programs still import ends them with a line, not with a traceback. On a machine
+    without a GPU, the error that says so (cuInit) is hidden, too. Everything is shown
     if the command line has --verbosity=1. The environment variable TF_CPP_MIN_LOG_LEVEL, if it is
     set, decides instead of these rules.
     """
     level = os.environ.get(_LEVEL)
     if "tensorflow" in sys.modules or level == "0" or _is_verbose(sys.argv[1:]):
         return
+    sys.excepthook = _report
     has_gpu = glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg")  # the latter: WSL
     os.environ[_LEVEL] = level or "1"
     dropped = [_HEADING, _INFO] + ([] if has_gpu else [_NO_GPU])
@@ -42,6 +45,14 @@ def import_tensorflow() -> None:
     if level is None:
         # TensorFlow has read it. A program that this one starts decides by its own command line.
         del os.environ[_LEVEL]
+
+
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Reports an exception that ends Python, which after Ctrl-C ends as if by that signal."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("Stopped by Ctrl-C before anything was begun.", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
 
 
 def _is_verbose(arguments: Sequence[str]) -> bool:

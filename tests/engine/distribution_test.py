@@ -95,6 +95,8 @@ TF_CONFIGS = {
     "empty": ({"cluster": {"worker": []}, "task": {}}, "cluster.worker must be a list of H"),
     "numbers": ({"cluster": {"worker": [1]}, "task": {}}, "cluster.worker must be a list of H"),
     "no port": ({"cluster": {"worker": ["a"]}, "task": {}}, "cluster.worker must be a list of H"),
+    "port 0": ({"cluster": {"worker": ["a:0"]}, "task": {}}, "HOST:PORT, ports from 1 to 65535"),
+    "port": ({"cluster": {"worker": ["a:65536"]}, "task": {}}, "it is ['a:65536']"),
     "twice": (
         {"cluster": {"chief": ["a:1"], "worker": ["b:1", "a:1"]}, "task": {}},
         "each address of cluster must be another",

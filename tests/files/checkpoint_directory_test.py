@@ -136,6 +136,18 @@ def test_files_of_other_names_are_left_alone(tmp_path):
     assert not (tmp_path / "model.ckpt-1.index").exists()
 
 
+def test_a_number_of_too_many_digits_is_no_step(tmp_path):
+    name = "model.ckpt-" + "9" * 200
+    (tmp_path / f"{name}.index").write_text("mine")
+    directory = CheckpointDirectory(str(tmp_path), keep=1)
+    directory.save(_variables(1), 1)
+    directory.save(_variables(2), 2)
+    assert directory.latest().endswith("model.ckpt-2")
+    assert (tmp_path / f"{name}.index").exists()
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{"9" * 5000}"')
+    assert CheckpointDirectory(str(tmp_path)).latest().endswith("model.ckpt-2")
+
+
 def _remove(path):
     path.unlink()
 

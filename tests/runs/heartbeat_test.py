@@ -281,6 +281,12 @@ def test_a_directory_that_cannot_be_written_to(tmp_path):
         heartbeat(tmp_path / "file").__enter__()
 
 
+def test_a_link_to_nothing_is_refused(tmp_path):
+    (tmp_path / "run.heartbeat").symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match="run.heartbeat must be a file; it is a link to nothing"):
+        Heartbeat(str(tmp_path)).__enter__()
+
+
 def test_in_a_bucket(tmp_path):
     name = "bucket/out/run.heartbeat"
     with standin_storage.running(tmp_path) as storage:

@@ -38,6 +38,8 @@ if "ABORT" in os.environ:
     os.write(2, b"no line break")
     os.abort()
 print("level", os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
+if "CTRL_C" in os.environ:
+    os.kill(os.getpid(), 2)
 if "GARBAGE" in os.environ:
     import gc
     print("collects", gc.isenabled())
@@ -115,3 +117,9 @@ def test_no_garbage_is_looked_for_among_what_is_imported(start):
         "collects False",
         "collects True spares modules True",
     ]
+
+
+def test_ctrl_c_during_the_import_is_no_traceback(start):
+    status, messages, _ = start(CTRL_C="1")
+    assert status == -signal.SIGINT  # of which a shell makes 130
+    assert messages == [*KEPT, "Stopped by Ctrl-C before anything was begun."]

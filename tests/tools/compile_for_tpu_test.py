@@ -269,7 +269,7 @@ def test_each_phase_is_compiled_and_one_that_does_not_fit_is_said(config_file):
     status, output, messages = run_tool(
         "--topology=v5e:2x4",
         f"--bert_config_file={config_file}",
-        "--phases=32:900:64:5,16:100:4194304:16",
+        "--phases=32:900:64:5,16:100:1048576:16",
         "--num_tpu_cores=2",
         "--gradient_reduction=global_mean_clip",
     )
@@ -278,7 +278,7 @@ def test_each_phase_is_compiled_and_one_that_does_not_fit_is_said(config_file):
     first, second = output.split("length ")[1:]
     assert first.startswith("32, 5 predictions, batch 64: 32 a replica\n  fits: 0.")
     assert "float32 matrix products: 0\n" in first
-    assert second.startswith("16, 16 predictions, batch 4194304: 2097152 a replica\n")
+    assert second.startswith("16, 16 predictions, batch 1048576: 524288 a replica\n")
     assert re.search(r"\n  does not fit: Ran out of memory .*\(15\.75G\)\n", second)
 
 

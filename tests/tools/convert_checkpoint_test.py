@@ -309,6 +309,15 @@ def test_what_is_no_such_model_is_refused(tmp_path, change, config, message):
     assert not (tmp_path / "tf").exists()
 
 
+def test_weights_that_are_no_numbers_are_refused(tmp_path):
+    tensors = make_tensors(ENCODER)
+    tensors["encoder.layer.1.output.dense.bias"][2:4] = np.nan, -np.inf
+    source = write_folder(tmp_path / "hf", tensors)
+    with pytest.raises(UserError, match="layer_1/output/dense/bias has 2 of 6 that are not"):
+        convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    assert not (tmp_path / "tf").exists()
+
+
 def test_missing_and_damaged_files(tmp_path):
     source = tmp_path / "hf"
     write_folder(source, make_tensors(ENCODER))

@@ -241,3 +241,11 @@ def test_a_document_that_cannot_be_read_is_not_left_out(source):
     with pytest.raises(OSError, match=f"--evidence_dir=.*: .*{document.name}' cannot be read: "):
         convert(source)
     assert not list(source.glob("out.json*"))
+
+
+def test_a_document_is_not_written_over(source):
+    document = source / "evidence" / "wikipedia" / "River.txt"
+    (source / "out.json").symlink_to(document)
+    with pytest.raises(UserError, match="must not be a file of --evidence_dir, which it would rep"):
+        convert(source)
+    assert document.read_text() == DOCUMENTS["wikipedia/River.txt"]

@@ -20,6 +20,8 @@ from bert_tf.tasks.squad.settings import AnswerSettings, SquadSettings
 # The odds of "no answer" for a question without any other candidate: more than any difference of
 # logits. It is the original's initial value when it searches the lowest score of "no answer".
 NO_OTHER_ANSWER = 1000000.0
+# What `write_predictions` writes, the last one for SQuAD 2.0 alone.
+FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,10 +167,11 @@ def predict_answers(
 
 def write_predictions(predictions: Predictions, output_dir: str, with_null_odds: bool) -> None:
     """Writes predictions.json, nbest_predictions.json and, for SQuAD 2.0, null_odds.json."""
-    write_json(predictions.answers, os.path.join(output_dir, "predictions.json"))
-    write_json(predictions.nbest, os.path.join(output_dir, "nbest_predictions.json"))
+    answers_file, nbest_file, null_odds_file = (os.path.join(output_dir, name) for name in FILES)
+    write_json(predictions.answers, answers_file)
+    write_json(predictions.nbest, nbest_file)
     if with_null_odds:
-        write_json(predictions.null_odds, os.path.join(output_dir, "null_odds.json"))
+        write_json(predictions.null_odds, null_odds_file)
 
 
 def write_json(content: Mapping, path: str) -> None:

@@ -10,6 +10,7 @@ from absl import logging
 
 from bert_tf.engine.prediction import check_prediction
 from bert_tf.errors import UserError
+from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.runs.fine_tuning_checks import make_tokenizer
@@ -24,6 +25,7 @@ from bert_tf.text.sequences import REQUIRED_TOKENS
 
 # Seed of the order of the training examples (original: main). --random_seed does not change it.
 _SHUFFLE_SEED = 12345
+_THRESHOLDS = "null_threshold.json"
 
 
 def run_squad(
@@ -88,6 +90,11 @@ def _check(settings: SquadSettings) -> None:
             "--evaluate_every_steps needs --do_train, and --predict_file with the questions and"
             " answers to evaluate on"
         )
+    check_overwrites(
+        [os.path.join(settings.output_dir, name) for name in (*answers.FILES, _THRESHOLDS)],
+        "output_dir",
+        {"train_file": settings.train_file, "predict_file": settings.predict_file},
+    )
 
 
 def _read_training_data(settings: SquadSettings) -> SquadData | None:
@@ -201,5 +208,5 @@ def _predict(
     if with_negative:
         # With all digits, which eval_results.txt rounds: a threshold equals the odds of a question.
         best = {name: value for name, value in scores.items() if name.startswith("best_")}
-        answers.write_json(best, os.path.join(settings.output_dir, "null_threshold.json"))
+        answers.write_json(best, os.path.join(settings.output_dir, _THRESHOLDS))
     return tuner.write_results(scores)

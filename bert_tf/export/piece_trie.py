@@ -1,0 +1,207 @@
+"""`PieceTrie`: the word pieces of all words at a time, in TensorFlow operations.
+
+The vocabulary is a trie in which a word is read from left to right, once. Where it leads no
+further, the trie says which pieces end there and where to read on (Song et al., "Fast WordPiece
+Tokenization", section 3.1). So a word of n characters takes at most 2n + 1 steps, and all words
+take a step together.
+"""
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.export.unicode_tables import SPACE, narrow
+
+# The nodes where the first piece of a word begins, and where others do; and none.
+FIRST_PIECE, LATER_PIECE, NOWHERE = 0, 1, -1
+_NO_PIECE = tf.int32.min
+
+
+class PieceTrie(tf.Module):
+    """Does what `tokenization.WordpieceTokenizer` does, and gives ids.
+
+    Attributes:
+        num_nodes: of the trie.
+
+    K: symbols of all texts, W: words of all texts, N: texts, P: pieces of all texts.
+    """
+
+    def __init__(
+        self,
+        vocab: Mapping[str, int],
+        letters: Mapping[str, int],
+        unknown_id: int,
+        max_input_chars_per_word: int,
+    ):
+        """Builds the trie.
+
+        Args:
+            vocab: token -> id.
+            letters: symbol of each character, see `unicode_tables.letters_of`.
+            unknown_id: for words that the vocabulary cannot spell.
+            max_input_chars_per_word: longer words are unknown.
+        """
+        super().__init__()
+        names, ids = _nodes(vocab, max_input_chars_per_word)
+        number = {name: i for i, name in enumerate(names)}
+        failures, pieces = _failures(names, number, ids)
+        self.num_nodes = len(names)
+        self._unknown_id = unknown_id
+        self._max_input_chars_per_word = max_input_chars_per_word
+
+        # Nodes are in the order of their edges, so that edge i leads to node i + 2. An edge is its
+        # node * symbols + symbol. The last one is never found.
+        self._num_symbols = max(letters.values(), default=0) + 1
+        edges = [number[name[:-1]] * self._num_symbols + letters[name[-1]] for name in names[2:]]
+        edges = np.array([*edges, len(names) * self._num_symbols])
+        self._edges = tf.constant(edges, tf.int32 if narrow(edges).dtype != np.int64 else tf.int64)
+        self._failures = tf.constant(failures, tf.int32)
+        depths = [len(name) - 1 for name in names]
+        self._first_of_depth = tf.constant(np.searchsorted(depths, range(depths[-1] + 1)), tf.int32)
+
+        # Pieces that end where the trie leads no further, stored once for all nodes alike.
+        lists = {found: i for i, found in enumerate(dict.fromkeys(pieces))}
+        self._list_of = tf.constant(narrow(np.array([lists[found] for found in pieces])))
+        self._list_starts = tf.constant(np.cumsum([0, *map(len, lists)]), tf.int32)
+        flat = np.array(list(itertools.chain(*lists)), np.int64).reshape(-1, 2)
+        self._piece_ids = tf.constant(flat[:, 0], tf.int32)
+        self._piece_offsets = tf.constant(narrow(flat[:, 1]))
+
+    def __call__(self, symbols: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of texts, int32 [N, None].
+
+        Args:
+            symbols: int32 [K], see `TextSymbols`; the last one is SPACE.
+            row_splits: int64 [N + 1], where texts begin and end.
+        """
+        in_word = symbols != SPACE
+        after_space = tf.concat([[True], ~in_word[:-1]], 0)
+        starts = tf.cast(tf.where(in_word & after_space)[:, 0], tf.int32)  # [W]
+        ends = tf.cast(tf.where(~in_word & ~after_space)[:, 0], tf.int32)  # [W]
+        is_long = ends - starts > self._max_input_chars_per_word
+        position, node = self._walk(symbols, tf.boolean_mask(starts, ~is_long))
+
+        # The first word is number 0.
+        stuck = tf.boolean_mask(position, tf.gather(self._failures, node) == NOWHERE)
+        stuck = tf.searchsorted(starts, stuck, side="right") - 1
+        is_unknown = tf.tensor_scatter_nd_update(
+            is_long, stuck[:, tf.newaxis], tf.ones_like(stuck, tf.bool)
+        )
+        id_at, piece_at = self._pieces(position, node)
+        word = tf.searchsorted(starts, piece_at, side="right") - 1
+        is_good = ~tf.gather(is_unknown, word)
+        id_at, piece_at = tf.boolean_mask(id_at, is_good), tf.boolean_mask(piece_at, is_good)
+        unknown_at = tf.boolean_mask(starts, is_unknown)
+        ids = tf.tensor_scatter_nd_update(
+            tf.fill(tf.shape(symbols), _NO_PIECE),
+            tf.concat([piece_at, unknown_at], 0)[:, tf.newaxis],
+            tf.concat([id_at, tf.fill(tf.shape(unknown_at), self._unknown_id)], 0),
+        )
+        has_piece = tf.where(ids != _NO_PIECE)[:, 0]  # [P]
+        return tf.RaggedTensor.from_row_splits(
+            tf.gather(ids, has_piece),
+            tf.searchsorted(has_piece, row_splits, out_type=tf.int64),
+            validate=False,
+        )
+
+    def _walk(self, symbols: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Reads all words; returns where the trie led no further, positions and nodes.
+
+        Args:
+            symbols: int32 [K].
+            starts: int32, where words begin.
+        """
+        sorted_edges = self._edges[tf.newaxis]
+
+        def step(number, position, node, positions, nodes):
+            symbol = tf.gather(symbols, position)
+            edge = tf.cast(node, self._edges.dtype) * self._num_symbols
+            edge += tf.cast(symbol, self._edges.dtype)
+            # tf.searchsorted is this operation and several more.
+            index = tf.raw_ops.LowerBound(sorted_inputs=sorted_edges, values=edge[tf.newaxis])[0]
+            found = tf.gather(self._edges, index) == edge
+            failed = tf.where(~found)[:, 0]
+            positions = positions.write(number, tf.gather(position, failed))
+            nodes = nodes.write(number, tf.gather(node, failed))
+            node = tf.where(found, index + 2, tf.gather(self._failures, node))
+            is_done = (symbol == SPACE) & (node == LATER_PIECE) | (node == NOWHERE)
+            going = tf.where(~is_done)[:, 0]
+            position += tf.cast(found, tf.int32)
+            return number + 1, tf.gather(position, going), tf.gather(node, going), positions, nodes
+
+        def empty_array():
+            array = tf.TensorArray(tf.int32, 1, dynamic_size=True, element_shape=[None])
+            return array.write(0, tf.zeros([0], tf.int32))
+
+        *_, positions, nodes = tf.while_loop(
+            lambda number, position, *_: tf.size(position) > 0,
+            step,
+            [1, starts, tf.fill(tf.shape(starts), FIRST_PIECE), empty_array(), empty_array()],
+            shape_invariants=[
+                tf.TensorShape([]),
+                *[tf.TensorShape([None])] * 2,
+                *[tf.TensorShape(None)] * 2,
+            ],
+        )
+        return positions.concat(), nodes.concat()
+
+    def _pieces(self, position: tf.Tensor, node: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the pieces that end where the trie led no further: ids, and where they begin."""
+        depth = tf.searchsorted(self._first_of_depth, node, side="right") - 1
+        which = tf.cast(tf.gather(self._list_of, node), tf.int32)
+        pieces = tf.ragged.range(
+            tf.gather(self._list_starts, which), tf.gather(self._list_starts, which + 1)
+        )
+        offset = tf.cast(tf.gather(self._piece_offsets, pieces.values), tf.int32)
+        begin = tf.gather(position - depth, pieces.value_rowids())
+        return tf.gather(self._piece_ids, pieces.values), begin + offset
+
+
+def _nodes(
+    vocab: Mapping[str, int], max_input_chars_per_word: int
+) -> tuple[list[str], dict[str, int]]:
+    """Returns the names of the trie's nodes, and the ids of those where a token ends.
+
+    A name is "0" (first piece of a word) or "1" (later piece) and the characters that lead there.
+    Nodes are sorted by depth, then by name. Tokens that no word can have are left out.
+    """
+    ids = {}
+    for token, token_id in vocab.items():
+        # No word begins with "##": "#" is punctuation, a word by itself.
+        is_later = token.startswith("##")
+        name = f"1{token[2:]}" if is_later else f"0{token}"
+        if 1 < len(name) <= 1 + max_input_chars_per_word:
+            ids[name] = token_id
+    names = {"0", "1"}
+    for name in ids:
+        names.update(name[:end] for end in range(2, len(name) + 1))
+    return sorted(names, key=lambda name: (len(name), name)), ids
+
+
+def _failures(
+    names: list[str], number: dict[str, int], ids: dict[str, int]
+) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
+    """Returns what follows for each node where a word leads no further.
+
+    Returns:
+        failures: the node to read on from; NOWHERE if no pieces spell such a word.
+        pieces: (id, characters from the node's first) of each piece that ends before it.
+    """
+    failures = [NOWHERE, NOWHERE]
+    pieces: list[tuple[tuple[int, int], ...]] = [(), ()]
+    for name in names[2:]:
+        parent = number[name[:-1]]
+        if name in ids:
+            failures.append(LATER_PIECE)
+            pieces.append(((ids[name], 0),))
+            continue
+        node, found = failures[parent], pieces[parent]
+        while node != NOWHERE and names[node] + name[-1] not in number:
+            offset = len(names[parent]) - len(names[node])
+            found += tuple((token_id, offset + start) for token_id, start in pieces[node])
+            node = failures[node]
+        failures.append(node if node == NOWHERE else number[names[node] + name[-1]])
+        pieces.append(found if node != NOWHERE else ())
+    return failures, pieces

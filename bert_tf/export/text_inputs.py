@@ -1,0 +1,192 @@
+"""`TextInputs`: a model's input from raw text, in core TensorFlow operations."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.export.text_to_ids import TextToIds
+from bert_tf.text import sequences
+
+MASK = "[MASK]"
+MIN_SEQ_LENGTH = 3  # [CLS], [SEP], [SEP]
+
+# [CLS], [SEP] and padding, in front of the ids of all texts.
+_CLS, _SEP, _PAD, _FIRST = range(4)
+
+
+class TextInputs(tf.Module):
+    """Makes `input_ids`, `input_mask` and `segment_ids` of texts, as `sequences.pack_pair` does.
+
+    Each is int32 [N, S]. S is the length of the longest example, or `seq_length` if it is set.
+    `input_mask` is 1 for a token and 0 for padding; `segment_ids` is 1 for the second text and its
+    [SEP].
+
+    Attributes:
+        to_ids: the tokenizer.
+        max_seq_length: of an example, [CLS] and [SEP] included; longer ones are cut.
+        seq_length: S, or None.
+    """
+
+    def __init__(
+        self,
+        vocab: Mapping[str, int],
+        do_lower_case: bool,
+        max_seq_length: int,
+        seq_length: int | None = None,
+    ):
+        """Makes the tokenizer's tables, see `TextToIds`.
+
+        Args:
+            vocab: token -> id.
+            do_lower_case: whether to lower-case text and strip its accents.
+            max_seq_length: longest example.
+            seq_length: length to which every example is padded; default: the longest of a call.
+
+        Raises:
+            UserError: the vocabulary lacks a special token, or a length is out of bounds.
+        """
+        super().__init__()
+        missing = [token for token in sequences.REQUIRED_TOKENS if token not in vocab]
+        if missing:
+            raise UserError(
+                f"The vocabulary lacks {', '.join(missing)}, which a model's input needs; it has"
+                f" {len(vocab)} tokens"
+            )
+        if max_seq_length < MIN_SEQ_LENGTH:
+            raise UserError(
+                f"max_seq_length must be at least {MIN_SEQ_LENGTH}, for the [CLS] and two [SEP] of"
+                f" a pair; received {max_seq_length}"
+            )
+        if seq_length is not None and seq_length < max_seq_length:
+            raise UserError(
+                f"seq_length must be at least max_seq_length, which is {max_seq_length}; received"
+                f" {seq_length}"
+            )
+        self.to_ids = TextToIds(vocab, do_lower_case)
+        self.max_seq_length = max_seq_length
+        self.seq_length = seq_length
+        self._special = (*sequences.special_ids(vocab), 0)
+        self._mask_id = vocab.get(MASK)
+
+    def __call__(
+        self, texts: tf.Tensor, second_texts: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Returns the input for texts, or for pairs of texts.
+
+        A pair that is too long loses the last token of the longer text first, see
+        `sequences.truncate_longer`.
+
+        Args:
+            texts: string [N].
+            second_texts: string [N]; one without tokens, such as "", makes no second segment.
+        """
+        if second_texts is None:
+            ids = self.to_ids(texts)
+            return self._pack_one(ids, tf.cast(ids.row_lengths(), tf.int32))
+        ids, lengths, second_lengths = self._ids_of_both(texts, second_texts)
+        room = self.max_seq_length - 2 - tf.cast(second_lengths > 0, tf.int32)
+        kept = tf.minimum(lengths, tf.maximum((room + 1) // 2, room - second_lengths))
+        second_kept = tf.minimum(second_lengths, tf.maximum(room // 2, room - lengths))
+        return self._pack(ids, kept, second_kept)
+
+    def question_and_context(
+        self, questions: tf.Tensor, contexts: tf.Tensor, max_query_length: int
+    ) -> dict[str, tf.Tensor]:
+        """Returns the input for questions with contexts, of which the context is cut.
+
+        Args:
+            questions: string [N].
+            contexts: string [N]; what does not fit into one sequence is left out.
+            max_query_length: longest question in word pieces; longer ones are cut.
+        """
+        ids, lengths, context_lengths = self._ids_of_both(questions, contexts)
+        kept = tf.minimum(lengths, min(max_query_length, self.max_seq_length - 3))
+        return self._pack(ids, kept, tf.minimum(context_lengths, self.max_seq_length - 3 - kept))
+
+    def masked(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the input for texts with masks; [MASK] in a text is one.
+
+        Args:
+            texts: string [N].
+
+        Returns:
+            `input_ids`, `input_mask`, `segment_ids`; `masked_lm_positions`, int32 [N, P], where the
+            masks are, 0 in place of missing ones; `masked_lm_weights`, float32 [N, P], 1 for a mask
+            and 0 for a missing one. P is the largest number of masks in a text. A mask in what is
+            cut is missing.
+
+        Raises:
+            UserError: the vocabulary has no [MASK].
+        """
+        if self._mask_id is None:
+            raise UserError(f"The vocabulary has no {MASK}, so this model cannot fill one in")
+        # Bytes that are ignored may stand within a [MASK].
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+        parts = tf.strings.split(texts, MASK)
+        ids = self.to_ids(parts.values)
+        # A mask after each part; that after the last part of a text is not kept.
+        ids = tf.concat([ids, tf.fill([ids.nrows(), 1], self._mask_id)], 1)
+        ids = tf.RaggedTensor.from_row_splits(
+            ids.values, tf.gather(ids.row_splits, parts.row_splits)
+        )
+        features = self._pack_one(ids, tf.cast(ids.row_lengths(), tf.int32) - 1)
+        found = tf.where(features["input_ids"] == self._mask_id)
+        positions = tf.RaggedTensor.from_value_rowids(
+            tf.cast(found[:, 1], tf.int32), found[:, 0], parts.nrows()
+        )
+        return {
+            **features,
+            "masked_lm_positions": positions.to_tensor(),
+            "masked_lm_weights": tf.ones_like(positions, tf.float32).to_tensor(),
+        }
+
+    def _ids_of_both(
+        self, texts: tf.Tensor, second_texts: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """Returns the ids of all texts and then all second texts, int32 [2N, None]; lengths [N]."""
+        tf.debugging.assert_equal(
+            tf.shape(texts), tf.shape(second_texts), "There must be as many texts as second texts"
+        )
+        ids = self.to_ids(tf.concat([texts, second_texts], 0))
+        lengths, second_lengths = tf.split(tf.cast(ids.row_lengths(), tf.int32), 2)
+        return ids, lengths, second_lengths
+
+    def _pack_one(self, ids: tf.RaggedTensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the input for `lengths`, int32 [N], of ids, int32 [N, None], or what fits."""
+        kept = tf.minimum(lengths, self.max_seq_length - 2)
+        return self._pack(ids, kept, tf.zeros_like(kept))
+
+    def _pack(
+        self, ids: tf.RaggedTensor, kept: tf.Tensor, second_kept: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns the input: [CLS] a [SEP] b [SEP], padded.
+
+        Args:
+            ids: int32 [N or 2N, None], of a, and then of b if any is kept.
+            kept, second_kept: int32 [N], how many ids of a and b are kept; no second [SEP] if none.
+        """
+        values = tf.concat([self._special, ids.values], 0)
+        # Columns [N, 1], to compare with positions [S].
+        starts = tf.cast(ids.row_starts(), tf.int32)[:, tf.newaxis] + _FIRST
+        num_rows = tf.shape(kept)[0]
+        start, second_start = starts[:num_rows], starts[-num_rows:]
+        sep = kept[:, tf.newaxis] + 1
+        has_second = tf.cast(second_kept > 0, tf.int32)[:, tf.newaxis]
+        end = sep + (second_kept[:, tf.newaxis] + 1) * has_second  # of the last [SEP]
+        length = self.seq_length
+        if length is None:
+            length = (
+                tf.maximum(tf.reduce_max(end), 1) + 1
+            )  # without examples the largest is negative
+        position = tf.range(length)
+        in_first = (position > 0) & (position < sep)
+        in_second = (position > sep) & (position < end)
+        special = tf.where(position == 0, _CLS, tf.where(position <= end, _SEP, _PAD))
+        index = tf.where(in_first, start + position - 1, special)
+        index = tf.where(in_second, second_start + position - sep - 1, index)
+        return {
+            "input_ids": tf.gather(values, index),
+            "input_mask": tf.cast(position <= end, tf.int32),
+            "segment_ids": tf.cast((position > sep) & (position <= end), tf.int32),
+        }

@@ -1,0 +1,108 @@
+"""`TextSymbols`: texts cleaned, lower-cased and split into words, in TensorFlow operations."""
+
+import tensorflow as tf
+
+from bert_tf import tokenization
+from bert_tf.export import unicode_tables
+from bert_tf.export.unicode_tables import BLOCK, CLASSES, DROPPED
+
+
+class TextSymbols(tf.Module):
+    """Does what `tokenization.BasicTokenizer` does; words come as runs of symbols.
+
+    For symbols see `unicode_tables`. C: code points of all texts, K: symbols of all texts, N:
+    texts.
+    """
+
+    def __init__(self, letters: dict[str, int], do_lower_case: bool):
+        """Makes the tables.
+
+        Args:
+            letters: see `unicode_tables.letters_of`.
+            do_lower_case: whether to lower-case text and strip its accents.
+        """
+        super().__init__()
+        basic = tokenization.BasicTokenizer(do_lower_case)
+        string_of, string_starts, symbols = unicode_tables.symbol_strings(letters, basic)
+        self._string_of = CodePointTable(string_of)
+        self._string_starts = tf.constant(string_starts, tf.int32)
+        self._symbols = tf.constant(unicode_tables.narrow(symbols))
+        self._do_lower_case = do_lower_case
+        if do_lower_case:
+            self._case_of = CodePointTable(unicode_tables.case_classes(basic))
+
+    def __call__(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the symbols of texts.
+
+        Args:
+            texts: string [N], UTF-8; bytes that are not UTF-8 are ignored.
+
+        Returns:
+            symbols: int32 [K]. Words have at least one `SPACE` between them, and each text ends
+                with one.
+            row_splits: int64 [N + 1]; the symbols of text i are
+                symbols[row_splits[i] : row_splits[i + 1]].
+        """
+        # With a space at the end no rule looks from one text into the next.
+        decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="ignore")
+        points = decoded.values
+        if self._do_lower_case:
+            has_sigma = tf.reduce_any(points == unicode_tables.CAPITAL_SIGMA)
+            points = tf.cond(has_sigma, lambda: self._with_final_sigmas(points), lambda: points)
+        string = self._string_of(points)
+        spelled = tf.ragged.range(
+            tf.gather(self._string_starts, string), tf.gather(self._string_starts, string + 1)
+        )
+        symbols = tf.cast(tf.gather(self._symbols, spelled.values), tf.int32)
+        row_splits = tf.gather(spelled.row_splits, decoded.row_splits)
+        if self._do_lower_case:
+            symbols, row_splits = tf.cond(
+                tf.reduce_any(symbols < 0),
+                lambda: _with_ordered_marks(symbols, row_splits),
+                lambda: (symbols, row_splits),
+            )
+        return symbols, row_splits
+
+    def _with_final_sigmas(self, points: tf.Tensor) -> tf.Tensor:
+        """Returns code points, int32 [C], with the small final sigma where str.lower has it."""
+        case = self._case_of(points)
+        kept = tf.where(case != unicode_tables.IGNORED)[:, 0]
+        cased = tf.gather(case, kept) == unicode_tables.CASED
+        follows_cased = tf.concat([[False], cased[:-1]], 0)
+        precedes_cased = tf.concat([cased[1:], [False]], 0)
+        is_sigma = tf.gather(points, kept) == unicode_tables.CAPITAL_SIGMA
+        final = tf.boolean_mask(kept, is_sigma & follows_cased & ~precedes_cased)
+        sigmas = tf.fill(tf.shape(final), unicode_tables.FINAL_SIGMA)
+        return tf.tensor_scatter_nd_update(points, final[:, tf.newaxis], sigmas)
+
+
+def _with_ordered_marks(symbols: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns symbols without negative ones: marks in canonical order, `DROPPED` dropped.
+
+    A run of characters of other combining classes than 0 is sorted by class (Unicode Standard,
+    section 3.11). Those that no token has need no order, since their word is unknown.
+    """
+    is_mark = symbols < DROPPED
+    mark_class = tf.where(is_mark, tf.math.floormod(-symbols, CLASSES), 0)
+    symbols = tf.where(is_mark, tf.math.floordiv(-symbols, CLASSES), symbols)
+    run = tf.cumsum(tf.cast(~is_mark, tf.int64))
+    order = tf.argsort(run * CLASSES + tf.cast(mark_class, tf.int64), stable=True)
+    symbols = tf.gather(symbols, order)
+    kept = tf.where(symbols != DROPPED)[:, 0]
+    return tf.gather(symbols, kept), tf.searchsorted(kept, row_splits, out_type=tf.int64)
+
+
+class CodePointTable(tf.Module):
+    """An int for each code point."""
+
+    def __init__(self, table):
+        """Takes the table, int [0x110000]."""
+        super().__init__()
+        block_starts, blocks = map(unicode_tables.narrow, unicode_tables.two_stages(table))
+        self._block_starts = tf.constant(block_starts)
+        self._blocks = tf.constant(blocks)
+
+    def __call__(self, points: tf.Tensor) -> tf.Tensor:
+        """Returns the entry of each code point, int32 as they are."""
+        starts = tf.cast(tf.gather(self._block_starts, points // BLOCK), tf.int32)
+        return tf.cast(tf.gather(self._blocks, starts + points % BLOCK), tf.int32)

@@ -1,0 +1,58 @@
+"""`TextToIds`: text to word-piece ids in core TensorFlow operations.
+
+The ids are exactly those of `tokenization.FullTokenizer`. Since nothing but TensorFlow itself is
+needed, a SavedModel with it loads in TensorFlow Serving and through the C API. The tables are made
+from the Unicode data of the Python that makes the object, and are constants of the graph.
+"""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from bert_tf import tokenization
+from bert_tf.errors import UserError
+from bert_tf.export import unicode_tables
+from bert_tf.export.piece_trie import PieceTrie
+from bert_tf.export.text_symbols import TextSymbols
+
+
+class TextToIds(tf.Module):
+    """Converts texts to exactly the ids of `FullTokenizer`, in a graph."""
+
+    def __init__(self, vocab: Mapping[str, int], do_lower_case: bool):
+        """Makes the tables, which takes about a second.
+
+        Args:
+            vocab: token -> id.
+            do_lower_case: whether to lower-case text and strip its accents.
+
+        Raises:
+            UserError: the vocabulary has no [UNK].
+        """
+        super().__init__()
+        if tokenization.UNKNOWN_TOKEN not in vocab:
+            raise UserError(
+                f"The vocabulary lacks {tokenization.UNKNOWN_TOKEN}, which stands for words that it"
+                f" cannot spell; it has {len(vocab)} tokens"
+            )
+        wordpiece = tokenization.WordpieceTokenizer(vocab)
+        letters = unicode_tables.letters_of(vocab)
+        # Strings are the CPU's. On a GPU the tables would be copied back for each call.
+        with tf.device("CPU:0"):
+            self._symbols = TextSymbols(letters, do_lower_case)
+            self._trie = PieceTrie(
+                vocab,
+                letters,
+                vocab[wordpiece.unk_token],
+                wordpiece.max_input_chars_per_word,
+            )
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of texts, int32 [N, None].
+
+        Args:
+            texts: string [N], UTF-8; bytes that are not UTF-8 are ignored.
+        """
+        with tf.device("CPU:0"):
+            return self._trie(*self._symbols(texts))

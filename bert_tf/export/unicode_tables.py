@@ -1,0 +1,133 @@
+"""Tables of what tokenization makes of each character, from Python's own Unicode data.
+
+A character becomes a string of symbols. A symbol is an int: `SPACE`, `UNKNOWN` for a character that
+no token has, and from `FIRST_LETTER` on the characters of the vocabulary. The other two kinds occur
+in lower-cased text only, where `text_symbols` puts marks in order:
+
+*   `DROPPED`, a nonspacing mark of combining class 0, which parts marks before it goes.
+*   A character of the vocabulary with another combining class that is no nonspacing mark:
+    -(symbol * CLASSES + class).
+"""
+
+import itertools
+import unicodedata
+from collections.abc import Iterable
+
+import numpy as np
+
+from bert_tf import tokenization
+
+SPACE, UNKNOWN, FIRST_LETTER = range(3)
+DROPPED = -1
+CLASSES = 256
+
+# Classes of characters for str.lower's rule of the final sigma.
+UNCASED, CASED, IGNORED = range(3)
+
+CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
+
+_CODE_POINTS = 0x110000
+BLOCK = 64
+_UNASSIGNED = frozenset(("Cn", "Co", "Cs"))
+
+
+def letters_of(tokens: Iterable[str]) -> dict[str, int]:
+    """Returns the symbol of each character of the tokens, in the order of code points."""
+    return {char: i for i, char in enumerate(sorted(set("".join(tokens))), FIRST_LETTER)}
+
+
+def symbol_strings(
+    letters: dict[str, int], basic: tokenization.BasicTokenizer
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the string of symbols that each character becomes.
+
+    Punctuation and ideographs have a space on either side, control characters become "".
+
+    Args:
+        letters: see `letters_of`.
+        basic: the rules.
+
+    Returns:
+        string_of: int [0x110000], the number of the string of each code point.
+        string_starts: int [strings + 1]; the symbols of string i are
+            symbols[string_starts[i] : string_starts[i + 1]].
+        symbols: int [all symbols].
+    """
+    numbers = {(UNKNOWN,): 0}  # string -> its number
+    string_of = np.zeros(_CODE_POINTS, np.int64)
+    for point in _points_with_rules(letters):
+        string = tuple(_spell(chr(point), letters, basic))
+        string_of[point] = numbers.setdefault(string, len(numbers))
+    string_starts = np.cumsum([0, *map(len, numbers)])
+    return string_of, string_starts, np.array([*itertools.chain(*numbers)])
+
+
+def _points_with_rules(letters: Iterable[str] = ()) -> list[int]:
+    """Returns the code points that may become anything but (UNKNOWN,)."""
+    found = {*map(ord, letters)}
+    for first, last in tokenization.CJK_RANGES:
+        found.update(range(first, last + 1))
+    category = unicodedata.category
+    found.update(x for x in range(_CODE_POINTS) if category(chr(x)) not in _UNASSIGNED)
+    return sorted(found)
+
+
+def _spell(char: str, letters: dict[str, int], basic: tokenization.BasicTokenizer) -> Iterable[int]:
+    text = basic.clean(char)
+    if basic.do_lower_case:
+        text = unicodedata.normalize("NFD", text.lower())
+    for part in text:
+        combining = unicodedata.combining(part) if basic.do_lower_case else 0
+        symbol = letters.get(part, UNKNOWN)
+        if part.isspace():  # where str.split splits
+            yield SPACE
+        elif basic.do_lower_case and unicodedata.category(part) == "Mn":
+            # One of another class neither parts marks nor changes the order of those that stay.
+            yield from [] if combining else [DROPPED]
+        elif combining and symbol != UNKNOWN:
+            yield -(symbol * CLASSES + combining)
+        elif tokenization._is_punctuation(part):
+            yield from (SPACE, symbol, SPACE)
+        else:
+            yield symbol
+
+
+def case_classes(basic: tokenization.BasicTokenizer) -> np.ndarray:
+    """Returns UNCASED, CASED or IGNORED for each code point, int [0x110000].
+
+    str.lower makes a capital sigma the final one if the next character to its left that is not
+    IGNORED is CASED and the next one to its right is not. Python does not expose these classes, so
+    they are read off what str.lower does. Characters that cleaning removes are IGNORED.
+    """
+    classes = np.full(_CODE_POINTS, UNCASED)
+    for point in _points_with_rules():
+        char = chr(point)
+        if _ends_word(char):
+            classes[point] = CASED
+        elif _ends_word("a" + char) or not basic.clean(char):
+            classes[point] = IGNORED
+    return classes
+
+
+def _ends_word(start: str) -> bool:
+    return f"{start}{chr(CAPITAL_SIGMA)}".lower().endswith(chr(FINAL_SIGMA))
+
+
+def two_stages(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a table of all code points as blocks, each of which is stored once.
+
+    The entry of code point p is blocks[block_starts[p // block] + p % block], see `BLOCK`.
+    """
+    starts: dict[bytes, int] = {}  # block -> where it starts
+    blocks = table.reshape(-1, BLOCK)
+    block_starts = [starts.setdefault(row.tobytes(), len(starts) * BLOCK) for row in blocks]
+    return np.array(block_starts), np.frombuffer(b"".join(starts), table.dtype)
+
+
+def narrow(array: np.ndarray) -> np.ndarray:
+    """Returns integers as int16 if all fit, else as int32 or int64."""
+    for dtype in (np.int16, np.int32):
+        limits = np.iinfo(dtype)
+        if array.size == 0 or limits.min <= array.min() and array.max() <= limits.max:
+            return array.astype(dtype)
+    return array.astype(np.int64)

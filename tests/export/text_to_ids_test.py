@@ -1,0 +1,238 @@
+"""Ids made in a graph are the reference tokenizer's, for every text and every vocabulary."""
+
+import functools
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from bert_tf import tokenization
+from bert_tf.errors import UserError
+from bert_tf.export.text_to_ids import TextToIds
+from tests.fuzz import fuzz_tokenizers
+from tests.text.fast_tokenization_test import random_text, random_tokens
+
+# One of each kind: letters, final and other sigma, marks that are kept (\u302e and \u302f of class
+# 224, \u1b44 and \u1bf2 of class 9), punctuation, ideographs, jamo, an emoji with its modifier.
+PIECES = (
+    "a b e i n s t un able \u00e9 \u00df \u03c3 \u03c2 \u1100 \u1161 \u11a8 \u304b \u9db4 \u8c48"
+    " . - ' [ ] $ mask cls \U0001f44d \U0001f3fd \u302e \u302f \u1b44 \u1bf2 \u1b44\u302e"
+    " \u1bf2\u1b44 \uac00 A \u00c9 \u03a3 \u0130 \u0307"
+).split()
+IDS = random.Random(0).sample(range(3, 9000), 2 * len(PIECES) + 1)
+VOCAB = dict(zip(["[UNK]", *PIECES, *(f"##{piece}" for piece in PIECES)], IDS, strict=True))
+CASINGS = pytest.mark.parametrize("do_lower_case", [True, False], ids=["uncased", "cased"])
+
+
+@functools.cache
+def to_ids(do_lower_case: bool) -> TextToIds:
+    return TextToIds(VOCAB, do_lower_case)
+
+
+def without_surrogates(text: str) -> str:
+    return text.encode("utf-8", "ignore").decode()
+
+
+def check(module: TextToIds, vocab: dict, do_lower_case: bool, texts: list[str | bytes]) -> None:
+    reference = tokenization.FullTokenizer(vocab, do_lower_case)
+    found = module(tf.constant(texts, tf.string))
+    assert found.dtype == tf.int32 and found.shape.as_list() == [len(texts), None]
+    for text, ids in zip(texts, found.to_list(), strict=True):
+        assert ids == reference.convert_tokens_to_ids(reference.tokenize(text)), ascii(text)
+
+
+RULES = {
+    "nothing": ["", " ", "\t\n\r", "\0", "\ufffd", "\u200b\u00ad\x7f\x85", "\u0301", "\u0301 a"],
+    "space": [" a", "b ", "a\tb", "a\u2028b\u2029e", "a\x1cb\x0bc\x0cd", "a\u3000b\u00a0e\u1680i"],
+    # The sigma is final after a cased letter and before none; marks and full stops do not count.
+    "sigma": [
+        "\u03a3",
+        "a\u03a3",
+        "a\u03a3b",
+        "\u03a3a",
+        "a\u03a3 b",
+        "a \u03a3",
+        "\u03a3\u03a3\u03a3",
+    ],
+    "sigma and marks": [
+        "a\u0301\u03a3",
+        "a\u03a3\u0301",
+        "a\u03a3\u0301b",
+        "a\u03a3.b",
+        "a.\u03a3.",
+    ],
+    "sigma and modifiers": ["a\u03a3\u02b0b", "a\u02b0\u03a3", "a\u03a3-b", "a'\u03a3'", "1\u03a3"],
+    "sigma and controls": ["a\0\u03a3\u200bb", "a\u03a3\0", "a\u03a3\x1cb", "a\x85\u03a3"],
+    "sigma and words": ["a\u03a3\u9db4b", "a\u9db4\u03a3", "a\u2028\u03a3", "\u03a3\u2029a"],
+    "sigma and texts": ["ab\u03a3", "b\u03a3", "a"],
+    "special casing": [
+        "\u0130",
+        "a\u0130b",
+        "\u0130\u03a3",
+        "I\u0307",
+        "\u212b\u1e9e\ufb01",
+        "\u1e9b\u0323",
+    ],
+    "Hangul": ["\uac00\uac01", "\u1100\u1161\u11a8", "\ud7a3", "a\uac01b"],
+    # Kept marks change places with each other. What is dropped stays between them if its class is 0
+    # (\u034f, \ufe0f), else it does not.
+    "marks": [
+        "\u302e\u1b44",
+        "a\u302e\u1b44",
+        "a\u302f\u302e",
+        "a\u302e\u302f\u1b44b",
+        "a\u302eb\u1b44",
+    ],
+    "dropped marks": ["a\u302e\u034f\u1b44", "a\u302e\ufe0f\u1b44", "a\u302e\u0301\u1b44\u1bf2"],
+    "marks and words": [
+        "a\u302e \u1b44",
+        "a\u302e.\u1b44",
+        "\u9db4\u302e\u1b44",
+        "a\u302e\0\u1b44",
+    ],
+    "other marks": [
+        "\u302e\U0001d165\u1b44",
+        "a\u034fb",
+        "a\u0903\u302e\u1b44b",
+        "\u0f73a",
+        "a\u0344b",
+    ],
+    "ideographs": ["a\u9db4\u8c48b", "\uf900", "a\U0002f800\u0301b", "\u304b\u3099", "\u304c"],
+    "longest": [
+        "a" * 200,
+        "a" * 201,
+        "\u00c9" * 200,
+        "\u00c9" * 201,
+        "\u0301a" * 200,
+        "\uac01" * 67,
+    ],
+    "longest word": ["a" * 200 + ".b", "a" * 201 + "\u9db4b", "\u0130" * 200, "\u0130" * 201],
+    "pieces": ["unable", "Unable", "unablex a", "xunable", "[MASK]", "a$b-e'i", "##a", "a##b"],
+    "symbols": [
+        "\U0001f44d\U0001f3fd",
+        "a\U0001f3fd",
+        "\u037e",
+        "\u1fef",
+        "\u00b4a",
+        "\u2126\u03a3",
+    ],
+}
+
+
+@CASINGS
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_one_by_one(rule, do_lower_case):
+    check(to_ids(do_lower_case), VOCAB, do_lower_case, RULES[rule])
+
+
+def test_ids_by_hand():
+    """The same in letters, so that a mistake in `check` would show."""
+    texts = ["\u00c9a\u03a3 \u03a3un\u9db4", "x ABLE", "", "a\u302e\u1b44"]
+    names = {token_id: token for token, token_id in VOCAB.items()}
+    found = [[names[x] for x in ids] for ids in to_ids(True)(tf.constant(texts)).to_list()]
+    assert found == [
+        ["e", "##a", "##\u03c2", "\u03c3", "##un", "\u9db4"],
+        ["[UNK]", "able"],
+        [],
+        ["a", "##\u1b44\u302e"],
+    ]
+    assert to_ids(True)(tf.constant([], tf.string)).to_list() == []
+
+
+@CASINGS
+def test_bytes_that_are_not_utf8_are_ignored(do_lower_case):
+    rng = random.Random(1)
+    ill_formed = "61ff62 e282 61e28262 eda08061 c08062 f490808069 efbbbf61 61808062 f09f91 f09f9161"
+    texts = [bytes.fromhex(text) for text in ill_formed.split()]
+    for _ in range(3000):
+        text = bytearray("".join(rng.choices([*PIECES, " "], k=5)).encode())
+        for _ in range(3):
+            text.insert(
+                rng.randrange(len(text) + 1), rng.choice(b"\x80\xbf\xc2\xe0\xed\xf0\xf4\xff")
+            )
+            del text[rng.randrange(len(text))]
+        texts.append(bytes(text))
+    check(to_ids(do_lower_case), VOCAB, do_lower_case, texts)
+
+
+@CASINGS
+@pytest.mark.parametrize("number", [1000, pytest.param(9000, marks=pytest.mark.slow)])
+def test_random_texts(number, do_lower_case):
+    rng = random.Random(number)
+    texts = [fuzz_tokenizers._text(rng) for _ in range(number)]
+    texts += [without_surrogates(random_text(rng, PIECES)) for _ in range(number // 9)]
+    check(to_ids(do_lower_case), VOCAB, do_lower_case, texts)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_vocabularies(seed):
+    rng = random.Random(seed)
+    alphabet = [list("abAB"), list("a\u03a3\u03c3\u03c2"), list("abcde.# "), PIECES][seed]
+    tokens = random_tokens(rng, alphabet) + ["x" * 1_000_000]
+    vocab = {token: 7 * i + 2 for i, token in enumerate(tokens)}
+    texts = [without_surrogates(random_text(rng, alphabet)) for _ in range(300)]
+    do_lower_case = seed % 2 == 0
+    check(TextToIds(vocab, do_lower_case), vocab, do_lower_case, texts)
+
+
+def test_vocabulary_of_nothing_but_unk():
+    module = TextToIds({"[UNK]": 8}, True)
+    assert module(tf.constant(["a b", "", "[UNK]"])).to_list() == [[8, 8], [], [8, 8, 8]]
+
+
+def test_vocabulary_without_unk_is_refused():
+    with pytest.raises(UserError, match=r"lacks \[UNK\]"):
+        TextToIds({"a": 0}, True)
+
+
+CORE_OPS = set(
+    "AddV2 Any BroadcastTo Cast ConcatV2 Const Cumsum Equal ExpandDims Fill FloorDiv FloorMod"
+    " GatherV2 Greater Identity Less LogicalAnd LogicalNot LogicalOr LowerBound Max Maximum Mul Neg"
+    " NotEqual Pack Placeholder Prod RaggedRange Range Reshape SelectV2 Shape Size Squeeze"
+    " StatelessIf StatelessWhile StridedSlice StringJoin Sub TensorListConcatV2 TensorListReserve"
+    " TensorListSetItem TensorScatterUpdate Tile TopKV2 UnicodeDecode UpperBound Where".split()
+)
+
+
+@CASINGS
+def test_graph_has_core_operations_only(do_lower_case):
+    graph = to_ids(do_lower_case).__call__.get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    assert {node.op for node in nodes} <= CORE_OPS
+
+
+def test_saved_model_needs_tensorflow_alone(tmp_path):
+    tf.saved_model.save(to_ids(True), str(tmp_path / "model"))
+    texts = ["\u00c9a\u03a3 \u03a3un\u9db4", "", "a\u302e\u1b44 unable", "x" * 300]
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    program = (
+        "import json, sys, tensorflow as tf\n"
+        "model = tf.saved_model.load('model')\n"
+        "print(json.dumps(model(tf.constant(json.load(open('texts.json')))).to_list()))\n"
+        "assert not {'bert_tf', 'tensorflow_text'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == to_ids(True)(tf.constant(texts)).to_list()
+
+
+@pytest.mark.skipif("BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set")
+@CASINGS
+def test_ids_are_the_originals(do_lower_case):
+    golden = Path(os.environ["BERT_TF_GOLDEN"])
+    name = "uncased" if do_lower_case else "cased"
+    lines, expected = (
+        [json.loads(line) for line in (golden / "text" / f"{part}.jsonl").open(encoding="utf-8")]
+        for part in ("lines", name)
+    )
+    vocab = tokenization.load_vocab(str(golden.parent / "released" / "vocab_uncased.txt"))
+    found = TextToIds(vocab, do_lower_case)(tf.constant(lines)).to_list()
+    assert len(lines) > 4000
+    assert [line for line, a, b in zip(lines, found, expected, strict=True) if a != b] == []
