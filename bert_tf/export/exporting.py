@@ -6,15 +6,23 @@ import logging as python_logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, listed
 from bert_tf.export import formats, running
-from bert_tf.export.readme import readme
-from bert_tf.export.settings import ExportSettings
-from bert_tf.export.signatures import ENCODER, HEADS, input_specs, outputs_of
+from bert_tf.export.readme import EXAMPLE, Interface, readme
+from bert_tf.export.settings import IDS, LITERT, ONNX, ExportSettings
+from bert_tf.export.signatures import (
+    DEFAULT_SIGNATURE,
+    ENCODER,
+    HEADS,
+    input_specs,
+    outputs_of,
+)
+from bert_tf.export.text_inputs import TextInputs
+from bert_tf.export.text_signatures import text_signatures
 from bert_tf.files.label_file import LABELS_FILE, write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.files.whole_folders import whole_folder
@@ -30,7 +38,6 @@ _NAMES = (
     *("bert_config.json", "vocab.txt", "README.md"),
     *(LABELS_FILE, TOKENIZER_CONFIG, DESCRIPTION_FILE),
 )
-_EXAMPLE = "the cat sat on the mat"
 # Rounding gives 1e-5 at most; more than this is another function.
 _MOST_DIFFERENCE = 1e-3
 
@@ -68,11 +75,32 @@ def export(settings: ExportSettings) -> None:
             )
         model = build_model("" if head == ENCODER else head, folder)
         specs = input_specs(head, settings.batch_size, settings.seq_length)
-        function = concrete_function(head, model, folder, specs)
+        outputs = outputs_of(head, model, folder)
+        function = tf.function(lambda **inputs: outputs(inputs), autograph=False)
+        signatures = {DEFAULT_SIGNATURE: function.get_concrete_function(**specs)}
+        module = tf.Module()
+        module.weights = [variable.value for variable in model.variables]
+        vocab = _vocabulary(folder)
+        if settings.takes_text:
+            tokenizer = folder.tokenizer
+            module.text_inputs = TextInputs(
+                tokenizer.vocab, tokenizer.do_lower_case, folder.max_seq_length
+            )
+            signatures = {
+                **text_signatures(head, outputs, module.text_inputs, vocab),
+                IDS: signatures[DEFAULT_SIGNATURE],
+            }
         with _quiet():
-            _write(place, settings, model, function)
-        _write_companions(place, settings, head, folder, specs, function)
-        _check(place, settings, folder, specs, function)
+            path = os.path.join(place, formats.FILES[settings.format])
+            if settings.format == ONNX:
+                formats.write_onnx(path, model, outputs, specs, settings.quantize)
+            elif settings.format == LITERT:
+                formats.write_litert(path, module, signatures, settings.quantize)
+            else:
+                formats.write_saved_model(place, module, signatures)
+        _write_companions(place, settings, head, folder, vocab, signatures)
+        inputs = running.sample_inputs(specs, folder.config.vocab_size, folder.max_seq_length)
+        _check(place, settings, inputs, signatures)
     logging.info("Wrote %s; its README.md says how to call the model", settings.output)
 
 
@@ -80,7 +108,7 @@ def export(settings: ExportSettings) -> None:
 def _quiet() -> Iterator[None]:
     """Keeps the converters from saying how they go about it."""
     before = python_logging.root.manager.disable
-    python_logging.disable(python_logging.INFO)
+    python_logging.disable(python_logging.WARNING)
     try:
         yield
     finally:
@@ -105,37 +133,10 @@ def choose_head(wanted: str | None, folder: ModelFolder) -> str:
     return wanted or present[0]
 
 
-def concrete_function(
-    head: str,
-    model: keras.Model,
-    folder: ModelFolder,
-    specs: Mapping[str, tf.TensorSpec],
-) -> tf.types.experimental.ConcreteFunction:
-    """Returns the traced function of a head, which takes its inputs by name."""
-
-    def outputs(**features: tf.Tensor) -> dict[str, tf.Tensor]:
-        return outputs_of(head, model, folder)(features)
-
-    return tf.function(outputs, autograph=False).get_concrete_function(**specs)
-
-
-def _write(
-    place: str,
-    settings: ExportSettings,
-    model: keras.Model,
-    function: tf.types.experimental.ConcreteFunction,
-) -> None:
-    path = os.path.join(place, formats.FILES[settings.format])
-    if settings.format == formats.ONNX:
-        formats.write_onnx(path, function, settings.quantize)
-        return
-    module = tf.Module()
-    module.weights = [variable.value for variable in model.variables]
-    signatures = {formats.DEFAULT_SIGNATURE: function}
-    if settings.format == formats.LITERT:
-        formats.write_litert(path, module, signatures, settings.quantize)
-    else:
-        formats.write_saved_model(place, module, signatures)
+def _vocabulary(folder: ModelFolder) -> list[str]:
+    """Returns the tokens by id."""
+    names = folder.tokenizer.inv_vocab
+    return [names.get(i, f"[no token {i}]") for i in range(max(names) + 1)]
 
 
 def _write_companions(
@@ -143,15 +144,12 @@ def _write_companions(
     settings: ExportSettings,
     head: str,
     folder: ModelFolder,
-    specs: Mapping[str, tf.TensorSpec],
-    function: tf.types.experimental.ConcreteFunction,
+    vocab: Sequence[str],
+    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
 ) -> None:
     """Writes what a user of the model needs beside it."""
     labels = folder.labels if head in ("classification", "tagging") else ()
-    outputs = _specs_of(function.structured_outputs)
-    names = folder.tokenizer.inv_vocab
-    vocab = [names.get(i, f"[no token {i}]") for i in range(max(names) + 1)]
-    tokens, ids = _example(folder, vocab)
+    interfaces = {name: Interface.of(function) for name, function in signatures.items()}
     description = {
         "format": settings.format,
         "head": head,
@@ -159,16 +157,23 @@ def _write_companions(
         "labels": list(labels),
         "do_lower_case": folder.tokenizer.do_lower_case,
         "max_seq_length": settings.seq_length or folder.max_seq_length,
-        "inputs": {name: _described(spec) for name, spec in specs.items()},
-        "outputs": {name: _described(spec) for name, spec in outputs.items()},
+        "signatures": {name: interface.described() for name, interface in interfaces.items()},
     }
-    text = readme(
-        _about(head, settings, folder), settings.format, specs, outputs, labels, tokens, ids
+    pieces, _ = folder.tokenizer.encode([EXAMPLE])
+    known = folder.tokenizer.vocab
+    ids = [known["[CLS]"], *pieces.tolist(), known["[SEP]"]][: folder.max_seq_length]
+    config = folder.config
+    casing = "uncased" if folder.tokenizer.do_lower_case else "cased"
+    numbers = "8-bit integers for matrices" if settings.quantize else "float32"
+    about = (
+        f"BERT with the head `{head}`: {config.num_hidden_layers} layers, hidden size"
+        f" {config.hidden_size}, {casing}, {numbers}. Exported by bert-tf."
     )
+    text = readme(about, settings.format, interfaces, labels, [vocab[i] for i in ids], ids)
     write_labels(place, labels or None)
     write_casing(place, folder.tokenizer.do_lower_case)
     for name, content in (
-        ("bert_config.json", json.dumps(folder.config.to_dict(), indent=2) + "\n"),
+        ("bert_config.json", json.dumps(config.to_dict(), indent=2) + "\n"),
         ("vocab.txt", "".join(f"{token}\n" for token in vocab)),
         ("README.md", text),
         (DESCRIPTION_FILE, json.dumps(description, indent=2) + "\n"),
@@ -176,45 +181,17 @@ def _write_companions(
         write_whole(os.path.join(place, name), content)
 
 
-def _about(head: str, settings: ExportSettings, folder: ModelFolder) -> str:
-    """Returns what the model is, on one line."""
-    config = folder.config
-    casing = "uncased" if folder.tokenizer.do_lower_case else "cased"
-    numbers = "8-bit integers for matrices" if settings.quantize else "float32"
-    return (
-        f"{head.replace('_', ' ').capitalize()}: {config.num_hidden_layers} layers, hidden size"
-        f" {config.hidden_size}, {casing}, {numbers}. Exported by bert-tf."
-    )
-
-
-def _example(folder: ModelFolder, vocab: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Returns tokens and ids of a text for README.md, [CLS] and [SEP] included."""
-    pieces, _ = folder.tokenizer.encode([_EXAMPLE])
-    known = folder.tokenizer.vocab
-    ids = [known["[CLS]"], *pieces.tolist(), known["[SEP]"]][: folder.max_seq_length]
-    return [vocab[i] for i in ids], ids
-
-
-def _specs_of(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.TensorSpec]:
-    return {name: tf.TensorSpec(value.shape, value.dtype, name) for name, value in outputs.items()}
-
-
-def _described(spec: tf.TensorSpec) -> dict[str, object]:
-    return {"dtype": spec.dtype.name, "shape": list(spec.shape)}
-
-
 def _check(
     place: str,
     settings: ExportSettings,
-    folder: ModelFolder,
-    specs: Mapping[str, tf.TensorSpec],
-    function: tf.types.experimental.ConcreteFunction,
+    inputs: Mapping[str, np.ndarray],
+    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
 ) -> None:
-    """Runs the exported model, and compares it with the one it came from."""
-    inputs = running.sample_inputs(specs, folder.config.vocab_size, folder.max_seq_length)
-    outputs = function(**{name: tf.constant(value) for name, value in inputs.items()})
-    expected = {name: value.numpy() for name, value in outputs.items()}
-    found = running.open_exported(place, settings.format, formats.DEFAULT_SIGNATURE)(inputs)
+    """Runs the exported model on ids, and compares it with the one it came from."""
+    name = IDS if settings.takes_text else DEFAULT_SIGNATURE
+    outputs = signatures[name](**{key: tf.constant(value) for key, value in inputs.items()})
+    expected = {key: value.numpy() for key, value in outputs.items()}
+    found = running.open_exported(place, settings.format, name)(inputs)
     difference = running.largest_difference(expected, found)
     logging.info("Its outputs differ from the model's by %.1e at most", difference)
     if not difference <= _MOST_DIFFERENCE and not settings.quantize:

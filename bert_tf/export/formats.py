@@ -2,17 +2,19 @@
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import ModuleType
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.export.packages import import_package
 from bert_tf.export.settings import INT8, LITERT, ONNX, SAVED_MODEL
+from bert_tf.export.signatures import DEFAULT_SIGNATURE, POSITIONS, Outputs
 from bert_tf.files.whole_files import write_whole
 
 FILES = {ONNX: "model.onnx", LITERT: "model.tflite", SAVED_MODEL: "saved_model.pb"}
-DEFAULT_SIGNATURE = "serving_default"
 # Older than what ONNX Runtime reads, so that older versions of it read the file, too; tf2onnx knows
 # all operations of BERT in it.
 OPSET = 17
@@ -33,13 +35,19 @@ def write_saved_model(
 
 
 def write_onnx(
-    path: str, function: tf.types.experimental.ConcreteFunction, quantize: str | None
+    path: str,
+    model: keras.Model,
+    outputs: Outputs,
+    specs: Mapping[str, tf.TensorSpec],
+    quantize: str | None,
 ) -> None:
     """Writes a model for ONNX Runtime.
 
     Args:
         path: of the file.
-        function: takes tensors by name.
+        model: has the variables.
+        outputs: returns tensors by name, of inputs by name.
+        specs: of the inputs.
         quantize: "int8" for matrices of 8-bit integers; None for float32.
 
     Raises:
@@ -47,35 +55,63 @@ def write_onnx(
     """
     tf2onnx = import_package("tf2onnx", "tf2onnx", "--format=onnx")
     onnx = import_package("onnx", "onnx", "--format=onnx")
-    _, specs = function.structured_input_signature
-    # tf2onnx wants a function that it can trace, with positional arguments.
-    traceable = tf.function(lambda features: function(**features), autograph=False)
-    model, _ = tf2onnx.convert.from_function(
-        traceable,
-        input_signature=[specs],
+
+    # The weights are inputs while tf2onnx works on the graph: it would copy constants many times,
+    # and take fifty times the size of the model in memory.
+    def with_weights(features, weights):
+        with keras.StatelessScope(list(zip(model.variables, weights, strict=True))):
+            return outputs(features)
+
+    weights = [
+        tf.TensorSpec(v.shape, tf.float32, _weight(i)) for i, v in enumerate(model.variables)
+    ]
+    converted, _ = tf2onnx.convert.from_function(
+        tf.function(with_weights, autograph=False),
+        input_signature=[dict(specs), weights],
         opset=OPSET,
         custom_op_handlers={"Erfc": (_convert_erfc, [])},
     )
-    for value in model.graph.input:
-        dimensions = value.type.tensor_type.shape.dim
-        axes = _AXES[len(dimensions)]
-        if value.name == "masked_lm_positions":
-            axes = ("batch", "masks")
-        for dimension, axis in zip(dimensions, axes, strict=True):
-            if not dimension.dim_value:
-                dimension.dim_param = axis
-    onnx.checker.check_model(model)
+    _set_weights(onnx, converted.graph, model.variables)
+    _name_axes(converted.graph)
+    onnx.checker.check_model(converted)
     if quantize == INT8:
         quantization = import_package("onnxruntime.quantization", "onnxruntime", "--quantize=int8")
         with tempfile.TemporaryDirectory() as folder:
             local = os.path.join(folder, FILES[ONNX])
-            quantization.quantize_dynamic(
-                model, local, weight_type=quantization.QuantType.QInt8, per_channel=True
-            )
-            with open(local, "rb") as reader:
-                write_whole(path, reader.read())
-    else:
-        write_whole(path, model.SerializeToString())
+            kind = quantization.QuantType.QInt8
+            quantization.quantize_dynamic(converted, local, weight_type=kind, per_channel=True)
+            converted = onnx.load(local)
+    write_whole(path, converted.SerializeToString())
+
+
+def _weight(number: int) -> str:
+    return f"weight_{number}"
+
+
+def _set_weights(onnx: ModuleType, graph, variables: Sequence[keras.Variable]) -> None:
+    """Turns the inputs that stand for variables into constants with the variables' names."""
+    paths = {_weight(i): variable.path for i, variable in enumerate(variables)}
+    used = {name for node in graph.node for name in node.input}
+    inputs = [value for value in graph.input if value.name not in paths]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = paths.get(name, name)
+    for i, variable in enumerate(variables):
+        if _weight(i) in used:
+            value = variable.value.numpy()
+            graph.initializer.append(onnx.numpy_helper.from_array(value, variable.path))
+
+
+def _name_axes(graph) -> None:
+    """Names the axes of the inputs that may have any size."""
+    for value in graph.input:
+        dimensions = value.type.tensor_type.shape.dim
+        axes = _AXES[len(dimensions)] if value.name != POSITIONS else ("batch", "masks")
+        for dimension, axis in zip(dimensions, axes, strict=True):
+            if not dimension.dim_value:
+                dimension.dim_param = axis
 
 
 def _convert_erfc(graph, node, name: str, _) -> None:

@@ -1,90 +1,143 @@
 """The README.md of an exported folder: what is in it, and the lines that call the model."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from bert_tf.export.settings import LITERT, ONNX, SAVED_MODEL
-from bert_tf.export.signatures import POSITIONS
+from bert_tf.export.signatures import DEFAULT_SIGNATURE, POSITIONS
 
-_TITLES = {ONNX: "for ONNX Runtime", LITERT: "for LiteRT"}
-_PACKAGES = {ONNX: "onnxruntime numpy", LITERT: "ai-edge-litert numpy"}
+EXAMPLE = "the cat sat on the mat"
+_TITLES = {ONNX: "for ONNX Runtime", LITERT: "for LiteRT", SAVED_MODEL: "as a SavedModel"}
+_PACKAGES = {
+    ONNX: "onnxruntime numpy",
+    LITERT: "ai-edge-litert numpy",
+    SAVED_MODEL: "tensorflow-cpu",
+}
+_TEXTS = {
+    "texts": f'"{EXAMPLE}"',
+    "questions": '"where did the cat sit"',
+    "contexts": '"the cat sat on the mat"',
+    "choices": '["on the mat", "in the sky"]',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Interface:
+    """What a signature takes and gives, by name."""
+
+    inputs: Mapping[str, tf.TensorSpec]
+    outputs: Mapping[str, tf.TensorSpec]
+
+    @classmethod
+    def of(cls, function: tf.types.experimental.ConcreteFunction) -> "Interface":
+        """Returns the interface of a traced function that takes and returns tensors by name."""
+        _, inputs = function.structured_input_signature
+        outputs = {
+            name: tf.TensorSpec(value.shape, value.dtype, name)
+            for name, value in function.structured_outputs.items()
+        }
+        return cls(inputs, outputs)
+
+    def described(self) -> dict[str, object]:
+        """Returns the same for JSON; a size is null where it may be any."""
+        return {
+            kind: {
+                name: {"dtype": spec.dtype.name, "shape": list(spec.shape)}
+                for name, spec in specs.items()
+            }
+            for kind, specs in (("inputs", self.inputs), ("outputs", self.outputs))
+        }
 
 
 def readme(
-    description: str,
+    about: str,
     output_format: str,
-    inputs: Mapping[str, tf.TensorSpec],
-    outputs: Mapping[str, tf.TensorSpec],
+    signatures: Mapping[str, Interface],
     labels: Sequence[str],
     tokens: Sequence[str],
     ids: Sequence[int],
 ) -> str:
-    """Returns the text of README.md, for a model that takes ids.
+    """Returns the text of README.md.
 
     Args:
-        description: of the model, on one line.
+        about: what the model is, on one line.
         output_format: one of `settings.FORMATS`.
-        inputs, outputs: of the signature.
+        signatures: by name; formats other than a SavedModel have the default alone.
         labels: classes of the model; () without any.
         tokens, ids: of the example.
     """
-    names = {name: _shape(spec) for name, spec in (*inputs.items(), *outputs.items())}
-    tables = [
-        f"| `{name}` | {spec.dtype.name} | {names[name]} |"
-        for name, spec in (*inputs.items(), *outputs.items())
-    ]
-    title = _TITLES.get(output_format, "as a SavedModel")
-    package = _PACKAGES.get(output_format, "tensorflow")
+    interface = signatures[DEFAULT_SIGNATURE]
+    takes_ids = "input_ids" in interface.inputs
+    call = _call_ids(output_format, interface, tokens, ids) if takes_ids else _call_text(interface)
     lines = [
-        f"# BERT {title}",
+        f"# BERT {_TITLES[output_format]}",
         "",
-        description,
+        about,
         "",
-        f"`pip install {package}`, then in this folder:",
+        f"`pip install {_PACKAGES[output_format]}`, then in this folder:",
         "",
         "```python",
-        *_call(output_format, inputs, outputs, tokens, ids),
+        *call,
         "```",
-        "",
-        "| Input or output | Type | Shape |",
-        "|---|---|---|",
-        *tables,
-        "",
-        "`input_ids` are ids of word pieces, their numbers in `vocab.txt` from 0, padded with 0 to"
-        " one length. `input_mask` is 1 for",
-        "tokens and 0 for padding. `segment_ids` is 1 for the tokens of the second text and its"
-        " [SEP], 0 for all others.",
     ]
-    if POSITIONS in inputs:
-        lines += [
-            "`masked_lm_positions` are the places of [MASK] in `input_ids`, from 0; logits at"
-            " places that only fill up are to be ignored."
-        ]
-    if labels:
-        lines += ["", "`labels.txt` names the classes in the order of the outputs' last axis."]
+    for name, interface in signatures.items():
+        if len(signatures) > 1:
+            lines += ["", f"## Signature `{name}`"]
+        lines += ["", "| | Name | Type | Shape |", "|---|---|---|---|"]
+        for kind, specs in (("input", interface.inputs), ("output", interface.outputs)):
+            for key, spec in specs.items():
+                sizes = ", ".join("any" if size is None else str(size) for size in spec.shape)
+                lines.append(f"| {kind} | `{key}` | {spec.dtype.name} | [{sizes}] |")
+    lines += ["", "## What they are", ""]
     lines += [
-        "",
-        "`export.json` says the same for programs. `bert_config.json`, `vocab.txt` and"
-        " `tokenizer_config.json` are those of the model.",
+        "- `input_ids`: ids of word pieces, the numbers of their lines in `vocab.txt` from 0; with"
+        " `[CLS]` and `[SEP]`, padded with 0 to one length.",
+        "- `input_mask`: 1 for tokens, 0 for padding.",
+        "- `segment_ids`: 1 for the second text and its `[SEP]`, 0 for all else.",
+    ]
+    if any(POSITIONS in interface.inputs for interface in signatures.values()):
+        lines.append(f"- `{POSITIONS}`: places of `[MASK]` in `input_ids`, from 0.")
+    if labels:
+        lines.append("- `labels.txt`: the classes, in the order of the outputs' last axis.")
+    lines += [
+        "- `export.json`: this page for programs.",
+        "- `bert_config.json`, `vocab.txt`, `tokenizer_config.json`: those of the model.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _shape(spec: tf.TensorSpec) -> str:
-    sizes = ["any" if size is None else str(size) for size in spec.shape]
-    return f"[{', '.join(sizes)}]"
+def _call_text(interface: Interface) -> list[str]:
+    """Returns the lines of Python that call a SavedModel with text."""
+    texts = dict(_TEXTS)
+    if "logits" not in interface.outputs and "tokens" in interface.outputs:
+        if "probabilities" in interface.outputs:
+            texts["texts"] = f'"{EXAMPLE} [MASK]"'  # the masked language model
+    arguments = [f"    {name}=tf.constant([{texts[name]}])," for name in interface.inputs]
+    best = _first(interface, "tokens" if "[MASK]" in texts["texts"] else "probabilities")
+    return [
+        "import tensorflow as tf",
+        "",
+        'loaded = tf.saved_model.load(".")',
+        f'model = loaded.signatures["{DEFAULT_SIGNATURE}"]',
+        "outputs = model(",
+        *arguments,
+        ")",
+        f'print(outputs["{best}"].numpy())',
+    ]
 
 
-def _call(
-    output_format: str,
-    inputs: Mapping[str, tf.TensorSpec],
-    outputs: Mapping[str, tf.TensorSpec],
-    tokens: Sequence[str],
-    ids: Sequence[int],
+def _first(interface: Interface, *preferred: str) -> str:
+    names = (*preferred, "vectors", "values", *interface.outputs)
+    return next(name for name in names if name in interface.outputs)
+
+
+def _call_ids(
+    output_format: str, interface: Interface, tokens: Sequence[str], ids: Sequence[int]
 ) -> list[str]:
-    """Returns the lines of Python that call the model."""
-    shape = list(inputs["input_ids"].shape)
+    """Returns the lines of Python that call a model with ids."""
+    shape = list(interface.inputs["input_ids"].shape)
     tokens, ids = tokens[: shape[-1]], list(ids[: shape[-1]])
     comment = f"  # {' '.join(tokens)}"
     if shape == [None, None]:
@@ -93,7 +146,7 @@ def _call(
         free = (1, len(ids)) if len(shape) == 2 else (1, 4, len(ids))
         sizes = [x if x is not None else y for x, y in zip(shape, free, strict=True)]
         array = [f"ids = np.zeros({sizes}, np.int32)", f"ids[..., :{len(ids)}] = {ids}{comment}"]
-    lines = {
+    begin = {
         ONNX: [
             "import numpy as np",
             "import onnxruntime",
@@ -107,30 +160,27 @@ def _call(
             "",
             'model = Interpreter("model.tflite").get_signature_runner()',
         ],
-    }.get(
-        output_format,
-        [
+        SAVED_MODEL: [
             "import numpy as np",
             "import tensorflow as tf",
             "",
             'loaded = tf.saved_model.load(".")',
-            'model = loaded.signatures["serving_default"]',
+            f'model = loaded.signatures["{DEFAULT_SIGNATURE}"]',
         ],
-    )
-    lines += [
+    }
+    call = {
+        ONNX: "outputs = dict(zip(names, session.run(names, inputs)))",
+        LITERT: "outputs = model(**inputs)",
+        SAVED_MODEL: "outputs = model(**{x: tf.constant(y) for x, y in inputs.items()})",
+    }
+    lines = [
+        *begin[output_format],
         *array,
         "mask = (ids > 0).astype(np.int32)",
         'inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}',
     ]
-    if POSITIONS in inputs:
+    if POSITIONS in interface.inputs:
         lines.append(f'inputs["{POSITIONS}"] = np.ones([len(ids), 1], np.int32)')
-    lines.append(
-        {
-            ONNX: "outputs = dict(zip(names, session.run(names, inputs)))",
-            LITERT: "outputs = model(**inputs)",
-        }.get(output_format, "outputs = model(**{x: tf.constant(y) for x, y in inputs.items()})")
-    )
-    best = next(n for n in ("probabilities", "vectors", *outputs) if n in outputs)
     values = ".numpy()" if output_format == SAVED_MODEL else ""
-    lines.append(f'print(outputs["{best}"]{values})')
-    return lines
+    best = _first(interface, "probabilities")
+    return [*lines, call[output_format], f'print(outputs["{best}"]{values})']

@@ -24,6 +24,7 @@ HEADS = (
     "masked_lm",
     ENCODER,
 )
+DEFAULT_SIGNATURE = "serving_default"
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = "masked_lm_positions"
 

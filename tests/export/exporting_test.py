@@ -42,12 +42,14 @@ def do_export(source, output, **options):
     export(ExportSettings(input=str(source), output=str(output), **options))
 
 
-def readme_code(folder: Path) -> str:
-    (code,) = re.findall(r"^```python\n(.*?)^```$", (folder / "README.md").read_text(), re.M | re.S)
+def readme_code(folder: str | Path) -> str:
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```$", (Path(folder) / "README.md").read_text(), re.M | re.S
+    )
     return code
 
 
-def run_readme(folder: Path, hidden: Sequence[str] = ()) -> str:
+def run_readme(folder: str | Path, hidden: Sequence[str] = ()) -> str:
     """Returns what the lines of README.md print in a process of their own.
 
     Args:
@@ -89,6 +91,7 @@ def test_each_head_in_each_format(folders, head, output_format, tmp_path):
     described = json.loads((tmp_path / "export.json").read_text())
     assert described["head"] == head and described["format"] == output_format
     assert described["labels"] == LABELS.get(head, [])
+    described = described["signatures"]["serving_default"]
     assert {*described["inputs"]} == {*inputs} and {*described["outputs"]} == {*expected}
     assert {*os.listdir(tmp_path)} >= BESIDE
     assert (tmp_path / "labels.txt").exists() == bool(LABELS.get(head))

@@ -1,0 +1,149 @@
+"""Tests of what an export refuses, and of the folder that it writes."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+
+from bert_tf.errors import UserError
+from bert_tf.export import exporting, formats, running
+from bert_tf.export.exporting import export
+from bert_tf.export.settings import ExportSettings
+from bert_tf.export.signatures import input_specs
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.pretraining.model import PretrainingModel
+from tests.support import numpy_bert
+from tests.support.exported_heads import write_head
+from tests.support.model_folders import CONFIG, random_weights, write_model
+
+IDS = {"input_kind": "ids"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_head(tmp_path_factory.mktemp("model"), "classification")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "onnx", "input_kind": "text"}, "--input_kind=text needs --format=saved_model"),
+        ({"format": "litert", "input_kind": "text"}, "litert has no operations for text"),
+        ({"quantize": "int8"}, "--quantize=int8 needs --format=onnx or litert"),
+        ({"batch_size": 4}, "--batch_size fixes the shape of ids, but"),
+        ({"seq_length": 8, "input_kind": "text"}, "--seq_length fixes the shape of ids, but"),
+        ({"format": "tflite"}, "--format=tflite must be one of saved_model, onnx, litert"),
+        ({"head": "squad"}, "a head of the model; .* has 'classification', 'encoder'$"),
+        ({"seq_length": 33, **IDS}, "--seq_length=33 must be at most 32, the model's longest"),
+        ({"max_seq_length": 33}, "between 4 and 32 .* received 33"),
+        ({"output": ""}, "--output= must not be empty"),
+        ({"input": "no/such/folder"}, "no/such/folder: there is no such folder"),
+    ],
+)
+def test_what_does_not_fit_is_refused(folder, tmp_path, options, message):
+    with pytest.raises(UserError, match=message) as error:
+        export(ExportSettings(**{"input": folder, "output": str(tmp_path / "new"), **options}))
+    assert "\n" not in str(error.value) and len(str(error.value)) <= 500
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "package"),
+    [("onnx", "onnxruntime", "onnxruntime"), ("litert", "ai_edge_litert", "ai-edge-litert")],
+)
+def test_a_missing_package_is_named(folder, tmp_path, monkeypatch, kind, module, package):
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        UserError, match=f"--format={kind} needs {package}; run `pip install {package}"
+    ):
+        export(ExportSettings(input=folder, output=str(tmp_path / "new"), format=kind))
+    assert not os.listdir(tmp_path)
+
+
+def test_nan_weights_are_refused(tmp_path):
+    weights = random_weights("classifier")
+    weights["output_bias"] = np.array([0, np.nan, 1], np.float32)
+    source = write_model(tmp_path / "model", weights)
+    with pytest.raises(UserError, match="output_bias"):
+        export(ExportSettings(input=source, output=str(tmp_path / "new"), **IDS))
+
+
+def test_only_an_export_is_replaced(folder, tmp_path):
+    output = tmp_path / "served" / "1"
+    settings = ExportSettings(input=folder, output=str(output), **IDS)
+    output.mkdir(parents=True)
+    export(settings)  # an empty folder is as good as none
+    first = (output / "export.json").read_text()
+    (output / "export.json").write_text("{}")
+    export(settings)
+    assert (output / "export.json").read_text() == first
+    assert os.listdir(tmp_path / "served") == ["1"]
+    for name in ("notes.txt", "2"):
+        (output / name).mkdir()
+        with pytest.raises(UserError, match=f"it has '{name}'. Choose another folder"):
+            export(settings)
+        (output / name).rmdir()
+    (output / "export.json").unlink()
+    with pytest.raises(UserError, match="or one that an earlier export wrote"):
+        export(settings)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(UserError, match="must name a folder, but it is a file"):
+        export(ExportSettings(input=folder, output=str(file), **IDS))
+    with pytest.raises(UserError, match=f"--output={folder} must be a new or empty folder"):
+        export(ExportSettings(input=folder, output=folder, **IDS))
+
+
+def test_an_export_that_fails_leaves_what_was_there(folder, tmp_path, monkeypatch):
+    output = tmp_path / "1"
+    settings = ExportSettings(input=folder, output=str(output), **IDS)
+    export(settings)
+    (output / "export.json").write_text("earlier")
+    monkeypatch.setattr(running, "largest_difference", lambda expected, found: float("nan"))
+    with pytest.raises(RuntimeError, match="computes something else"):
+        export(settings)
+    monkeypatch.setattr(exporting, "readme", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export(settings)
+    assert (output / "export.json").read_text() == "earlier" and os.listdir(tmp_path) == ["1"]
+
+
+def test_fixed_shapes(folder, tmp_path):
+    output = str(tmp_path / "fixed")
+    options = {"format": "litert", "batch_size": 2, "seq_length": 8}
+    export(ExportSettings(input=folder, output=output, **options))
+    details = Interpreter(f"{output}/model.tflite").get_input_details()
+    assert [detail["shape_signature"].tolist() for detail in details] == [[2, 8]] * 3
+    ids = np.ones([2, 8], np.int32)
+    run = running.open_exported(output, "litert", "serving_default")
+    outputs = run({"input_ids": ids, "input_mask": ids, "segment_ids": 0 * ids})
+    assert outputs["probabilities"].shape == (2, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["onnx", "litert"])
+def test_int8_is_a_quarter_of_the_size(tmp_path, kind):
+    """Converters leave small matrices alone, so this model is larger than the others."""
+    config = {**CONFIG, "vocab_size": 1000, "hidden_size": 120, "intermediate_size": 400}
+    model = PretrainingModel(BertConfig.from_dict(config))
+    shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
+    weights = numpy_bert.random_weights(shapes, seed=2)
+    source = write_model(tmp_path / "m", {k: np.float32(v / 4) for k, v in weights.items()})
+    (tmp_path / "m" / "bert_config.json").write_text(json.dumps(config))
+    sizes, outputs = {}, {}
+    specs = input_specs("encoder")
+    inputs = running.sample_inputs(specs, config["vocab_size"], 32)
+    for quantize in (None, "int8"):
+        output = str(tmp_path / str(quantize))
+        options = {"format": kind, "head": "encoder", "quantize": quantize}
+        export(ExportSettings(input=source, output=output, **options))
+        sizes[quantize] = os.path.getsize(os.path.join(output, formats.FILES[kind]))
+        outputs[quantize] = running.open_exported(output, kind, "serving_default")(inputs)
+    assert sizes["int8"] < 0.35 * sizes[None]
+    difference = running.largest_difference(outputs[None], outputs["int8"])
+    assert 1e-4 < difference < 0.2

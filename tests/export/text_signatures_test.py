@@ -1,0 +1,178 @@
+"""Tests of exported models that take text: their answers are those of bert_tf.load."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.export.exporting import export
+from bert_tf.export.settings import ExportSettings
+from bert_tf.export.signatures import HEADS, INPUTS
+from bert_tf.text import sequences
+from tests.export.exporting_test import run_readme
+from tests.support.exported_heads import write_head
+from tests.support.model_folders import VOCAB
+from tests.support.numpy_bert import assert_near
+
+TEXTS = ["the cat sat on a mat .", "Paris's unaffable dogs", "", "the cat " * 40]
+PAIRS = [(TEXTS[0], TEXTS[1]), (TEXTS[3], "a dog ran"), (TEXTS[1], TEXTS[3]), ("a", "")]
+QUICK = ("classification", "masked_lm")
+
+
+class Served:
+    """An exported model with one head, and the library's model that it came from."""
+
+    def __init__(self, root, head):
+        self.head, self.folder = head, str(root / "export")
+        source = write_head(root / "model", head)
+        export(ExportSettings(input=source, output=self.folder))
+        self.model = bert_tf.load(source)
+        self.loaded = tf.saved_model.load(self.folder)
+
+    def __call__(self, signature, **texts):
+        texts = {name: tf.constant(value) for name, value in texts.items()}
+        outputs = self.loaded.signatures[signature](**texts)
+        return {name: value.numpy() for name, value in outputs.items()}
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory):
+    """Returns the exported model with a head, made once."""
+    made = {}
+
+    def get(head):
+        if head not in made:
+            made[head] = Served(tmp_path_factory.mktemp(head), head)
+        return made[head]
+
+    return get
+
+
+def packed(model, texts, length=None):
+    """Returns the input of texts and pairs, as the programs pack it, padded to the longest."""
+    tokenizer = model.tokenizer
+    rows = []
+    for text in texts:
+        parts = [text] if isinstance(text, str) else text
+        a, b = [tokenizer.encode([part])[0].tolist() for part in (*parts, "")[:2]]
+        longest = min(32, len(a) + len(b) + (3 if b else 2))
+        rows.append(
+            sequences.truncate_and_pack(a, b, longest, *sequences.special_ids(tokenizer.vocab))
+        )
+    size = max(len(row["input_ids"]) for row in rows)
+    return {
+        name: np.array([row[name] + [0] * (size - len(row[name])) for row in rows])
+        for name in INPUTS
+    }
+
+
+def assert_packed(found, expected):
+    assert {*found} == {*INPUTS}
+    for name in INPUTS:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def columns(pairs):
+    return {"texts": [a for a, _ in pairs], "second_texts": [b for _, b in pairs]}
+
+
+def test_classification(serve):
+    served = serve("classification")
+    for texts, arguments, pairs in (
+        (TEXTS, {"texts": TEXTS}, ""),
+        (PAIRS, columns(PAIRS), "_pairs"),
+    ):
+        expected = [[*c.probabilities.values()] for c in served.model.classify(texts)]
+        found = served("pairs" if pairs else "serving_default", **arguments)
+        assert_near(found["probabilities"], np.array(expected), 1e-6)
+        assert_packed(served(f"tokenize{pairs}", **arguments), packed(served.model, texts))
+    assert {*served.loaded.signatures} == {
+        "serving_default",
+        "pairs",
+        "tokenize",
+        "tokenize_pairs",
+        "ids",
+    }
+    assert served("serving_default", texts=np.array([], str))["logits"].shape == (0, 3)
+
+
+def test_masked_lm(serve):
+    served = serve("masked_lm")
+    texts = ["the [MASK] sat on [MASK] mat .", "[MASK] ran", "no mask"]
+    found = served("serving_default", texts=texts)
+    assert found["tokens"].shape == found["probabilities"].shape == (3, 2, 5)
+    for row, masks in enumerate(served.model.fill_mask(texts[:2])):
+        for place, fillings in enumerate(masks):
+            tokens = [token.decode() for token in found["tokens"][row, place]]
+            assert tokens == [filling.token for filling in fillings]
+            expected = [filling.probability for filling in fillings]
+            assert_near(found["probabilities"][row, place], np.array(expected), 1e-6)
+    for row, place in ((1, 1), (2, 0), (2, 1)):
+        assert not found["probabilities"][row, place].any()
+        assert {*found["tokens"][row, place]} == {b""}
+    ids = served("tokenize", texts=texts[1:2])["input_ids"]
+    assert [VOCAB[i] for i in ids[0]] == ["[CLS]", "[MASK]", "ran", "[SEP]"]
+
+
+@pytest.mark.slow
+def test_encoder_and_regression(serve):
+    encoder, regressor = serve("encoder"), serve("regression")
+    for texts, arguments, name in (
+        (TEXTS, {"texts": TEXTS}, "serving_default"),
+        (PAIRS, columns(PAIRS), "pairs"),
+    ):
+        assert_near(encoder(name, **arguments)["vectors"], encoder.model.encode(texts), 1e-6)
+        expected = np.array(regressor.model.classify(texts))
+        assert_near(regressor(name, **arguments)["values"], expected, 1e-6)
+
+
+@pytest.mark.slow
+def test_tagging(serve):
+    served = serve("tagging")
+    found = served("serving_default", texts=TEXTS[:2])
+    expected = packed(served.model, TEXTS[:2])
+    tokens = [[token.decode() for token in row] for row in found["tokens"]]
+    assert tokens == [[VOCAB[i] for i in row] for row in expected["input_ids"]]
+    entities = served.model.tag(TEXTS[0], "none")
+    best = found["probabilities"][0, 1:-1].argmax(-1)
+    labels = [served.model.labels[i] for i in best[: len(TEXTS[0].split())]]
+    assert [label for label in labels if label != "O"] == [entity.label for entity in entities]
+    assert entities
+
+
+@pytest.mark.slow
+def test_answers(serve):
+    served = serve("squad")
+    questions, contexts = ["a cat", "the " * 70], [TEXTS[0], TEXTS[3]]
+    found = served("serving_default", questions=questions, contexts=contexts)
+    tokens = [[token.decode() for token in row] for row in found["tokens"]]
+    assert tokens[0][:12] == "[CLS] a cat [SEP] the cat sat on a mat . [SEP]".split()
+    # A question is cut to what leaves room for no context; the original's longest is 64.
+    assert tokens[1][:30] == ["[CLS]", *["the"] * 29] and len(tokens[1]) <= 32
+    inputs = served("tokenize", questions=questions, contexts=contexts)
+    by_ids = served("ids", **inputs)
+    for name in ("start_logits", "end_logits"):
+        assert_near(found[name], by_ids[name], 1e-6)
+    assert inputs["segment_ids"][0].tolist()[:12] == [0] * 4 + [1] * 8
+
+
+@pytest.mark.slow
+def test_multiple_choice(serve):
+    served = serve("multiple_choice")
+    contexts, choices = ["the cat", "a dog ran"], [["sat", "ran on a mat", "is"], ["a", "b", "in"]]
+    arguments = {"contexts": contexts, "choices": choices}
+    pairs = [(a, choice) for a, row in zip(contexts, choices, strict=True) for choice in row]
+    expected = packed(served.model, pairs)
+    inputs = served("tokenize", **arguments)
+    assert inputs["input_ids"].shape[:2] == (2, 3)
+    assert_packed({n: x.reshape(6, -1) for n, x in inputs.items()}, expected)
+    logits = served.model.model({n: tf.constant(x) for n, x in inputs.items()}).numpy()
+    found = served("serving_default", **arguments)
+    assert_near(found["logits"], logits, 1e-6)
+    assert_near(found["probabilities"].sum(-1), np.ones(2), 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", HEADS)
+def test_the_lines_of_the_readme_run(serve, head):
+    assert "[" in run_readme(serve(head).folder, ["bert_tf", "keras", "tensorflow_text"])
