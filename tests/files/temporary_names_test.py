@@ -8,11 +8,14 @@ from bert_tf.files.records import int64_feature, serialize, write_files
 from bert_tf.files.temporary_names import is_temporary, temporary_name
 from bert_tf.files.whole_files import write_whole
 
-# Makes a temporary file of its own and is killed.
+# Makes a temporary file and a folder of its own and is killed.
 KILLED = """
 import os, signal, sys
 from bert_tf.files.temporary_names import temporary_name
 open(temporary_name(sys.argv[1]), "w").write("half")
+folder = temporary_name(sys.argv[1])
+os.mkdir(folder)
+open(os.path.join(folder, "file"), "w").write("half")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -29,7 +32,8 @@ def test_a_name_is_new_and_tells_what_it_is():
 
 def test_the_next_process_removes_what_killed_ones_left(tmp_path):
     assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)]).returncode == -9
-    (left,) = tmp_path.iterdir()
+    (left,) = [path for path in tmp_path.iterdir() if path.is_file()]
+    assert len(os.listdir(tmp_path)) == 2
     mine = temporary_name(str(tmp_path / "other"))
     space, pid, unique = left.name.split("-")
     kept = [

@@ -10,6 +10,7 @@ import safetensors.numpy
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, POOLER, make_tensors, write_folder
 from tests.support.model_folders import random_weights, write_model
 from tests.support.numpy_bert import assert_near
@@ -205,3 +206,15 @@ def test_nan_in_safetensors_is_refused(tmp_path):
     safetensors.numpy.save_file(tensors, f"{source}/model.safetensors")
     with pytest.raises(UserError, match="LayerNorm/beta has 6 of 6 that are not"):
         bert_tf.load(source)
+
+
+def test_a_multiple_choice_model_has_its_head(tmp_path):
+    model = bert_tf.load(write_head(tmp_path, "multiple_choice"))
+    assert model.heads == ("multiple_choice",)
+    texts = ["the cat sat", "a dog ran"]
+    pieces = [model.tokenizer.encode([text])[0].tolist() for text in texts]
+    vocab = model.tokenizer.vocab
+    ids = np.array([[[vocab["[CLS]"], *row, vocab["[SEP]"]] for row in pieces]], np.int32)
+    weights = model.model.head.output_weights.numpy()
+    expected = model.encode(texts, pooling="pooled") @ weights[0]
+    assert_near(model.model(ids).numpy(), expected[np.newaxis], 1e-5)

@@ -1,14 +1,17 @@
 """Tests of tools/export.py as users run it."""
 
 import os
+import re
 import subprocess
 import sys
+
+import pytest
 
 from tests.support.exported_heads import write_head
 
 
-def run(*arguments):
-    command = [sys.executable, "-m", "tools.export", *arguments]
+def run(*arguments, tool="export"):
+    command = [sys.executable, "-m", f"tools.{tool}", *arguments]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -29,3 +32,20 @@ def test_a_mistake_is_one_line(tmp_path):
     assert done.returncode == 1
     assert "--quantize=int4: value should be one of <int8>" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_exports_are_measured(tmp_path):
+    source = write_head(tmp_path / "model", "classification")
+    for kind in ("saved_model", "onnx"):
+        done = run(f"--input={source}", f"--output={tmp_path}/{kind}", f"--format={kind}")
+        assert done.returncode == 0, done.stderr
+    pairs = [f"{i % 3}\t1\t2\tthe cat {'sat ' * (i % 7)}\ta dog ran" for i in range(40)]
+    (tmp_path / "dev.tsv").write_text("\n".join(["Quality\t1\t2\ta\tb", *pairs]) + "\n")
+    exports = f"--exports={tmp_path}/saved_model,{tmp_path}/onnx"
+    options = ("--rounds=1", f"--data_dir={tmp_path}")
+    done = run(exports, *options, tool="benchmark_serving")
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^\| ([\w, ]+) \| (0\.\d+) \|", done.stdout, re.MULTILINE)
+    assert [name for name, _ in rows] == ["saved_model", "saved_model, text", "onnx"]
+    assert len({accuracy for _, accuracy in rows}) == 1
