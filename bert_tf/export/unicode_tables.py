@@ -125,8 +125,8 @@ def two_stages(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def narrow(array: np.ndarray) -> np.ndarray:
-    """Returns integers as int16 if all fit, else as int32 or int64."""
-    for dtype in (np.int16, np.int32):
+    """Returns integers as the first of int16, uint16, int32 and int64 that fits all."""
+    for dtype in (np.int16, np.uint16, np.int32):
         limits = np.iinfo(dtype)
         if array.size == 0 or limits.min <= array.min() and array.max() <= limits.max:
             return array.astype(dtype)

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
+from bert_tf.export.piece_trie import PieceTrie
 from bert_tf.export.text_to_ids import TextToIds
+from bert_tf.export.unicode_tables import SPACE
 from tests.fuzz import fuzz_tokenizers
 from tests.text.fast_tokenization_test import random_text, random_tokens
 
@@ -178,6 +181,16 @@ def test_random_vocabularies(seed):
     texts = [without_surrogates(random_text(rng, alphabet)) for _ in range(300)]
     do_lower_case = seed % 2 == 0
     check(TextToIds(vocab, do_lower_case), vocab, do_lower_case, texts)
+
+
+def test_more_edges_than_32_bits_can_number():
+    """Many characters times many nodes, as in a vocabulary of all languages."""
+    letters = {"a": 2, "b": 2**30}
+    trie = PieceTrie({"ab": 4, "##b": 3, "a": 6}, letters, unknown_id=9, max_input_chars_per_word=4)
+    texts = ["ab abb", "aa", "abbb abbbb a"]
+    symbols = [[*(letters.get(char, SPACE) for char in text), SPACE] for text in texts]
+    found = tf.function(trie)(tf.constant(sum(symbols, [])), np.cumsum([0, *map(len, symbols)]))
+    assert found.to_list() == [[4, 4, 3], [9], [4, 3, 3, 9, 6]]
 
 
 def test_vocabulary_of_nothing_but_unk():
