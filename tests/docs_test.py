@@ -19,8 +19,10 @@ import sys
 import time
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
+from nbclient import NotebookClient
 
 from tests.support.environment import of_a_user
 
@@ -122,6 +124,35 @@ def test_the_quickstart_learns(quickstart):
     printed = (folder / "log").read_text()
     assert "Next:" in printed and len(printed.splitlines()) < 25
     assert "$ python run_pretraining.py" in (folder / "quickstart.log").read_text()
+
+
+NOTEBOOKS = sorted(DOCS.glob("*.ipynb"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_runs(path, quickstart, tmp_path):
+    """In a folder that has nothing of the checkout, but for the quickstart's output."""
+    shutil.copytree(quickstart[0], tmp_path / "output" / "quickstart")
+    notebook = nbformat.read(path, as_version=4)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources)
+    client.execute(env=of_a_user())
+    printed = [output.get("text", "") for cell in codes(notebook) for output in cell.outputs]
+    assert "town is still asleep." in "".join(printed)
+    assert (tmp_path / "output" / "attention.html").exists()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_shows_what_its_cells_give(path):
+    for cell in codes(nbformat.read(path, as_version=4)):
+        kinds = [output.output_type for output in cell.outputs]
+        assert kinds and "error" not in kinds, cell.source
+
+
+def codes(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    """Returns the cells of a notebook that have code."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def needs_quickstart(page: str) -> bool:
