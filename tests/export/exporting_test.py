@@ -1,10 +1,17 @@
-"""Tests of exported models: each head in each format against what the programs compute."""
+"""Tests of exported models: each head in each format against what the programs compute.
 
+    python -m tests.export.exporting_test
+
+prints the table of differences in docs/serving.md anew.
+"""
+
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +27,7 @@ from bert_tf.pretrained.folder import read_folder
 from tests.support.exported_heads import LABELS, program_outputs, write_head
 from tests.support.model_folders import CONFIG, VOCAB
 
+ROOT = Path(__file__).resolve().parents[2]
 BOUNDS = {"saved_model": 1e-6, "onnx": 1e-5, "litert": 1e-5}
 BESIDE = {"README.md", "bert_config.json", "export.json", "tokenizer_config.json", "vocab.txt"}
 # What tf2onnx makes of BERT. Another operation is a change of tf2onnx or TensorFlow to look at.
@@ -35,6 +43,19 @@ def folders(tmp_path_factory):
     """A folder with a model for each head, by the head."""
     root = tmp_path_factory.mktemp("models")
     return {head: write_head(root / head, head) for head in HEADS}
+
+
+@pytest.fixture(scope="module")
+def exported(folders, tmp_path_factory):
+    """Exports a head in a format, once for all tests; returns the folder."""
+
+    @functools.cache
+    def exported(head: str, output_format: str) -> Path:
+        output = tmp_path_factory.mktemp("exports") / output_format
+        do_export(folders[head], output, format=output_format)
+        return output
+
+    return exported
 
 
 def do_export(source, output, **options):
@@ -65,11 +86,11 @@ def run_readme(folder: str | Path, hidden: Sequence[str] = ()) -> str:
     return done.stdout
 
 
-# Converters take seconds: the heads of most operations stand for all in quick runs.
-_QUICK = ("encoder", "masked_lm", "squad")
+# Converters take seconds: the head of most operations stands for all in quick runs.
+_QUICK = "masked_lm"
 EXPORTS = [
     pytest.param(
-        head, kind, marks=[] if kind == "saved_model" or head in _QUICK else pytest.mark.slow
+        head, kind, marks=[] if kind == "saved_model" or head == _QUICK else pytest.mark.slow
     )
     for head in HEADS
     for kind in FORMATS
@@ -77,37 +98,39 @@ EXPORTS = [
 
 
 @pytest.mark.parametrize(("head", "output_format"), EXPORTS)
-def test_each_head_in_each_format(folders, head, output_format, tmp_path):
+def test_each_head_in_each_format(folders, exported, head, output_format):
+    """The figures are those of docs/serving.md, to rounding, which differs between processors."""
     folder = read_folder(folders[head])
     inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
     assert len({*inputs["input_mask"].sum(-1).flatten()}) > 1 and inputs["input_mask"].min() == 0
-    do_export(folders[head], tmp_path, format=output_format)
-    run = running.open_exported(str(tmp_path), output_format, "serving_default")
+    output = exported(head, output_format)
+    run = running.open_exported(str(output), output_format, "serving_default")
+    said = figures_of_the_page()[head][output_format]
+    assert said <= BOUNDS[output_format]
     for given in (inputs, {name: value[:1, ..., :7] for name, value in inputs.items()}):
         expected, found = program_outputs(head, folder, given), run(given)
         assert {n: x.shape for n, x in found.items()} == {n: x.shape for n, x in expected.items()}
         difference = running.largest_difference(expected, found)
-        assert difference <= BOUNDS[output_format]
-    described = json.loads((tmp_path / "export.json").read_text())
+        assert difference <= max(5 * said, BOUNDS[output_format] / 5)
+    described = json.loads((output / "export.json").read_text())
     assert described["head"] == head and described["format"] == output_format
     assert described["labels"] == LABELS.get(head, [])
     described = described["signatures"]["serving_default"]
     assert {*described["inputs"]} == {*inputs} and {*described["outputs"]} == {*expected}
-    assert {*os.listdir(tmp_path)} >= BESIDE
-    assert (tmp_path / "labels.txt").exists() == bool(LABELS.get(head))
-    assert (tmp_path / "vocab.txt").read_text().splitlines() == VOCAB
-    assert json.loads((tmp_path / "tokenizer_config.json").read_text()) == {"do_lower_case": True}
-    assert json.loads((tmp_path / "bert_config.json").read_text())["hidden_size"] == 12
+    assert {*os.listdir(output)} >= BESIDE
+    assert (output / "labels.txt").exists() == bool(LABELS.get(head))
+    assert (output / "vocab.txt").read_text().splitlines() == VOCAB
+    assert json.loads((output / "tokenizer_config.json").read_text()) == {"do_lower_case": True}
+    assert json.loads((output / "bert_config.json").read_text())["hidden_size"] == 12
     if output_format == "onnx":
-        model = onnx.load(str(tmp_path / "model.onnx"))
+        model = onnx.load(str(output / "model.onnx"))
         assert {node.op_type for node in model.graph.node} <= ONNX_OPERATIONS
         axes = [axis.dim_param for axis in model.graph.input[0].type.tensor_type.shape.dim]
         assert axes == ["batch", *["choices"][: len(axes) - 2], "length"]
 
 
-def test_a_saved_model_needs_tensorflow_alone(folders, tmp_path):
-    output = tmp_path / "1"
-    do_export(folders["classification"], output)
+def test_a_saved_model_needs_tensorflow_alone(exported):
+    output = exported("classification", "saved_model")
     hidden = ("bert_tf", "keras", "tensorflow_text", "onnx", "ai_edge_litert")
     printed = np.array(re.findall(r"[\d.e+-]*\d", run_readme(output, hidden)), float)
     assert printed.shape == (3,) and abs(printed.sum() - 1) < 1e-6
@@ -116,16 +139,39 @@ def test_a_saved_model_needs_tensorflow_alone(folders, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("output_format", FORMATS)
 @pytest.mark.parametrize("head", HEADS)
-def test_the_lines_of_the_readme_run(folders, head, output_format, tmp_path):
-    do_export(folders[head], tmp_path / "a", format=output_format)
-    hidden = (
-        "bert_tf",
-        "keras",
-        "tensorflow_text",
-        *[["tensorflow"], []][output_format == FORMATS[0]],
-    )
-    assert "[" in run_readme(tmp_path / "a", hidden)
+def test_the_lines_of_the_readme_run(folders, exported, head, output_format, tmp_path):
+    hidden = ["bert_tf", "keras", "tensorflow_text"]
+    hidden += ["tensorflow"] if output_format != "saved_model" else []
+    assert "[" in run_readme(exported(head, output_format), hidden)
     if output_format == "litert":
-        do_export(folders[head], tmp_path / "b", format="litert", batch_size=2, seq_length=6)
-        assert "[" in run_readme(tmp_path / "b", hidden)
-    assert len(readme_code(tmp_path / "a").splitlines()) <= 12
+        do_export(folders[head], tmp_path, format=output_format, batch_size=2, seq_length=6)
+        assert "[" in run_readme(tmp_path, hidden)
+    assert len(readme_code(exported(head, output_format)).splitlines()) <= 12
+
+
+def figures_of_the_page() -> dict[str, dict[str, float]]:
+    """Returns the differences that docs/serving.md states, by head and format."""
+    page = (ROOT / "docs" / "serving.md").read_text()
+    found = re.findall(r"^\| `(\w+)` \| ([\d.e-]+) \| ([\d.e-]+) \| ([\d.e-]+) \|$", page, re.M)
+    assert [head for head, *_ in found] == [*HEADS]
+    return {head: dict(zip(FORMATS, map(float, row), strict=True)) for head, *row in found}
+
+
+def print_table() -> None:
+    """Prints the table of docs/serving.md."""
+    print("| Head | SavedModel | ONNX | LiteRT |\n|---|--:|--:|--:|")
+    for head in HEADS:
+        figures = []
+        for output_format in FORMATS:
+            with tempfile.TemporaryDirectory() as place:
+                source, output = write_head(Path(place) / "model", head), f"{place}/export"
+                do_export(source, output, format=output_format)
+                inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
+                found = running.open_exported(output, output_format, "serving_default")(inputs)
+                expected = program_outputs(head, read_folder(source), inputs)
+                figures.append(f"{running.largest_difference(expected, found):.1e}")
+        print(f"| `{head}` | {' | '.join(figures)} |")
+
+
+if __name__ == "__main__":
+    print_table()
