@@ -147,30 +147,38 @@ PAPER = {
     "dtype": None,
     "restart_schedule": False,
 }
+RECIPES = ["uncased_base", "uncased_large", "cased_base", "cased_large"]
 READ_FLAGS = """
 import json, sys
 import run_pretraining
 FLAGS = run_pretraining.FLAGS
-FLAGS(sys.argv)
-phases = run_pretraining.settings_from_flags().phases
-values = {name: FLAGS[name].value for name in FLAGS}
-print(json.dumps({"flags": values, "phases": [list(vars(phase).values()) for phase in phases]}))
+found = {}
+for recipe in sys.argv[1:]:
+    for name in FLAGS:
+        FLAGS[name].unparse()
+    flagfile = f"--flagfile=flags/pretraining/{recipe}.flags"
+    FLAGS(["run_pretraining.py", flagfile, "--input_file=x", "--output_dir=y", "--tpu=local"])
+    phases = run_pretraining.settings_from_flags().phases
+    values = {name: FLAGS[name].value for name in FLAGS}
+    found[recipe] = {"flags": values, "phases": [list(vars(phase).values()) for phase in phases]}
+print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("name", ["uncased_base", "uncased_large", "cased_base", "cased_large"])
-def test_pretraining_recipe(name):
-    path = PRETRAINING / f"{name}.flags"
-    arguments = [f"--flagfile={path.relative_to(ROOT)}", "--input_file=x", "--output_dir=y"]
-    # The real program's flags read it, in a process of their own.
+@pytest.fixture(scope="module")
+def pretraining_recipes():
+    """What the real program's flags make of each recipe, in a process of their own."""
     done = subprocess.run(
-        [sys.executable, "-c", READ_FLAGS, *arguments, "--tpu=local"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", READ_FLAGS, *RECIPES], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    read = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_pretraining_recipe(name, pretraining_recipes):
+    path = PRETRAINING / f"{name}.flags"
+    read = pretraining_recipes[name]
     values = read["flags"]
     assert {flag: values[flag] for flag in PAPER} == PAPER
     assert read["phases"] == [[128, 900_000, 256, 20], [512, 100_000, 256, 77]]

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.export.packages import import_package
@@ -69,7 +68,6 @@ def write_onnx(
         tf.function(with_weights, autograph=False),
         input_signature=[dict(specs), weights],
         opset=OPSET,
-        custom_op_handlers={"Erfc": (_convert_erfc, [])},
     )
     _set_weights(onnx, converted.graph, model.variables)
     _name_axes(converted.graph)
@@ -112,19 +110,6 @@ def _name_axes(graph) -> None:
         for dimension, axis in zip(dimensions, axes, strict=True):
             if not dimension.dim_value:
                 dimension.dim_param = axis
-
-
-def _convert_erfc(graph, node, name: str, _) -> None:
-    """Replaces TensorFlow's Erfc, part of gelu_erf, by 1 - Erf; tf2onnx does not know it."""
-    types = {
-        "shapes": [graph.get_shape(node.output[0])],
-        "dtypes": [graph.get_dtype(node.output[0])],
-    }
-    inputs, outputs = list(node.input), list(node.output)
-    graph.remove_node(name)
-    erf = graph.make_node("Erf", inputs, **types)
-    one = graph.make_const(f"{name}/one", np.array(1, np.float32))
-    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs, **types)
 
 
 def write_litert(

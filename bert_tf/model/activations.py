@@ -1,5 +1,6 @@
 """Activation functions and their names in `bert_config.json`."""
 
+import math
 from collections.abc import Callable
 
 import keras
@@ -27,7 +28,8 @@ def gelu_erf(x: tf.Tensor) -> tf.Tensor:
     Args:
         x: float [...].
     """
-    return keras.activations.gelu(x, approximate=False)
+    # keras.activations.gelu computes erfc, which takes TensorFlow twice the time on a CPU.
+    return (1.0 + tf.math.erf(x * math.sqrt(0.5))) * 0.5 * x
 
 
 def get_activation(activation_string: str | Activation | None) -> Activation | None:

@@ -177,6 +177,7 @@ def test_masks_need_a_token():
         TextInputs(vocab, True, 8).masked(tf.constant(["a"]))
 
 
+@pytest.mark.slow
 def test_signatures_of_a_saved_model(inputs, tmp_path):
     """Another process calls them with TensorFlow alone."""
     texts = tf.TensorSpec([None], tf.string, "texts")

@@ -287,6 +287,7 @@ def test_a_link_to_nothing_is_refused(tmp_path):
         Heartbeat(str(tmp_path)).__enter__()
 
 
+@pytest.mark.slow
 def test_in_a_bucket(tmp_path):
     name = "bucket/out/run.heartbeat"
     with standin_storage.running(tmp_path) as storage:

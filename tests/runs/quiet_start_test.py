@@ -39,7 +39,9 @@ if "ABORT" in os.environ:
     os.abort()
 print("level", os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
 if "CTRL_C" in os.environ:
-    os.kill(os.getpid(), 2)
+    import signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    os.kill(os.getpid(), signal.SIGINT)
 if "GARBAGE" in os.environ:
     import gc
     print("collects", gc.isenabled())

@@ -76,7 +76,10 @@ def test_a_phase_is_traced_once(files, tmp_path):
     assert sorted(traces) == [(8, True), (9, False), (16, True)]
 
 
-@pytest.mark.parametrize("stop_at", [7, 28, 40, 57])
+@pytest.mark.parametrize(
+    "stop_at",
+    [28, 57, pytest.param(7, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.slow)],
+)
 def test_a_resumed_run_ends_bit_for_bit_like_one_left_alone(files, tmp_path, stop_at):
     """Stops at a checkpoint, at the end of a phase, between checkpoints; epochs have 141."""
     plan = phases(files, (40, 16), (20, 8))

@@ -102,6 +102,7 @@ def test_text_of_all_kinds(tmp_path, path, do_lower_case):
     check(vocab, texts, do_lower_case)
 
 
+@pytest.mark.slow
 def test_every_code_point(tmp_path, monkeypatch):
     """Neither the shortcut for cleaning nor the tables of the second path change a character."""
     monkeypatch.setattr(fast_tokenization, "_MAX_CACHED_LENGTH", 0)
