@@ -18,7 +18,7 @@ def pytest_configure(config):
     if "tpu_" not in config.option.markexpr:  # the TPU's compiler reads these flags, too
         compile_quickly()
     config.addinivalue_line(
-        "markers", 'slow: runs for more than about 20 seconds; left out by -m "not slow"'
+        "markers", 'slow: runs for more than about 10 seconds; left out by -m "not slow"'
     )
     for mark, needed in ENVIRONMENTS.items():
         config.addinivalue_line("markers", f"{mark}: needs {needed}; left out unless named by -m")

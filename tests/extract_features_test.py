@@ -295,6 +295,7 @@ def test_only_what_is_asked_for(files, tmp_path):
     assert lines[1]["features"] == [{"token": "[CLS]"}, {"token": "[SEP]"}]
 
 
+@pytest.mark.slow
 def test_the_program_on_several_replicas(files, tmp_path):
     run_program(
         f"--input_file={files}/input.txt",

@@ -172,6 +172,7 @@ def learnable(size=10):
     return {"input_ids": input_ids, "input_mask": np.ones((size, 7), int)}
 
 
+@pytest.mark.slow
 def test_fit_on_a_dataset_of_features(capsys):
     features = learnable()
     features["label_ids"] = features["input_ids"][:, 0]

@@ -346,6 +346,7 @@ def test_a_classifier_in_the_functional_style():
     assert model.predict(x, verbose=0).shape == (12, 3)
 
 
+@pytest.mark.slow
 def test_a_classifier_as_a_subclass():
     class Classifier(keras.Model):
         def __init__(self):

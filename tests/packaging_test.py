@@ -73,6 +73,7 @@ def test_everything_is_installed(site):
     }
 
 
+@pytest.mark.slow
 def test_a_program_and_a_tool_run_in_another_folder(site, tmp_path):
     assert "--predict_batch_size" in run(site, tmp_path, "run_classifier.py", "--help")
     tool = [sys.executable, "-m", "bert_tf.tools.search_hyperparameters", "--help"]

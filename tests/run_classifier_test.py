@@ -165,6 +165,7 @@ def test_a_wrong_column_ends_the_program_with_one_line(reviews, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_diverging_run_has_its_own_status(reviews, tmp_path):
     words = flags(reviews, tmp_path / "out", "--do_train", "--learning_rate=1e38")
     log = run(*words, program=PROGRAM, status=command_flags.DIVERGED_STATUS)

@@ -210,6 +210,7 @@ def test_weights_of_an_init_checkpoint_are_the_first_ones(trained, inputs, tmp_p
             np.testing.assert_array_equal(value, expected, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_original_s_way_of_evaluating_alone(trained, inputs, tmp_path):
     """Without phases, 100 batches that repeat the 94 records, from an initial checkpoint."""
     output_dir, _ = trained

@@ -9,6 +9,8 @@ from bert_tf.runs import reporting
 from tests.support.pretraining_runs import run, variables
 from tests.support.small_sentences import write_sentences
 
+pytestmark = pytest.mark.slow  # tests/tasks/sentences has quicker ones
+
 
 def call(folder, output_dir, *flags):
     """Returns what the program prints."""

@@ -206,6 +206,7 @@ def test_sigterm_ends_the_loop_after_the_step_in_hand(words, tmp_path):
     assert "starts anew" not in log
 
 
+@pytest.mark.slow
 def test_ctrl_c_has_another_status(words, tmp_path):
     process, log = start(words, tmp_path / "out")
     process.send_signal(signal.SIGINT)

@@ -4,6 +4,8 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
 from bert_tf.engine import input_pipeline
 from bert_tf.engine.distribution import InputShard
 from bert_tf.tasks.pretraining.schema import pretraining_schema
@@ -44,6 +46,7 @@ def check(address, folder):
     assert draw(second.iterator, 30) == draw(first.iterator, 30)
 
 
+@pytest.mark.slow
 def test_the_place_in_the_input_is_saved_where_it_is_read(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

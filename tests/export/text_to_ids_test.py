@@ -219,6 +219,7 @@ def test_graph_has_core_operations_only(do_lower_case):
     assert {node.op for node in nodes} <= CORE_OPS
 
 
+@pytest.mark.slow
 def test_saved_model_needs_tensorflow_alone(tmp_path):
     tf.saved_model.save(to_ids(True), str(tmp_path / "model"))
     texts = ["\u00c9a\u03a3 \u03a3un\u9db4", "", "a\u302e\u1b44 unable", "x" * 300]

@@ -134,6 +134,7 @@ def test_write_files_errors(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_write_files_when_the_disk_is_full(tmp_path):
     # A limit on the size of files stands in for a full disk; it holds for a whole process.
     program = textwrap.dedent(

@@ -141,6 +141,7 @@ def test_google_storage_without_support(monkeypatch):
             pass
 
 
+@pytest.mark.slow
 def test_records_are_written_and_read_without_a_plugin(cloud):
     assert importlib.util.find_spec("tensorflow_io_gcs_filesystem") is None
     done = subprocess.run(

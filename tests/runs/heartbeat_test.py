@@ -186,6 +186,7 @@ def test_a_run_elsewhere_whose_file_goes_away_or_is_renewed(tmp_path, monkeypatc
     heartbeat(tmp_path)._wait_for_the_last_run()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_keeps_its_directory(tmp_path, three):
     stopped = three[0]
     stopped.begin(tmp_path)

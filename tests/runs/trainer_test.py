@@ -78,7 +78,7 @@ def test_a_phase_is_traced_once(files, tmp_path):
 
 @pytest.mark.parametrize(
     "stop_at",
-    [28, 57, pytest.param(7, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.slow)],
+    [28, *(pytest.param(step, marks=pytest.mark.slow) for step in (7, 40, 57))],
 )
 def test_a_resumed_run_ends_bit_for_bit_like_one_left_alone(files, tmp_path, stop_at):
     """Stops at a checkpoint, at the end of a phase, between checkpoints; epochs have 141."""

@@ -212,6 +212,7 @@ def test_full_cache_starts_afresh(tmp_path, monkeypatch):
     assert len(fast._ids_of_token) <= 3 and "abcdef" not in fast._ids_of_token
 
 
+@pytest.mark.slow
 def test_without_tensorflow_text(tmp_path):
     """The same ids, and one warning however many tokenizers are made."""
     vocab = write_vocab(tmp_path / "vocab.txt", ["[UNK]", "a", "##b", "b"])
@@ -234,6 +235,7 @@ def test_without_tensorflow_text(tmp_path):
     assert 'pip install --no-deps "tensorflow-text==2.' in result.stderr
 
 
+@pytest.mark.slow
 def test_tensorflow_text_is_imported_only_for_much_text(tmp_path):
     """The ids of each batch are the same before and after."""
     pytest.importorskip("tensorflow_text")

@@ -111,6 +111,7 @@ def test_without_tensorflow_datasets(monkeypatch):
         _read("tiny", None)
 
 
+@pytest.mark.slow
 def test_program_gives_the_records_of_the_same_text_as_a_file(tmp_path, data_dir):
     vocab = "[PAD] [UNK] [CLS] [SEP] [MASK] one two river rivers a walk the moon bread . ! ?"
     (tmp_path / "vocab.txt").write_text(vocab.replace(" ", "\n"))

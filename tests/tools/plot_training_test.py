@@ -91,6 +91,7 @@ def test_directories_without_curves(folder, tmp_path):
             plot_training.read_runs([str(path)])
 
 
+@pytest.mark.slow
 def test_the_tool(folder, tmp_path):
     def run(*words: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "tools.plot_training", *words]

@@ -201,6 +201,7 @@ def test_messages_without_a_job(desk):
     assert "gcloud is not installed: https://" in desk.run("delete.sh", "job.env").stderr
 
 
+@pytest.mark.slow
 def test_flags_that_the_program_refuses_cost_nothing(desk_with_library):
     desk = desk_with_library
     (desk.state / "real_python").touch()

@@ -41,6 +41,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_program_learns_scores_and_chooses(folder):
     output_dir = folder / "out"
     run(

@@ -413,6 +413,7 @@ def test_single_document_is_taken_with_a_warning(tmp_path, vocab_file):
     assert _read(tmp_path / "out") == _oracle([text], vocab_file, flags)
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path, vocab_file):
     text = tmp_path / "text"
     text.write_text(_corpus(0))
