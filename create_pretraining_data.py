@@ -4,6 +4,11 @@ r"""Makes records for pre-training from text: masked language model and next sen
     python create_pretraining_data.py --input_file=corpus.txt --output_file=/tmp/corpus.tfrecord \
         --vocab_file=vocab.txt --max_seq_length=128 --max_predictions_per_seq=20
 
+For large text, in parallel and restartable:
+
+    python create_pretraining_data.py --input_file='text/*.txt' --output_file=/tmp/a.tfrecord \
+        --vocab_file=vocab.txt --num_shards=64 --num_workers=8
+
 The input is UTF-8 text, one sentence on each line, with an empty line between documents. The same
 flags and seed give the same records as google-research/bert's program of this name.
 """
@@ -13,6 +18,7 @@ from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start qui
 # isort: split
 from bert_tf.tasks.pretraining.data import create_pretraining_data
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.shards import create_shards
 
 SETTINGS = (PretrainingDataSettings,)
 command_flags.define_flags(*SETTINGS)
@@ -20,7 +26,11 @@ command_flags.define_flags(*SETTINGS)
 
 def main() -> None:
     """Reads the flags and makes the records."""
-    create_pretraining_data(command_flags.settings_from_flags(PretrainingDataSettings))
+    settings = command_flags.settings_from_flags(PretrainingDataSettings)
+    if settings.num_shards is None:
+        create_pretraining_data(settings)
+    else:
+        create_shards(settings)
 
 
 if __name__ == "__main__":

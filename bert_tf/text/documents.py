@@ -187,13 +187,19 @@ def read_text(files: Sequence[str], flag: str) -> Iterator[list[str]]:
     Raises:
         UserError: a file cannot be read or is not UTF-8; the message names the file and line.
     """
+    for _, lines in read_files(files, flag):
+        yield lines
+
+
+def read_files(files: Sequence[str], flag: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields each file's name with its stripped lines, as `read_text` does."""
     total = sum(tf.io.gfile.stat(path).length for path in files)
     with progress.Progress("reading text", "bytes", total) as work:
         for path in files:
             line_number = 1
             try:
                 for data in _read_whole_lines(path, work):
-                    yield _decode(data, path, line_number, flag)
+                    yield path, _decode(data, path, line_number, flag)
                     line_number += data.count(b"\n")
             except tf.errors.OpError as error:
                 raise UserError(f"--{flag}: cannot read {path}: {error.message}") from error

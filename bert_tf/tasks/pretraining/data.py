@@ -37,7 +37,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     random order.
 
     Args:
-        settings: the flags.
+        settings: the flags; `num_shards` and what belongs to it is for `shards.create_shards`.
 
     Raises:
         UserError: the input is missing, not UTF-8 or without tokens, the vocabulary lacks tokens,
@@ -46,11 +46,40 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
             file is written then.
         OSError: writing failed in a way that may pass, such as a full disk.
     """
-    tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, _REQUIRED_TOKENS)
-    check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
+    tokenizer = make_tokenizer(settings)
     output_files = settings.output_file.split(",")
     lines = _open_text(settings, output_files)
-    rng = random.Random(settings.random_seed)
+    return write_records(lines, tokenizer, settings, output_files, settings.random_seed)
+
+
+def make_tokenizer(settings: PretrainingDataSettings) -> FastTokenizer:
+    """Returns the tokenizer of the settings.
+
+    Raises:
+        UserError: the vocabulary lacks tokens, or the casing is wrong.
+    """
+    tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, _REQUIRED_TOKENS)
+    check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
+    return tokenizer
+
+
+def write_records(
+    lines: Lines,
+    tokenizer: FastTokenizer,
+    settings: PretrainingDataSettings,
+    output_files: list[str],
+    seed: int,
+) -> int:
+    """Writes the records of a text and returns their number; errors as `create_pretraining_data`.
+
+    Args:
+        lines: the text.
+        tokenizer: of the settings.
+        settings: the flags, of which those that name input, output and seed are not used.
+        output_files: the files to write.
+        seed: of all random choices.
+    """
+    rng = random.Random(seed)
     # The files are opened before the long work, so that a missing folder shows at once.
     with records.write_files(output_files, "output_file") as write:
         documents = _read_documents(lines, tokenizer, settings)
@@ -73,16 +102,21 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
 
 def _open_text(settings: PretrainingDataSettings, output_files: list[str]) -> Lines:
     """Returns the lines of --input_file or --tfds, which are read later, and are not written."""
-    read = {"vocab_file": settings.vocab_file}
     if settings.tfds:
-        check_overwrites(output_files, "output_file", read)
+        check_overwrites(output_files, "output_file", {"vocab_file": settings.vocab_file})
         return read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
+    return read_text(input_files(settings, output_files), "input_file")
+
+
+def input_files(settings: PretrainingDataSettings, output_files: list[str]) -> list[str]:
+    """Returns the files of --input_file; checks that none of them is written."""
     files = storage.expand_files(settings.input_file, "input_file")
-    check_overwrites(output_files, "output_file", {**read, "input_file": files})
+    read = {"vocab_file": settings.vocab_file, "input_file": files}
+    check_overwrites(output_files, "output_file", read)
     logging.info("*** Reading from input files ***")
     for path in files:
         logging.info("  %s", path)
-    return read_text(files, "input_file")
+    return files
 
 
 def _read_documents(
@@ -159,7 +193,7 @@ class _Spill:
         try:
             self._file = tempfile.TemporaryFile(dir=self._directory, buffering=1 << 20)
         except OSError as error:
-            raise self._error(error) from error
+            raise spill_error(self._directory, error) from error
         return self
 
     def __exit__(self, *unused) -> None:
@@ -171,7 +205,7 @@ class _Spill:
         try:
             self._file.write(len(record).to_bytes(4, "little") + record)
         except OSError as error:
-            raise self._error(error) from error
+            raise spill_error(self._directory, error) from error
         self.offsets.append(self._end)
         self._end += 4 + len(record)
         self._longest = max(self._longest, len(record))
@@ -181,22 +215,24 @@ class _Spill:
         try:
             self._file.flush()
         except OSError as error:
-            raise self._error(error) from error
+            raise spill_error(self._directory, error) from error
         number = self._file.fileno()
         for offset in self.offsets:
             try:
                 data = os.pread(number, 4 + self._longest, offset)
             except OSError as error:
-                raise self._error(error) from error
+                raise spill_error(self._directory, error) from error
             yield data[4 : 4 + int.from_bytes(data[:4], "little")]
 
-    def _error(self, error: OSError) -> UserError | OSError:
-        permanent = (FileNotFoundError, NotADirectoryError, PermissionError)
-        readonly = error.errno == errno.EROFS
-        return (UserError if readonly or isinstance(error, permanent) else OSError)(
-            f"Cannot write a temporary file in {self._directory}: {error.strerror}. It takes about"
-            " as much space as the output. Choose another folder with --spill_dir"
-        )
+
+def spill_error(directory: str, error: OSError) -> UserError | OSError:
+    """Returns the exception to raise where a temporary file in a folder cannot be used."""
+    permanent = (FileNotFoundError, NotADirectoryError, PermissionError)
+    readonly = error.errno == errno.EROFS
+    return (UserError if readonly or isinstance(error, permanent) else OSError)(
+        f"Cannot write a temporary file in {directory}: {error.strerror}. It takes about as much"
+        " space as the output. Choose another folder with --spill_dir"
+    )
 
 
 def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:

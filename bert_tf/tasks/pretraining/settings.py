@@ -223,9 +223,47 @@ class PretrainingDataSettings(TextSettings):
         " local disk.",
         group=Group.OUTPUT,
     )
+    num_shards: int | None = setting(
+        None,
+        help="Write this many files, --output_file with -00003-of-00064 after it, each the records"
+        " of some documents. Any number of workers writes the same files; those that are there are"
+        " kept when the command is started again.",
+        group=Group.OUTPUT,
+        at_least=1,
+        at_most=99999,
+    )
+    num_workers: int = setting(
+        1,
+        help="Processes that make the shards, on this machine or, with --worker_index, on as many.",
+        group=Group.OUTPUT,
+        at_least=1,
+        at_most=99999,
+    )
+    worker_index: int | None = setting(
+        None,
+        help="Which of the --num_workers this command is, from 0. Each makes shards of its own;"
+        " none waits for another.",
+        group=Group.OUTPUT,
+        at_least=0,
+    )
 
     def __post_init__(self):
         super().__post_init__()
+        if self.num_shards is None and (self.num_workers > 1 or self.worker_index is not None):
+            raise UserError(
+                "--num_workers and --worker_index share out shards, so they need --num_shards, the"
+                " number of files to write"
+            )
+        if self.worker_index is not None and self.worker_index >= self.num_workers:
+            raise UserError(
+                f"--worker_index={self.worker_index} must be below --num_workers"
+                f" ({self.num_workers}); workers are numbered from 0"
+            )
+        if self.num_shards is not None and "," in self.output_file:
+            raise UserError(
+                f"--output_file={self.output_file} must be one name with --num_shards, to which the"
+                " number of each shard is added"
+            )
         if bool(self.input_file) == bool(self.tfds):
             raise UserError(
                 "Give exactly one of --input_file and --tfds; got --input_file="

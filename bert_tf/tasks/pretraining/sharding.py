@@ -1,0 +1,83 @@
+"""Which shard a document belongs to, and in which order: the same for any number of workers.
+
+A document's key is its file and its number in it. The hash of the key and the seed says which shard
+the document belongs to and where it stands there. So a shard depends on the text, the seed and the
+number of shards, and on nothing else.
+"""
+
+import hashlib
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+_SEED_BITS = 31  # what any program takes for a seed
+
+
+class KeyedDocument(NamedTuple):
+    """A document's key, unique in a text, and its lines, none of them empty."""
+
+    key: str
+    lines: list[str]
+
+
+def document_hash(key: str, seed: int) -> int:
+    """Returns the hash of a document, from 0 to 2^64 - 1.
+
+    Its remainder by the number of shards is the document's shard. Documents of a shard are in the
+    order of their hashes, then of their keys.
+
+    Args:
+        key: of the document.
+        seed: --random_seed.
+    """
+    digest = hashlib.blake2b(f"document\t{seed}\t{key}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def shard_seed(shard: int, seed: int) -> int:
+    """Returns the seed of the random choices in a shard, from 0 to 2^31 - 1.
+
+    Args:
+        shard: its number, from 0.
+        seed: --random_seed.
+    """
+    digest = hashlib.blake2b(f"shard\t{seed}\t{shard}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> (64 - _SEED_BITS)
+
+
+def shard_file(output_file: str, shard: int, num_shards: int) -> str:
+    """Returns the name of a shard's file: a.tfrecord-00003-of-00064, of a.tfrecord."""
+    return f"{output_file}-{shard:05}-of-{num_shards:05}"
+
+
+def file_keys(files: Sequence[str]) -> dict[str, str]:
+    """Returns the part of each file's name below the folder that all have in common.
+
+    So keys, and with them the records, stay what they are where the text lies in another folder.
+    """
+    folder = os.path.dirname(files[0])
+    while not all(file.startswith(f"{folder}/") for file in files) and folder:
+        folder = os.path.dirname(folder) if os.path.dirname(folder) != folder else ""
+    return {file: file[len(folder) :].lstrip("/") for file in files}
+
+
+def split_documents(batches: Iterable[tuple[str, list[str]]]) -> Iterator[KeyedDocument]:
+    """Yields the documents of files; the end of a file ends a document.
+
+    Args:
+        batches: the key of a file and stripped lines of it, file after file; an empty line ends a
+            document.
+    """
+    for name, group in itertools.groupby(batches, key=lambda batch: batch[0]):
+        number = 0
+        lines: list[str] = []
+        for line in itertools.chain.from_iterable(batch for _, batch in group):
+            if line:
+                lines.append(line)
+            elif lines:
+                yield KeyedDocument(f"{name}\t{number}", lines)
+                number += 1
+                lines = []
+        if lines:
+            yield KeyedDocument(f"{name}\t{number}", lines)

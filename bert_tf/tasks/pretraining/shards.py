@@ -1,0 +1,187 @@
+"""Makes pre-training records in shards, with any number of workers (create_pretraining_data.py)."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from array import array
+from collections.abc import Iterator, Mapping
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.files.whole_files import read_json, write_whole
+from bert_tf.tasks.pretraining import sharding
+from bert_tf.tasks.pretraining.data import input_files, make_tokenizer, spill_error, write_records
+from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.sharding import KeyedDocument
+from bert_tf.tasks.pretraining.workers import run_workers
+from bert_tf.text.documents import Lines, read_files
+from bert_tf.text.tfds import read_tfds
+
+_LINES_PER_BATCH = 10_000
+# Settings on which no record depends.
+_OF_THE_COURSE = ("output_file", "spill_dir", "num_workers", "worker_index", "tfds_data_dir")
+
+
+def create_shards(settings: PretrainingDataSettings) -> None:
+    """Writes the shards that are not there yet.
+
+    A shard has the records that `create_pretraining_data` makes of the shard's documents with the
+    shard's seed (see `sharding`). Each worker reads the whole text once, and keeps the documents of
+    its shards in a temporary file. In memory is one shard's text at a time.
+
+    Args:
+        settings: the flags; `num_shards` is given.
+
+    Raises:
+        UserError: as `create_pretraining_data`; or a shard has no document, or the shards that are
+            there were made with other settings or of another text.
+        OSError: writing failed in a way that may pass, such as a full disk.
+        RuntimeError: a worker was killed.
+    """
+    if settings.worker_index is None and settings.num_workers > 1:
+        workers = [
+            dataclasses.replace(settings, worker_index=i) for i in range(settings.num_workers)
+        ]
+        run_workers(create_shards, workers)
+        return
+    num_shards, worker = settings.num_shards, settings.worker_index or 0
+    names = [sharding.shard_file(settings.output_file, i, num_shards) for i in range(num_shards)]
+    tokenizer = make_tokenizer(settings)
+    files = {} if settings.tfds else sharding.file_keys(input_files(settings, names))
+    _check_earlier_shards(settings, files)
+    documents = _read_documents(settings, files)
+    own = range(worker, num_shards, settings.num_workers)
+    missing = [shard for shard in own if not tf.io.gfile.exists(names[shard])]
+    logging.info(
+        "Worker %d of %d: %d of its %d shards are there already",
+        *(worker, settings.num_workers, len(own) - len(missing), len(own)),
+    )
+    if not missing:
+        return
+    with _DocumentSpill(settings.spill_dir, settings.output_file) as spill:
+        counts = array("Q", bytes(8 * num_shards))
+        kept = frozenset(missing)
+        for document in documents:
+            value = sharding.document_hash(document.key, settings.random_seed)
+            shard = value % num_shards
+            counts[shard] += 1
+            if shard in kept:
+                spill.add(shard, value, document)
+        if 0 in counts:
+            raise UserError(
+                f"--num_shards={num_shards} leaves shard {counts.index(0)} without a document: the"
+                f" text has {sum(counts)} documents, which empty lines separate. Lower --num_shards"
+            )
+        for number, shard in enumerate(missing):
+            logging.info("Shard %d: %s (%d more)", shard, names[shard], len(missing) - number - 1)
+            seed = sharding.shard_seed(shard, settings.random_seed)
+            write_records(spill.lines(shard), tokenizer, settings, [names[shard]], seed)
+
+
+def _read_documents(
+    settings: PretrainingDataSettings, files: Mapping[str, str]
+) -> Iterator[KeyedDocument]:
+    """Returns the documents of the files, whose keys are given, or of --tfds."""
+    if settings.tfds:
+        batches = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
+        return sharding.split_documents((settings.tfds, lines) for lines in batches)
+    batches = read_files(list(files), "input_file")
+    return sharding.split_documents((files[file], lines) for file, lines in batches)
+
+
+def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:
+    """Records the settings beside the shards, or checks that earlier shards have the same ones.
+
+    Of the text, names and sizes of the files are compared; of the vocabulary every byte.
+
+    Raises:
+        UserError: they have others.
+    """
+    values = {
+        name: value
+        for name, value in dataclasses.asdict(settings).items()
+        if name not in _OF_THE_COURSE
+    }
+    with tf.io.gfile.GFile(settings.vocab_file, "rb") as reader:
+        values["vocab_file"] = f"sha256 {hashlib.sha256(reader.read()).hexdigest()}"
+    if files:
+        sizes = {key: tf.io.gfile.stat(file).length for file, key in files.items()}
+        digest = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()
+        values["input_file"] = f"{len(sizes)} files, {sum(sizes.values())} bytes, sha256 {digest}"
+    path = f"{settings.output_file}-shards.json"
+    if not tf.io.gfile.exists(path):
+        write_whole(path, json.dumps(values, indent=2, sort_keys=True) + "\n")
+        return
+    earlier = read_json(path, path, "delete it and the shards beside it")
+    if not isinstance(earlier, dict):
+        earlier = {}
+    for name in sorted({*values, *earlier}):
+        if values.get(name) != earlier.get(name):
+            raise UserError(
+                f"{path}: the shards there were made with --{name}={quoted(earlier.get(name))}, and"
+                f" now it is {quoted(values.get(name))}. Choose another --output_file, or delete"
+                " the shards and this file"
+            )
+
+
+class _DocumentSpill:
+    """A temporary file with the documents of some shards; a context manager.
+
+    Args:
+        directory: a local folder; None for that of `output_file` if it is local, else the system's
+            folder for temporary files.
+        output_file: the first part of the shards' names.
+
+    Raises:
+        UserError: the file cannot be made.
+        OSError: from the methods, too: writing or reading failed.
+    """
+
+    def __init__(self, directory: str | None, output_file: str):
+        if not directory:
+            remote = "://" in output_file
+            directory = tempfile.gettempdir() if remote else os.path.dirname(output_file) or "."
+        self._directory = directory
+        self._entries: dict[int, list[tuple[int, str, int, int]]] = {}
+        self._end = 0
+
+    def __enter__(self) -> "_DocumentSpill":
+        try:
+            self._file = tempfile.TemporaryFile(dir=self._directory, buffering=1 << 20)
+        except OSError as error:
+            raise spill_error(self._directory, error) from error
+        return self
+
+    def __exit__(self, *unused) -> None:
+        with contextlib.suppress(OSError):  # a full disk, reported before
+            self._file.close()
+
+    def add(self, shard: int, value: int, document: KeyedDocument) -> None:
+        """Adds a document with its hash."""
+        data = "\n".join(document.lines).encode()
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise spill_error(self._directory, error) from error
+        self._entries.setdefault(shard, []).append((value, document.key, self._end, len(data)))
+        self._end += len(data)
+
+    def lines(self, shard: int) -> Lines:
+        """Yields batches of lines of a shard's documents, with an empty line after each."""
+        try:
+            self._file.flush()
+            lines: list[str] = []
+            for _, _, start, length in sorted(self._entries.get(shard, ())):
+                lines += os.pread(self._file.fileno(), length, start).decode().split("\n")
+                lines.append("")
+                if len(lines) >= _LINES_PER_BATCH:
+                    yield lines
+                    lines = []
+            yield lines
+        except OSError as error:
+            raise spill_error(self._directory, error) from error

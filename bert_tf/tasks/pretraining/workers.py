@@ -1,0 +1,69 @@
+"""Runs a function in several processes of this machine."""
+
+import multiprocessing
+import multiprocessing.connection
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import logging
+
+from bert_tf.engine import interrupts
+
+_SECONDS_TO_END = 30.0
+
+
+def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> None:
+    """Calls a function with each argument, each call in a process of its own, and waits for all.
+
+    If one fails, or this process is interrupted, the others are told to end.
+
+    Args:
+        function: of a module.
+        arguments: one for each process; pickled.
+
+    Raises:
+        Exception: that of the first call that failed.
+        RuntimeError: a process was killed.
+    """
+    context = multiprocessing.get_context("spawn")  # TensorFlow's threads do not survive a fork
+    errors = context.SimpleQueue()
+    workers = [
+        context.Process(target=_call, args=(function, argument, errors), daemon=True)
+        for argument in arguments
+    ]
+    try:
+        for worker in workers:
+            worker.start()
+        running = {worker.sentinel: worker for worker in workers}
+        while running:
+            for sentinel in multiprocessing.connection.wait(list(running)):
+                worker = running.pop(sentinel)
+                worker.join()
+                if worker.exitcode and errors.empty():
+                    raise RuntimeError(
+                        f"worker {workers.index(worker)} was ended with status {worker.exitcode};"
+                        " start the same command again"
+                    )
+                if not errors.empty():
+                    raise errors.get()
+    finally:
+        for worker in workers:
+            if worker.is_alive():
+                worker.terminate()
+        for worker in workers:
+            if worker.pid is not None:
+                worker.join(_SECONDS_TO_END)
+
+
+def _call(function: Callable[[Any], None], argument: Any, errors: Any) -> None:
+    interrupts.raise_on_sigterm()
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    try:
+        function(argument)
+    except Exception as error:  # raised again where the others can be ended
+        errors.put(error)
+        sys.exit(1)
+    except KeyboardInterrupt as interrupt:
+        sys.exit(interrupts.exit_status(interrupt))

@@ -1,0 +1,230 @@
+"""Records in shards: those of the exact program, for any number of workers, after any kill."""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.tasks.pretraining import sharding
+from bert_tf.tasks.pretraining.data import create_pretraining_data
+from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.shards import create_shards
+from tests.support.pretraining_runs import ROOT
+
+WORDS = "river bread stone walk ##ing ##ed ##s light moon see the a of and . ,".split()
+TEXTS = {"b/x.txt": (1, 9), "b/y.txt": (2, 14), "a/x.txt": (3, 17)}  # file -> seed, documents
+NUM_SHARDS = 5
+
+
+def corpus(seed: int, num_documents: int) -> str:
+    """Returns text without an empty line at its end, so that the next file could continue it."""
+    rng = random.Random(seed)
+    words = ["river", "bread", "walking", "moons", "the", "unknown", "stones,", "a", "\x07"]
+    documents = [
+        "\n".join(" ".join(rng.choices(words, k=rng.randint(2, 12))) for _ in range(length))
+        for length in rng.choices(range(2, 8), k=num_documents)
+    ]
+    return "\n\n \n".join(documents)
+
+
+@pytest.fixture
+def text(tmp_path):
+    """The folder of the text."""
+    for name, numbers in TEXTS.items():
+        path = tmp_path / "text" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(corpus(*numbers))
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocab) + "\n")
+    return tmp_path / "text"
+
+
+def settings(text, output, **more) -> PretrainingDataSettings:
+    output.mkdir(exist_ok=True)
+    options = {"num_shards": NUM_SHARDS, "dupe_factor": 2}
+    options |= {"max_seq_length": 24, "max_predictions_per_seq": 3}
+    return PretrainingDataSettings(
+        input_file=f"{text}/*/*.txt",
+        output_file=f"{output}/r.tfrecord",
+        vocab_file=f"{text.parent}/vocab.txt",
+        random_seed=77,
+        **{**options, **more},
+    )
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def number(*parts: object) -> int:
+    text = "\t".join(map(str, parts))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def test_each_shard_is_what_the_exact_program_makes_of_its_documents(text, tmp_path):
+    create_shards(settings(text, tmp_path / "out"))
+    found = contents(tmp_path / "out")
+    names = {f"r.tfrecord-{i:05}-of-00005" for i in range(5)}
+    assert found.keys() == names | {"r.tfrecord-shards.json"}
+    shards = {}
+    for name, numbers in TEXTS.items():
+        for i, document in enumerate(corpus(*numbers).split("\n\n \n")):
+            value = number("document", 77, name, i)
+            shards.setdefault(value % 5, []).append((value, document))
+    assert sorted(shards) == [*range(5)]
+    for shard, documents in shards.items():
+        expected = tmp_path / f"text_{shard}.txt"
+        expected.write_text("\n\n".join(document for _, document in sorted(documents)))
+        create_pretraining_data(
+            PretrainingDataSettings(
+                input_file=str(expected),
+                output_file=f"{tmp_path}/expected",
+                vocab_file=f"{tmp_path}/vocab.txt",
+                dupe_factor=2,
+                max_seq_length=24,
+                max_predictions_per_seq=3,
+                random_seed=number("shard", 77, shard) >> 33,
+            )
+        )
+        assert (tmp_path / "expected").read_bytes() == found[f"r.tfrecord-{shard:05}-of-00005"]
+
+
+def test_any_number_of_workers_in_any_order_writes_the_same(text, tmp_path):
+    create_shards(settings(text, tmp_path / "1"))
+    for count in (2, 3, 7):
+        for i in reversed(range(count)):
+            create_shards(settings(text, tmp_path / str(count), num_workers=count, worker_index=i))
+        assert contents(tmp_path / str(count)) == contents(tmp_path / "1")
+
+
+def test_shards_that_are_there_are_kept(text, tmp_path):
+    create_shards(settings(text, tmp_path / "out"))
+    expected = contents(tmp_path / "out")
+    kept, lost = (tmp_path / "out" / f"r.tfrecord-0000{i}-of-00005" for i in (2, 3))
+    lost.unlink()
+    os.utime(kept, (1, 1))
+    # The text may lie in another folder, and may be named in another way.
+    text = text.rename(tmp_path / "moved")
+    create_shards(settings(text, tmp_path / "out"))
+    assert contents(tmp_path / "out") == expected
+    assert kept.stat().st_mtime == 1
+
+
+def test_shards_of_another_run_are_not_mixed_with(text, tmp_path):
+    output = tmp_path / "out"
+    create_shards(settings(text, output))
+    expected = contents(output)
+    for more, message in (
+        ({"max_seq_length": 25}, "made with --max_seq_length=24, and now it is 25. Choose another"),
+        ({"num_shards": 6}, "made with --num_shards=5, and now it is 6"),
+        ({"do_whole_word_mask": True}, "made with --do_whole_word_mask=False, and now it is True"),
+    ):
+        with pytest.raises(UserError, match=message):
+            create_shards(settings(text, output, **more))
+    with open(text / "b" / "y.txt", "a") as file:
+        file.write("\nthe moon")
+    with pytest.raises(UserError, match="made with --input_file='3 files, .*, and now it is '3 f"):
+        create_shards(settings(text, output))
+    (text / "b" / "y.txt").write_text(corpus(*TEXTS["b/y.txt"]))
+    with open(tmp_path / "vocab.txt", "a") as file:
+        file.write("moons\n")
+    with pytest.raises(UserError, match="made with --vocab_file='sha256 "):
+        create_shards(settings(text, output))
+    assert contents(output) == expected
+
+
+def test_each_shard_needs_a_document(text, tmp_path):
+    with pytest.raises(
+        UserError, match=r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"
+    ):
+        create_shards(settings(text, tmp_path / "out", num_shards=41))
+    assert [*contents(tmp_path / "out")] == ["r.tfrecord-shards.json"]
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ({"num_workers": 3, "worker_index": 3}, "--worker_index=3 must be below --num_workers"),
+        ({"num_shards": None, "num_workers": 3}, "so they need --num_shards, the number of files"),
+        ({"output_file": "a,b"}, "--output_file=a,b must be one name with --num_shards"),
+        ({"num_shards": 0}, "--num_shards=0 must be between 1 and 99999"),
+    ],
+)
+def test_flags_that_do_not_fit(text, tmp_path, more, message):
+    values = {**vars(settings(text, tmp_path / "out")), **more}
+    with pytest.raises(UserError, match=message):
+        PretrainingDataSettings(**values)
+
+
+def test_keys_are_the_same_in_another_folder():
+    names = ["/data/text/en/x.txt", "/data/text/enough.txt"]
+    assert [*sharding.file_keys(names).values()] == ["en/x.txt", "enough.txt"]
+    assert sharding.file_keys(["x.txt"]) == {"x.txt": "x.txt"}
+    assert sharding.file_keys(["gs://b/t/x"]) == {"gs://b/t/x": "x"}
+    assert sharding.file_keys(["/x", "/y/z"]) == {"/x": "x", "/y/z": "y/z"}
+
+
+def test_the_end_of_a_file_ends_a_document():
+    batches = [("x", ["a", "b"]), ("x", ["c", "", ""]), ("x", ["d"]), ("y", ["", "e"])]
+    assert [*sharding.split_documents(batches)] == [
+        ("x\t0", ["a", "b", "c"]),
+        ("x\t1", ["d"]),
+        ("y\t0", ["e"]),
+    ]
+
+
+def command(text, output, *more: str) -> list[str]:
+    values = settings(text, output)
+    flags = ("input_file", "output_file", "vocab_file", "num_shards", "max_seq_length")
+    flags += ("max_predictions_per_seq", "dupe_factor", "random_seed")
+    program = os.path.join(ROOT, "create_pretraining_data.py")
+    return [sys.executable, program, *(f"--{x}={getattr(values, x)}" for x in flags), *more]
+
+
+def test_processes_of_one_machine(text, tmp_path):
+    create_shards(settings(text, tmp_path / "1"))
+    output = tmp_path / "out"
+    done = subprocess.run(
+        command(text, output, "--num_workers=2"), capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert contents(output) == contents(tmp_path / "1")
+    for line in ("Worker 0 of 2: 0 of its 3 shards are there already", "Worker 1 of 2: 0 of its 2"):
+        assert line in done.stderr
+    for path in output.iterdir():
+        if path.suffix != ".json":
+            path.unlink()
+    (text / "b" / "y.txt").write_bytes(b"river\n\xff\n")
+    (output / "r.tfrecord-shards.json").unlink()
+    done = subprocess.run(
+        command(text, output, "--num_workers=2"), capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "y.txt, line 2, is not UTF-8" in done.stderr.splitlines()[-1]
+    assert [*contents(output)] == ["r.tfrecord-shards.json"]
+
+
+@pytest.mark.slow
+def test_kills_change_nothing(text, tmp_path):
+    create_shards(settings(text, tmp_path / "1"))
+    output = tmp_path / "out"
+    words = command(text, output, "--num_workers=2", "--dupe_factor=2000")
+    create_shards(settings(text, tmp_path / "long", dupe_factor=2000))
+    kills = 0
+    for seconds in (6, 7, 8, 9, 10):
+        process = subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(seconds)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills >= 2
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert contents(output) == contents(tmp_path / "long")
