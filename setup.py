@@ -18,6 +18,7 @@ Extras that add to a build:
     convert   safetensors, for checkpoints in Hugging Face's format (tools/convert_checkpoint.py)
     export    ONNX and LiteRT, for tools/export.py; a SavedModel needs nothing
     pictures  matplotlib, for tools that draw: show_attention.py, show_vectors.py, plot_training.py
+    text      pyarrow and zstandard, for text to pre-train on in Parquet or .zst files
     test      what the tests and checks of .ci/run need
 
 What is installed: the package `bert_tf`; the programs as commands (`run_classifier.py`) and as
@@ -50,6 +51,7 @@ _TENSORBOARD = "tensorboard>=2.20"
 _CONVERT = ["safetensors"]
 _EXPORT = ["ai-edge-litert", "onnx", "onnxruntime", "tf2onnx>=1.17"]
 _PICTURES = ["matplotlib"]
+_TEXT = ["pyarrow", "zstandard"]
 
 setup(
     name="bert-tf",
@@ -92,10 +94,12 @@ setup(
         "convert": _CONVERT,
         "export": _EXPORT,
         "pictures": _PICTURES,
+        "text": _TEXT,
         "test": [
             *_CONVERT,
             *_EXPORT,
             *_PICTURES,
+            *_TEXT,
             "ipykernel",
             "mkdocs",
             "nbclient",

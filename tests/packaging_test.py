@@ -68,7 +68,7 @@ def test_everything_is_installed(site):
     metadata = importlib.metadata.Distribution.at(next(site.glob("bert_tf-*.dist-info"))).metadata
     required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert "scikit-learn" in required and "safetensors" not in required
-    assert {"cpu", "gpu", "tpu", "compile", "convert", "export", "pictures", "test"} == {
+    assert {"cpu", "gpu", "tpu", "compile", "convert", "export", "pictures", "text", "test"} == {
         *metadata.get_all("Provides-Extra")
     }
 

@@ -23,7 +23,7 @@ from bert_tf.files import storage
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.runs import command_flags
-from bert_tf.text import documents
+from bert_tf.text.text_files import TEXT_FIELD, read_text
 
 # In the order of the released English vocabularies, without their [unused] lines. [PAD] is 0
 # because padding is written as 0.
@@ -170,6 +170,7 @@ def build_vocabulary(
     vocab_size: int,
     do_lower_case: bool,
     max_unique_chars: int,
+    text_field: str = TEXT_FIELD,
 ) -> None:
     """Learns a vocabulary from text files and writes it; the arguments are the flags.
 
@@ -187,7 +188,7 @@ def build_vocabulary(
         raise storage.write_error(error, message) from error
     # Opened first, so that a wrong path is found before the work.
     with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
-        word_counts = count_words(documents.read_text(files, "input_file"), do_lower_case)
+        word_counts = count_words(read_text(files, "input_file", text_field), do_lower_case)
         vocab = learn_vocabulary(word_counts, vocab_size, max_unique_chars)
         file.write("".join(f"{token}\n" for token in vocab).encode())
         file.finish()
@@ -215,7 +216,15 @@ def _report(word_counts: Mapping[str, int], vocab: Sequence[str], output_file: s
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("input_file", None, "UTF-8 text: files or globs, separated by commas.")
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "UTF-8 text: files or globs, separated by commas. JSON lines (.jsonl) and Parquet"
+        " (.parquet), too; text and JSON lines may be compressed (.gz, .zst).",
+    )
+    flags.DEFINE_string(
+        "text_field", TEXT_FIELD, "Field of JSON lines, or column of Parquet files, with the text."
+    )
     flags.DEFINE_string(
         "output_file", None, "The vocabulary to write, one token per line. It is overwritten."
     )
@@ -244,6 +253,7 @@ def main() -> None:
         settings.vocab_size,
         settings.do_lower_case,
         settings.max_unique_chars,
+        settings.text_field,
     )
 
 

@@ -1,17 +1,11 @@
-"""Documents for pre-training: reads text files, splits sentences, and holds tokenized documents."""
+"""Documents for pre-training: splits sentences, and holds tokenized documents."""
 
 import random
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-import tensorflow as tf
-
-from bert_tf import progress
-from bert_tf.errors import UserError
-
-_BYTES_PER_READ = 1 << 20
 
 _SENTENCE_END = re.compile(
     r"""
@@ -137,7 +131,7 @@ def read_documents(lines: Lines, encode: Encode, vocab_size: int) -> Documents:
     """Returns the tokenized documents of `lines` in their order, without empty ones.
 
     Args:
-        lines: batches of lines, e.g. from `read_text`.
+        lines: batches of lines, e.g. from `text_files.read_text`.
         encode: texts -> (int32 ids, int64 row splits), such as `FastTokenizer.encode`.
         vocab_size: the largest id plus one.
     """
@@ -173,60 +167,3 @@ def split_sentences(text: str) -> list[str]:
             start = match.end()
         sentences.append(line[start:].strip())
     return [sentence for sentence in sentences if sentence]
-
-
-def read_text(files: Sequence[str], flag: str) -> Iterator[list[str]]:
-    """Yields the stripped lines of text files, in batches of about a megabyte.
-
-    The end of a file does not end a document: the next file continues it, as in the original.
-
-    Args:
-        files: UTF-8 text, one sentence a line, an empty line between documents.
-        flag: the flag (no dashes) that named the files, for messages.
-
-    Raises:
-        UserError: a file cannot be read or is not UTF-8; the message names the file and line.
-    """
-    for _, lines in read_files(files, flag):
-        yield lines
-
-
-def read_files(files: Sequence[str], flag: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields each file's name with its stripped lines, as `read_text` does."""
-    total = sum(tf.io.gfile.stat(path).length for path in files)
-    with progress.Progress("reading text", "bytes", total) as work:
-        for path in files:
-            line_number = 1
-            try:
-                for data in _read_whole_lines(path, work):
-                    yield path, _decode(data, path, line_number, flag)
-                    line_number += data.count(b"\n")
-            except tf.errors.OpError as error:
-                raise UserError(f"--{flag}: cannot read {path}: {error.message}") from error
-
-
-def _read_whole_lines(path: str, work: progress.Progress) -> Iterator[bytes]:
-    rest: list[bytes] = []
-    with tf.io.gfile.GFile(path, "rb") as reader:
-        while data := reader.read(_BYTES_PER_READ):
-            work.advance(len(data))
-            whole, newline, begun = data.rpartition(b"\n")
-            if newline:
-                yield b"".join([*rest, whole, newline])
-                rest = []
-            rest.append(begun)
-    if any(rest):
-        yield b"".join(rest)
-
-
-def _decode(data: bytes, path: str, line_number: int, flag: str) -> list[str]:
-    try:
-        # GFile.readline, which the original calls, drops every carriage return, even mid-line.
-        text = data.replace(b"\r", b"").decode("utf-8")
-    except UnicodeDecodeError as error:
-        line_number += error.object.count(b"\n", 0, error.start)
-        raise UserError(
-            f"--{flag}: {path}, line {line_number}, is not UTF-8 ({error.reason}); "
-            "convert the file, e.g. with iconv"
-        ) from error
-    return [line.strip() for line in text.removesuffix("\n").split("\n")]

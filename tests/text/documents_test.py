@@ -4,9 +4,7 @@ import random
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining import instances
 from bert_tf.text import documents
 from tests.support.memory import peak_memory
@@ -61,31 +59,6 @@ def test_shuffled_documents_are_in_the_order_of_a_shuffled_list():
     expected = [[[number]] for number in range(50)]
     random.Random(7).shuffle(expected)
     assert _as_lists(read) == expected
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 1 << 20])
-def test_text_is_read_as_gfile_readline_reads_it(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(documents, "_BYTES_PER_READ", size)
-    first, second = tmp_path / "1", tmp_path / "2"
-    first.write_bytes("one\r\ntw\ro  \n\n \t\u3000\n\ufeffé\u2028x\u0085\nlast".encode())
-    second.write_bytes(b"\nnext\n\n")
-    read = documents.read_text([str(first), str(second)], "input_file")
-    expected = []
-    for path in (first, second):
-        with tf.io.gfile.GFile(str(path)) as reader:
-            while line := reader.readline():
-                expected.append(line.strip())
-    assert [line for batch in read for line in batch] == expected
-    assert expected[:2] == ["one", "two"] and expected[-3:] == ["", "next", ""]
-
-
-@pytest.mark.parametrize("size", [3, 1 << 20])
-def test_line_number_of_bad_utf8_does_not_depend_on_batches(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(documents, "_BYTES_PER_READ", size)
-    path = tmp_path / "text"
-    path.write_bytes("é\r\nü\n\n".encode() * 3 + b"ok \xe2\x82\nend\n")
-    with pytest.raises(UserError, match=f"{path}, line 10, is not UTF-8"):
-        list(documents.read_text([str(path)], "input_file"))
 
 
 def test_split_sentences():

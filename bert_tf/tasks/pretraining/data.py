@@ -19,9 +19,10 @@ from bert_tf.tasks.pretraining import instances
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.text.casing import check_casing
-from bert_tf.text.documents import Documents, Lines, read_documents, read_text
+from bert_tf.text.documents import Documents, Lines, read_documents
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import unpadded_tokens
+from bert_tf.text.text_files import read_text
 from bert_tf.text.tfds import read_tfds
 
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
@@ -105,7 +106,8 @@ def _open_text(settings: PretrainingDataSettings, output_files: list[str]) -> Li
     if settings.tfds:
         check_overwrites(output_files, "output_file", {"vocab_file": settings.vocab_file})
         return read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
-    return read_text(input_files(settings, output_files), "input_file")
+    files = input_files(settings, output_files)
+    return read_text(files, "input_file", settings.text_field)
 
 
 def input_files(settings: PretrainingDataSettings, output_files: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.runs.setting_fields import Group, Settings, inherit, setting
 from bert_tf.runs.settings import MAX_LENGTH, EvaluationSettings, TextSettings, TrainingSettings
 from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
+from bert_tf.text.text_files import TEXT_FIELD
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +152,18 @@ class PretrainingDataSettings(TextSettings):
     """
 
     input_file: str | None = setting(
-        None, help="Text to read: files or globs, separated by commas.", group=Group.DATA
+        None,
+        help="Text to read: files or globs, separated by commas. A sentence on each line and an"
+        " empty line between documents; or JSON lines (.jsonl) or Parquet (.parquet) with a"
+        " document in each. Text and JSON lines may be compressed (.gz, .zst).",
+        group=Group.DATA,
+    )
+    text_field: str = setting(
+        TEXT_FIELD,
+        help="Field of JSON lines, or column of Parquet files, that holds a document's text, which"
+        " is split into sentences.",
+        group=Group.DATA,
+        not_empty=True,
     )
     output_file: str = setting(
         help="TFRecord file to write, or several separated by commas, filled in turn.",
@@ -225,9 +237,9 @@ class PretrainingDataSettings(TextSettings):
     )
     num_shards: int | None = setting(
         None,
-        help="Write this many files, --output_file with -00003-of-00064 after it, each the records"
-        " of some documents. Any number of workers writes the same files; those that are there are"
-        " kept when the command is started again.",
+        help="Write this many files, --output_file with -00003-of-00064 in its name, each the"
+        " records of some documents. Any number of workers writes the same files; those that are"
+        " there are kept when the command is started again.",
         group=Group.OUTPUT,
         at_least=1,
         at_most=99999,

@@ -47,8 +47,9 @@ def shard_seed(shard: int, seed: int) -> int:
 
 
 def shard_file(output_file: str, shard: int, num_shards: int) -> str:
-    """Returns the name of a shard's file: a.tfrecord-00003-of-00064, of a.tfrecord."""
-    return f"{output_file}-{shard:05}-of-{num_shards:05}"
+    """Returns the name of a shard's file: a-00003-of-00064.tfrecord, of a.tfrecord."""
+    root, ending = os.path.splitext(output_file)
+    return f"{root}-{shard:05}-of-{num_shards:05}{ending}"
 
 
 def file_keys(files: Sequence[str]) -> dict[str, str]:

@@ -19,7 +19,8 @@ from bert_tf.tasks.pretraining.data import input_files, make_tokenizer, spill_er
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.sharding import KeyedDocument
 from bert_tf.tasks.pretraining.workers import run_workers
-from bert_tf.text.documents import Lines, read_files
+from bert_tf.text.documents import Lines
+from bert_tf.text.text_files import read_files
 from bert_tf.text.tfds import read_tfds
 
 _LINES_PER_BATCH = 10_000
@@ -90,7 +91,7 @@ def _read_documents(
     if settings.tfds:
         batches = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
         return sharding.split_documents((settings.tfds, lines) for lines in batches)
-    batches = read_files(list(files), "input_file")
+    batches = read_files(list(files), "input_file", settings.text_field)
     return sharding.split_documents((files[file], lines) for file, lines in batches)
 
 
@@ -113,7 +114,7 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
         sizes = {key: tf.io.gfile.stat(file).length for file, key in files.items()}
         digest = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()
         values["input_file"] = f"{len(sizes)} files, {sum(sizes.values())} bytes, sha256 {digest}"
-    path = f"{settings.output_file}-shards.json"
+    path = f"{os.path.splitext(settings.output_file)[0]}-shards.json"
     if not tf.io.gfile.exists(path):
         write_whole(path, json.dumps(values, indent=2, sort_keys=True) + "\n")
         return

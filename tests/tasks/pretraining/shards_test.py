@@ -70,8 +70,8 @@ def number(*parts: object) -> int:
 def test_each_shard_is_what_the_exact_program_makes_of_its_documents(text, tmp_path):
     create_shards(settings(text, tmp_path / "out"))
     found = contents(tmp_path / "out")
-    names = {f"r.tfrecord-{i:05}-of-00005" for i in range(5)}
-    assert found.keys() == names | {"r.tfrecord-shards.json"}
+    names = {f"r-{i:05}-of-00005.tfrecord" for i in range(5)}
+    assert found.keys() == names | {"r-shards.json"}
     shards = {}
     for name, numbers in TEXTS.items():
         for i, document in enumerate(corpus(*numbers).split("\n\n \n")):
@@ -92,7 +92,7 @@ def test_each_shard_is_what_the_exact_program_makes_of_its_documents(text, tmp_p
                 random_seed=number("shard", 77, shard) >> 33,
             )
         )
-        assert (tmp_path / "expected").read_bytes() == found[f"r.tfrecord-{shard:05}-of-00005"]
+        assert (tmp_path / "expected").read_bytes() == found[f"r-{shard:05}-of-00005.tfrecord"]
 
 
 def test_any_number_of_workers_in_any_order_writes_the_same(text, tmp_path):
@@ -106,7 +106,7 @@ def test_any_number_of_workers_in_any_order_writes_the_same(text, tmp_path):
 def test_shards_that_are_there_are_kept(text, tmp_path):
     create_shards(settings(text, tmp_path / "out"))
     expected = contents(tmp_path / "out")
-    kept, lost = (tmp_path / "out" / f"r.tfrecord-0000{i}-of-00005" for i in (2, 3))
+    kept, lost = (tmp_path / "out" / f"r-0000{i}-of-00005.tfrecord" for i in (2, 3))
     lost.unlink()
     os.utime(kept, (1, 1))
     # The text may lie in another folder, and may be named in another way.
@@ -144,7 +144,7 @@ def test_each_shard_needs_a_document(text, tmp_path):
         UserError, match=r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"
     ):
         create_shards(settings(text, tmp_path / "out", num_shards=41))
-    assert [*contents(tmp_path / "out")] == ["r.tfrecord-shards.json"]
+    assert [*contents(tmp_path / "out")] == ["r-shards.json"]
 
 
 @pytest.mark.parametrize(
@@ -201,13 +201,13 @@ def test_processes_of_one_machine(text, tmp_path):
         if path.suffix != ".json":
             path.unlink()
     (text / "b" / "y.txt").write_bytes(b"river\n\xff\n")
-    (output / "r.tfrecord-shards.json").unlink()
+    (output / "r-shards.json").unlink()
     done = subprocess.run(
         command(text, output, "--num_workers=2"), capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "y.txt, line 2, is not UTF-8" in done.stderr.splitlines()[-1]
-    assert [*contents(output)] == ["r.tfrecord-shards.json"]
+    assert [*contents(output)] == ["r-shards.json"]
 
 
 @pytest.mark.slow
