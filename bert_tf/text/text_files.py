@@ -81,8 +81,7 @@ def _texts_of(path: str) -> Callable[..., Iterator[list[str]]] | None:
 
 
 def _read_lines(path: str, work: progress.Progress, flag: str) -> Iterator[list[str]]:
-    for line_number, lines in _numbered_lines(path, work, flag):
-        del line_number
+    for _, lines in _numbered_lines(path, work, flag):
         yield [line.strip() for line in lines]
 
 

@@ -1,10 +1,6 @@
 """Converts text to pre-training records (create_pretraining_data.py)."""
 
-import contextlib
-import errno
-import os
 import random
-import tempfile
 from array import array
 from collections.abc import Iterator, Mapping
 
@@ -18,6 +14,7 @@ from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining import instances
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.spill_file import SpillFile
 from bert_tf.text.casing import check_casing
 from bert_tf.text.documents import Documents, Lines, read_documents
 from bert_tf.text.fast_tokenization import FastTokenizer
@@ -85,7 +82,8 @@ def write_records(
     with records.write_files(output_files, "output_file") as write:
         documents = _read_documents(lines, tokenizer, settings)
         documents.shuffle(rng)
-        with _Spill(settings.spill_dir, output_files[0]) as spill:
+        with SpillFile(settings.spill_dir, output_files[0]) as file:
+            spill = _Spill(file)
             _spill_instances(documents, tokenizer.vocab, settings, rng, spill)
             instances.shuffle(spill.offsets, rng)
             logging.info("*** Writing to output files ***")
@@ -162,79 +160,29 @@ def _spill_instances(
 
 
 class _Spill:
-    """A temporary file of records, which are read back in the order of `offsets`.
-
-    A context manager. The file has no name on systems that allow it, so that nothing remains of it
-    even if the program is killed. On others it is deleted when it is closed.
+    """The records in a temporary file, which are read back in the order of `offsets`.
 
     Args:
-        directory: a local folder; None for that of `output_file` if it is local, else the system's
-            folder for temporary files.
-        output_file: the first output file.
+        file: the file.
 
     Attributes:
         offsets: positions of the records in the file. The caller may reorder them.
-
-    Raises:
-        UserError: the file cannot be made.
-        OSError: from the methods, too: reading or writing failed in a way that may pass, such as a
-            full disk.
     """
 
-    def __init__(self, directory: str | None, output_file: str):
-        if not directory:
-            # The folder of the output has space for as many records.
-            remote = "://" in output_file
-            directory = tempfile.gettempdir() if remote else os.path.dirname(output_file) or "."
-        self._directory = directory
+    def __init__(self, file: SpillFile):
+        self._file = file
         self.offsets = array("Q")
-        self._end = 0
         self._longest = 0
-
-    def __enter__(self) -> "_Spill":
-        try:
-            self._file = tempfile.TemporaryFile(dir=self._directory, buffering=1 << 20)
-        except OSError as error:
-            raise spill_error(self._directory, error) from error
-        return self
-
-    def __exit__(self, *unused) -> None:
-        with contextlib.suppress(OSError):  # a full disk, reported before
-            self._file.close()
 
     def append(self, record: bytes) -> None:
         """Adds one record."""
-        try:
-            self._file.write(len(record).to_bytes(4, "little") + record)
-        except OSError as error:
-            raise spill_error(self._directory, error) from error
-        self.offsets.append(self._end)
-        self._end += 4 + len(record)
+        self.offsets.append(self._file.append(len(record).to_bytes(4, "little") + record))
         self._longest = max(self._longest, len(record))
 
     def __iter__(self) -> Iterator[bytes]:
         """Yields the records in the order of `offsets`."""
-        try:
-            self._file.flush()
-        except OSError as error:
-            raise spill_error(self._directory, error) from error
-        number = self._file.fileno()
-        for offset in self.offsets:
-            try:
-                data = os.pread(number, 4 + self._longest, offset)
-            except OSError as error:
-                raise spill_error(self._directory, error) from error
+        for data in self._file.read((offset, 4 + self._longest) for offset in self.offsets):
             yield data[4 : 4 + int.from_bytes(data[:4], "little")]
-
-
-def spill_error(directory: str, error: OSError) -> UserError | OSError:
-    """Returns the exception to raise where a temporary file in a folder cannot be used."""
-    permanent = (FileNotFoundError, NotADirectoryError, PermissionError)
-    readonly = error.errno == errno.EROFS
-    return (UserError if readonly or isinstance(error, permanent) else OSError)(
-        f"Cannot write a temporary file in {directory}: {error.strerror}. It takes about as much"
-        " space as the output. Choose another folder with --spill_dir"
-    )
 
 
 def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:

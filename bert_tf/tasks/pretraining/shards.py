@@ -1,11 +1,9 @@
 """Makes pre-training records in shards, with any number of workers (create_pretraining_data.py)."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-import tempfile
 from array import array
 from collections.abc import Iterator, Mapping
 
@@ -15,9 +13,10 @@ from absl import logging
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.tasks.pretraining import sharding
-from bert_tf.tasks.pretraining.data import input_files, make_tokenizer, spill_error, write_records
+from bert_tf.tasks.pretraining.data import input_files, make_tokenizer, write_records
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.sharding import KeyedDocument
+from bert_tf.tasks.pretraining.spill_file import SpillFile
 from bert_tf.tasks.pretraining.workers import run_workers
 from bert_tf.text.documents import Lines
 from bert_tf.text.text_files import read_files
@@ -64,7 +63,8 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     )
     if not missing:
         return
-    with _DocumentSpill(settings.spill_dir, settings.output_file) as spill:
+    with SpillFile(settings.spill_dir, settings.output_file) as file:
+        spill = _DocumentSpill(file)
         counts = array("Q", bytes(8 * num_shards))
         kept = frozenset(missing)
         for document in documents:
@@ -131,58 +131,27 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
 
 
 class _DocumentSpill:
-    """A temporary file with the documents of some shards; a context manager.
+    """The documents of some shards, in a temporary file."""
 
-    Args:
-        directory: a local folder; None for that of `output_file` if it is local, else the system's
-            folder for temporary files.
-        output_file: the first part of the shards' names.
-
-    Raises:
-        UserError: the file cannot be made.
-        OSError: from the methods, too: writing or reading failed.
-    """
-
-    def __init__(self, directory: str | None, output_file: str):
-        if not directory:
-            remote = "://" in output_file
-            directory = tempfile.gettempdir() if remote else os.path.dirname(output_file) or "."
-        self._directory = directory
+    def __init__(self, file: SpillFile):
+        self._file = file
+        # Shard -> hash, key, where it begins, bytes.
         self._entries: dict[int, list[tuple[int, str, int, int]]] = {}
-        self._end = 0
-
-    def __enter__(self) -> "_DocumentSpill":
-        try:
-            self._file = tempfile.TemporaryFile(dir=self._directory, buffering=1 << 20)
-        except OSError as error:
-            raise spill_error(self._directory, error) from error
-        return self
-
-    def __exit__(self, *unused) -> None:
-        with contextlib.suppress(OSError):  # a full disk, reported before
-            self._file.close()
 
     def add(self, shard: int, value: int, document: KeyedDocument) -> None:
         """Adds a document with its hash."""
         data = "\n".join(document.lines).encode()
-        try:
-            self._file.write(data)
-        except OSError as error:
-            raise spill_error(self._directory, error) from error
-        self._entries.setdefault(shard, []).append((value, document.key, self._end, len(data)))
-        self._end += len(data)
+        entry = (value, document.key, self._file.append(data), len(data))
+        self._entries.setdefault(shard, []).append(entry)
 
     def lines(self, shard: int) -> Lines:
         """Yields batches of lines of a shard's documents, with an empty line after each."""
-        try:
-            self._file.flush()
-            lines: list[str] = []
-            for _, _, start, length in sorted(self._entries.get(shard, ())):
-                lines += os.pread(self._file.fileno(), length, start).decode().split("\n")
-                lines.append("")
-                if len(lines) >= _LINES_PER_BATCH:
-                    yield lines
-                    lines = []
-            yield lines
-        except OSError as error:
-            raise spill_error(self._directory, error) from error
+        places = [entry[2:] for entry in sorted(self._entries.get(shard, ()))]
+        lines: list[str] = []
+        for data in self._file.read(places):
+            lines += data.decode().split("\n")
+            lines.append("")
+            if len(lines) >= _LINES_PER_BATCH:
+                yield lines
+                lines = []
+        yield lines
