@@ -18,6 +18,7 @@ Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 # Constants of the original's create_optimizer.
 CLIP_NORM = 1.0  # the largest global norm of a step's gradients
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # of Adam
 WEIGHT_DECAY_RATE = 0.01
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 
@@ -93,9 +94,9 @@ def adam_weight_decay_update(
     grad: tf.Tensor,
     learning_rate: tf.Tensor,
     weight_decay_rate: float,
-    beta_1: float = 0.9,
-    beta_2: float = 0.999,
-    epsilon: float = 1e-6,
+    beta_1: float = BETA_1,
+    beta_2: float = BETA_2,
+    epsilon: float = EPSILON,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the next parameter, first moment and second moment.
 
@@ -153,9 +154,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
         weight_decay_rate: float = WEIGHT_DECAY_RATE,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-6,
+        beta_1: float = BETA_1,
+        beta_2: float = BETA_2,
+        epsilon: float = EPSILON,
         exclude_from_weight_decay: Sequence[str] | None = EXCLUDE_FROM_WEIGHT_DECAY,
         global_clipnorm: float | None = CLIP_NORM,
         name: str = "AdamWeightDecayOptimizer",
@@ -245,9 +246,9 @@ class StepOptimizer:
         variables: Sequence[keras.Variable],
         learning_rate: Schedule,
         weight_decay_rate: float = 0.0,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-6,
+        beta_1: float = BETA_1,
+        beta_2: float = BETA_2,
+        epsilon: float = EPSILON,
         exclude_from_weight_decay: Sequence[str] = (),
     ):
         self.learning_rate = learning_rate
@@ -306,7 +307,14 @@ def _slot(variable: keras.Variable, name: str) -> tf.Variable:
     return tf.Variable(zeros, trainable=False, name=f"{variable.path}/{name}")
 
 
-def create_optimizer(variables: Sequence[keras.Variable], learning_rate: Schedule) -> StepOptimizer:
+def create_optimizer(
+    variables: Sequence[keras.Variable],
+    learning_rate: Schedule,
+    weight_decay_rate: float = WEIGHT_DECAY_RATE,
+    beta_1: float = BETA_1,
+    beta_2: float = BETA_2,
+    epsilon: float = EPSILON,
+) -> StepOptimizer:
     """Returns the optimizer of BERT's pre-training and fine-tuning (the paper, A.2).
 
     The original's function of this name also computes and clips the gradients. Here the caller
@@ -315,10 +323,17 @@ def create_optimizer(variables: Sequence[keras.Variable], learning_rate: Schedul
     Args:
         variables: the trainable variables.
         learning_rate: such as `linear_schedule` returns.
+        weight_decay_rate: rate of the decay; biases and LayerNorm have none.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        epsilon: added to the square root of the second moment.
     """
     return StepOptimizer(
         variables,
         learning_rate,
-        weight_decay_rate=WEIGHT_DECAY_RATE,
-        exclude_from_weight_decay=EXCLUDE_FROM_WEIGHT_DECAY,
+        weight_decay_rate,
+        beta_1,
+        beta_2,
+        epsilon,
+        EXCLUDE_FROM_WEIGHT_DECAY,
     )

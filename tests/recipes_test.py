@@ -169,7 +169,10 @@ print(json.dumps(found))
 def pretraining_recipes():
     """What the real program's flags make of each recipe, in a process of their own."""
     done = subprocess.run(
-        [sys.executable, "-c", READ_FLAGS, *RECIPES], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", READ_FLAGS, *RECIPES, *ROBERTA],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -195,8 +198,27 @@ def test_pretraining_recipe(name, pretraining_recipes):
     assert f"{json.loads((ROOT / config).read_text())['vocab_size']:,} word pieces" in text
 
 
+# Liu et al. (2019), Table 9.
+ROBERTA = {
+    "roberta_base": {"learning_rate": 6e-4, "num_warmup_steps": 24000},
+    "roberta_large": {"learning_rate": 4e-4, "num_warmup_steps": 30000},
+}
+
+
+@pytest.mark.parametrize("name", ROBERTA)
+def test_roberta_recipe(name, pretraining_recipes):
+    read = pretraining_recipes[name]
+    values = read["flags"]
+    adam = {"adam_beta_1": 0.9, "adam_beta_2": 0.98, "adam_epsilon": 1e-6}
+    expected = {**ROBERTA[name], **adam, "weight_decay_rate": 0.01}
+    expected |= {"objective": "mlm", "dynamic_masking": True, "masked_lm_prob": 0.15}
+    assert {flag: values[flag] for flag in expected} == expected
+    assert read["phases"] == [[512, 500_000, 8192, 77]]
+    assert 8192 % (8 * values["gradient_accumulation_steps"]) == 0
+
+
 def test_every_pretraining_recipe_is_tested():
-    assert len({*PRETRAINING.iterdir()}) == 1 + 4
+    assert len({*PRETRAINING.iterdir()}) == 2 + len(RECIPES) + len(ROBERTA)
 
 
 def documents(path: Path) -> list[list[str]]:

@@ -139,6 +139,12 @@ def _define_flags() -> None:
     flags.DEFINE_integer(
         "max_predictions_per_seq", 20, "Masked positions per sequence.", lower_bound=1
     )
+    flags.DEFINE_enum(
+        "dynamic_masking",
+        None,
+        data_speed.MASKING,
+        "For input_pipeline: read unmasked records, and mask pieces or whole words.",
+    )
     flags.DEFINE_integer("num_steps", 10, "For training_step: steps to time.", lower_bound=1)
     flags.DEFINE_integer(
         "iterations_per_loop",
@@ -183,7 +189,7 @@ def main() -> None:
     elif FLAGS.measure == "input_pipeline":
         config = BertConfig.from_json_file(FLAGS.bert_config_file)
         phase = PretrainingPhase(length, 1, FLAGS.train_batch_size, predictions)
-        data_speed.measure_input_pipeline(config, phase)
+        data_speed.measure_input_pipeline(config, phase, FLAGS.dynamic_masking)
     else:
         data_speed.measure_create_pretraining_data(
             FLAGS.input_file, FLAGS.vocab_file, length, predictions, FLAGS.dupe_factor

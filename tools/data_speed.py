@@ -17,8 +17,12 @@ from bert_tf.engine import input_pipeline
 from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.pretraining.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.schema import UNMASKED, pretraining_schema
+
+MASKING = PIECES, WHOLE_WORDS = ("pieces", "whole_words")
+_TOKENS_PER_WORD = 2  # in unmasked records, which makes whole words many
 
 
 def synthetic_batch(config: BertConfig, phase: PretrainingPhase) -> dict[str, tf.Tensor]:
@@ -70,23 +74,28 @@ def run_program(arguments: list[str]) -> tuple[float, float, str]:
     return seconds, usage.ru_maxrss / 1024, text
 
 
-def measure_input_pipeline(config: BertConfig, phase: PretrainingPhase) -> None:
+def measure_input_pipeline(
+    config: BertConfig, phase: PretrainingPhase, masking: str | None = None
+) -> None:
     """Prints the examples per second of the input pipeline, in wall-clock and processor time.
 
     Args:
         config: the model; gives the range of the ids.
         phase: gives the lengths and the batch size.
+        masking: what to mask while reading, one of `MASKING`; None for masked records.
     """
     length, predictions = phase.max_seq_length, phase.max_predictions_per_seq
-    schema = pretraining_schema(length, predictions)
+    schema = pretraining_schema(length, None if masking else predictions)
     with tempfile.TemporaryDirectory() as directory:
         paths = [os.path.join(directory, f"{i}.tfrecord") for i in range(8)]
         examples = synthetic_batch(config, PretrainingPhase(length, 1, 4000, predictions))
-        columns = [value.numpy() for value in examples.values()]
+        words = [0, *(1 + i // _TOKENS_PER_WORD for i in range(length - 2)), 0]
+        examples[UNMASKED] = tf.constant([words] * 4000)
+        columns = [examples[name].numpy() for name in schema]
         with records.write_files(paths, "output_file") as write:
             for row in zip(*columns, strict=True):
-                write(records.serialize(dict(zip(examples, row, strict=True)), schema))
-        arguments = (paths, length, predictions, phase.batch_size, config.vocab_size)
+                write(records.serialize(dict(zip(schema, row, strict=True)), schema))
+        arguments = (paths, length, predictions, phase.batch_size, config.vocab_size, masking)
         call = f"from {__package__} import data_speed; data_speed.time_input_pipeline{arguments}"
         _, memory, text = run_program(["-c", call])
     print("\n".join(re.findall("^examples/s.*", text, re.MULTILINE)))
@@ -94,17 +103,28 @@ def measure_input_pipeline(config: BertConfig, phase: PretrainingPhase) -> None:
 
 
 def time_input_pipeline(
-    files: list[str], length: int, predictions: int, batch_size: int, vocab_size: int
+    files: list[str],
+    length: int,
+    predictions: int,
+    batch_size: int,
+    vocab_size: int,
+    masking: str | None,
 ) -> None:
     """Prints how fast this process reads batches from `files`; it should run on one core."""
-    schema = pretraining_schema(length, predictions)
+    schema = pretraining_schema(length, None if masking else predictions)
     # Training checks all features of ids. The cost does not depend on the limit.
     limits = {
         name: (vocab_size, "vocab_size")
         for name, feature in schema.items()
         if feature.dtype.is_integer
     }
-    iterator = input_pipeline.TrainingInput(files, schema, batch_size, limits, seed=1).iterator
+    augment = None
+    if masking:
+        augment = DynamicMasking(4, vocab_size, predictions, 0.15, masking == WHOLE_WORDS)
+    source = input_pipeline.TrainingInput(
+        files, schema, batch_size, limits, seed=1, augment=augment
+    )
+    iterator = source.iterator
 
     @tf.function
     def draw(num_batches):

@@ -25,6 +25,7 @@ class EvaluationInput:
     limits: see `input_pipeline.TrainingInput`.
     max_steps: number of batches to read, over the files again and again if need be; 0 for every
         example once.
+    augment: changes each batch, alike in all evaluations; None for none.
     """
 
     batch_size: int
@@ -32,6 +33,7 @@ class EvaluationInput:
     schema: records.Schema
     limits: input_pipeline.Limits
     max_steps: int
+    augment: input_pipeline.Augment | None = None
 
 
 class Evaluator:
@@ -88,6 +90,7 @@ class Evaluator:
                     source.limits,
                     num_examples,
                     shard,
+                    source.augment,
                 )
                 iterators.append(iter(dataset))
         return iterators

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine.distribution import ONE_HOST, InputShard
+from bert_tf.engine.hashed_random import hash_numbers
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
@@ -18,6 +20,8 @@ SHUFFLE_BUFFER = 100  # records; the original's. create_pretraining_data has shu
 
 Batch = dict[str, tf.Tensor]
 Limits = records.Limits
+# Changes the features of a batch at random, as a function of a key of each example, uint64 [batch].
+Augment = Callable[[Batch, tf.Tensor], Batch]
 # Drawn to try a place: more batches and records than were read ahead and saved with it.
 _DRAWN_BATCHES = 8
 _DRAWN_RECORDS = 16 * READERS
@@ -51,6 +55,8 @@ class TrainingInput:
         seed: of the shuffling.
         shard: the host that reads. Each host reads other files, or other records where there are
             fewer files than hosts, and makes its part of every batch.
+        augment: changes each batch; None for none. A record's key is a hash of the seed, the
+            epoch, its file and its number there.
 
     `buckets` are the lengths that batches are cut to, each to the first that its `longest` fits
     in; None leaves them as they are.
@@ -70,6 +76,7 @@ class TrainingInput:
         limits: Limits,
         seed: int,
         shard: InputShard = ONE_HOST,
+        augment: Augment | None = None,
     ):
         ends = record_checks.check_ends(files)
         for path, end in zip(files, ends, strict=True):
@@ -84,6 +91,7 @@ class TrainingInput:
         self._schema = records.limited(schema, limits)
         self._batch_size = batch_size
         self._shard = shard
+        self._augment = augment
         self.start(seed)
 
     def start(self, seed: int) -> None:
@@ -97,13 +105,13 @@ class TrainingInput:
         """Returns the endless batches in the order that `seed` gives."""
         shard, files = self._shard, self._files
         whole_files = len(files) >= shard.count
+        numbers = range(len(files))
         if whole_files:
-            files = files[shard.index :: shard.count]
-        cycle_length = min(READERS, len(files))
-        dataset = tf.data.Dataset.from_tensor_slices(files).repeat()
-        dataset = dataset.shuffle(len(files), seed=seed)
+            numbers = numbers[shard.index :: shard.count]
+        cycle_length = min(READERS, len(numbers))
+        dataset = self._repeated_files(numbers).shuffle(len(numbers), seed=seed)
         dataset = dataset.interleave(
-            tf.data.TFRecordDataset,
+            tf.data.TFRecordDataset if self._augment is None else _numbered_records,
             cycle_length=cycle_length,
             num_parallel_calls=cycle_length,
             deterministic=True,
@@ -112,10 +120,27 @@ class TrainingInput:
             dataset = dataset.shard(shard.count, shard.index)
         dataset = dataset.shuffle(SHUFFLE_BUFFER, seed=seed)
         dataset = dataset.batch(self._batch_size // shard.count, drop_remainder=True)
-        return dataset.map(
-            lambda serialized: records.parse(serialized, self._schema),
-            num_parallel_calls=2,
-            deterministic=True,
+
+        def parse(serialized: tf.Tensor, *numbers: tf.Tensor) -> Batch:
+            features = records.parse(serialized, self._schema)
+            if self._augment is None:
+                return features
+            return self._augment(features, hash_numbers(seed, *numbers))
+
+        return dataset.map(parse, num_parallel_calls=2, deterministic=True)
+
+    def _repeated_files(self, numbers: Sequence[int]) -> tf.data.Dataset:
+        """Returns the files of these numbers, over and over.
+
+        With `augment` they are tuples: a file, the epoch, and its number.
+        """
+        files = [self._files[number] for number in numbers]
+        if self._augment is None:
+            return tf.data.Dataset.from_tensor_slices(files).repeat()
+        epochs = tf.data.Dataset.range(2**62)
+        numbered = tf.data.Dataset.from_tensor_slices((files, np.array(numbers, np.int64)))
+        return epochs.flat_map(
+            lambda epoch: numbered.map(lambda file, number: (file, epoch, number))
         )
 
     def _place(self, prefix: str) -> str:
@@ -218,6 +243,13 @@ class TrainingInput:
         return record_checks.explain(error, self._files, self._schema)
 
 
+def _numbered_records(file: tf.Tensor, epoch: tf.Tensor, number: tf.Tensor) -> tf.data.Dataset:
+    """Returns the records of a file, each with the epoch, the file's number and its own."""
+    same = tf.data.Dataset.from_tensors((epoch, number)).repeat()
+    found = tf.data.Dataset.zip(tf.data.TFRecordDataset(file), same, tf.data.Dataset.range(2**62))
+    return found.map(lambda record, same, own: (record, *same, own))
+
+
 def _warn(prefix: str, problem: str) -> None:
     logging.warning("The place in the input saved with %s %s", prefix, problem)
 
@@ -233,6 +265,7 @@ def evaluation_dataset(
     limits: Limits,
     num_examples: int,
     shard: InputShard = ONE_HOST,
+    augment: Augment | None = None,
 ) -> tf.data.Dataset:
     """Returns endless batches of the records in their order, over and over.
 
@@ -245,6 +278,8 @@ def evaluation_dataset(
             float32 [batch]: 1 for the first `num_examples` examples, 0 for what fills the last
             batch.
         shard: the host that reads: it gets its part of every batch. All read all files.
+        augment: changes each batch; None for none. An example's key is a hash of its number, so
+            that all evaluations are alike.
     """
     schema = records.limited(schema, limits)
     part = batch_size // shard.count
@@ -253,6 +288,8 @@ def evaluation_dataset(
     def add_weight(indices: tf.Tensor, serialized: tf.Tensor) -> Batch:
         indices, serialized = indices[begin : begin + part], serialized[begin : begin + part]
         features = records.parse(serialized, schema)
+        if augment is not None:
+            features = augment(features, hash_numbers(indices))
         features["example_weight"] = tf.cast(indices < num_examples, tf.float32)
         return features
 

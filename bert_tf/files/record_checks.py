@@ -43,6 +43,24 @@ def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None
             lacks a feature or has one of another length, type or range; or its last record is cut.
         OSError: a file cannot be read.
     """
+    for path, features in _first_records(files, flag):
+        if problems := _differences(features, schema):
+            raise UserError(f"--{flag}: {path} was made with other settings: {_shown(problems)}")
+        if problems := _wrong_values(features, schema):
+            raise UserError(f"--{flag}: {path}, record 0: {_shown(problems)}")
+    check_ends(files)
+
+
+def feature_names(file: str, flag: str) -> frozenset[str]:
+    """Returns the names of the features of a file's first record; errors as `check_files`."""
+    ((_, features),) = _first_records([file], flag)
+    return frozenset(features)
+
+
+def _first_records(
+    files: Sequence[str], flag: str
+) -> Iterator[tuple[str, dict[str, tf.train.Feature]]]:
+    """Yields each file with the features of its first record."""
     # One pipeline for all files: a pipeline each takes a minute for a thousand files.
     first_records = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(
         lambda path: tf.data.TFRecordDataset(path).take(1).map(lambda record: (path, record))
@@ -59,16 +77,11 @@ def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None
         if found != os.fsencode(path):
             raise UserError(f"--{flag}: {path} holds no record")
         try:
-            features = _features(record)
+            yield path, _features(record)
         except ValueError as error:
             raise UserError(
                 f"--{flag}: the records of {path} are not tf.Examples: {error}"
             ) from error
-        if problems := _differences(features, schema):
-            raise UserError(f"--{flag}: {path} was made with other settings: {_shown(problems)}")
-        if problems := _wrong_values(features, schema):
-            raise UserError(f"--{flag}: {path}, record 0: {_shown(problems)}")
-    check_ends(files)
 
 
 class Ends(NamedTuple):

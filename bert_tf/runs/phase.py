@@ -25,6 +25,7 @@ class Phase:
     files: TFRecord files.
     schema: features of their records.
     limits: see `input_pipeline.TrainingInput`.
+    augment: see there.
     """
 
     num_steps: int
@@ -32,11 +33,12 @@ class Phase:
     files: Sequence[str]
     schema: records.Schema
     limits: input_pipeline.Limits
+    augment: input_pipeline.Augment | None = dataclasses.field(default=None, kw_only=True)
 
     def open_input(self, seed: int, shard: distribution.InputShard) -> input_pipeline.TrainingInput:
         """Returns the batches that a host reads, from the beginning of the order of `seed`."""
         return input_pipeline.TrainingInput(
-            self.files, self.schema, self.batch_size, self.limits, seed, shard
+            self.files, self.schema, self.batch_size, self.limits, seed, shard, self.augment
         )
 
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
+from bert_tf import optimization
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS, STRATEGIES
 from bert_tf.runs.setting_fields import Group, Settings, setting
 
@@ -81,6 +82,32 @@ class TrainingSettings(ComputationSettings):
     learning_rate: float = setting(
         5e-5,
         help="Peak learning rate of Adam.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    adam_beta_1: float = setting(
+        optimization.BETA_1,
+        help="Adam's decay rate of the mean of gradients.",
+        group=Group.TRAINING,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    adam_beta_2: float = setting(
+        optimization.BETA_2,
+        help="Adam's decay rate of the mean of squared gradients.",
+        group=Group.TRAINING,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    adam_epsilon: float = setting(
+        optimization.EPSILON,
+        help="Adam's term that keeps it from dividing by 0.",
+        group=Group.TRAINING,
+        above=0.0,
+    )
+    weight_decay_rate: float = setting(
+        optimization.WEIGHT_DECAY_RATE,
+        help="Weight decay a step, times the learning rate; biases and LayerNorm have none.",
         group=Group.TRAINING,
         at_least=0.0,
     )

@@ -58,6 +58,10 @@ class Trainer:
             self.optimizer = optimization.create_optimizer(
                 self.model.trainable_variables if trains else [],
                 schedule or (lambda step: 0.0),
+                settings.weight_decay_rate,
+                settings.adam_beta_1,
+                settings.adam_beta_2,
+                settings.adam_epsilon,
             )
         weights = {variable.path: variable.value for variable in self.model.variables}
         self._variables = {**weights, **self.optimizer.variables}

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.tasks.pretraining import instances
+from bert_tf.tasks.pretraining.shuffling import shuffle
 from bert_tf.text import documents
 from tests.support.memory import peak_memory
 
@@ -15,7 +15,7 @@ def test_shuffle_is_that_of_random(count):
     rng, same_rng = random.Random(count), random.Random(count)
     values, same_values = list(range(count)), list(range(count))
     for _ in range(3):
-        instances.shuffle(values, rng)
+        shuffle(values, rng)
         same_rng.shuffle(same_values)
     assert values == same_values
     assert rng.getstate() == same_rng.getstate()

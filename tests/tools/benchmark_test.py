@@ -11,8 +11,10 @@ from tests.support.pretraining_runs import ROOT
 
 
 @pytest.mark.slow
-def test_one_core_reads_ten_thousand_examples_a_second():
+@pytest.mark.parametrize("masking", [[], ["pieces"], ["whole_words"]], ids=str)
+def test_one_core_reads_ten_thousand_examples_a_second(masking):
     words = ["--measure=input_pipeline", "--train_batch_size=32"]
+    words += [f"--dynamic_masking={kind}" for kind in masking]
     done = subprocess.run(
         [sys.executable, "-m", "tools.benchmark", *words],
         cwd=ROOT,

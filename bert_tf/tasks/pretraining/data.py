@@ -11,9 +11,10 @@ from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.progress import Progress
-from bert_tf.tasks.pretraining import instances
-from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining import full_sentences, instances, masking
+from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.shuffling import shuffle
 from bert_tf.tasks.pretraining.spill_file import SpillFile
 from bert_tf.text.casing import check_casing
 from bert_tf.text.documents import Documents, Lines, read_documents
@@ -78,6 +79,10 @@ def write_records(
         seed: of all random choices.
     """
     rng = random.Random(seed)
+    if settings.mask:
+        masking.check_predictions(
+            settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
+        )
     # The files are opened before the long work, so that a missing folder shows at once.
     with records.write_files(output_files, "output_file") as write:
         documents = _read_documents(lines, tokenizer, settings)
@@ -85,7 +90,7 @@ def write_records(
         with SpillFile(settings.spill_dir, output_files[0]) as file:
             spill = _Spill(file)
             _spill_instances(documents, tokenizer.vocab, settings, rng, spill)
-            instances.shuffle(spill.offsets, rng)
+            shuffle(spill.offsets, rng)
             logging.info("*** Writing to output files ***")
             for path in output_files:
                 logging.info("  %s", path)
@@ -146,15 +151,23 @@ def _spill_instances(
     spill: "_Spill",
 ) -> None:
     """Makes the instances of all documents, `dupe_factor` times, and writes them to `spill`."""
-    vocabulary = instances.Vocabulary(vocab)
-    schema = pretraining_schema(settings.max_seq_length, settings.max_predictions_per_seq)
+    vocabulary = masking.Vocabulary(vocab)
+    schema = pretraining_schema(
+        settings.max_seq_length,
+        settings.max_predictions_per_seq if settings.mask else None,
+        settings.objective,
+    )
     total = settings.dupe_factor * len(documents)
     with Progress("making instances", "documents", total) as work:
-        for _ in range(settings.dupe_factor):
-            for index in range(len(documents)):
-                for instance in instances.create_instances(
-                    documents, index, settings, vocabulary, rng
-                ):
+        for number in range(settings.dupe_factor):
+            if settings.objective == MLM:
+                if number and settings.across_documents:
+                    documents.shuffle(rng)  # so that a pass has other sequences
+                made = full_sentences.create_sequences(documents, settings, vocabulary, rng)
+            else:
+                made = instances.create_pairs(documents, settings, vocabulary, rng)
+            for of_document in made:
+                for instance in of_document:
                     spill.append(records.serialize(instance, schema))
                 work.advance()
 

@@ -11,6 +11,7 @@ from bert_tf.model.saving import register
 from bert_tf.model.task_model import TaskModel
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.pretraining.heads import PretrainingHeads
+from bert_tf.tasks.pretraining.schema import MLM_NSP
 
 # Added to the sum of the masked-LM weights (original: get_masked_lm_output), so that the loss of a
 # batch without predictions is 0.
@@ -81,11 +82,14 @@ class PretrainingTask:
 
     Args:
         config: sizes and dropout rates.
+        objective: one of `schema.OBJECTIVES`. With `mlm`, features have no `next_sentence_labels`,
+            and the pooler and the next sentence head keep their weights.
         **options: see `BertModel`.
     """
 
-    def __init__(self, config: BertConfig, **options):
+    def __init__(self, config: BertConfig, objective: str = MLM_NSP, **options):
         self.config = config
+        self._objective = objective
         self._options = options
 
     def build_model(self) -> PretrainingModel:
@@ -101,7 +105,7 @@ class PretrainingTask:
         }
 
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        """Returns the sum of both losses, float32 [], and both losses and accuracies as metrics.
+        """Returns the sum of the losses, float32 [], and losses and accuracies as metrics.
 
         Original: get_masked_lm_output and get_next_sentence_output for the losses, metric_fn for
         the metrics.
@@ -115,24 +119,24 @@ class PretrainingTask:
             dropout_seed=dropout_seed,
         )
         example_weight = example_weights(features)
-        total = tf.zeros([], tf.float32)
-        sums = {}
-        for name, logits, label_ids, weights, epsilon in (
-            (
-                "masked_lm",
+        losses = {
+            "masked_lm": (
                 masked_lm_logits,
                 features["masked_lm_ids"],
                 _masked_lm_weights(features, example_weight),
                 WEIGHT_EPSILON,
-            ),
-            (
-                "next_sentence",
+            )
+        }
+        if self._objective == MLM_NSP:
+            losses["next_sentence"] = (
                 next_sentence_logits,
                 features["next_sentence_labels"],
                 example_weight,
                 0.0,
-            ),
-        ):
+            )
+        total = tf.zeros([], tf.float32)
+        sums = {}
+        for name, (logits, label_ids, weights, epsilon) in losses.items():
             example_loss = cross_entropy(logits, tf.reshape(label_ids, [-1]))
             weighted_loss = tf.reduce_sum(weights * example_loss)
             total += tf.math.divide_no_nan(weighted_loss, normalizers[name] + epsilon)

@@ -3,8 +3,9 @@
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import optimization
+from bert_tf import optimization, tokenization
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
+from bert_tf.engine.input_pipeline import Augment
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records, storage
 from bert_tf.model.configuration import BertConfig
@@ -13,9 +14,11 @@ from bert_tf.runs.phase import Phase
 from bert_tf.runs.run import Run
 from bert_tf.runs.settings import model_options
 from bert_tf.runs.trainer import Trainer
+from bert_tf.tasks.pretraining.dynamic_masking import DynamicMasking
+from bert_tf.tasks.pretraining.masking import check_predictions
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.schema import UNMASKED, pretraining_schema
 from bert_tf.tasks.pretraining.settings import PretrainingSettings
 
 
@@ -50,7 +53,7 @@ def run_pretraining(
     if settings.do_eval or settings.evaluate_every_steps:
         evaluation = _evaluation_input(config, settings)
     with Run(strategy, settings) as run:
-        task = PretrainingTask(config, **model_options(settings, strategy))
+        task = PretrainingTask(config, settings.objective, **model_options(settings, strategy))
         schedule = _schedule(settings) if settings.do_train else None
         trainer = Trainer(task, run, schedule)
         evaluator = Evaluator(task, trainer.model, strategy)
@@ -85,45 +88,60 @@ def _check(settings: PretrainingSettings) -> None:
             "--eval_input_file needs --do_eval or --evaluate_every_steps; add one of them, or leave"
             " this flag out"
         )
+    if settings.dynamic_masking and not settings.vocab_file:
+        raise UserError(
+            "--dynamic_masking needs --vocab_file, the vocabulary of the records, for the id of"
+            " [MASK]"
+        )
+    if settings.do_whole_word_mask and not settings.dynamic_masking:
+        raise UserError(
+            "--do_whole_word_mask needs --dynamic_masking; masks that stand in the records are made"
+            " by create_pretraining_data.py --do_whole_word_mask"
+        )
 
 
 def _training_phases(config: BertConfig, settings: PretrainingSettings) -> list[Phase]:
-    return [
-        Phase(
-            phase.num_steps,
-            phase.batch_size,
-            *_open_records(config, settings.input_file, "input_file", phase),
+    phases = []
+    for phase in settings.phases:
+        files, schema, limits, augment = _open_records(
+            config, settings, settings.input_file, "input_file", phase
         )
-        for phase in settings.phases
-    ]
+        phases.append(
+            Phase(phase.num_steps, phase.batch_size, files, schema, limits, augment=augment)
+        )
+    return phases
 
 
 def _evaluation_input(config: BertConfig, settings: PretrainingSettings) -> EvaluationInput:
     flag = "eval_input_file" if settings.eval_input_file else "input_file"
     phase = settings.evaluation_phase
-    return EvaluationInput(
-        phase.batch_size,
-        *_open_records(config, getattr(settings, flag), flag, phase),
-        phase.num_steps,
-    )
+    pattern = getattr(settings, flag)
+    files, schema, limits, augment = _open_records(config, settings, pattern, flag, phase)
+    return EvaluationInput(phase.batch_size, files, schema, limits, phase.num_steps, augment)
 
 
 def _open_records(
-    config: BertConfig, pattern: str, flag: str, phase: PretrainingPhase
-) -> tuple[list[str], records.Schema, records.Limits]:
+    config: BertConfig,
+    settings: PretrainingSettings,
+    pattern: str,
+    flag: str,
+    phase: PretrainingPhase,
+) -> tuple[list[str], records.Schema, records.Limits, Augment | None]:
     """Finds and checks the record files of a phase.
 
     Args:
         config: configuration of the model.
+        settings: the flags.
         pattern: names or globs of the files, with or without `{max_seq_length}`.
         flag: the flag (no dashes) that gave the pattern, for messages.
         phase: its lengths are those of the records.
 
     Returns:
-        The files, their schema, and the limits of the ids in them.
+        The files, their schema, the limits of the ids in them, and what masks them.
 
     Raises:
-        UserError: there are no such files, or their records have other lengths.
+        UserError: there are no such files, or their records have other lengths, or are masked where
+            they should not be, or the reverse.
     """
     config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
     pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
@@ -131,7 +149,12 @@ def _open_records(
     logging.info("*** --%s, records of length %d ***", flag, phase.max_seq_length)
     for path in files:
         logging.info("  %s", path)
-    schema = pretraining_schema(phase.max_seq_length, phase.max_predictions_per_seq)
+    predictions: int | None = phase.max_predictions_per_seq
+    masking = None
+    if _are_unmasked(files, flag, settings):
+        predictions = None
+        masking = _dynamic_masking(config, settings, phase)
+    schema = pretraining_schema(phase.max_seq_length, predictions, settings.objective)
     record_checks.check_files(files, schema, flag)
     vocabulary = (config.vocab_size, "vocab_size of --bert_config_file")
     limits = {
@@ -139,7 +162,45 @@ def _open_records(
         "masked_lm_ids": vocabulary,
         "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),
     }
-    return files, schema, limits
+    limits = {name: limit for name, limit in limits.items() if name in schema}
+    return files, schema, limits, masking
+
+
+def _are_unmasked(files: list[str], flag: str, settings: PretrainingSettings) -> bool:
+    """Returns whether records are unmasked. --eval_input_file may name either kind.
+
+    Raises:
+        UserError: that is not what --dynamic_masking says.
+    """
+    names = record_checks.feature_names(files[0], flag)
+    unmasked = UNMASKED in names and "masked_lm_positions" not in names
+    if unmasked and not settings.dynamic_masking:
+        raise UserError(
+            f"--{flag}: the records of {files[0]} are unmasked (create_pretraining_data.py"
+            " --nomask), so they need --dynamic_masking"
+        )
+    if not unmasked and settings.dynamic_masking and flag == "input_file":
+        raise UserError(
+            f"--{flag}: --dynamic_masking needs unmasked records, and those of {files[0]} are"
+            " masked. Make them by create_pretraining_data.py --nomask, or leave out"
+            " --dynamic_masking"
+        )
+    return unmasked
+
+
+def _dynamic_masking(
+    config: BertConfig, settings: PretrainingSettings, phase: PretrainingPhase
+) -> DynamicMasking:
+    vocab = tokenization.load_vocab(settings.vocab_file, ("[MASK]",))
+    tokenization.check_vocab_size(vocab, config.vocab_size, settings.vocab_file)
+    check_predictions(phase.max_seq_length, phase.max_predictions_per_seq, settings.masked_lm_prob)
+    return DynamicMasking(
+        vocab["[MASK]"],
+        max(vocab.values()) + 1,
+        phase.max_predictions_per_seq,
+        settings.masked_lm_prob,
+        settings.do_whole_word_mask,
+    )
 
 
 def _schedule(settings: PretrainingSettings) -> optimization.Schedule:

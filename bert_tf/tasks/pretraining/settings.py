@@ -8,6 +8,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.runs.setting_fields import Group, Settings, inherit, setting
 from bert_tf.runs.settings import MAX_LENGTH, EvaluationSettings, TextSettings, TrainingSettings
 from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
 from bert_tf.text.text_files import TEXT_FIELD
 
 
@@ -36,6 +37,36 @@ class PretrainingSettings(TrainingSettings):
         group=Group.DATA,
     )
     do_eval: bool = inherit(EvaluationSettings, "do_eval")
+    objective: str = setting(
+        MLM_NSP,
+        help="What to train: mlm_nsp for masked LM and next sentence prediction, mlm for masked LM"
+        " alone, with records of any objective.",
+        group=Group.TRAINING,
+        choices=OBJECTIVES,
+    )
+    dynamic_masking: bool = setting(
+        False,
+        help="Draw masks while training, others in each epoch, for records of"
+        " create_pretraining_data.py --nomask. It needs --vocab_file.",
+        group=Group.DATA,
+    )
+    vocab_file: str | None = setting(
+        None,
+        help="Vocabulary of the records, with --dynamic_masking: a vocab.txt.",
+        group=Group.DATA,
+    )
+    masked_lm_prob: float = setting(
+        0.15,
+        help="Share of the tokens of a sequence to predict, with --dynamic_masking.",
+        group=Group.DATA,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    do_whole_word_mask: bool = setting(
+        False,
+        help="Mask all word pieces of a word together, with --dynamic_masking.",
+        group=Group.DATA,
+    )
     num_warmup_steps: int = setting(
         10000,
         help="Steps in which the learning rate rises from 0 to its peak.",
@@ -170,6 +201,25 @@ class PretrainingDataSettings(TextSettings):
         group=Group.OUTPUT,
         not_empty=True,
     )
+    objective: str = setting(
+        MLM_NSP,
+        help="mlm_nsp: pairs of sentences, for masked LM and next sentence prediction (BERT). mlm:"
+        " sequences of whole sentences, for masked LM alone (RoBERTa).",
+        group=Group.DATA,
+        choices=OBJECTIVES,
+    )
+    across_documents: bool = setting(
+        True,
+        help="With --objective=mlm: fill a sequence with sentences of the next document, after a"
+        " [SEP] (FULL-SENTENCES). --noacross_documents ends it with the document (DOC-SENTENCES).",
+        group=Group.DATA,
+    )
+    mask: bool = setting(
+        True,
+        help="Mask tokens. --nomask leaves that to run_pretraining.py --dynamic_masking, so that"
+        " one pass over the text is enough (--dupe_factor=1).",
+        group=Group.DATA,
+    )
     do_whole_word_mask: bool = setting(
         False,
         help="Mask all word pieces of a word together instead of one by one.",
@@ -208,7 +258,7 @@ class PretrainingDataSettings(TextSettings):
     short_seq_prob: float = setting(
         0.1,
         help="Share of the documents that are cut into sequences shorter than --max_seq_length, in"
-        " each pass.",
+        " each pass; with --objective=mlm_nsp only.",
         group=Group.DATA,
         at_least=0.0,
         at_most=1.0,
@@ -275,6 +325,16 @@ class PretrainingDataSettings(TextSettings):
             raise UserError(
                 f"--output_file={self.output_file} must be one name with --num_shards, to which the"
                 " number of each shard is added"
+            )
+        if not self.across_documents and self.objective != MLM:
+            raise UserError(
+                f"--noacross_documents needs --objective={MLM}; pairs of sentences never cross"
+                " documents. Leave it out"
+            )
+        if not self.mask and self.do_whole_word_mask:
+            raise UserError(
+                "--nomask leaves out the masks, so --do_whole_word_mask has no effect; give it to"
+                " run_pretraining.py --dynamic_masking instead"
             )
         if bool(self.input_file) == bool(self.tfds):
             raise UserError(

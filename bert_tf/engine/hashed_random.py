@@ -1,0 +1,49 @@
+"""Random numbers that are a function of what they are drawn for, and of nothing drawn before.
+
+TensorFlow's stateless random ops take one seed a call. Here each example of a batch has its own, so
+that what is drawn for it depends neither on the batch nor on the number of machines.
+"""
+
+import tensorflow as tf
+
+# Constants of SplitMix64 (Steele, Lea and Flood, 2014).
+_GAMMA = 0x9E3779B97F4A7C15
+_MULTIPLIERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_LAST_SHIFT = 31
+
+
+def hash_numbers(*numbers: tf.Tensor | int) -> tf.Tensor:
+    """Returns the hash of some numbers, uint64, of the shape that all broadcast to.
+
+    Args:
+        numbers: integers of at least 0. Their order counts.
+    """
+    value = tf.zeros([], tf.uint64)
+    for number in numbers:
+        value = _mix(value + _uint64(_GAMMA) + _mix(tf.cast(number, tf.uint64)))
+    return value
+
+
+def uniform(bits: tf.Tensor) -> tf.Tensor:
+    """Returns numbers from 0 to below 1, float32, of hashes."""
+    high = tf.bitwise.right_shift(bits, _uint64(40))  # 24 bits, which float32 holds exactly
+    return tf.cast(high, tf.float32) * 2.0**-24
+
+
+def below(bits: tf.Tensor, stop: int) -> tf.Tensor:
+    """Returns numbers from 0 to below `stop`, int32, of hashes."""
+    return tf.cast(bits % _uint64(stop), tf.int32)
+
+
+def _mix(value: tf.Tensor) -> tf.Tensor:
+    for shift, multiplier in _MULTIPLIERS:
+        value = _xor_shift(value, shift) * _uint64(multiplier)
+    return _xor_shift(value, _LAST_SHIFT)
+
+
+def _xor_shift(value: tf.Tensor, shift: int) -> tf.Tensor:
+    return tf.bitwise.bitwise_xor(value, tf.bitwise.right_shift(value, _uint64(shift)))
+
+
+def _uint64(number: int) -> tf.Tensor:
+    return tf.constant(number, tf.uint64)

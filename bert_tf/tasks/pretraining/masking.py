@@ -1,0 +1,143 @@
+"""Masks of pre-training records: which tokens are predicted, and what stands in their place.
+
+80% of the chosen tokens become [MASK], 10% stay as they are, and 10% become a random token (the
+paper, A.1; original: create_masked_lm_predictions). Random numbers are drawn from `random.Random`
+in the original's order.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+from absl import logging
+
+from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.shuffling import shuffle
+from bert_tf.text import sequences
+
+MASKED = 0.8  # share of the chosen tokens
+UNCHANGED = 0.5  # share of the other chosen ones
+
+
+class Vocabulary:
+    """The parts of a vocabulary that masking uses.
+
+    Args:
+        vocab: token -> id, in the order of the vocabulary file.
+    """
+
+    def __init__(self, vocab: Mapping[str, int]):
+        self.cls_id, self.sep_id = sequences.special_ids(vocab)
+        self.mask_id = vocab["[MASK]"]
+        self.ids = list(vocab.values())  # a random replacement is drawn by its line in the file
+        self.continuations = frozenset(id for token, id in vocab.items() if token.startswith("##"))
+
+
+def check_predictions(max_seq_length: int, max_predictions: int, masked_lm_prob: float) -> None:
+    """Warns if sequences of full length have no room for the share of tokens to predict."""
+    wanted = max_seq_length * masked_lm_prob
+    if max_predictions < round(wanted):
+        logging.warning(
+            "--max_predictions_per_seq=%d is too few for --masked_lm_prob=%g of"
+            " --max_seq_length=%d tokens, which are %d; --max_predictions_per_seq=%d would be"
+            " right",
+            *(max_predictions, masked_lm_prob, max_seq_length, round(wanted), math.ceil(wanted)),
+        )
+
+
+def add_targets(
+    instance: dict[str, list],
+    positions: list[int],
+    settings: PretrainingDataSettings,
+    vocabulary: Vocabulary,
+    rng: random.Random,
+) -> None:
+    """Masks an instance, or adds what masks are drawn from while training (`mask` is False).
+
+    Args:
+        instance: `input_ids`, `input_mask` and `segment_ids`; changed.
+        positions: of the tokens that may be masked: all but [CLS] and [SEP].
+        settings: `mask`, `max_predictions_per_seq`, `masked_lm_prob` and `do_whole_word_mask` are
+            used.
+        vocabulary: of the tokens.
+        rng: generator of all random numbers.
+    """
+    if settings.mask:
+        _add_masks(instance, positions, settings, vocabulary, rng)
+    else:
+        _add_word_ids(instance, positions, vocabulary)
+
+
+def _add_masks(
+    instance: dict[str, list],
+    positions: list[int],
+    settings: PretrainingDataSettings,
+    vocabulary: Vocabulary,
+    rng: random.Random,
+) -> None:
+    """Masks tokens in `input_ids` and adds the `masked_lm_*` features."""
+    input_ids = instance["input_ids"]
+    num_tokens = sum(instance["input_mask"])
+    num_to_predict = min(
+        settings.max_predictions_per_seq, max(1, round(num_tokens * settings.masked_lm_prob))
+    )
+    if settings.do_whole_word_mask:
+        chosen = _choose_whole_words(positions, input_ids, num_to_predict, vocabulary, rng)
+    else:
+        shuffle(positions, rng)
+        chosen = positions[:num_to_predict]
+    labels = {}
+    for position in chosen:
+        labels[position] = input_ids[position]
+        if rng.random() < MASKED:
+            input_ids[position] = vocabulary.mask_id
+        elif rng.random() >= UNCHANGED:
+            input_ids[position] = vocabulary.ids[rng.randint(0, len(vocabulary.ids) - 1)]
+    chosen = sorted(labels)
+    padding = [0] * (settings.max_predictions_per_seq - len(chosen))
+    instance["masked_lm_positions"] = chosen + padding
+    instance["masked_lm_ids"] = [labels[position] for position in chosen] + padding
+    instance["masked_lm_weights"] = [1.0] * len(chosen) + [0.0] * len(padding)
+
+
+def _add_word_ids(instance: dict[str, list], positions: list[int], vocabulary: Vocabulary) -> None:
+    """Adds `word_ids`: the number of the word of each token, from 1; 0 for what is not masked."""
+    word_ids = [0] * len(instance["input_ids"])
+    for number, word in enumerate(_words(positions, instance["input_ids"], vocabulary), 1):
+        for position in word:
+            word_ids[position] = number
+    instance["word_ids"] = word_ids
+
+
+def _words(
+    positions: Sequence[int], input_ids: Sequence[int], vocabulary: Vocabulary
+) -> list[list[int]]:
+    """Returns the positions of each word.
+
+    As in the original, a piece whose word was cut off belongs to the word before it, even across
+    [SEP], or is a word by itself if there is none.
+    """
+    words: list[list[int]] = []
+    for position in positions:
+        if words and input_ids[position] in vocabulary.continuations:
+            words[-1].append(position)
+        else:
+            words.append([position])
+    return words
+
+
+def _choose_whole_words(
+    positions: list[int],
+    input_ids: list[int],
+    num_to_predict: int,
+    vocabulary: Vocabulary,
+    rng: random.Random,
+) -> list[int]:
+    """Returns at most `num_to_predict` positions that make up whole words, in random order."""
+    words = _words(positions, input_ids, vocabulary)
+    shuffle(words, rng)
+    chosen: list[int] = []
+    for word in words:
+        if len(chosen) + len(word) <= num_to_predict:
+            chosen.extend(word)
+    return chosen
