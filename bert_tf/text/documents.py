@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+from absl import logging
 
 _SENTENCE_END = re.compile(
     r"""
@@ -140,6 +141,14 @@ def read_documents(lines: Lines, encode: Encode, vocab_size: int) -> Documents:
         documents.add_lines(batch, encode)
     documents.finish()
     return documents
+
+
+def warn_of_empty_documents(num_empty: int, num_documents: int) -> None:
+    """Warns if some documents have no sentence."""
+    if num_empty:
+        logging.warning(
+            "%d of %d documents have no sentence and are left out", num_empty, num_documents
+        )
 
 
 def split_sentences(text: str) -> list[str]:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import tensorflow as tf
-from absl import logging
 
 from bert_tf import progress, strict_json
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.text.documents import split_sentences
+from bert_tf.text.documents import split_sentences, warn_of_empty_documents
 
 _BYTES_PER_READ = 1 << 20
 _JSON_ENDINGS = (".jsonl", ".ndjson")
@@ -65,10 +64,7 @@ def read_files(
                     yield path, [line for sentences in documents for line in (*sentences, "")]
             except tf.errors.OpError as error:
                 raise UserError(f"--{flag}: cannot read {path}: {error.message}") from error
-    if num_empty:
-        logging.warning(
-            "%d of %d documents have no sentence and are left out", num_empty, num_documents
-        )
+    warn_of_empty_documents(num_empty, num_documents)
 
 
 def _texts_of(path: str) -> Callable[..., Iterator[list[str]]] | None:

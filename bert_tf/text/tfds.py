@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from bert_tf import progress
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.text.documents import split_sentences
+from bert_tf.text.documents import split_sentences, warn_of_empty_documents
 
 _DOCUMENTS_PER_BATCH = 256
+_ID = "tfds_id"
 
 # NAME[/CONFIG][:VERSION][:SPLIT]. A version begins with a digit, which no split does.
 _SPECIFICATION = re.compile(r"(?P<name>[^:\[\]]+(:\d[\d.*]*)?)(:(?P<split>[^:\d].*))?")
@@ -52,19 +53,25 @@ def find(name: str, data_dir: str | None, specification: str) -> Any:
     return builder
 
 
-def read_split(builder: Any, split: str, specification: str) -> tuple[tf.data.Dataset, int]:
+def read_split(
+    builder: Any, split: str, specification: str, *, add_ids: bool = False
+) -> tuple[tf.data.Dataset, int]:
     """Returns the examples of a split, in the order of its files, and their number.
 
     Args:
         builder: from `find`.
         split: a split, which may be sliced: `train[:10%]`.
         specification: the value of --tfds, for messages.
+        add_ids: whether each example, a dictionary, also has `tfds_id`.
 
     Raises:
         UserError: there is no such split.
     """
+    import tensorflow_datasets
+
+    config = tensorflow_datasets.ReadConfig(add_tfds_id=add_ids)
     try:
-        dataset = builder.as_dataset(split=split, shuffle_files=False)
+        dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=config)
         return dataset, builder.info.splits[split].num_examples
     except Exception as error:  # an unknown split is a KeyError or a ValueError
         raise UserError(
@@ -76,6 +83,20 @@ def read_split(builder: Any, split: str, specification: str) -> tuple[tf.data.Da
 def read_tfds(specification: str, data_dir: str | None, text_feature: str) -> Iterator[list[str]]:
     """Yields batches of lines: the sentences of a dataset's documents, and "" after each document.
 
+    Arguments and errors are those of `read_tfds_documents`.
+    """
+    for documents in read_tfds_documents(specification, data_dir, text_feature):
+        yield [line for _, sentences in documents for line in (*sentences, "")]
+
+
+def read_tfds_documents(
+    specification: str, data_dir: str | None, text_feature: str
+) -> Iterator[list[tuple[str, list[str]]]]:
+    """Yields batches of a dataset's documents: the example's TFDS id, and the sentences.
+
+    An id names the example's file and its number there. It is the same whatever part of a split is
+    read.
+
     Args:
         specification: NAME[:SPLIT] of a prepared dataset, --tfds. The split is "train" by default
             and may be sliced, e.g. `train[:10%]`.
@@ -86,37 +107,39 @@ def read_tfds(specification: str, data_dir: str | None, text_feature: str) -> It
         UserError: the dataset, split or feature cannot be found, or a text is not UTF-8.
     """
     dataset, total = _read_texts(specification, data_dir, text_feature)
-    number = 0
+    number = num_empty = 0
     with progress.Progress("reading dataset", "documents", total) as work:
-        for texts in dataset.batch(_DOCUMENTS_PER_BATCH).as_numpy_iterator():
-            lines = []
-            for text in texts:
+        for ids, texts in dataset.batch(_DOCUMENTS_PER_BATCH).as_numpy_iterator():
+            documents = []
+            for name, text in zip(ids, texts, strict=True):
                 try:
-                    lines.extend(split_sentences(text.decode("utf-8")))
+                    sentences = split_sentences(text.decode("utf-8"))
                 except UnicodeDecodeError as error:
                     raise UserError(
                         f"--tfds={specification}: {text_feature!r} of example {number} (counted "
                         f"from 0) is not UTF-8: {error.reason}"
                     ) from error
-                lines.append("")
+                documents.append((name.decode("utf-8"), sentences))
+                num_empty += not sentences
                 number += 1
-            yield lines
+            yield documents
             work.advance(len(texts))
+    warn_of_empty_documents(num_empty, number)
 
 
 def _read_texts(
     specification: str, data_dir: str | None, text_feature: str
 ) -> tuple[tf.data.Dataset, int]:
-    """Returns a dataset of scalar strings and their number."""
+    """Returns a dataset of ids and texts, scalar strings, and their number."""
     match = _SPECIFICATION.fullmatch(specification)
     if match is None:
         raise UserError(f"--tfds must be NAME[:SPLIT]; got {quoted(specification)}")
     name, split = match["name"], match["split"] or "train"
     builder = find(name, data_dir, specification)
-    dataset, total = read_split(builder, split, specification)
+    dataset, total = read_split(builder, split, specification, add_ids=True)
     spec = dataset.element_spec
     if not isinstance(spec, dict) or text_feature not in spec:
-        names = sorted(spec) if isinstance(spec, dict) else []
+        names = sorted({*spec} - {_ID}) if isinstance(spec, dict) else []
         raise UserError(
             f"--tfds_text_feature={text_feature}: {name} has no such feature; it has"
             f" {listed(names)}"
@@ -126,4 +149,4 @@ def _read_texts(
             f"--tfds_text_feature={text_feature} must be a string feature; in {name} it is "
             f"{quoted(spec[text_feature])}"
         )
-    return dataset.map(lambda example: example[text_feature]), total
+    return dataset.map(lambda example: (example[_ID], example[text_feature])), total

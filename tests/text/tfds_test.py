@@ -69,6 +69,24 @@ def test_documents_of_a_split(data_dir):
     assert _read("tiny:train+test", data_dir) == train + test
 
 
+def test_ids_are_the_same_in_every_part_of_a_split(data_dir, warnings):
+    def documents(specification):
+        batches = tfds.read_tfds_documents(specification, data_dir, "text")
+        return [document for batch in batches for document in batch]
+
+    train = documents("tiny")
+    assert [name for name, _ in train] == [
+        f"tiny-train.tfrecord-00000-of-00001__{number}" for number in range(3)
+    ]
+    assert [sentences for _, sentences in train] == [
+        ["One river.", "Two rivers!", "A walk"],
+        [],
+        ["The moon?", "The bread."],
+    ]
+    assert warnings == ["1 of 3 documents have no sentence and are left out"]
+    assert documents("tiny:train[1:]") == train[1:]
+
+
 def test_errors(data_dir):
     for specification, feature, message in (
         (":train", "text", r"--tfds must be NAME\[:SPLIT\]; got ':train'"),

@@ -36,15 +36,19 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     random order.
 
     Args:
-        settings: the flags; `num_shards` and what belongs to it is for `shards.create_shards`.
+        settings: the flags, without `num_shards`, which is for `shards.create_shards`.
 
     Raises:
-        UserError: the input is missing, not UTF-8 or without tokens, the vocabulary lacks tokens,
-            the casing is wrong (see `casing.check_casing`), an output file is an input file, or a
-            file cannot be written. No output
-            file is written then.
+        UserError: `num_shards` is given, the input is missing, not UTF-8 or without tokens, the
+            vocabulary lacks tokens, the casing is wrong (see `casing.check_casing`), an output file
+            is an input file, or a file cannot be written. No output file is written then.
         OSError: writing failed in a way that may pass, such as a full disk.
     """
+    if settings.num_shards is not None:
+        raise UserError(
+            f"num_shards={settings.num_shards} is for bert_tf.tasks.pretraining.shards"
+            ".create_shards; call that, or leave it out"
+        )
     tokenizer = make_tokenizer(settings)
     output_files = settings.output_file.split(",")
     lines = _open_text(settings, output_files)

@@ -1,8 +1,8 @@
 """Which shard a document belongs to, and in which order: the same for any number of workers.
 
-A document's key is its file and its number in it. The hash of the key and the seed says which shard
-the document belongs to and where it stands there. So a shard depends on the text, the seed and the
-number of shards, and on nothing else.
+A document's key is its file and its number in it, or its id in TensorFlow Datasets. The hash of the
+key and the seed says which shard the document belongs to and where it stands there. So a shard
+depends on the text, the seed and the number of shards, and on nothing else.
 """
 
 import hashlib

@@ -20,7 +20,7 @@ from bert_tf.tasks.pretraining.spill_file import SpillFile
 from bert_tf.tasks.pretraining.workers import run_workers
 from bert_tf.text.documents import Lines
 from bert_tf.text.text_files import read_files
-from bert_tf.text.tfds import read_tfds
+from bert_tf.text.tfds import read_tfds_documents
 
 _LINES_PER_BATCH = 10_000
 # Settings on which no record depends.
@@ -89,8 +89,14 @@ def _read_documents(
 ) -> Iterator[KeyedDocument]:
     """Returns the documents of the files, whose keys are given, or of --tfds."""
     if settings.tfds:
-        batches = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
-        return sharding.split_documents((settings.tfds, lines) for lines in batches)
+        return (
+            KeyedDocument(key, sentences)
+            for documents in read_tfds_documents(
+                settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature
+            )
+            for key, sentences in documents
+            if sentences
+        )
     batches = read_files(list(files), "input_file", settings.text_field)
     return sharding.split_documents((files[file], lines) for file, lines in batches)
 

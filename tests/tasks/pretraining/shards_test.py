@@ -162,6 +162,12 @@ def test_flags_that_do_not_fit(text, tmp_path, more, message):
         PretrainingDataSettings(**values)
 
 
+def test_shards_have_a_function_of_their_own(text, tmp_path):
+    with pytest.raises(UserError, match="^num_shards=5 is for bert_tf.*create_shards; call that"):
+        create_pretraining_data(settings(text, tmp_path / "out"))
+    assert not contents(tmp_path / "out")
+
+
 def test_keys_are_the_same_in_another_folder():
     names = ["/data/text/en/x.txt", "/data/text/enough.txt"]
     assert [*sharding.file_keys(names).values()] == ["en/x.txt", "enough.txt"]
@@ -197,6 +203,7 @@ def test_processes_of_one_machine(text, tmp_path):
     assert contents(output) == contents(tmp_path / "1")
     for line in ("Worker 0 of 2: 0 of its 3 shards are there already", "Worker 1 of 2: 0 of its 2"):
         assert line in done.stderr
+    assert "before flag parsing" not in done.stderr
     for path in output.iterdir():
         if path.suffix != ".json":
             path.unlink()
