@@ -130,8 +130,9 @@ def test_gke_manifest():
     assert 'ENTRYPOINT ["python", "run_pretraining.py"]' in entry
 
 
-def test_pods_run_as_an_ordinary_user():
-    pod = yaml.safe_load((TPU / "gke_job.yaml").read_text())["spec"]["template"]["spec"]
+@pytest.mark.parametrize("manifest", ["gke_job.yaml", "records_gke.yaml"])
+def test_pods_run_as_an_ordinary_user(manifest):
+    pod = yaml.safe_load((TPU / manifest).read_text())["spec"]["template"]["spec"]
     image = (TPU / "Dockerfile").read_text()
     user = pod["securityContext"]["runAsUser"]
     assert pod["securityContext"]["runAsNonRoot"] is True
