@@ -1,7 +1,9 @@
 """Runs a model over inputs of any lengths: like lengths together, results in the order given."""
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +11,8 @@ import tensorflow as tf
 from bert_tf.progress import Progress
 
 BATCH_SIZE = 32
+# One batch leaves cores idle: most of its operations are short, and one waits for the other.
+_BATCHES_AT_ONCE = min(4, os.cpu_count() or 1)
 _SHOW_PROGRESS = 8 * BATCH_SIZE  # inputs; fewer are done before one looks
 
 Row = Mapping[str, Sequence[int]]
@@ -41,16 +45,23 @@ class Forward:
         results: list[dict[str, np.ndarray]] = [{}] * len(rows)
         lengths = np.array([len(row["input_ids"]) for row in rows])
         order = np.argsort(-lengths, kind="stable")  # what does not fit into memory shows at once
+        batches = [order[start : start + BATCH_SIZE] for start in range(0, len(rows), BATCH_SIZE)]
+
+        def compute(numbers: np.ndarray) -> dict[str, np.ndarray]:
+            outputs = self._function(_padded([rows[i] for i in numbers]))
+            return {name: value.numpy() for name, value in outputs.items()}
+
         shown = len(rows) >= _SHOW_PROGRESS
-        with Progress(what, "texts", len(rows)) if shown else contextlib.nullcontext() as progress:
-            for start in range(0, len(rows), BATCH_SIZE):
-                numbers = order[start : start + BATCH_SIZE]
-                outputs = self._function(_padded([rows[i] for i in numbers]))
-                arrays = {name: value.numpy() for name, value in outputs.items()}
-                for i, number in enumerate(numbers):
-                    results[number] = {name: array[i] for name, array in arrays.items()}
-                if progress:
-                    progress.advance(len(numbers))
+        pool = ThreadPoolExecutor(_BATCHES_AT_ONCE)
+        try:
+            with Progress(what, "texts", len(rows)) if shown else contextlib.nullcontext() as bar:
+                for numbers, arrays in zip(batches, pool.map(compute, batches), strict=True):
+                    for i, number in enumerate(numbers):
+                        results[number] = {name: array[i] for name, array in arrays.items()}
+                    if bar:
+                        bar.advance(len(numbers))
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C no other batch begins
         return results
 
 

@@ -1,0 +1,32 @@
+"""Batches that are computed at the same time: their results, and an error in one of them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.pretrained.forward import BATCH_SIZE, Forward
+
+
+def rows_of(lengths):
+    return [{"input_ids": [number + 1] * length} for number, length in enumerate(lengths)]
+
+
+def test_results_are_those_of_the_rows_in_order():
+    lengths = np.random.default_rng(1).integers(1, 90, 10 * BATCH_SIZE + 7)
+    sums = Forward(lambda x: {"sum": tf.reduce_sum(x["input_ids"], axis=1)}, ["input_ids"])
+    found = [row["sum"] for row in sums(rows_of(lengths))]
+    np.testing.assert_array_equal(found, lengths * np.arange(1, len(lengths) + 1))
+
+
+def test_after_an_error_no_other_batch_begins():
+    begun = []
+
+    def outputs(features):
+        begun.append(features["input_ids"].shape)
+        raise ValueError("out of memory")
+
+    failing = Forward(outputs, ["input_ids"])
+    failing._function = outputs  # untraced, so that each batch calls it
+    with pytest.raises(ValueError, match="out of memory"):
+        failing(rows_of([3] * 100 * BATCH_SIZE))
+    assert len(begun) < 50
