@@ -93,11 +93,13 @@ def _check(settings: PretrainingSettings) -> None:
             "--dynamic_masking needs --vocab_file, the vocabulary of the records, for the id of"
             " [MASK]"
         )
-    if settings.do_whole_word_mask and not settings.dynamic_masking:
-        raise UserError(
-            "--do_whole_word_mask needs --dynamic_masking; masks that stand in the records are made"
-            " by create_pretraining_data.py --do_whole_word_mask"
-        )
+    for name in ("do_whole_word_mask", "masked_lm_prob"):
+        changed = getattr(settings, name) != getattr(PretrainingSettings, name)
+        if changed and not settings.dynamic_masking:
+            raise UserError(
+                f"--{name} needs --dynamic_masking; masks that stand in the records are made by"
+                f" create_pretraining_data.py --{name}"
+            )
 
 
 def _training_phases(config: BertConfig, settings: PretrainingSettings) -> list[Phase]:

@@ -136,6 +136,7 @@ def test_adam_s_flags_reach_the_update(trained, inputs, tmp_path):
         ("masked", {"dynamic_masking": True}, "--dynamic_masking needs unmasked records"),
         ("unmasked", {"vocab_file": None}, "--dynamic_masking needs --vocab_file"),
         ("masked", {"do_whole_word_mask": True}, "--do_whole_word_mask needs --dynamic_masking"),
+        ("masked", {"masked_lm_prob": 0.3}, "--masked_lm_prob needs --dynamic_masking"),
         ("sequences", {}, "feature next_sentence_labels is missing"),
         ("unmasked", {"objective": "nsp"}, "--objective=nsp must be one of mlm_nsp, mlm"),
         ("unmasked", {"adam_beta_2": 1.5}, "--adam_beta_2=1.5 must be a finite number betw"),
