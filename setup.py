@@ -19,6 +19,7 @@ Extras that add to a build:
     export    ONNX and LiteRT, for tools/export.py; a SavedModel needs nothing
     pictures  matplotlib, for tools that draw: show_attention.py, show_vectors.py, plot_training.py
     text      pyarrow and zstandard, for text to pre-train on in Parquet or .zst files
+    wikipedia mwparserfromhell, for tools/wikipedia_text.py
     test      what the tests and checks of .ci/run need
 
 What is installed: the package `bert_tf`; the programs as commands (`run_classifier.py`) and as
@@ -52,6 +53,7 @@ _CONVERT = ["safetensors"]
 _EXPORT = ["ai-edge-litert", "onnx", "onnxruntime", "tf2onnx>=1.17"]
 _PICTURES = ["matplotlib"]
 _TEXT = ["pyarrow", "zstandard"]
+_WIKIPEDIA = ["mwparserfromhell>=0.7"]
 
 setup(
     name="bert-tf",
@@ -95,11 +97,13 @@ setup(
         "export": _EXPORT,
         "pictures": _PICTURES,
         "text": _TEXT,
+        "wikipedia": _WIKIPEDIA,
         "test": [
             *_CONVERT,
             *_EXPORT,
             *_PICTURES,
             *_TEXT,
+            *_WIKIPEDIA,
             "ipykernel",
             "mkdocs",
             "nbclient",

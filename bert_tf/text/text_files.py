@@ -118,7 +118,7 @@ def _read_parquet(
         ) from error
     with tf.io.gfile.GFile(path, "rb") as file:
         try:
-            table = parquet.ParquetFile(_Counted(file, work))
+            table = parquet.ParquetFile(CountedFile(file, work))
             names = table.schema_arrow.names
             kinds = (pyarrow.types.is_string, pyarrow.types.is_large_string)
             if text_field not in names or not any(
@@ -176,7 +176,7 @@ class _ZstdError(Exception):
 @contextlib.contextmanager
 def _open(path: str, work: progress.Progress, flag: str) -> Iterator[BinaryIO]:
     with tf.io.gfile.GFile(path, "rb") as file:
-        counted = _Counted(file, work)
+        counted = CountedFile(file, work)
         if path.endswith(".gz"):
             yield gzip.GzipFile(fileobj=counted, mode="rb")
         elif path.endswith(".zst"):
@@ -185,7 +185,7 @@ def _open(path: str, work: progress.Progress, flag: str) -> Iterator[BinaryIO]:
             yield counted
 
 
-class _Counted(io.RawIOBase):
+class CountedFile(io.RawIOBase):
     """A file whose progress is shown while it is read."""
 
     def __init__(self, file: Any, work: progress.Progress):

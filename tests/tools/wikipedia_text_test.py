@@ -1,0 +1,101 @@
+"""The text of a dump: the tool as it is run, any number of workers, what it says of bad input."""
+
+import bz2
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.text import text_files
+from tests.support.dumps import dump, page
+from tools import wikipedia_text as tool
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = page("Tabelle", "{|\n| Nothing. Else.\n|}")
+
+
+def pages(seed: int, count: int) -> list[str]:
+    """Returns articles of several lengths."""
+    rng = random.Random(seed)
+    words = ["the", "[[river|rivers]]", "''bread''", "{{x|y}}", "stone.", "Größe", "(see) moon?"]
+    return [
+        page(f"Page {i}", "\n\n".join(" ".join(rng.choices(words, k=9)) for _ in range(i % 13 + 1)))
+        for i in range(count)
+    ]
+
+
+def test_program(tmp_path):
+    first = dump(page("Ä", "A ''river''. It\nflows.\n* no\n\nEast."), TABLE, page("T", "No.", ns=1))
+    (tmp_path / "a.xml.bz2").write_bytes(bz2.compress(first.encode()))
+    (tmp_path / "b.xml").write_text(dump(page("B", "#", redirect="A"), page("C", "Brot für 中.")))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tools.wikipedia_text", "--num_workers=2"),
+            *(f"--input_file={tmp_path}/a*,{tmp_path}/b.xml", f"--output_file={tmp_path}/out"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out").read_text() == "A river.\nIt flows.\nEast.\n\nBrot für 中.\n"
+    for line in (
+        "a.xml.bz2: 2 articles; left out are 0 redirects and 1 pages that are no articles",
+        "b.xml: 1 articles; left out are 1 redirects and 0 pages",
+        "1 of 3 articles have no sentence and are left out, such as 'Tabelle'",
+        "out: 2 articles, 4 sentences",
+    ):
+        assert line in done.stderr
+    # The next program sees the two articles.
+    (lines,) = text_files.read_text([str(tmp_path / "out")], "input_file")
+    assert lines == ["A river.", "It flows.", "East.", "", "Brot für 中."]
+
+
+def test_any_number_of_workers_writes_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, "_CHARACTERS_PER_BATCH", 300)
+    (tmp_path / "a.xml").write_text(dump(*pages(5, 90)))
+    outputs = set()
+    for count in (1, 3):
+        assert tool.wikipedia_text(f"{tmp_path}/a.xml", f"{tmp_path}/out", count) == 90
+        outputs.add((tmp_path / "out").read_bytes())
+    assert len(outputs) == 1
+    text = outputs.pop().decode()
+    assert text.count("\n\n") == 89 and "rivers bread" in text
+
+
+def test_articles_that_cannot_be_parsed_are_counted(tmp_path, monkeypatch, warnings):
+    (tmp_path / "a.xml").write_text(dump(*pages(6, 4)))
+    monkeypatch.setattr(
+        tool.wikipedia, "sentences_of", lambda batch: [None, ["\ud800a"], [], ["b"]]
+    )
+    assert tool.wikipedia_text(f"{tmp_path}/a.xml", f"{tmp_path}/out") == 2
+    assert (tmp_path / "out").read_text() == "a\n\nb\n"
+    assert warnings == [
+        "1 of 4 articles have no sentence and are left out, such as 'Page 2'",
+        "1 of 4 articles cannot be parsed and are left out, such as 'Page 0'",
+    ]
+
+
+def test_nothing_is_written_without_text(tmp_path):
+    (tmp_path / "out").write_text("before")
+    (tmp_path / "a.xml").write_text(dump(TABLE, page("T", "No.", ns=1)))
+    with pytest.raises(
+        UserError, match="must have an article with a sentence; it has 1 articles a"
+    ):
+        tool.wikipedia_text(f"{tmp_path}/a.xml", f"{tmp_path}/out")
+    with pytest.raises(UserError, match="--output_file=.* must not be a file of --input_file"):
+        tool.wikipedia_text(f"{tmp_path}/a.xml", f"{tmp_path}/a.xml")
+    (tmp_path / "bad.xml").write_text("<page>")
+    with pytest.raises(UserError, match="bad.xml must be a dump of MediaWiki"):
+        tool.wikipedia_text(f"{tmp_path}/a.xml,{tmp_path}/bad.xml", f"{tmp_path}/out")
+    assert (tmp_path / "out").read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
+    with pytest.raises(UserError, match="; run `pip install mwparserfromhell`, or install the ext"):
+        tool.wikipedia_text(f"{tmp_path}/a.xml", f"{tmp_path}/out")

@@ -1,0 +1,153 @@
+r"""Makes text to pre-train on from a dump of Wikipedia or another MediaWiki.
+
+    python -m tools.wikipedia_text --input_file=enwiki-latest-pages-articles.xml.bz2 \
+        --output_file=enwiki.txt --num_workers=8
+
+The output has a sentence on each line and an empty line between articles, as
+create_pretraining_data.py reads it. It has only the text passages, without lists, tables and
+headers, as in the paper (3.1). The dump is read as a stream. The output does not depend on the
+number of workers, and appears when it is complete.
+"""
+
+import collections
+import concurrent.futures
+import itertools
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+
+from absl import flags, logging
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.files import storage
+from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.whole_files import UnfinishedFile
+from bert_tf.runs import command_flags
+from bert_tf.text import wikipedia
+from bert_tf.text.wikipedia import Article
+
+_CHARACTERS_PER_BATCH = 1 << 18
+_BATCHES_PER_WORKER = 4  # that are read ahead
+
+
+def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> int:
+    """Writes the text of dumps and returns the number of articles in it.
+
+    The arguments are the flags. An error leaves no output file behind.
+
+    Raises:
+        UserError: mwparserfromhell is missing, an input is missing or no dump, no article has a
+            sentence, or `output_file` cannot be written.
+        OSError: writing failed for another reason, which may be temporary.
+    """
+    wikipedia.check_parser()
+    files = storage.expand_files(input_file, "input_file")
+    check_overwrites([output_file], "output_file", {"input_file": files})
+    storage.check_file_system(output_file, "output_file")
+    articles = itertools.chain.from_iterable(
+        wikipedia.read_articles(path, "input_file") for path in files
+    )
+    num_sentences, written = 0, 0
+    empty: list[str] = []  # titles
+    unparsed: list[str] = []
+    with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
+        for batch, found in _parse(_batches(articles), num_workers):
+            for article, sentences in zip(batch, found, strict=True):
+                if sentences:
+                    text = "\n".join(sentences) + "\n"
+                    # A number in the markup may name half of a character.
+                    file.write(("\n" * bool(written) + text).encode(errors="ignore"))
+                    written += 1
+                    num_sentences += len(sentences)
+                else:
+                    (unparsed if sentences is None else empty).append(article.title)
+        total = written + len(empty) + len(unparsed)
+        for titles, fault in ((empty, "have no sentence"), (unparsed, "cannot be parsed")):
+            if titles:
+                logging.warning(
+                    "%d of %d articles %s and are left out, such as %s",
+                    *(len(titles), total, fault, quoted(titles[0])),
+                )
+        if not written:
+            raise UserError(
+                f"--input_file={input_file} must have an article with a sentence; it has {total}"
+                " articles and no sentence. Nothing was written"
+            )
+        file.finish()
+    logging.info("%s: %d articles, %d sentences", output_file, written, num_sentences)
+    return written
+
+
+def _batches(articles: Iterable[Article]) -> Iterator[list[Article]]:
+    """Yields the articles in lists that take a worker a moment each."""
+    batch: list[Article] = []
+    size = 0
+    for article in articles:
+        batch.append(article)
+        size += len(article.markup)
+        if size >= _CHARACTERS_PER_BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _parse(
+    batches: Iterable[list[Article]], num_workers: int
+) -> Iterator[tuple[Sequence[Article], list[list[str] | None]]]:
+    """Yields each batch with its articles' sentences, in order; a few batches are read ahead."""
+    if num_workers == 1:
+        for batch in batches:
+            yield batch, wikipedia.sentences_of(batch)
+        return
+    waiting: collections.deque = collections.deque()
+    pool = concurrent.futures.ProcessPoolExecutor(
+        num_workers, multiprocessing.get_context("spawn"), _begin_worker
+    )
+    try:
+        for batch in batches:
+            waiting.append((batch, pool.submit(wikipedia.sentences_of, batch)))
+            if len(waiting) > _BATCHES_PER_WORKER * num_workers:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        for first, future in waiting:
+            yield first, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Leaves Ctrl-C to the first process, and makes this one end when that one is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string(
+        "input_file",
+        None,
+        "Dumps of MediaWiki (.xml, .xml.bz2): files or globs, separated by commas.",
+    )
+    flags.DEFINE_string("output_file", None, "The text to write. It is overwritten.")
+    flags.DEFINE_integer("num_workers", 1, "Processes that parse the markup.", lower_bound=1)
+    flags.mark_flags_as_required(["input_file", "output_file"])
+
+
+def main() -> None:
+    """Reads the flags and makes the text."""
+    settings = flags.FLAGS
+    wikipedia_text(settings.input_file, settings.output_file, settings.num_workers)
+
+
+if __name__ == "__main__":
+    _define_flags()
+    command_flags.run_program(main)
