@@ -15,6 +15,7 @@ package `tensorflow`, and pip lets one overwrite another, so no build is a plain
 
 Extras that add to a build:
 
+    beam      Apache Beam, for tools/create_pretraining_data_beam.py
     convert   safetensors, for checkpoints in Hugging Face's format (tools/convert_checkpoint.py)
     export    ONNX and LiteRT, for tools/export.py; a SavedModel needs nothing
     pictures  matplotlib, for tools that draw: show_attention.py, show_vectors.py, plot_training.py
@@ -49,6 +50,7 @@ INSTALLED_INSIDE = {f"bert_tf.{folder}": folder for folder in ("flags", "tools",
 
 # TensorFlow 2.21 no longer requires TensorBoard, and tf.summary fails without it.
 _TENSORBOARD = "tensorboard>=2.20"
+_BEAM = ["apache-beam>=2.77"]
 _CONVERT = ["safetensors"]
 _EXPORT = ["ai-edge-litert", "onnx", "onnxruntime", "tf2onnx>=1.17"]
 _PICTURES = ["matplotlib"]
@@ -93,17 +95,20 @@ setup(
         # For tools/compile_for_tpu.py, which reads programs in TensorFlow 2.21's form and calls
         # JAX's compiler interface, which changes; jax 0.10.2 is the last for Python 3.11.
         "compile": ["tensorflow-cpu==2.21.*", "jax[tpu]>=0.10.2,<0.13"],
+        "beam": _BEAM,
         "convert": _CONVERT,
         "export": _EXPORT,
         "pictures": _PICTURES,
         "text": _TEXT,
         "wikipedia": _WIKIPEDIA,
         "test": [
+            *_BEAM,
             *_CONVERT,
             *_EXPORT,
             *_PICTURES,
             *_TEXT,
             *_WIKIPEDIA,
+            "dask[distributed]",  # a runner of Beam with processes of its own
             "ipykernel",
             "mkdocs",
             "nbclient",

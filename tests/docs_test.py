@@ -22,6 +22,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from apache_beam.options.pipeline_options import PipelineOptions
 from nbclient import NotebookClient
 
 from tests.support.environment import of_a_user
@@ -213,7 +214,10 @@ def described_flags(program: str) -> frozenset[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    return frozenset(re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", done.stdout, re.MULTILINE))
+    known = frozenset(re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", done.stdout, re.MULTILINE))
+    if program.endswith("_beam"):  # takes Beam's options, too
+        known |= PipelineOptions([]).get_all_options().keys()
+    return known
 
 
 @pytest.mark.slow

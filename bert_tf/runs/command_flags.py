@@ -2,6 +2,7 @@
 """Flags from settings, and how a program runs. For programs and tools."""
 
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -39,7 +40,7 @@ _groups: dict[str, Group] = {}
 flags.disclaim_key_flags()
 
 
-def run_program(main: Callable[[], None]) -> None:
+def run_program(main: Callable[..., None], takes_others: bool = False) -> None:
     """Parses the command line, and runs `main`.
 
     --help prints the program's docstring and flags, and ends with status 0. An error that the user
@@ -49,6 +50,11 @@ def run_program(main: Callable[[], None]) -> None:
     writing failed, 70 for what nobody expected. An interrupt ends the program politely: what is
     begun is saved or removed. The status is then 130 for Ctrl-C and 75 for SIGTERM, which is what a
     machine that is taken away sends.
+
+    Args:
+        main: the program.
+        takes_others: whether `main` is called with the list of words that are no flags of the
+            program, for those of a library. Without it such words are an error.
     """
 
     def guarded(argv: list[str]) -> None:
@@ -58,7 +64,7 @@ def run_program(main: Callable[[], None]) -> None:
             tf.get_logger().setLevel(logging.converter.ABSL_TO_STANDARD[logging.WARNING])
         interrupts.raise_on_sigterm()
         try:
-            main()
+            main(*([argv[1:]] if takes_others else []))
             interrupts.ignore_sigterm()
         except (UserError, OSError, FloatingPointError) as error:
             if logging.level_debug():
@@ -85,20 +91,21 @@ def run_program(main: Callable[[], None]) -> None:
         except KeyboardInterrupt as interrupt:
             sys.exit(interrupts.exit_status(interrupt))
 
-    app.run(guarded, flags_parser=_parse)
+    app.run(guarded, flags_parser=functools.partial(_parse, takes_others=takes_others))
 
 
 def _print_error(error: object) -> None:
     print(as_line(f"{os.path.basename(sys.argv[0])}: {error}"), file=sys.stderr)
 
 
-def _parse(argv: list[str]) -> list[str]:
-    """Parses the command line, and returns the program's name alone."""
+def _parse(argv: list[str], takes_others: bool = False) -> list[str]:
+    """Parses the command line, and returns the program's name and the words that are no flags."""
+    flags.FLAGS.set_gnu_getopt(takes_others)  # a word that is no flag may stand before flags
     for name in ("help", "helpshort"):
         flags.FLAGS[name] = _HelpFlag(name)
     try:
-        names = flags.FLAGS(argv)
-        if len(names) > 1:
+        names = flags.FLAGS(argv, known_only=takes_others)
+        if len(names) > 1 and not takes_others:
             raise flags.Error(
                 "flags are written --name=value (--noname for a false one); received the stray"
                 f" words {quoted(' '.join(names[1:]))}"

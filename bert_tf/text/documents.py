@@ -25,6 +25,8 @@ _SENTENCE_END = re.compile(
 Lines = Iterable[list[str]]
 # Texts -> (int32 ids, int64 row splits), such as `FastTokenizer.encode`.
 Encode = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
+# Gets the number of documents that have no sentence, and of all documents.
+EmptyReport = Callable[[int, int], None]
 
 
 class Document:
@@ -144,7 +146,7 @@ def read_documents(lines: Lines, encode: Encode, vocab_size: int) -> Documents:
 
 
 def warn_of_empty_documents(num_empty: int, num_documents: int) -> None:
-    """Warns if some documents have no sentence."""
+    """Warns if some documents have no sentence; an `EmptyReport`."""
     if num_empty:
         logging.warning(
             "%d of %d documents have no sentence and are left out", num_empty, num_documents

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf import progress, strict_json
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.text.documents import split_sentences, warn_of_empty_documents
+from bert_tf.text.documents import EmptyReport, split_sentences, warn_of_empty_documents
 
 _BYTES_PER_READ = 1 << 20
 _JSON_ENDINGS = (".jsonl", ".ndjson")
@@ -44,9 +44,17 @@ def read_text(files: Sequence[str], flag: str, text_field: str = TEXT_FIELD) -> 
 
 
 def read_files(
-    files: Sequence[str], flag: str, text_field: str = TEXT_FIELD
+    files: Sequence[str],
+    flag: str,
+    text_field: str = TEXT_FIELD,
+    report_empty: EmptyReport = warn_of_empty_documents,
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields each file's name with its stripped lines, as `read_text` does."""
+    """Yields each file's name with its stripped lines, as `read_text` does.
+
+    Args:
+        files: see `read_text`, as for those that follow.
+        report_empty: called at the end, for JSON lines and Parquet.
+    """
     total = sum(tf.io.gfile.stat(path).length for path in files)
     num_empty = num_documents = 0
     with progress.Progress("reading text", "bytes", total) as work:
@@ -64,7 +72,7 @@ def read_files(
                     yield path, [line for sentences in documents for line in (*sentences, "")]
             except tf.errors.OpError as error:
                 raise UserError(f"--{flag}: cannot read {path}: {error.message}") from error
-    warn_of_empty_documents(num_empty, num_documents)
+    report_empty(num_empty, num_documents)
 
 
 def _texts_of(path: str) -> Callable[..., Iterator[list[str]]] | None:

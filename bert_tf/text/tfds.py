@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf import progress
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.text.documents import split_sentences, warn_of_empty_documents
+from bert_tf.text.documents import EmptyReport, split_sentences, warn_of_empty_documents
 
 _DOCUMENTS_PER_BATCH = 256
 _ID = "tfds_id"
@@ -90,7 +90,10 @@ def read_tfds(specification: str, data_dir: str | None, text_feature: str) -> It
 
 
 def read_tfds_documents(
-    specification: str, data_dir: str | None, text_feature: str
+    specification: str,
+    data_dir: str | None,
+    text_feature: str,
+    report_empty: EmptyReport = warn_of_empty_documents,
 ) -> Iterator[list[tuple[str, list[str]]]]:
     """Yields batches of a dataset's documents: the example's TFDS id, and the sentences.
 
@@ -102,6 +105,7 @@ def read_tfds_documents(
             and may be sliced, e.g. `train[:10%]`.
         data_dir: folder of prepared datasets, --tfds_data_dir; None for the package's default.
         text_feature: the string feature that holds a document, --tfds_text_feature.
+        report_empty: called at the end.
 
     Raises:
         UserError: the dataset, split or feature cannot be found, or a text is not UTF-8.
@@ -124,7 +128,7 @@ def read_tfds_documents(
                 number += 1
             yield documents
             work.advance(len(texts))
-    warn_of_empty_documents(num_empty, number)
+    report_empty(num_empty, number)
 
 
 def _read_texts(

@@ -3,6 +3,7 @@
 import random
 from array import array
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -25,6 +26,19 @@ from bert_tf.text.tfds import read_tfds
 
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 _REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
+
+
+class RecordCounts(NamedTuple):
+    """How much text was read, and how many records were made of it.
+
+    documents: that have tokens.
+    tokens: in all of them.
+    instances: records.
+    """
+
+    documents: int
+    tokens: int
+    instances: int
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
@@ -52,7 +66,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     tokenizer = make_tokenizer(settings)
     output_files = settings.output_file.split(",")
     lines = _open_text(settings, output_files)
-    return write_records(lines, tokenizer, settings, output_files, settings.random_seed)
+    return write_records(lines, tokenizer, settings, output_files, settings.random_seed).instances
 
 
 def make_tokenizer(settings: PretrainingDataSettings) -> FastTokenizer:
@@ -72,8 +86,8 @@ def write_records(
     settings: PretrainingDataSettings,
     output_files: list[str],
     seed: int,
-) -> int:
-    """Writes the records of a text and returns their number; errors as `create_pretraining_data`.
+) -> RecordCounts:
+    """Writes the records of a text and counts them; errors as `create_pretraining_data`.
 
     Args:
         lines: the text.
@@ -105,7 +119,7 @@ def write_records(
                     write(record)
                     work.advance()
     logging.info("Wrote %d total instances", len(spill.offsets))
-    return len(spill.offsets)
+    return RecordCounts(len(documents), documents.num_tokens, len(spill.offsets))
 
 
 def _open_text(settings: PretrainingDataSettings, output_files: list[str]) -> Lines:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.runs.setting_fields import Group, Settings, inherit, setting
+from bert_tf.runs.setting_fields import REQUIRED, Group, Settings, inherit, setting
 from bert_tf.runs.settings import MAX_LENGTH, EvaluationSettings, TextSettings, TrainingSettings
 from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
@@ -341,3 +341,12 @@ class PretrainingDataSettings(TextSettings):
                 "Give exactly one of --input_file and --tfds; got --input_file="
                 f"{quoted(self.input_file or '')} and --tfds={quoted(self.tfds or '')}"
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamDataSettings(PretrainingDataSettings):
+    """Settings of tools/create_pretraining_data_beam.py, where Beam shares out the work."""
+
+    num_shards: int = inherit(PretrainingDataSettings, "num_shards", default=REQUIRED)
+    num_workers: int = 1  # no flag: Beam has one of this name
+    worker_index: int | None = None  # no flag

@@ -18,7 +18,7 @@ from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.sharding import KeyedDocument
 from bert_tf.tasks.pretraining.spill_file import SpillFile
 from bert_tf.tasks.pretraining.workers import run_workers
-from bert_tf.text.documents import Lines
+from bert_tf.text.documents import EmptyReport, Lines, warn_of_empty_documents
 from bert_tf.text.text_files import read_files
 from bert_tf.text.tfds import read_tfds_documents
 
@@ -50,11 +50,8 @@ def create_shards(settings: PretrainingDataSettings) -> None:
         run_workers(create_shards, workers)
         return
     num_shards, worker = settings.num_shards, settings.worker_index or 0
-    names = [sharding.shard_file(settings.output_file, i, num_shards) for i in range(num_shards)]
     tokenizer = make_tokenizer(settings)
-    files = {} if settings.tfds else sharding.file_keys(input_files(settings, names))
-    _check_earlier_shards(settings, files)
-    documents = _read_documents(settings, files)
+    names, files = begin_shards(settings)
     own = range(worker, num_shards, settings.num_workers)
     missing = [shard for shard in own if not tf.io.gfile.exists(names[shard])]
     logging.info(
@@ -64,41 +61,72 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     if not missing:
         return
     with SpillFile(settings.spill_dir, settings.output_file) as file:
-        spill = _DocumentSpill(file)
+        spill = DocumentSpill(file, settings.random_seed)
         counts = array("Q", bytes(8 * num_shards))
         kept = frozenset(missing)
-        for document in documents:
-            value = sharding.document_hash(document.key, settings.random_seed)
-            shard = value % num_shards
+        for document in read_keyed_documents(settings, files):
+            shard = sharding.document_hash(document.key, settings.random_seed) % num_shards
             counts[shard] += 1
             if shard in kept:
-                spill.add(shard, value, document)
+                spill.add(shard, document.key, "\n".join(document.lines).encode())
         if 0 in counts:
-            raise UserError(
-                f"--num_shards={num_shards} leaves shard {counts.index(0)} without a document: the"
-                f" text has {sum(counts)} documents, which empty lines separate. Lower --num_shards"
-            )
+            raise no_document(settings, counts.index(0), sum(counts))
         for number, shard in enumerate(missing):
             logging.info("Shard %d: %s (%d more)", shard, names[shard], len(missing) - number - 1)
             seed = sharding.shard_seed(shard, settings.random_seed)
             write_records(spill.lines(shard), tokenizer, settings, [names[shard]], seed)
 
 
-def _read_documents(
-    settings: PretrainingDataSettings, files: Mapping[str, str]
+def begin_shards(settings: PretrainingDataSettings) -> tuple[list[str], dict[str, str]]:
+    """Finds the text, and records the settings beside the shards or checks them.
+
+    Args:
+        settings: the flags; `num_shards` is given.
+
+    Returns:
+        The names of all shards' files; and the key of each file with text, none with --tfds.
+
+    Raises:
+        UserError: as `create_shards`.
+    """
+    num_shards = settings.num_shards
+    names = [sharding.shard_file(settings.output_file, i, num_shards) for i in range(num_shards)]
+    files = {} if settings.tfds else sharding.file_keys(input_files(settings, names))
+    _check_earlier_shards(settings, files)
+    return names, files
+
+
+def read_keyed_documents(
+    settings: PretrainingDataSettings,
+    files: Mapping[str, str],
+    report_empty: EmptyReport = warn_of_empty_documents,
 ) -> Iterator[KeyedDocument]:
-    """Returns the documents of the files, whose keys are given, or of --tfds."""
+    """Returns the documents of the files, whose keys are given, or of --tfds.
+
+    Args:
+        settings: the flags.
+        files: the key of each file; not used with --tfds.
+        report_empty: see `text_files.read_files`.
+    """
     if settings.tfds:
         return (
             KeyedDocument(key, sentences)
             for documents in read_tfds_documents(
-                settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature
+                settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature, report_empty
             )
             for key, sentences in documents
             if sentences
         )
-    batches = read_files(list(files), "input_file", settings.text_field)
+    batches = read_files(list(files), "input_file", settings.text_field, report_empty)
     return sharding.split_documents((files[file], lines) for file, lines in batches)
+
+
+def no_document(settings: PretrainingDataSettings, shard: int, num_documents: int) -> UserError:
+    """Returns the error that a shard has no document, of so many in the text."""
+    return UserError(
+        f"--num_shards={settings.num_shards} leaves shard {shard} without a document: the text has"
+        f" {num_documents} documents, which empty lines separate. Lower --num_shards"
+    )
 
 
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:
@@ -136,18 +164,24 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
             )
 
 
-class _DocumentSpill:
-    """The documents of some shards, in a temporary file."""
+class DocumentSpill:
+    """The documents of some shards, in a temporary file.
 
-    def __init__(self, file: SpillFile):
+    Args:
+        file: the file.
+        seed: --random_seed.
+    """
+
+    def __init__(self, file: SpillFile, seed: int):
         self._file = file
+        self._seed = seed
         # Shard -> hash, key, where it begins, bytes.
         self._entries: dict[int, list[tuple[int, str, int, int]]] = {}
 
-    def add(self, shard: int, value: int, document: KeyedDocument) -> None:
-        """Adds a document with its hash."""
-        data = "\n".join(document.lines).encode()
-        entry = (value, document.key, self._file.append(data), len(data))
+    def add(self, shard: int, key: str, text: bytes) -> None:
+        """Adds a document: its lines with line ends between them."""
+        value = sharding.document_hash(key, self._seed)
+        entry = (value, key, self._file.append(text), len(text))
         self._entries.setdefault(shard, []).append(entry)
 
     def lines(self, shard: int) -> Lines:

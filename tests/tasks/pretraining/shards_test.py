@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -16,50 +15,13 @@ from bert_tf.tasks.pretraining.data import create_pretraining_data
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.shards import create_shards
 from tests.support.pretraining_runs import ROOT
-
-WORDS = "river bread stone walk ##ing ##ed ##s light moon see the a of and . ,".split()
-TEXTS = {"b/x.txt": (1, 9), "b/y.txt": (2, 14), "a/x.txt": (3, 17)}  # file -> seed, documents
-NUM_SHARDS = 5
-
-
-def corpus(seed: int, num_documents: int) -> str:
-    """Returns text without an empty line at its end, so that the next file could continue it."""
-    rng = random.Random(seed)
-    words = ["river", "bread", "walking", "moons", "the", "unknown", "stones,", "a", "\x07"]
-    documents = [
-        "\n".join(" ".join(rng.choices(words, k=rng.randint(2, 12))) for _ in range(length))
-        for length in rng.choices(range(2, 8), k=num_documents)
-    ]
-    return "\n\n \n".join(documents)
+from tests.support.text_in_shards import TEXTS, contents, corpus, settings, write_text
 
 
 @pytest.fixture
 def text(tmp_path):
     """The folder of the text."""
-    for name, numbers in TEXTS.items():
-        path = tmp_path / "text" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(corpus(*numbers))
-    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    (tmp_path / "vocab.txt").write_text("\n".join(vocab) + "\n")
-    return tmp_path / "text"
-
-
-def settings(text, output, **more) -> PretrainingDataSettings:
-    output.mkdir(exist_ok=True)
-    options = {"num_shards": NUM_SHARDS, "dupe_factor": 2}
-    options |= {"max_seq_length": 24, "max_predictions_per_seq": 3}
-    return PretrainingDataSettings(
-        input_file=f"{text}/*/*.txt",
-        output_file=f"{output}/r.tfrecord",
-        vocab_file=f"{text.parent}/vocab.txt",
-        random_seed=77,
-        **{**options, **more},
-    )
-
-
-def contents(folder) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return write_text(tmp_path)
 
 
 def number(*parts: object) -> int:

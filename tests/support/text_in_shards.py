@@ -1,0 +1,46 @@
+"""Text of a few files, and settings that make records of it in shards."""
+
+import random
+from pathlib import Path
+
+from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+
+WORDS = "river bread stone walk ##ing ##ed ##s light moon see the a of and . ,".split()
+TEXTS = {"b/x.txt": (1, 9), "b/y.txt": (2, 14), "a/x.txt": (3, 17)}  # file -> seed, documents
+NUM_SHARDS = 5
+
+
+def corpus(seed: int, num_documents: int) -> str:
+    """Returns text without an empty line at its end, so that the next file could continue it."""
+    rng = random.Random(seed)
+    words = ["river", "bread", "walking", "moons", "the", "unknown", "stones,", "a", "\x07"]
+    documents = [
+        "\n".join(" ".join(rng.choices(words, k=rng.randint(2, 12))) for _ in range(length))
+        for length in rng.choices(range(2, 8), k=num_documents)
+    ]
+    return "\n\n \n".join(documents)
+
+
+def write_text(folder: Path) -> Path:
+    """Writes text and vocab.txt, and returns the folder of the text."""
+    for name, numbers in TEXTS.items():
+        path = folder / "text" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(corpus(*numbers))
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (folder / "vocab.txt").write_text("\n".join(vocab) + "\n")
+    return folder / "text"
+
+
+def settings(text: Path, output: Path, **more) -> PretrainingDataSettings:
+    """Returns settings for the text of `write_text`; makes the output folder."""
+    output.mkdir(exist_ok=True)
+    options = {"num_shards": NUM_SHARDS, "dupe_factor": 2}
+    options |= {"max_seq_length": 24, "max_predictions_per_seq": 3, "random_seed": 77}
+    options |= {"input_file": f"{text}/*/*.txt", "vocab_file": f"{text.parent}/vocab.txt"}
+    return PretrainingDataSettings(output_file=f"{output}/r.tfrecord", **{**options, **more})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Returns what is in each file of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -1,0 +1,40 @@
+r"""Makes records for pre-training with Apache Beam, where one machine is outgrown.
+
+    python -m tools.create_pretraining_data_beam --input_file='gs://my-bucket/text/*.txt' \
+        --output_file=gs://my-bucket/records/a.tfrecord --vocab_file=gs://my-bucket/vocab.txt \
+        --num_shards=1024 --runner=DataflowRunner --project=my-project --region=us-central1 \
+        --temp_location=gs://my-bucket/temporary
+
+The shards are those that create_pretraining_data.py writes with the same flags, whatever the runner
+and the number of workers. All other flags are Beam's pipeline options, such as --runner and
+--direct_num_workers.
+"""
+
+from collections.abc import Sequence
+
+from bert_tf.errors import UserError
+from bert_tf.runs import command_flags
+from bert_tf.tasks.pretraining.settings import BeamDataSettings
+
+
+def main(others: Sequence[str]) -> None:
+    """Reads the flags and makes the records.
+
+    Args:
+        others: the words of the command line that are no flags of this program.
+    """
+    try:
+        from bert_tf.tasks.pretraining import beam_shards
+    except ImportError as error:
+        raise UserError(
+            "This program needs Apache Beam; run `pip install 'apache-beam>=2.77'`, or install the"
+            f" extra `beam` ({error})"
+        ) from error
+    options = beam_shards.pipeline_options(others)
+    settings = command_flags.settings_from_flags(BeamDataSettings)
+    beam_shards.create_shards_with_beam(settings, options)
+
+
+if __name__ == "__main__":
+    command_flags.define_flags(BeamDataSettings)
+    command_flags.run_program(main, takes_others=True)
