@@ -3,6 +3,7 @@
 
 import dataclasses
 import functools
+import multiprocessing
 import os
 import re
 import sys
@@ -38,6 +39,10 @@ _groups: dict[str, Group] = {}
 
 # What the functions below define counts as the calling program's own in its --help.
 flags.disclaim_key_flags()
+
+if multiprocessing.current_process().name != "MainProcess":
+    # A worker of a program gets settings and no command line, and absl would warn of that.
+    flags.FLAGS.mark_as_parsed()
 
 
 def run_program(main: Callable[..., None], takes_others: bool = False) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from absl import flags, logging
+from absl import logging
 
 from bert_tf.engine import interrupts
 
@@ -58,7 +58,6 @@ def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> No
 
 def _call(function: Callable[[Any], None], argument: Any, errors: Any) -> None:
     interrupts.raise_on_sigterm()
-    flags.FLAGS.mark_as_parsed()  # else absl says of each line that flags are not parsed yet
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
     try:
