@@ -12,7 +12,7 @@ few hundred megabytes of well-mixed text are enough.
 import collections
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 from absl import flags, logging
@@ -24,6 +24,7 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.runs import command_flags
 from bert_tf.text.text_files import TEXT_FIELD, read_text
+from bert_tf.text.word_counts import count_words
 
 # In the order of the released English vocabularies, without their [unused] lines. [PAD] is 0
 # because padding is written as 0.
@@ -35,38 +36,6 @@ _SLACK = 0.02
 _MAX_TOKEN_LENGTH = 50
 # A limit for memory: a million words take about 2 GB. Rarer words hardly change the result.
 _MAX_WORDS = 1_000_000
-_MAX_CHUNKS = 1_000_000
-
-
-def count_words(lines: Iterable[Sequence[str]], do_lower_case: bool) -> dict[str, int]:
-    """Returns the number of occurrences of each word, sorted by word.
-
-    Args:
-        lines: batches of lines of text. `BasicTokenizer` splits them into words.
-        do_lower_case: whether to lowercase the text and strip accents.
-    """
-    tokenizer = tokenization.BasicTokenizer(do_lower_case)
-    words: collections.Counter[str] = collections.Counter()
-    # Chunks between white space repeat, so each is tokenized once. In printable text, whose only
-    # white space is the space, this gives the same words as tokenizing the line.
-    chunks: collections.Counter[str] = collections.Counter()
-
-    def tokenize_chunks() -> None:
-        for chunk, count in chunks.items():
-            for word in tokenizer.tokenize(chunk):
-                words[word] += count
-        chunks.clear()
-
-    for batch in lines:
-        for line in batch:
-            if line.isprintable():
-                chunks.update(line.split())
-            else:
-                words.update(tokenizer.tokenize(line))
-        if len(chunks) > _MAX_CHUNKS:
-            tokenize_chunks()
-    tokenize_chunks()
-    return dict(sorted(words.items()))
 
 
 def learn_vocabulary(

@@ -1,6 +1,5 @@
 """The vocabulary tool, run as a user runs it, and what it promises of the vocabulary."""
 
-import collections
 import os
 import random
 import subprocess
@@ -105,19 +104,6 @@ def test_pieces_that_cannot_occur_take_no_room(tmp_path):
     tokens = build(tmp_path, TEXT)
     assert {",", "\u4e2d", "\u2026", "##w"} <= set(tokens)
     assert not {"##,", "##\u4e2d", "##\u2026"}.intersection(tokens)
-
-
-def test_words_are_counted_as_the_tokenizer_splits_them(monkeypatch):
-    monkeypatch.setattr(build_vocabulary, "_MAX_CHUNKS", 4)
-    odd = "A\u200bB\tc\x0bd e\u2028f \ufffdg\ufffd h\u4e2d\u03a3\u03a3. i\u3000\u0130 \0 \x1c"
-    batches = [TEXT.split("\n"), [odd, "", "one\u00a0two"], odd.split(" ")]
-    for do_lower_case in (True, False):
-        basic = tokenization.BasicTokenizer(do_lower_case)
-        expected = collections.Counter(
-            word for batch in batches for line in batch for word in basic.tokenize(line)
-        )
-        counts = build_vocabulary.count_words(batches, do_lower_case)
-        assert counts == expected and list(counts) == sorted(counts)
 
 
 def test_rare_characters_are_left_out_with_a_warning(tmp_path, monkeypatch):

@@ -1,0 +1,39 @@
+"""Counts the words of a text as BERT's tokenizer splits it."""
+
+import collections
+from collections.abc import Iterable, Sequence
+
+from bert_tf import tokenization
+
+_MAX_CHUNKS = 1_000_000
+
+
+def count_words(lines: Iterable[Sequence[str]], do_lower_case: bool) -> dict[str, int]:
+    """Returns the number of occurrences of each word, sorted by word.
+
+    Args:
+        lines: batches of lines of text. `BasicTokenizer` splits them into words.
+        do_lower_case: whether to lowercase the text and strip accents.
+    """
+    tokenizer = tokenization.BasicTokenizer(do_lower_case)
+    words: collections.Counter[str] = collections.Counter()
+    # Chunks between white space repeat, so each is tokenized once. In printable text, whose only
+    # white space is the space, this gives the same words as tokenizing the line.
+    chunks: collections.Counter[str] = collections.Counter()
+
+    def tokenize_chunks() -> None:
+        for chunk, count in chunks.items():
+            for word in tokenizer.tokenize(chunk):
+                words[word] += count
+        chunks.clear()
+
+    for batch in lines:
+        for line in batch:
+            if line.isprintable():
+                chunks.update(line.split())
+            else:
+                words.update(tokenizer.tokenize(line))
+        if len(chunks) > _MAX_CHUNKS:
+            tokenize_chunks()
+    tokenize_chunks()
+    return dict(sorted(words.items()))
