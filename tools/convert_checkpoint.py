@@ -41,7 +41,6 @@ config.json. The epsilon of LayerNorm is always 1e-12 in bert_tf.
 import json
 import os
 
-import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
@@ -61,20 +60,6 @@ from bert_tf.runs import command_flags
 from bert_tf.text.casing import is_cased, read_casing, write_casing
 
 CHECKPOINT_NAME = "bert_model.ckpt"
-
-
-def read_checkpoint(path: str) -> dict[str, np.ndarray]:
-    """Returns the variables of a checkpoint by name, without the optimizer's slots and the step.
-
-    Args:
-        path: see `checkpoints.find_prefix`.
-
-    Raises:
-        UserError: there is no checkpoint, or it is damaged.
-    """
-    reader = checkpoints.CheckpointReader(path, "input")
-    names = [name for name in reader.shapes if not checkpoints.SLOT_PATTERN.match(name)]
-    return {name: reader.read(name) for name in sorted(names)}
 
 
 def convert(
@@ -110,7 +95,7 @@ def convert(
         _check_other_folder(folder, output_dir)  # a file `checkpoint` may name another one
         config_file = bert_config_file or os.path.join(folder, "bert_config.json")
         config = BertConfig.from_json_file(config_file).to_dict()
-        variables = read_checkpoint(source)
+        variables = checkpoints.CheckpointReader(source, "input").read_weights()
         labels = labels_in(folder)
 
     beside = os.path.join(folder, "vocab.txt")

@@ -150,6 +150,15 @@ class CheckpointReader:
             )
         return value
 
+    def read_weights(self) -> dict[str, np.ndarray]:
+        """Returns every tensor by its name, without the optimizer's slots and the step.
+
+        Raises:
+            DamagedCheckpointError: see `read`.
+        """
+        names = [name for name in self.shapes if not SLOT_PATTERN.match(name)]
+        return {name: self.read(name) for name in sorted(names)}
+
 
 def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> list[str]:
     """Sets the variables that the checkpoint has, and returns their names.
