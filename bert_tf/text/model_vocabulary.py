@@ -10,7 +10,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints
 from bert_tf.files.overwriting import real_path
 
-_FREE = re.compile(r"\[unused\d+\]")  # lines that are there to be given a meaning
+UNUSED_TOKEN = re.compile(r"\[unused\d+\]")  # of a line that is there to be given a meaning
 
 
 def check_model_vocabulary(vocab: dict[str, int], vocab_file: str, init_checkpoint: str) -> None:
@@ -31,7 +31,7 @@ def check_model_vocabulary(vocab: dict[str, int], vocab_file: str, init_checkpoi
     if not tf.io.gfile.exists(model_file) or real_path(vocab_file) == real_path(model_file):
         return
     for token, number in tokenization.load_vocab(model_file).items():
-        if vocab.get(token) != number and not _FREE.fullmatch(token):
+        if vocab.get(token) != number and not UNUSED_TOKEN.fullmatch(token):
             now = f"in line {vocab[token] + 1}" if token in vocab else "nowhere"
             raise UserError(
                 f"--vocab_file={vocab_file} must have every token where the vocabulary of"

@@ -1,0 +1,206 @@
+"""Chooses words and pieces of words to add to a vocabulary: those that save most tokens of a text.
+
+WordPiece takes the longest piece that fits, so a new entry may change the split of other words
+than the one it was made for, to fewer tokens or to more. So savings are measured by splitting the
+words again. What can be said for certain: a word's split changes only if the new split has a new
+entry in it, or if the word becomes [UNK].
+"""
+
+import bisect
+import collections
+import dataclasses
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+
+from bert_tf import tokenization
+from bert_tf.progress import Progress
+
+_INSIDE = "##"  # begins every piece but a word's first
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenCounts:
+    """What a vocabulary makes of the words of a text. A punctuation mark is a word, too.
+
+    words: number of words.
+    tokens: number of tokens that they are split into.
+    split: number of words that are split into two tokens or more.
+    unknown: number of words that are [UNK].
+    uses: number of times that each token occurs.
+    """
+
+    words: int
+    tokens: int
+    split: int
+    unknown: int
+    uses: Mapping[str, int]
+
+
+def count_tokens(word_counts: Mapping[str, int], vocab: Mapping[str, int]) -> TokenCounts:
+    """Returns what a vocabulary makes of words.
+
+    Args:
+        word_counts: number of occurrences of each word.
+        vocab: token -> id.
+    """
+    tokenizer = tokenization.WordpieceTokenizer(vocab)
+    uses: collections.Counter[str] = collections.Counter()
+    split = 0
+    for word, count in word_counts.items():
+        pieces = tokenizer.tokenize(word)
+        for piece in pieces:
+            uses[piece] += count
+        split += count * (len(pieces) > 1)
+    return TokenCounts(
+        words=sum(word_counts.values()),
+        tokens=sum(uses.values()),
+        split=split,
+        unknown=uses[tokenization.UNKNOWN_TOKEN],
+        uses=uses,
+    )
+
+
+def choose_entries(
+    word_counts: Mapping[str, int],
+    vocab: Mapping[str, int],
+    num_entries: int,
+    min_count: int,
+    whole_words: bool = False,
+) -> dict[str, tuple[str, ...]]:
+    """Returns new entries, and the pieces of `vocab` that each replaces.
+
+    A candidate is made of two or more neighbouring pieces of a word: "##card" and "##io" give
+    "##cardio", and all pieces of a word give the word. Again and again the candidate is taken that
+    saves most tokens of the text as the vocabulary is by then; among equals, the first by code
+    points. One that saves none, or makes a word [UNK], is left out. So is one that the text no
+    longer has in the end, because longer ones took its place.
+
+    Args:
+        word_counts: number of occurrences of each word.
+        vocab: token -> id.
+        num_entries: how many to choose. There may be fewer.
+        min_count: words that occur less often give no candidates.
+        whole_words: whether only words are candidates, not pieces of them.
+    """
+    text = _SplitText(word_counts, vocab)
+    replaced: dict[str, tuple[str, ...]] = {}
+    # A word's neighbouring pieces p and q give the entry pq, which saves a token wherever p and q
+    # are neighbours. Its effect on other words, and that of earlier choices, is measured below.
+    estimates: collections.Counter[str] = collections.Counter()
+    splits = [(count, text.split(word)) for word, count in word_counts.items()]
+    for count, pieces in splits:
+        if count >= min_count:
+            runs = _joined(pieces)
+            replaced.update(
+                (run for run in runs if len(run[1]) == len(pieces)) if whole_words else runs
+            )
+    for count, pieces in splits:
+        for entry, parts in _joined(pieces):
+            if entry in replaced:
+                estimates[entry] += count * (len(parts) - 1)
+    del splits
+    heap = [(-saved, entry) for entry, saved in estimates.items()]
+    heapq.heapify(heap)
+
+    chosen: dict[str, tuple[str, ...]] = {}
+    with Progress("choosing entries", "entries", num_entries) as work:
+        while True:
+            while heap and len(chosen) < num_entries:
+                _, entry = heapq.heappop(heap)
+                changes = text.changes(entry)
+                saved = text.saved(changes)
+                if saved <= 0:
+                    continue
+                if heap and (-saved, entry) > heap[0]:
+                    heapq.heappush(heap, (-saved, entry))
+                    continue
+                text.add(entry, changes)
+                chosen[entry] = replaced[entry]
+                work.advance()
+            uses = count_tokens(word_counts, text.vocab).uses
+            idle = [entry for entry in chosen if entry not in uses]
+            if not idle:
+                return chosen
+            for entry in idle:
+                del chosen[entry], text.vocab[entry]
+
+
+def _joined(pieces: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields each run of two or more neighbouring pieces of a word, joined to one; and the run."""
+    for start in range(len(pieces) - 1):
+        for end in range(start + 2, len(pieces) + 1):
+            run = tuple(pieces[start:end])
+            yield run[0] + "".join(piece.removeprefix(_INSIDE) for piece in run[1:]), run
+
+
+class _SplitText:
+    """The words of a text, and the number of tokens of each under a vocabulary that grows.
+
+    Args:
+        word_counts: number of occurrences of each word.
+        vocab: token -> id.
+
+    Attributes:
+        vocab: a copy of `vocab` with the entries that were added.
+    """
+
+    def __init__(self, word_counts: Mapping[str, int], vocab: Mapping[str, int]):
+        self._words = list(word_counts)
+        self._counts = list(word_counts.values())
+        self.vocab = dict(vocab)
+        self._tokenizer = tokenization.WordpieceTokenizer(self.vocab)
+        self._lengths = [len(self.split(word)) for word in self._words]
+        # All words in one string, each after a line end, where an entry is looked for.
+        self._text = "".join(f"\n{word}" for word in self._words)
+        self._starts = [0]
+        for word in self._words:
+            self._starts.append(self._starts[-1] + 1 + len(word))
+
+    def split(self, word: str) -> list[str]:
+        """Returns the tokens of a word."""
+        return self._tokenizer.tokenize(word)
+
+    def changes(self, entry: str) -> dict[int, int] | None:
+        """Returns the new number of tokens of each word that a new entry shortens or lengthens.
+
+        None if a word would become [UNK], which happens where the vocabulary has no piece for a
+        character alone.
+        """
+        changes = {}
+        self.vocab[entry] = -1
+        for number in self._words_with(entry):
+            pieces = self.split(self._words[number])
+            if len(pieces) == self._lengths[number]:
+                continue
+            if pieces == [self._tokenizer.unk_token]:
+                changes = None
+                break
+            changes[number] = len(pieces)
+        del self.vocab[entry]
+        return changes
+
+    def _words_with(self, entry: str) -> Iterator[int]:
+        """Yields the numbers of the words that have the characters of an entry in its place."""
+        inside = entry.startswith(_INSIDE)
+        sought = entry.removeprefix(_INSIDE) if inside else f"\n{entry}"
+        found = self._text.find(sought)
+        while found >= 0:
+            number = bisect.bisect_right(self._starts, found) - 1
+            if inside and found == self._starts[number] + 1:  # at the word's start
+                found = self._text.find(sought, found + 1)
+                continue
+            yield number
+            found = self._text.find(sought, self._starts[number + 1])
+
+    def saved(self, changes: Mapping[int, int] | None) -> int:
+        """Returns how many tokens of the text `changes` save; 0 for None."""
+        return sum(
+            self._counts[number] * (self._lengths[number] - length)
+            for number, length in (changes or {}).items()
+        )
+
+    def add(self, entry: str, changes: Mapping[int, int]) -> None:
+        """Adds an entry, whose `changes` are given, to the vocabulary."""
+        self.vocab[entry] = -1
+        for number, length in changes.items():
+            self._lengths[number] = length

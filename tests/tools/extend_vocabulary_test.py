@@ -1,0 +1,400 @@
+"""Tests of tools/extend_vocabulary.py: the folder that it writes, and what can be done with it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.pretrained.build import build_model
+from bert_tf.pretrained.folder import read_folder
+from bert_tf.tasks.pretraining.data import create_pretraining_data
+from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.text.casing import read_casing
+from bert_tf.tokenization import FullTokenizer, load_vocab
+from tests.support.hugging_face_folders import assert_same_bits
+from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
+from tests.support.pretraining_runs import ROOT, run, variables
+from tools import convert_checkpoint
+from tools.extend_vocabulary import ExtensionSettings, extend_vocabulary
+
+EMBEDDINGS, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
+# Words of VOCAB, and: unaffable un ##aff ##able, cats cat ##s, dogs dog ##s, unaff un ##aff.
+TEXT = """The unaffable dogs, the unaffable cats. Unaffable cats sat.
+
+A cat ran, the unaff dogs sat on the mat in Paris. Zebra.
+"""
+OLD_TEXT = ["the cat sat on a mat .", "paris is in [MASK] ( the dog ran )", "an un able"]
+FILES = ["bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"]
+FILES += ["new_words.tsv", "tokenizer_config.json", "vocab.txt"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """A folder with a model, as a run leaves it with slots and step, and with text.txt."""
+    folder = tmp_path_factory.mktemp("model")
+    weights = random_weights("squad")
+    slots = {f"{name}/adam_{k}": value for name, value in weights.items() for k in "mv"}
+    write_model(folder, weights | slots | {"global_step": np.int64(7)})
+    config = {**CONFIG, "made_by": "tests"}
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    (folder / "text.txt").write_text(TEXT)
+    return folder
+
+
+def extend(model: Path, output_dir: Path, **changes) -> str:
+    values = {
+        "input_file": str(model / "text.txt"),
+        "init_checkpoint": str(model / "bert_model.ckpt"),
+        "bert_config_file": str(model / "bert_config.json"),
+        "vocab_file": str(model / "vocab.txt"),
+        "output_dir": str(output_dir),
+        "num_words": 3,
+        "min_count": 1,
+        **changes,
+    }
+    extend_vocabulary(ExtensionSettings(**values))
+    return str(output_dir)
+
+
+@pytest.fixture(scope="module")
+def extended(model, tmp_path_factory) -> str:
+    return extend(model, tmp_path_factory.mktemp("extended") / "new")
+
+
+def error_of(*arguments, **changes) -> str:
+    with pytest.raises(UserError) as error:
+        extend(*arguments, **changes)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def logits(folder: str, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the masked-LM logits of every position and the next-sentence logits."""
+    found = read_folder(folder)
+    model = build_model("masked_lm", found)
+    positions = np.tile(np.arange(ids.shape[1], dtype=np.int32), [len(ids), 1])
+    mask = (np.arange(ids.shape[1]) < ids.shape[1] - np.arange(len(ids))[:, None]).astype(np.int32)
+    masked_lm, next_sentence = model(*map(tf.constant, (ids, mask, ids % 2, positions)))
+    return masked_lm.numpy(), next_sentence.numpy()
+
+
+def test_what_is_written(model, extended):
+    assert sorted(os.listdir(extended)) == FILES
+    config = json.loads(Path(extended, "bert_config.json").read_text())
+    assert config == {**CONFIG, "made_by": "tests", "vocab_size": len(VOCAB) + 3}
+    lines = Path(extended, "vocab.txt").read_text().split("\n")
+    assert lines == [*VOCAB, "unaffable", "cats", "dogs", ""]
+    assert read_casing(extended) is True
+    assert Path(extended, "new_words.tsv").read_text().splitlines() == [
+        "entry\tid\tcount\tpieces",
+        "unaffable\t27\t3\tun ##aff ##able",
+        "cats\t28\t2\tcat ##s",
+        "dogs\t29\t2\tdog ##s",
+    ]
+
+
+def test_new_rows_are_means_and_all_else_stays(model, extended):
+    old, new = variables(model / "bert_model.ckpt"), variables(f"{extended}/bert_model.ckpt")
+    kept = {name for name in old if "adam" not in name and name != "global_step"}
+    assert set(new) == kept and len(kept) > 40
+    number = VOCAB.index
+    replaced = [["un", "##aff", "##able"], ["cat", "##s"], ["dog", "##s"]]
+    for name in (EMBEDDINGS, BIAS):
+        values = new.pop(name)
+        assert values.dtype == np.float32
+        assert_same_bits({name: values[: len(VOCAB)]}, {name: old[name]})
+        exact = old[name].astype(np.float64)
+        means = [sum(exact[number(piece)] for piece in group) / len(group) for group in replaced]
+        np.testing.assert_allclose(values[len(VOCAB) :], means, rtol=1e-7)
+    assert_same_bits(new, {name: old[name] for name in new})
+
+
+def test_texts_whose_tokens_are_old_ones_get_the_same_bits(model, extended):
+    old, new = bert_tf.load(str(model)), bert_tf.load(extended)
+    for text in OLD_TEXT:
+        assert old.tokenizer.reference.tokenize(text) == new.tokenizer.reference.tokenize(text)
+    np.testing.assert_array_equal(old.encode(OLD_TEXT), new.encode(OLD_TEXT))
+    before = old.answer("is the cat in paris", OLD_TEXT[0])
+    assert new.answer("is the cat in paris", OLD_TEXT[0]) == before
+    ids = np.random.default_rng(3).integers(0, len(VOCAB), size=(5, 11), dtype=np.int32)
+    (old_logits, old_next), (new_logits, new_next) = logits(str(model), ids), logits(extended, ids)
+    assert new_logits.shape == (55, len(VOCAB) + 3)
+    np.testing.assert_array_equal(new_logits[:, : len(VOCAB)], old_logits)
+    np.testing.assert_array_equal(new_next, old_next)
+
+
+def test_new_words_are_one_token(extended):
+    tokenizer = FullTokenizer(f"{extended}/vocab.txt")
+    assert tokenizer.tokenize("Unaffable dogs, unaff") == ["unaffable", "dogs", ",", "un", "##aff"]
+    filled = bert_tf.load(extended).fill_mask("the [MASK] sat", top_k=len(VOCAB) + 3)
+    assert {"unaffable", "cats", "dogs"} <= {found.token for found in filled[0]}
+
+
+def test_the_report_is_measured(model, tmp_path, capsys):
+    extend(model, tmp_path / "new")
+    lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    shown = [[part.strip() for part in line if part.strip()] for line in lines]
+    # 28 words, marks among them. Of the 8 that are split "unaff" stays so. "Zebra" is [UNK].
+    assert shown == [
+        ["before", "after"],
+        ["tokens", "39", "29"],
+        ["tokens a word", "1.3929", "1.0357"],
+        ["words that are split", "28.57%", "3.57%"],
+        ["words that are [UNK]", "1", "1"],
+        ["3 new entries save 25.64% of the tokens. The first:"],
+        ["3", "unaffable", "un ##aff ##able"],
+        ["2", "cats", "cat ##s"],
+        ["2", "dogs", "dog ##s"],
+    ]
+
+
+def test_fewer_candidates_than_asked_for_are_all_taken(model, tmp_path, warnings):
+    extend(model, tmp_path / "new", num_words=1000)
+    assert "Only 4 words and pieces save tokens, fewer than --num_words=1000: all are added" in (
+        warnings
+    )
+    assert len(load_vocab(str(tmp_path / "new" / "vocab.txt"))) == len(VOCAB) + 4
+
+
+@pytest.fixture(scope="module")
+def spare(model, tmp_path_factory) -> Path:
+    """The model with [unusedN] lines in the middle of its vocabulary."""
+    folder = tmp_path_factory.mktemp("spare")
+    lines = list(VOCAB)
+    for token, line in (("'", "[unused7]"), ("france", "[unused3]"), ("b", "[unused11]")):
+        lines[lines.index(token)] = line
+    write_model(folder, random_weights())
+    (folder / "vocab.txt").write_text("\r\n".join(lines) + "\r\n")
+    (folder / "text.txt").write_text(TEXT)
+    return folder
+
+
+def test_into_unused_lines(spare, tmp_path):
+    new = extend(spare, tmp_path / "new", num_words=2, use_unused=True)
+    lines = Path(new, "vocab.txt").read_text().split("\n")
+    expected = list(VOCAB)
+    for token, line in (("france", "unaffable"), ("'", "cats"), ("b", "[unused11]")):
+        expected[expected.index(token)] = line
+    assert lines == [*expected, ""]
+    assert json.loads(Path(new, "bert_config.json").read_text()) == CONFIG
+    old_table, table = (variables(f"{x}/bert_model.ckpt")[EMBEDDINGS] for x in (spare, new))
+    rows = [VOCAB.index("france"), VOCAB.index("'")]
+    pieces = [VOCAB.index(piece) for piece in ("un", "##aff", "##able")]
+    np.testing.assert_allclose(table[rows[0]], old_table[pieces].mean(axis=0), rtol=1e-6)
+    others = np.delete(np.arange(len(VOCAB)), rows)
+    np.testing.assert_array_equal(table[others], old_table[others])
+    assert table.shape == old_table.shape
+    ids = np.random.default_rng(4).choice(others, size=(5, 11)).astype(np.int32)
+    (old_logits, _), (new_logits, _) = logits(str(spare), ids), logits(new, ids)
+    np.testing.assert_array_equal(new_logits[:, others], old_logits[:, others])
+
+
+def test_too_few_unused_lines(model, spare, tmp_path):
+    message = error_of(spare, tmp_path / "new", num_words=4, use_unused=True)
+    assert "--num_words=4 must be at most 3 with --use_unused, the number of [unusedN]" in message
+    message = error_of(model, tmp_path / "new", use_unused=True)
+    assert "--num_words=3 must be at most 0 with --use_unused" in message
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_checkpoint_without_the_masked_lm_head_and_with_classes(tmp_path):
+    weights = random_weights("classifier")
+    weights = {name: x for name, x in weights.items() if not name.startswith("cls/")}
+    folder = tmp_path / "classifier"
+    write_model(folder, weights, labels=["no", "perhaps", "yes"])
+    (folder / "text.txt").write_text(TEXT)
+    new = extend(folder, tmp_path / "new")
+    assert BIAS not in variables(f"{new}/bert_model.ckpt")
+    old = bert_tf.load(str(folder)).classify(OLD_TEXT)
+    assert bert_tf.load(new).classify(OLD_TEXT) == old
+    assert {found.label for found in old} <= {"no", "perhaps", "yes"}
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text.jsonl"])
+def test_casing_and_formats_of_text(model, tmp_path, name):
+    text = TEXT if name == "text.txt" else json.dumps({"body": TEXT.replace("\n", " ")})
+    (tmp_path / name).write_text(text)
+    new = extend(
+        model,
+        tmp_path / "new",
+        input_file=str(tmp_path / name),
+        text_field="body",
+        do_lower_case=False,
+    )
+    assert read_casing(new) is False
+    table = Path(new, "new_words.tsv").read_text()
+    assert "unaffable\t27\t2\t" in table  # "Unaffable" is another word, and [UNK]
+    message = error_of(Path(new), tmp_path / "more", input_file=str(tmp_path / name))
+    assert "but --do_lower_case=True" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "message"),
+    [
+        ("The cat sat.\n", {}, "no word that occurs at least --min_count=1 times is split into"),
+        (TEXT, {"min_count": 4}, "at least --min_count=4 times is split into pieces. Give more"),
+        ("\n \n", {}, "--input_file: the text has no words; name files with text"),
+        ("", {}, "text.txt is empty"),
+        (None, {}, "text.txt does not exist"),
+        (b"cats \xff", {}, "text.txt, line 1, is not UTF-8"),
+        (TEXT, {"num_words": 0}, "--num_words=0 must be at least 1"),
+        (TEXT, {"output_dir": ""}, "--output_dir= must not be empty"),
+        (TEXT, {"vocab_file": "nowhere.txt"}, "--vocab_file=nowhere.txt: cannot be read"),
+        (TEXT, {"init_checkpoint": "nowhere.ckpt"}, "not found: nowhere.ckpt.index, nowhere.ckpt"),
+    ],
+)
+def test_wrong_input_leaves_nothing_behind(model, tmp_path, text, changes, message):
+    if text is not None:
+        (tmp_path / "text.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
+    before = os.listdir(tmp_path)
+    values = {"input_file": str(tmp_path / "text.txt"), **changes}
+    values.setdefault("output_dir", str(tmp_path / "new"))
+    assert message in error_of(model, values.pop("output_dir"), **values)
+    assert os.listdir(tmp_path) == before
+
+
+def test_vocabulary_and_checkpoint_of_different_sizes(model, tmp_path):
+    short = tmp_path / "vocab.txt"
+    short.write_text("\n".join(VOCAB[:-1]) + "\n")
+    (tmp_path / "other").mkdir()
+    checkpoints.write(str(tmp_path / "other" / "x.ckpt"), variables(model / "bert_model.ckpt"))
+    prefix = str(tmp_path / "other" / "x.ckpt")
+    message = error_of(model, tmp_path / "new", vocab_file=str(short), init_checkpoint=prefix)
+    assert f"there are 26 lines of --vocab_file={short}, 27 vocab_size of" in message
+    assert f"27 {EMBEDDINGS} of --init_checkpoint, 27 {BIAS} of" in message
+    assert "add lines such as [unused1]" in message
+    short.write_text("\n".join([*VOCAB[:-1], "[unused1]"]) + "\n")
+    extend(model, tmp_path / "new", vocab_file=str(short), init_checkpoint=prefix)
+
+    config = tmp_path / "bert_config.json"
+    config.write_text(json.dumps({**CONFIG, "vocab_size": 28}))
+    message = error_of(model, tmp_path / "other_new", bert_config_file=str(config))
+    assert "27 lines of --vocab_file" in message and "28 vocab_size of" in message
+
+
+def test_a_vocabulary_of_another_model(model, tmp_path):
+    other = tmp_path / "vocab.txt"
+    other.write_text("\n".join([*VOCAB[:5], *VOCAB[6:], VOCAB[5]]) + "\n")
+    message = error_of(model, tmp_path / "new", vocab_file=str(other))
+    assert "must have every token where the vocabulary of --init_checkpoint has it" in message
+
+
+def test_a_checkpoint_without_word_embeddings(model, tmp_path):
+    checkpoints.write(str(tmp_path / "x.ckpt"), {"lstm/kernel": np.ones(3, np.float32)})
+    message = error_of(model, tmp_path / "new", init_checkpoint=str(tmp_path / "x.ckpt"))
+    assert f"x.ckpt must have {EMBEDDINGS}; it has 'lstm/kernel'" in message
+
+
+def test_only_its_own_folder_is_replaced(model, extended, tmp_path):
+    """And never the model's that it reads."""
+    message = error_of(model, model)
+    assert f"--output_dir={model}/bert_model.ckpt.index must not be a file of" in message
+    message = error_of(Path(extended), Path(extended), input_file=str(model / "text.txt"))
+    assert "which it would replace" in message
+    export = tmp_path / "export"
+    write_model(export, random_weights())
+    message = error_of(model, export)
+    assert f"--output_dir={export} must be a new or empty folder, or one that this tool" in message
+    assert sorted(os.listdir(export)) == [*FILES[:3], "vocab.txt"]
+
+    new = extend(model, tmp_path / "new", num_words=2)
+    extend(model, tmp_path / "new", num_words=1)
+    assert len(load_vocab(f"{new}/vocab.txt")) == len(VOCAB) + 1
+    Path(new, "notes.txt").write_text("mine")
+    assert "it has 'notes.txt'" in error_of(model, tmp_path / "new")
+    assert Path(new, "notes.txt").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["export", "new"]
+
+
+def test_what_stops_the_writing_leaves_the_old_folder(model, tmp_path, monkeypatch):
+    new = extend(model, tmp_path / "new", num_words=2)
+    before = {name: Path(new, name).read_bytes() for name in os.listdir(new)}
+
+    def full(*arguments):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("tools.extend_vocabulary.write_casing", full)
+    with pytest.raises(OSError, match="No space"):
+        extend(model, tmp_path / "new")
+    assert {name: Path(new, name).read_bytes() for name in os.listdir(new)} == before
+    assert os.listdir(tmp_path) == ["new"]
+
+
+def test_records_and_conversion(extended, tmp_path):
+    """create_pretraining_data takes the vocabulary, convert_checkpoint the folder, and back."""
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    count = create_pretraining_data(
+        PretrainingDataSettings(
+            input_file=str(text),
+            output_file=str(tmp_path / "records"),
+            vocab_file=f"{extended}/vocab.txt",
+            max_seq_length=16,
+            max_predictions_per_seq=3,
+            dupe_factor=4,
+        )
+    )
+    records = list(tf.data.TFRecordDataset(str(tmp_path / "records")).as_numpy_iterator())
+    examples = map(tf.train.Example.FromString, records)
+    ids = {i for x in examples for i in x.features.feature["input_ids"].int64_list.value}
+    assert len(records) == count > 4 and {27, 28, 29} <= ids
+    convert_checkpoint.convert(extended, str(tmp_path / "hf"), "safetensors")
+    old, new = bert_tf.load(extended), bert_tf.load(str(tmp_path / "hf"))
+    np.testing.assert_array_equal(old.encode(TEXT), new.encode(TEXT))
+
+
+@pytest.mark.slow
+def test_pretraining_goes_on_from_it(extended, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT * 9)
+    run(
+        f"--input_file={tmp_path}/text.txt",
+        f"--output_file={tmp_path}/records",
+        f"--vocab_file={extended}/vocab.txt",
+        *("--max_seq_length=16", "--max_predictions_per_seq=3"),
+        program="create_pretraining_data.py",
+    )
+    log = run(
+        f"--input_file={tmp_path}/records",
+        f"--init_checkpoint={extended}",
+        f"--bert_config_file={extended}/bert_config.json",
+        f"--output_dir={tmp_path}/out",
+        *("--max_seq_length=16", "--max_predictions_per_seq=3", "--train_batch_size=4"),
+        *("--num_train_steps=2", "--num_warmup_steps=0", "--learning_rate=1e-2", "--do_train"),
+    )
+    assert "Not in --init_checkpoint" not in log
+    new, trained = variables(f"{extended}/bert_model.ckpt"), variables(f"{tmp_path}/out")
+    assert trained["global_step"] == 2
+    assert trained[EMBEDDINGS].shape == new[EMBEDDINGS].shape == (len(VOCAB) + 3, 12)
+    assert (trained[EMBEDDINGS][27:] != new[EMBEDDINGS][27:]).any(axis=1).all()
+
+
+@pytest.mark.slow
+def test_the_program(model, tmp_path):
+    flags = {
+        "input_file": model / "text.txt",
+        "init_checkpoint": model,
+        "bert_config_file": model / "bert_config.json",
+        "vocab_file": model / "vocab.txt",
+        "min_count": 1,
+    }
+    words = [f"--{name}={value}" for name, value in flags.items()]
+
+    def start(*more: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "tools.extend_vocabulary", *words, *more]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    done = start(f"--output_dir={tmp_path}/new", "--num_words=3")
+    assert done.returncode == 0, done.stderr
+    assert "3 new entries save 25.64% of the tokens. The first:" in done.stdout
+    assert sorted(os.listdir(tmp_path / "new")) == FILES
+    done = start(f"--output_dir={model}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("extend_vocabulary.py: --output_dir=")

@@ -1,0 +1,291 @@
+r"""Adds words of your own text to a model's vocabulary, with embeddings to start from.
+
+    python -m tools.extend_vocabulary --input_file='text/*.txt' --num_words=1000 \
+        --init_checkpoint=MODEL/bert_model.ckpt --bert_config_file=MODEL/bert_config.json \
+        --vocab_file=MODEL/vocab.txt --output_dir=output/extended
+
+It adds the --num_words words and pieces of words that save most tokens of the text. Each gets the
+mean of the embeddings of the pieces that it replaces, and the mean of their output biases. All
+other weights stay; the optimizer's slots and the step are omitted. --output_dir has
+
+    bert_model.ckpt.index and .data-...         the weights
+    bert_config.json, vocab.txt                 with the new vocabulary
+    tokenizer_config.json, labels.txt           the casing, and the classes if there are any
+    new_words.tsv                               each new entry: its id, its number in the text, the
+                                                pieces that it replaces
+
+for run_pretraining --init_checkpoint, bert_tf.load and every other program. A text whose tokens
+under the new vocabulary are all old ones gets the outputs that it got before, bit for bit.
+
+The tool prints what was gained, by tokenizing the text again: tokens a word, words that are split,
+words that are [UNK].
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from absl import logging
+
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
+from bert_tf import tokenization
+from bert_tf.errors import UserError, listed
+from bert_tf.files import checkpoints, storage
+from bert_tf.files.label_file import LABELS_FILE, labels_in, write_labels
+from bert_tf.files.overwriting import check_overwrites
+from bert_tf.files.whole_files import read_json, read_text, write_whole
+from bert_tf.files.whole_folders import whole_folder
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.setting_fields import Group, inherit, setting
+from bert_tf.runs.settings import ModelSettings, TextSettings, TrainingSettings
+from bert_tf.text import text_files
+from bert_tf.text.casing import TOKENIZER_CONFIG, check_casing, write_casing
+from bert_tf.text.model_vocabulary import UNUSED_TOKEN, check_model_vocabulary
+from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens
+from bert_tf.text.word_counts import count_words
+
+NEW_WORDS_FILE = "new_words.tsv"
+_CHECKPOINT, _CONFIG, _VOCAB = "bert_model.ckpt", "bert_config.json", "vocab.txt"
+# What the folder that is written may have in it.
+_NAMES = (
+    *(f"{_CHECKPOINT}.index", f"{_CHECKPOINT}.data-00000-of-00001", _CONFIG, _VOCAB),
+    *(LABELS_FILE, TOKENIZER_CONFIG, NEW_WORDS_FILE),
+)
+_EMBEDDINGS = "bert/embeddings/word_embeddings"
+_OUTPUT_BIAS = "cls/predictions/output_bias"  # a checkpoint without this head has none
+_SHOWN = 20  # new entries in the report
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtensionSettings(ModelSettings, TextSettings):
+    """Settings of extend_vocabulary."""
+
+    input_file: str = setting(
+        help="Text of your domain: files or globs, separated by commas. JSON lines (.jsonl) and"
+        " Parquet (.parquet), too; text and JSON lines may be compressed (.gz, .zst).",
+        group=Group.DATA,
+    )
+    text_field: str = setting(
+        text_files.TEXT_FIELD,
+        help="Field of JSON lines, or column of Parquet files, with the text.",
+        group=Group.DATA,
+        not_empty=True,
+    )
+    init_checkpoint: str = inherit(
+        TrainingSettings,
+        "init_checkpoint",
+        default=dataclasses.MISSING,
+        help="Checkpoint of the model: the prefix of its files, or a folder with a file"
+        " `checkpoint`.",
+    )
+    output_dir: str = setting(
+        help="Folder to write to. What this tool wrote there before is replaced; a folder with"
+        " anything else is refused.",
+        group=Group.OUTPUT,
+        not_empty=True,
+    )
+    num_words: int = setting(
+        1000, help="Number of words and pieces of words to add.", group=Group.DATA, at_least=1
+    )
+    min_count: int = setting(
+        5,
+        help="Words that occur less often in the text propose nothing.",
+        group=Group.DATA,
+        at_least=1,
+    )
+    whole_words: bool = setting(
+        False, help="Add whole words only, no pieces of words.", group=Group.DATA
+    )
+    use_unused: bool = setting(
+        False,
+        help="Write the new entries into [unusedN] lines of the vocabulary, whose size stays,"
+        " instead of at its end.",
+        group=Group.DATA,
+    )
+
+
+def extend_vocabulary(settings: ExtensionSettings) -> None:
+    """Writes a model with new entries in its vocabulary, and prints what they save.
+
+    Args:
+        settings: the flags.
+
+    Raises:
+        UserError: the text, the checkpoint, the configuration and the vocabulary do not fit
+            together; no word of the text is split; there are too few [unusedN] lines; or
+            `output_dir` is another folder. Nothing is written then.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
+    files = storage.expand_files(settings.input_file, "input_file")
+    vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
+    check_model_vocabulary(vocab, settings.vocab_file, settings.init_checkpoint)
+    check_casing(settings.do_lower_case, vocab, settings.vocab_file, settings.init_checkpoint)
+    reader = checkpoints.CheckpointReader(settings.init_checkpoint)
+    _check_sizes(settings, vocab, reader.shapes)
+    free = _free_lines(settings, vocab)
+    written = [os.path.join(settings.output_dir, name) for name in _NAMES]
+    read = {
+        "init_checkpoint": f"{reader.prefix}.index",
+        "bert_config_file": settings.bert_config_file,
+        "vocab_file": settings.vocab_file,
+    }
+    check_overwrites(written, "output_dir", read)
+
+    what = "one that this tool wrote"
+    with whole_folder(settings.output_dir, "output_dir", NEW_WORDS_FILE, _NAMES, what) as place:
+        lines = text_files.read_text(files, "input_file", settings.text_field)
+        words = count_words(lines, settings.do_lower_case)
+        chosen = _choose(settings, words, vocab)
+        size = max(vocab.values()) + 1
+        ids = dict(zip(chosen, free or range(size, size + len(chosen)), strict=False))
+        rows = {ids[entry]: [vocab[piece] for piece in chosen[entry]] for entry in chosen}
+        weights = reader.read_weights()
+        for name in {_EMBEDDINGS, _OUTPUT_BIAS}.intersection(weights):
+            weights[name] = with_means(weights[name], rows)
+        _write_model(place, settings, weights, ids)
+        before = count_tokens(words, vocab)
+        after = count_tokens(words, tokenization.load_vocab(os.path.join(place, _VOCAB)))
+        table = "".join(
+            f"{entry}\t{ids[entry]}\t{after.uses[entry]}\t{' '.join(pieces)}\n"
+            for entry, pieces in chosen.items()
+        )
+        write_whole(os.path.join(place, NEW_WORDS_FILE), f"entry\tid\tcount\tpieces\n{table}")
+    print(report(before, after, chosen))
+    logging.info("Wrote %s: %d tokens", settings.output_dir, len(weights[_EMBEDDINGS]))
+
+
+def _check_sizes(
+    settings: ExtensionSettings, vocab: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> None:
+    """Checks that vocabulary, configuration and checkpoint have one number of tokens."""
+    if _EMBEDDINGS not in shapes:
+        raise UserError(
+            f"--init_checkpoint={settings.init_checkpoint} must have {_EMBEDDINGS}; it has"
+            f" {listed(sorted(shapes))}"
+        )
+    sizes = {
+        f"lines of --vocab_file={settings.vocab_file}": max(vocab.values()) + 1,
+        "vocab_size of --bert_config_file": BertConfig.from_json_file(
+            settings.bert_config_file
+        ).vocab_size,
+        f"{_EMBEDDINGS} of --init_checkpoint": shapes[_EMBEDDINGS][0],
+    }
+    if _OUTPUT_BIAS in shapes:
+        sizes[f"{_OUTPUT_BIAS} of --init_checkpoint"] = shapes[_OUTPUT_BIAS][0]
+    if len({*sizes.values()}) > 1:
+        found = ", ".join(f"{size} {what}" for what, size in sizes.items())
+        raise UserError(
+            "vocabulary, configuration and checkpoint must have the same number of tokens; there"
+            f" are {found}. Give the files of one model. If only the vocabulary is shorter, add"
+            " lines such as [unused1] to its end"
+        )
+
+
+def _free_lines(settings: ExtensionSettings, vocab: Mapping[str, int]) -> list[int]:
+    """Returns the ids of the [unusedN] lines to write to; [] without --use_unused."""
+    if not settings.use_unused:
+        return []
+    free = sorted(number for token, number in vocab.items() if UNUSED_TOKEN.fullmatch(token))
+    if len(free) < settings.num_words:
+        raise UserError(
+            f"--num_words={settings.num_words} must be at most {len(free)} with --use_unused, the"
+            f" number of [unusedN] lines of --vocab_file={settings.vocab_file}; lower it, or leave"
+            " --use_unused out"
+        )
+    return free
+
+
+def _choose(
+    settings: ExtensionSettings, words: Mapping[str, int], vocab: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """Returns the new entries and the pieces that each replaces."""
+    if not words:
+        raise UserError("--input_file: the text has no words; name files with text")
+    chosen = choose_entries(
+        words, vocab, settings.num_words, settings.min_count, settings.whole_words
+    )
+    if not chosen:
+        raise UserError(
+            "--input_file: nothing can be added that saves a token: no word that occurs at least"
+            f" --min_count={settings.min_count} times is split into pieces. Give more text, or"
+            " lower --min_count"
+        )
+    if len(chosen) < settings.num_words:
+        logging.warning(
+            "Only %d words and pieces save tokens, fewer than --num_words=%d: all are added",
+            len(chosen),
+            settings.num_words,
+        )
+    return chosen
+
+
+def with_means(table: np.ndarray, rows: Mapping[int, Sequence[int]]) -> np.ndarray:
+    """Returns a table in which rows are means of others.
+
+    Args:
+        table: [V, ...].
+        rows: the new rows, which may be more than V, and the rows of `table` that each is the mean
+            of.
+    """
+    extended = np.resize(table, [max(len(table), *(row + 1 for row in rows)), *table.shape[1:]])
+    for row, sources in rows.items():
+        extended[row] = table[sources].mean(axis=0, dtype=np.float64)
+    return extended
+
+
+def _write_model(
+    folder: str,
+    settings: ExtensionSettings,
+    weights: Mapping[str, np.ndarray],
+    ids: Mapping[str, int],
+) -> None:
+    """Writes the weights, and the model's other files with the new entries, whose ids are given."""
+    checkpoints.write(os.path.join(folder, _CHECKPOINT), weights)
+    _write_vocabulary(os.path.join(folder, _VOCAB), settings.vocab_file, ids)
+    config = read_json(settings.bert_config_file, settings.bert_config_file, "correct it")
+    config["vocab_size"] = len(weights[_EMBEDDINGS])
+    write_whole(os.path.join(folder, _CONFIG), json.dumps(config, indent=2) + "\n")
+    write_casing(folder, settings.do_lower_case)
+    write_labels(folder, labels_in(checkpoints.folder_of(settings.init_checkpoint)))
+
+
+def _write_vocabulary(path: str, vocab_file: str, ids: Mapping[str, int]) -> None:
+    """Writes the lines of a vocabulary, as they are but for the new ones."""
+    text = read_text(vocab_file, f"--vocab_file={vocab_file}", "it must have a token on each line")
+    lines = text.replace("\r", "").removesuffix("\n").split("\n")
+    lines += [""] * (max(ids.values()) + 1 - len(lines))
+    for entry, number in ids.items():
+        lines[number] = entry
+    write_whole(path, "".join(f"{line}\n" for line in lines))
+
+
+def report(before: TokenCounts, after: TokenCounts, chosen: Mapping[str, Sequence[str]]) -> str:
+    """Returns what new entries change, and the first of them, in lines."""
+    saved = 1 - after.tokens / before.tokens
+    both = (before, after)
+    rows = [
+        ["", "before", "after"],
+        ["tokens", *(f"{x.tokens:,}" for x in both)],
+        ["tokens a word", *(f"{x.tokens / x.words:.4f}" for x in both)],
+        ["words that are split", *(f"{x.split / x.words:.2%}" for x in both)],
+        ["words that are [UNK]", *(f"{x.unknown:,}" for x in both)],
+    ]
+    lines = [f"{name:22}{a:>14}{b:>14}" for name, a, b in rows]
+    lines.append(f"{len(chosen):,} new entries save {saved:.2%} of the tokens. The first:")
+    for entry in list(chosen)[:_SHOWN]:
+        lines.append(f"{after.uses[entry]:>9,}  {entry:20}  {' '.join(chosen[entry])}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Reads the flags and extends the vocabulary."""
+    extend_vocabulary(command_flags.settings_from_flags(ExtensionSettings))
+
+
+if __name__ == "__main__":
+    command_flags.define_flags(ExtensionSettings)
+    command_flags.run_program(main)
