@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +19,15 @@ from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.pretraining.data import create_pretraining_data
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.text.casing import read_casing
+from bert_tf.text.new_words import choose_entries, count_tokens
+from bert_tf.text.word_counts import count_words
 from bert_tf.tokenization import FullTokenizer, load_vocab
 from tests.support.hugging_face_folders import assert_same_bits
 from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
 from tests.support.pretraining_runs import ROOT, run, variables
 from tools import convert_checkpoint
-from tools.extend_vocabulary import ExtensionSettings, extend_vocabulary
+from tools.build_vocabulary import learn_vocabulary
+from tools.extend_vocabulary import ExtensionSettings, extend_vocabulary, report
 
 EMBEDDINGS, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
 # Words of VOCAB, and: unaffable un ##aff ##able, cats cat ##s, dogs dog ##s, unaff un ##aff.
@@ -349,6 +353,21 @@ def test_records_and_conversion(extended, tmp_path):
     convert_checkpoint.convert(extended, str(tmp_path / "hf"), "safetensors")
     old, new = bert_tf.load(extended), bert_tf.load(str(tmp_path / "hf"))
     np.testing.assert_array_equal(old.encode(TEXT), new.encode(TEXT))
+
+
+def test_the_page_shows_what_is_printed():
+    """Of its own text, with the quickstart's vocabulary."""
+    pytest.importorskip("tensorflow_text")
+    page = Path(ROOT, "docs", "domain-vocabulary.md").read_text()
+    (text,) = re.findall(r"<<'END_OF_TEXT'\n(.*?)^END_OF_TEXT$", page, re.M | re.S)
+    corpus = Path(ROOT, "flags", "quickstart", "corpus.txt").read_text()
+    learned = learn_vocabulary(count_words([corpus.split("\n")], True), 1000, 1000)
+    vocab = {token: number for number, token in enumerate(learned)}
+    words = count_words([text.split("\n")], True)
+    chosen = choose_entries(words, vocab, 8, 2)
+    grown = {**vocab, **{entry: 1000 + i for i, entry in enumerate(chosen)}}
+    printed = report(count_tokens(words, vocab), count_tokens(words, grown), chosen)
+    assert f"\n```\n{printed}\n```\n" in page
 
 
 @pytest.mark.slow
