@@ -62,3 +62,19 @@ def as_line(message: str) -> str:
 def given(path: str, flag: str | None) -> str:
     """Returns how a message names a path: `--flag=path`, or the path alone without a flag."""
     return f"--{flag}={path}" if flag else path
+
+
+def missing_package(needed_by: str, package: str, extra: str, error: ImportError) -> UserError:
+    """Returns the error for an optional package that is not installed.
+
+    Args:
+        needed_by: what needs it, the subject of the message.
+        package: its name for pip.
+        extra: the extra of setup.py that has it.
+        error: what its import raised.
+    """
+    return UserError(
+        f"{needed_by} needs {package}; run `pip install {package}`, or install the extra"
+        f' `{extra}`: `pip install "bert-tf[{extra}]"`, in a checkout'
+        f' `pip install -e ".[{extra}]"` ({error})'
+    )

@@ -12,7 +12,7 @@ and the number of workers. All other flags are Beam's pipeline options, such as 
 
 from collections.abc import Sequence
 
-from bert_tf.errors import UserError
+from bert_tf.errors import missing_package
 from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.settings import BeamDataSettings
 
@@ -26,10 +26,7 @@ def main(others: Sequence[str]) -> None:
     try:
         from bert_tf.tasks.pretraining import beam_shards
     except ImportError as error:
-        raise UserError(
-            "This program needs Apache Beam; run `pip install 'apache-beam>=2.77'`, or install the"
-            f" extra `beam` ({error})"
-        ) from error
+        raise missing_package("This program", "apache-beam", "beam", error) from error
     options = beam_shards.pipeline_options(others)
     settings = command_flags.settings_from_flags(BeamDataSettings)
     beam_shards.create_shards_with_beam(settings, options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from bert_tf.errors import UserError
+from bert_tf.errors import missing_package
 from bert_tf.files.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ def import_matplotlib() -> ModuleType:
         import matplotlib.figure
         import matplotlib.font_manager
     except ImportError as error:
-        raise UserError(
-            "pictures need matplotlib; run `pip install matplotlib` or install the extra"
-            f" `pictures` ({error})"
-        ) from error
+        raise missing_package("A picture", "matplotlib", "pictures", error) from error
     installed = set(matplotlib.font_manager.get_font_names())
     matplotlib.rcParams["font.family"] = [name for name in _FONTS if name in installed]
     matplotlib.rcParams["text.parse_math"] = False

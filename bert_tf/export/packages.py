@@ -3,7 +3,7 @@
 import importlib
 from types import ModuleType
 
-from bert_tf.errors import UserError
+from bert_tf.errors import missing_package
 
 
 def import_package(name: str, package: str, needed_by: str) -> ModuleType:
@@ -20,8 +20,4 @@ def import_package(name: str, package: str, needed_by: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(
-            f"{needed_by} needs {package}; run `pip install {package}`, or install the extra"
-            f' `export`: `pip install "bert-tf[export]"`, in a checkout `pip install -e'
-            f' ".[export]"` ({error})'
-        ) from error
+        raise missing_package(needed_by, package, "export", error) from error

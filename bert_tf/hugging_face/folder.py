@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face import weights as bert_weights
 from bert_tf.model.configuration import BertConfig
@@ -153,10 +153,7 @@ def _import_safetensors() -> ModuleType:
         import safetensors
         import safetensors.numpy
     except ImportError as error:
-        raise UserError(
-            f"{SAFETENSORS_NAME} needs safetensors; run `pip install safetensors` or install the"
-            f" extra `convert` ({error})"
-        ) from error
+        raise missing_package(SAFETENSORS_NAME, "safetensors", "convert", error) from error
     return safetensors
 
 

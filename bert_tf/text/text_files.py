@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import tensorflow as tf
 
 from bert_tf import progress, strict_json
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.text.documents import EmptyReport, split_sentences, warn_of_empty_documents
 
 _BYTES_PER_READ = 1 << 20
@@ -120,10 +120,7 @@ def _read_parquet(
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise UserError(
-            f"--{flag}: {path} needs pyarrow; run `pip install pyarrow`, or install the extra"
-            f" `text` ({error})"
-        ) from error
+        raise missing_package(f"--{flag}: {path}", "pyarrow", "text", error) from error
     with tf.io.gfile.GFile(path, "rb") as file:
         try:
             table = parquet.ParquetFile(CountedFile(file, work))
@@ -255,10 +252,7 @@ def _import_zstandard(path: str, flag: str) -> Any:
     try:
         import zstandard
     except ImportError as error:
-        raise UserError(
-            f"--{flag}: {path} needs zstandard; run `pip install zstandard`, or install the extra"
-            f" `text` ({error})"
-        ) from error
+        raise missing_package(f"--{flag}: {path}", "zstandard", "text", error) from error
     return zstandard
 
 

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, missing_package, quoted
 from bert_tf.progress import Progress
 from bert_tf.text.documents import split_sentences
 from bert_tf.text.text_files import CountedFile
@@ -203,9 +203,8 @@ def check_parser() -> None:
     try:
         import mwparserfromhell  # noqa: F401
     except ImportError as error:
-        raise UserError(
-            "The markup of Wikipedia needs mwparserfromhell; run `pip install mwparserfromhell`,"
-            f" or install the extra `wikipedia` ({error})"
+        raise missing_package(
+            "The markup of Wikipedia", "mwparserfromhell", "wikipedia", error
         ) from error
 
 
