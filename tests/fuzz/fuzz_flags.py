@@ -51,7 +51,11 @@ def fuzz_setting(random: random_module.Random, folder: Path) -> None:
 
     def make() -> None:
         names = {f.name for f in dataclasses.fields(cls)}
-        values = {f.name: "x" for f in dataclasses.fields(cls) if f.default is REQUIRED}
+        values = {
+            f.name: 1 if rule_of(f) and _kind(cls, f) is int else "x"
+            for f in dataclasses.fields(cls)
+            if f.default is REQUIRED
+        }
         values |= {"input_file": "x"} if "input_file" in names else {}
         values |= {"phases": []} if "evaluation_phase" in names else {}
         made.append(cls(**{**values, field.name: _parse(cls, field, text)}))

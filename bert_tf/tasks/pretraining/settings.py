@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import ClassVar
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.runs.setting_fields import REQUIRED, Group, Settings, inherit, setting
 from bert_tf.runs.settings import MAX_LENGTH, EvaluationSettings, TextSettings, TrainingSettings
 from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
@@ -323,8 +323,8 @@ class PretrainingDataSettings(TextSettings):
             )
         if self.num_shards is not None and "," in self.output_file:
             raise UserError(
-                f"--output_file={self.output_file} must be one name with --num_shards, to which the"
-                " number of each shard is added"
+                f"--output_file={as_given(self.output_file)} must be one name with"
+                " --num_shards, to which the number of each shard is added"
             )
         if not self.across_documents and self.objective != MLM:
             raise UserError(
