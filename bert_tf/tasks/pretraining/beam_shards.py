@@ -177,10 +177,11 @@ def _make(
     shard, documents = shard_and_documents
     name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
     with SpillFile(settings.spill_dir, name) as file:
-        spill = DocumentSpill(file, settings.random_seed)
+        spill = DocumentSpill(file)
         number = 0
         for key, text in documents:
-            spill.add(shard, key, text)
+            value = sharding.document_hash(key, settings.random_seed)
+            spill.add(shard, value, key, text)
             number += 1
         seed = sharding.shard_seed(shard, settings.random_seed)
         tokenizer = make_tokenizer(settings)

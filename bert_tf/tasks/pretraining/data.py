@@ -63,6 +63,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
             f"num_shards={settings.num_shards} is for bert_tf.tasks.pretraining.shards"
             ".create_shards; call that, or leave it out"
         )
+    check_predictions(settings)
     tokenizer = make_tokenizer(settings)
     output_files = settings.output_file.split(",")
     lines = _open_text(settings, output_files)
@@ -97,10 +98,6 @@ def write_records(
         seed: of all random choices.
     """
     rng = random.Random(seed)
-    if settings.mask:
-        masking.check_predictions(
-            settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
-        )
     # The files are opened before the long work, so that a missing folder shows at once.
     with records.write_files(output_files, "output_file") as write:
         documents = _read_documents(lines, tokenizer, settings)
@@ -129,6 +126,14 @@ def _open_text(settings: PretrainingDataSettings, output_files: list[str]) -> Li
         return read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
     files = input_files(settings, output_files)
     return read_text(files, "input_file", settings.text_field)
+
+
+def check_predictions(settings: PretrainingDataSettings) -> None:
+    """Warns if the records have too few masked positions for the share of tokens to predict."""
+    if settings.mask:
+        masking.check_predictions(
+            settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
+        )
 
 
 def input_files(settings: PretrainingDataSettings, output_files: list[str]) -> list[str]:

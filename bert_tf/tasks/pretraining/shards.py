@@ -13,7 +13,12 @@ from absl import logging
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.tasks.pretraining import sharding
-from bert_tf.tasks.pretraining.data import input_files, make_tokenizer, write_records
+from bert_tf.tasks.pretraining.data import (
+    check_predictions,
+    input_files,
+    make_tokenizer,
+    write_records,
+)
 from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.sharding import KeyedDocument
 from bert_tf.tasks.pretraining.spill_file import SpillFile
@@ -61,14 +66,15 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     if not missing:
         return
     with SpillFile(settings.spill_dir, settings.output_file) as file:
-        spill = DocumentSpill(file, settings.random_seed)
+        spill = DocumentSpill(file)
         counts = array("Q", bytes(8 * num_shards))
         kept = frozenset(missing)
         for document in read_keyed_documents(settings, files):
-            shard = sharding.document_hash(document.key, settings.random_seed) % num_shards
+            value = sharding.document_hash(document.key, settings.random_seed)
+            shard = value % num_shards
             counts[shard] += 1
             if shard in kept:
-                spill.add(shard, document.key, "\n".join(document.lines).encode())
+                spill.add(shard, value, document.key, "\n".join(document.lines).encode())
         if 0 in counts:
             raise no_document(settings, counts.index(0), sum(counts))
         for number, shard in enumerate(missing):
@@ -89,6 +95,7 @@ def begin_shards(settings: PretrainingDataSettings) -> tuple[list[str], dict[str
     Raises:
         UserError: as `create_shards`.
     """
+    check_predictions(settings)
     num_shards = settings.num_shards
     names = [sharding.shard_file(settings.output_file, i, num_shards) for i in range(num_shards)]
     files = {} if settings.tfds else sharding.file_keys(input_files(settings, names))
@@ -169,18 +176,15 @@ class DocumentSpill:
 
     Args:
         file: the file.
-        seed: --random_seed.
     """
 
-    def __init__(self, file: SpillFile, seed: int):
+    def __init__(self, file: SpillFile):
         self._file = file
-        self._seed = seed
         # Shard -> hash, key, where it begins, bytes.
         self._entries: dict[int, list[tuple[int, str, int, int]]] = {}
 
-    def add(self, shard: int, key: str, text: bytes) -> None:
-        """Adds a document: its lines with line ends between them."""
-        value = sharding.document_hash(key, self._seed)
+    def add(self, shard: int, value: int, key: str, text: bytes) -> None:
+        """Adds a document: its hash, its key, and its lines with line ends between them."""
         entry = (value, key, self._file.append(text), len(text))
         self._entries.setdefault(shard, []).append(entry)
 
