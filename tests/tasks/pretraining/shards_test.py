@@ -106,7 +106,7 @@ def test_each_shard_needs_a_document(text, tmp_path):
         UserError, match=r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"
     ):
         create_shards(settings(text, tmp_path / "out", num_shards=41))
-    assert [*contents(tmp_path / "out")] == ["r-shards.json"]
+    assert not contents(tmp_path / "out")  # a command with fewer shards is not refused
 
 
 @pytest.mark.parametrize(
