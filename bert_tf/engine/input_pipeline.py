@@ -149,16 +149,28 @@ class TrainingInput:
 
     def save(self, prefix: str) -> None:
         """Writes the place to `prefix`.input.* files."""
-        place = self._place(prefix)
+        self.capture()(prefix)
+
+    def capture(self) -> Callable[[str], None]:
+        """Returns a function that writes the present place to `prefix`.input.* files.
+
+        It may be called in another thread, and after further batches have been read.
+        """
         saved = {"seed": self._seed, **self._identity, "digests": self._digests}
-        with tf.io.gfile.GFile(f"{place}.json", "w") as writer:
-            writer.write(json.dumps({**saved, "checksum": _checksum(saved)}))
         # By the host that reads: tf.train.Checkpoint would do it here, and cannot fetch the state.
         with tf.device(self._shard.device):
             state = tf.raw_ops.SerializeIterator(resource_handle=self.iterator._iterator_resource)
-            tf.raw_ops.SaveV2(
-                prefix=place, tensor_names=["iterator"], shape_and_slices=[""], tensors=[state]
-            )
+
+        def write(prefix: str) -> None:
+            place = self._place(prefix)
+            with tf.io.gfile.GFile(f"{place}.json", "w") as writer:
+                writer.write(json.dumps({**saved, "checksum": _checksum(saved)}))
+            with tf.device(self._shard.device):
+                tf.raw_ops.SaveV2(
+                    prefix=place, tensor_names=["iterator"], shape_and_slices=[""], tensors=[state]
+                )
+
+        return write
 
     def restore(self, prefix: str) -> bool:
         """Returns whether the place saved with the checkpoint `prefix` has been restored.

@@ -35,6 +35,9 @@ class TrainingLoop:
         seed: folded with the replica's number into the seed of each replica.
         buckets: lengths that batches are cut to, each batch to the first that its `longest` fits
             in; the step is traced and compiled once for each. None leaves batches as they are.
+
+    `input_seconds` is how long the devices waited for input in the last `run`: from a step's
+    metrics to the next batch, as the host sees it. A batch that was there before does not count.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class TrainingLoop:
         # Processes that make steps together must agree on the last one. So they hold interrupts,
         # and each adds its `stop` to the metrics, which are averaged over all of them.
         self._several = distribution.several_processes(strategy)
+        self.input_seconds = 0.0
         self._structure: Any = None
         # XLA gains a tenth on a CPU, which does not pay for compiling many lengths.
         step = replicate(strategy, replica_step, self._average, seed, buckets is None)
@@ -89,22 +93,30 @@ class TrainingLoop:
             index, [functools.partial(cut_to, i) for i in range(len(buckets.lengths))]
         )
 
-    def _run_steps(self, iterators: Sequence[Iterator], num_steps: tf.Tensor) -> tf.Tensor:
-        """Returns the metrics of each step, float32 [steps, metrics]."""
+    def _run_steps(
+        self, iterators: Sequence[Iterator], num_steps: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the metrics of each step, float32 [steps, metrics], and `input_seconds`."""
         with tf.device(self._host):
             rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[None])
+            waited, free_since = tf.constant(0.0, tf.float64), tf.timestamp()
         done = tf.constant(0)
         # Looked at a step late, so that the devices have their next step while the host waits for
         # the metrics of the last.
         good, good_before = tf.constant(True), tf.constant(True)
         while done < num_steps and good_before and (self._several or not self._control.stop):
-            row = self._step_in_bucket([iterator.get_next() for iterator in iterators])
+            batches = [iterator.get_next() for iterator in iterators]
+            with tf.device(self._host), tf.control_dependencies(tf.nest.flatten(batches)):
+                waited += tf.maximum(tf.timestamp() - free_since, 0.0)
+            row = self._step_in_bucket(batches)
+            with tf.device(self._host), tf.control_dependencies([row]):
+                free_since = tf.timestamp()
             with tf.device(self._host):
                 rows = rows.write(done, row)
                 good_before, good = good, self._is_good(row)
             done += 1
             self._control.steps_done.assign(done)
-        return rows.stack()
+        return rows.stack(), waited
 
     def _is_good(self, row: tf.Tensor) -> tf.Tensor:
         """Returns whether another step may follow: all is finite, and no process has to stop."""
@@ -131,9 +143,10 @@ class TrainingLoop:
         if interrupts.held() and not self._several:
             raise interrupts.held()
 
-        metrics = self._control.run(
+        metrics, waited = self._control.run(
             lambda: self._loop(list(iterators), tf.constant(num_steps)), advance
         )
+        self.input_seconds = float(waited)
         columns = list(metrics.numpy().T)
         interrupt = interrupts.held()
         if self._several:

@@ -97,6 +97,7 @@ class CheckpointDirectory:
         variables: Mapping[str, tf.Variable],
         step: int,
         write_beside: Callable[[str], None] = lambda prefix: None,
+        when_complete: Callable[[str], None] = lambda prefix: None,
     ) -> str:
         """Writes a checkpoint, deletes the oldest ones, and returns the new one's prefix.
 
@@ -109,6 +110,8 @@ class CheckpointDirectory:
             step: the number in the file names.
             write_beside: called with the prefix; writes what the format has no place for to files
                 whose names begin with it.
+            when_complete: called with the prefix once all files are there, before the file
+                `checkpoint` names them.
 
         Raises:
             OSError: the checkpoint cannot be written. Its files are removed, and the earlier
@@ -124,6 +127,7 @@ class CheckpointDirectory:
                 _delete(prefix)  # left by a save that was killed
             write_beside(prefix)
             checkpoints.write(prefix, variables)
+            when_complete(prefix)
             kept_and_new = [*kept, prefix]
             checkpoint_names.write_state(self.directory, kept_and_new)
         except (tf.errors.OpError, OSError, UserError) as error:

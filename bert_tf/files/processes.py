@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import socket
+import time
 
 
 @functools.cache
@@ -18,6 +19,16 @@ def process_space() -> str:
             names.append(reader.read().strip())
         names.append(os.readlink("/proc/self/ns/pid"))
     return " ".join(names)
+
+
+def age() -> float:
+    """Returns the seconds since this process was started; 0 where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
+        with open("/proc/self/stat") as reader:
+            ticks = int(reader.read().rpartition(")")[2].split()[19])  # proc_pid_stat(5), 22
+        began = ticks / os.sysconf("SC_CLK_TCK")
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - began, 0.0)
+    return 0.0
 
 
 def runs(pid: int) -> bool:

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError, as_line, quoted
+from bert_tf.runs import goodput
 from bert_tf.runs.help_page import FlagHelp, help_page
 from bert_tf.runs.setting_fields import REQUIRED, FieldRule, Group, Settings, rule_of
 from bert_tf.runs.settings import DeviceSettings
@@ -68,6 +69,7 @@ def run_program(main: Callable[..., None], takes_others: bool = False) -> None:
             # TensorFlow's lines on devices and collectives, each of which comes twice.
             tf.get_logger().setLevel(logging.converter.ABSL_TO_STANDARD[logging.WARNING])
         interrupts.raise_on_sigterm()
+        goodput.count_from_process_start()
         try:
             main(*([argv[1:]] if takes_others else []))
             interrupts.ignore_sigterm()

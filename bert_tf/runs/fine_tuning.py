@@ -174,7 +174,10 @@ class FineTuner:
         def evaluate_and_keep() -> bool:
             step = trainer.global_step
             results = self.run.report(evaluate(), step)
-            return not self._keeps_best or self.run.best.update(results, step, trainer.values())
+            if not self._keeps_best:
+                return True
+            with self.run.clock.spent("saving"):
+                return self.run.best.update(results, step, trainer.values())
 
         phase = _WholeFilePhase(
             num_steps=num_train_steps,

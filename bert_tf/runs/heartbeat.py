@@ -45,6 +45,9 @@ class Heartbeat:
         expires_seconds: a file that does not change for so long is left behind; several beats.
         settle_seconds: without a lock, time to wait after taking the directory before looking
             whether another run took it at the same moment.
+
+    `left_at` is when a run that was killed there renewed the file last, in seconds since 1970; None
+    if the last run ended by itself.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Heartbeat:
             "pid": os.getpid(),
             "pid_space": processes.process_space(),
         }
+        self.left_at: float | None = None
         self._lock: int | None = None  # a file descriptor
         self._beats = 0
         self._taken_over_by: str | None = None
@@ -175,6 +179,8 @@ class Heartbeat:
         found = self._read()
         if found is None:
             return
+        with contextlib.suppress(tf.errors.OpError):
+            self.left_at = tf.io.gfile.stat(self._path).mtime_nsec / 1e9
         owner = _parse(found)
         if owner and owner["pid_space"] == self._owner["pid_space"] and self._has_ended(owner):
             logging.info("%s was left by %s, which has ended", self._path, _name(owner))

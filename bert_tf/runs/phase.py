@@ -85,11 +85,16 @@ class PhaseLoop:
         """
         if not self._compiled:
             self._compiled = True
-            seconds = self._make_steps(step, step + 1, advance, timed=False)
+            with self._run.clock.spent("compiling"):
+                seconds = self._make_steps(step, step + 1, advance, timed=False)
+            self._run.write_goodput()
             logging.info("Traced, compiled and made the first step in %.1f s", seconds)
             step += 1
         if step < stop:
-            self._make_steps(step, stop, advance, timed=True)
+            try:
+                self._make_steps(step, stop, advance, timed=True)
+            finally:
+                self._run.clock.move(self._loop.input_seconds, "steps", "input")
 
     def _make_steps(
         self, step: int, stop: int, advance: Callable[[int], None], timed: bool
@@ -114,7 +119,7 @@ class PhaseLoop:
         speed, left = {}, ""
         if seconds:
             speed["examples_per_second"] = num_steps * self._phase.batch_size / seconds
-            if to_go := self._plan.total - stop:
+            if not self._plan.endless and (to_go := self._plan.total - stop):
                 # At this rate; the steps of a later phase may take longer.
                 share = 100.0 * stop / self._plan.total
                 time_left = reporting.duration(to_go * seconds / num_steps)
@@ -132,4 +137,5 @@ class PhaseLoop:
             bad = np.flatnonzero(~np.isfinite(metrics[name]))
             if bad.size:
                 value = metrics[name][bad[0]]
+                self._run.wait_for_save()  # which may be the last checkpoint, or the first error
                 raise self._run.divergence(f"{name} is {value}", first_step + int(bad[0]))

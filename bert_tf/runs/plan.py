@@ -23,12 +23,14 @@ class Plan:
     save_checkpoints_steps: a checkpoint is saved at multiples of it and at the end.
     evaluate_every_steps: an evaluation is due at multiples of it; 0 for never.
     iterations_per_loop: most steps that are made without coming back to Python.
+    endless: whether something else than the number of steps ends the run.
     """
 
     phase_steps: tuple[int, ...]
     save_checkpoints_steps: int
     evaluate_every_steps: int
     iterations_per_loop: int
+    endless: bool = False
 
     @property
     def total(self) -> int:

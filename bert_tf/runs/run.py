@@ -1,7 +1,9 @@
 """The owner of a run: its directory, and everything that is written there."""
 
 import contextlib
+import functools
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
@@ -12,7 +14,9 @@ from bert_tf.errors import UserError
 from bert_tf.files import label_file, storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.runs import reporting
+from bert_tf.runs.background import Background
 from bert_tf.runs.best_checkpoint import BestCheckpoint
+from bert_tf.runs.goodput import Goodput, Record
 from bert_tf.runs.heartbeat import Heartbeat
 from bert_tf.runs.settings import TrainingSettings
 
@@ -50,6 +54,8 @@ class Run:
         self.best = best
         self.labels = labels
         self.chief = distribution.is_chief(strategy)
+        self.goodput = Goodput(settings.output_dir)
+        self.clock = self.goodput.clock
         self._barrier = distribution.make_barrier(strategy)
         storage.make_output_dir(self.output_dir)
         self.checkpoints = CheckpointDirectory(self.output_dir, settings.keep_checkpoint_max)
@@ -57,6 +63,7 @@ class Run:
         self._training_summaries = reporting.Summaries(folder)
         self._evaluation_summaries = reporting.Summaries(folder and os.path.join(folder, "eval"))
         self._heartbeat: Heartbeat | None = None
+        self._background = Background()
         self._stack = contextlib.ExitStack()
         self._saved_step: int | None = None
         self.evaluated_step: int | None = None
@@ -76,6 +83,8 @@ class Run:
             if self.chief and self.settings.do_train:
                 self._heartbeat = stack.enter_context(Heartbeat(self.output_dir))
                 self.checkpoints.remove_left_behind()
+                self.goodput.open(self._heartbeat.left_at)
+                stack.callback(self.write_goodput, "ended")
             self._barrier(0)  # from here on the chief holds the directory
             self._stack = stack.pop_all()
         return self
@@ -96,10 +105,12 @@ class Run:
             UserError: the checkpoint does not fit the variables, or the machines of the run see
                 different checkpoints.
         """
-        prefix = self.checkpoints.restore_latest(variables)
+        with self.clock.spent("restoring"):
+            prefix = self.checkpoints.restore_latest(variables)
         if prefix:
             logging.info("Restored %s", prefix)
         step = int(variables["global_step"].numpy())
+        self.goodput.restored(step, prefix)
         self._saved_step = step if prefix else None
         steps = self._barrier(step)
         if len(set(steps)) > 1:
@@ -115,19 +126,55 @@ class Run:
         values: Mapping[str, tf.Tensor],
         step: int,
         save_places: Callable[[str], None],
+        waited: float = 0.0,
     ) -> None:
-        """Saves a checkpoint of a step, unless that step is saved already.
+        """Begins to save a checkpoint of a step, unless that step is saved already.
+
+        A thread writes it while further steps are made, one save at a time: this waits for the one
+        before, and `wait_for_save` for this one. Several processes write before they go on. They
+        meet in between by a reduction over their devices, and reductions that two threads begin
+        may come in another order on each machine, so that all of them wait for ever.
 
         Args:
-            values: weights, optimizer slots and `global_step` by name.
+            values: weights, optimizer slots and `global_step` by name, at the host: tensors, which
+                later steps leave as they are.
             step: the step.
-            save_places: writes this process's place in the input beside the prefix it is given.
+            save_places: writes this process's place in the input, as it was at that step, beside
+                the prefix it is given.
+            waited: seconds for which the steps have waited for these values, for the log.
 
         Raises:
-            OSError: it cannot be written, or another run has taken the directory over.
+            OSError: this or the last save cannot be written, or another run has taken the
+                directory over.
+            FloatingPointError: a value of this or of the last save is not finite; nothing of it
+                is written.
         """
+        self.wait_for_save()
         if step == self._saved_step:
             return
+        self._training_summaries.write(self.goodput.curves(), step)
+        record = self.goodput.record()  # of this step; the thread's own would be of a later one
+        write = functools.partial(self._write, values, step, save_places, waited, record)
+        if distribution.several_processes(self.strategy):
+            write()
+        else:
+            self._background.start(write)
+
+    def _write(
+        self,
+        values: Mapping[str, tf.Tensor],
+        step: int,
+        save_places: Callable[[str], None],
+        waited: float,
+        record: Record,
+    ) -> None:
+        """Writes a checkpoint, unless a value of it is not finite."""
+        began = time.monotonic()
+        with tf.device("CPU:0"):  # checked without a compilation
+            for name, value in values.items():
+                # The last update may have been the one that went wrong.
+                if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
+                    raise self.divergence(f"{name} is not finite", step - 1)
         if self._heartbeat:
             self._heartbeat.check()
 
@@ -138,13 +185,48 @@ class Run:
 
         if self.chief:
             logging.info("Saving checkpoints for %d into %s.", step, self.path("model.ckpt"))
-            self.checkpoints.save(values, step, save_all_places)
+            self.checkpoints.save(
+                values,
+                step,
+                save_all_places,
+                lambda prefix: self.goodput.write_save(step, prefix, record),
+            )
         else:
             save_all_places(self.checkpoints.prefix(step))
         self._saved_step = step
+        seconds = time.monotonic() - began
+        logging.info("Saved step %d in %.1f s; the steps waited %.2f s", step, seconds, waited)
+
+    def check_save(self) -> None:
+        """Raises the error of a save that has failed, as `save` does; does not wait."""
+        self._background.check()
+
+    def wait_for_save(self) -> None:
+        """Waits until the save in hand is written.
+
+        Raises:
+            OSError: see `save`.
+            FloatingPointError: see `save`.
+        """
+        self._background.wait()
+
+    def write_goodput(self, doing: str = "steps") -> None:
+        """Brings `goodput.json` up to date, unless another run has taken the directory over.
+
+        Args:
+            doing: see `goodput.Record`.
+        """
+        if self._heartbeat:
+            with contextlib.suppress(OSError):
+                self._heartbeat.check()
+                self.goodput.write(doing)
+
+    def used_seconds(self) -> float:
+        """Returns the time that the run has had its machines, over all starts: the chief's."""
+        return self._barrier(self.goodput.record().used())[0]
 
     def is_saved(self, step: int) -> bool:
-        """Returns whether the newest checkpoint is of this step."""
+        """Returns whether the newest whole checkpoint is of this step."""
         return step == self._saved_step
 
     def divergence(self, what: str, step: int) -> FloatingPointError:
@@ -184,5 +266,11 @@ class Run:
             reporting.write_results(self.path("eval_results.txt"), results)
 
     def flush(self) -> None:
-        """Writes out what TensorBoard's curves have got so far."""
+        """Writes out what TensorBoard's curves have got so far, and waits for the save in hand.
+
+        Raises:
+            OSError: see `save`.
+            FloatingPointError: see `save`.
+        """
         self._training_summaries.flush()
+        self.wait_for_save()

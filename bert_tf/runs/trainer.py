@@ -17,6 +17,7 @@ from bert_tf.progress import Progress
 from bert_tf.runs.phase import Phase, PhaseLoop
 from bert_tf.runs.plan import Plan
 from bert_tf.runs.run import Run
+from bert_tf.runs.time_budget import TimeBudget
 from bert_tf.seeds import reading_weights, seeded
 
 
@@ -29,6 +30,7 @@ class Trainer:
         schedule: learning rate of each step; None if the run does not train. The optimizer then
             has no slots.
         frozen: whether the variable of a name keeps its value; it then has no optimizer slots.
+        budget: ends training; `schedule` is then its. None if the phases' numbers of steps do.
 
     Raises:
         UserError: the checkpoint does not fit the model; or there is no training, and
@@ -41,10 +43,12 @@ class Trainer:
         run: Run,
         schedule: optimization.Schedule | None,
         frozen: Callable[[str], bool] = lambda name: False,
+        budget: TimeBudget | None = None,
     ):
         self.task = task
         self.run = run
         self.strategy = run.strategy
+        self._budget = budget
         self._settings = settings = run.settings
         trains = schedule is not None
         resumes = run.checkpoints.latest() is not None
@@ -111,6 +115,7 @@ class Trainer:
             settings.save_checkpoints_steps,
             settings.evaluate_every_steps,
             settings.iterations_per_loop,
+            endless=self._budget is not None,
         )
         self._check_batches(phases)
         if self.global_step >= plan.total:
@@ -123,22 +128,33 @@ class Trainer:
                 settings.amount_of_training,
             )
             return
+
+        def timed_evaluate() -> bool:
+            with self.run.clock.spent("evaluating"):
+                return evaluate()
+
         if self._resumed_from:
             logging.info("Resumed from %s", self._resumed_from)
             # That run may have been stopped before it evaluated.
-            if plan.evaluates_at(self.global_step) and not evaluate():
+            if plan.evaluates_at(self.global_step) and not timed_evaluate():
                 return
         sources: list[input_pipeline.TrainingInput] = []
+        self.run.clock.enter("steps")
         try:
-            with Progress("Training", "steps", plan.total, self.global_step) as progress:
+            total = None if plan.endless else plan.total
+            with Progress("Training", "steps", total, self.global_step) as progress:
                 for stretch in plan.remaining(self.global_step):
                     phase = phases[stretch.phase]
                     logging.info(
-                        "Phase %d of %d: steps %d to %d, batches of %d",
-                        *(stretch.phase + 1, len(phases), stretch.first, stretch.end),
+                        "Phase %d of %d: steps %d to %s, batches of %d",
+                        *(stretch.phase + 1, len(phases), stretch.first),
+                        "the end of the time" if plan.endless else stretch.end,
                         phase.batch_size,
                     )
-                    sources = self._open_input(phase, stretch.first)
+                    with self.run.clock.spent(
+                        "restoring" if self.global_step > stretch.first else "start_up"
+                    ):
+                        sources = self._open_input(phase, stretch.first)
                     if self.global_step == 0 and not self._resumed_from:
                         self._save(sources)
                     loop = PhaseLoop(
@@ -146,11 +162,18 @@ class Trainer:
                     )
                     while (step := self.global_step) < stretch.end:
                         stop = plan.next_stop(step, stretch.end)
+                        if self._budget:
+                            stop = min(stop, self._budget.next_stop(step))
+                        if stop == step:
+                            logging.info("--max_hours: the time is used up at step %d", step)
+                            self._save(sources)
+                            return
                         loop.run(step, stop, progress.advance)
+                        self.run.check_save()
                         step = self.global_step
                         if plan.saves_at(step):
                             self._save(sources)
-                        if plan.evaluates_at(step) and not evaluate():
+                        if plan.evaluates_at(step) and not timed_evaluate():
                             self._save(sources)
                             return
         except KeyboardInterrupt:
@@ -159,7 +182,9 @@ class Trainer:
                 self._save(sources)
             raise
         finally:
-            self.run.flush()
+            with self.run.clock.spent("saving"):
+                self.run.flush()
+            self.run.clock.enter("evaluating")  # whatever follows: predictions, an export
 
     def _check_batches(self, phases: Sequence[Phase]) -> None:
         """Checks that the replicas, and the parts of gradient accumulation, divide batches."""
@@ -203,29 +228,31 @@ class Trainer:
         return TrainingLoop(self.strategy, replica_step, self._settings.random_seed, buckets)
 
     def _save(self, sources: list[input_pipeline.TrainingInput]) -> None:
-        began = time.monotonic()
-        step = self.global_step
-        if self.run.is_saved(step):
-            return
-        values = self.values()
-        with tf.device("CPU:0"):  # checked without a compilation
-            for name, value in values.items():
-                # The last update may have been the one that went wrong.
-                if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
-                    raise self.run.divergence(f"{name} is not finite", step - 1)
+        """Takes copies of all that makes a checkpoint of this step; a thread writes them."""
+        with self.run.clock.spent("saving"):
+            began = time.monotonic()
+            self.run.wait_for_save()
+            step = self.global_step
+            if self.run.is_saved(step):
+                return
+            values = self.values()
+            places = [source.capture() for source in sources]
 
-        def save_places(prefix: str) -> None:
-            for source in sources:
-                source.save(prefix)
+            def save_places(prefix: str) -> None:
+                for write in places:
+                    write(prefix)
 
-        self.run.save(values, step, save_places)
-        logging.info("Saved step %d in %.1f s", step, time.monotonic() - began)
+            self.run.save(values, step, save_places, time.monotonic() - began)
 
     def restore(self, prefix: str) -> None:
         """Sets weights, slots and `global_step` from a checkpoint of this run."""
         checkpoints.restore(self._variables, prefix)
 
     def values(self) -> dict[str, tf.Tensor]:
-        """Returns the weights, the optimizer's slots and `global_step` by name."""
+        """Returns the weights, the optimizer's slots and `global_step` by name, at the host.
+
+        Later steps leave these tensors as they are. On a CPU nothing is copied before that: an
+        update that finds a variable's buffer in use writes to another one.
+        """
         with tf.device("CPU:0"):  # where files are written
             return {name: v.read_value() for name, v in self._variables.items()}

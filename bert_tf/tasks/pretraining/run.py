@@ -1,5 +1,7 @@
 """Pre-trains and evaluates a model on record files (run_pretraining.py)."""
 
+import dataclasses
+
 import tensorflow as tf
 from absl import logging
 
@@ -12,7 +14,9 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.model_files import write_config
 from bert_tf.runs.phase import Phase
 from bert_tf.runs.run import Run
+from bert_tf.runs.setting_fields import MAX_COUNT
 from bert_tf.runs.settings import model_options
+from bert_tf.runs.time_budget import TimeBudget
 from bert_tf.runs.trainer import Trainer
 from bert_tf.tasks.pretraining.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.masking import check_predictions
@@ -55,7 +59,13 @@ def run_pretraining(
     with Run(strategy, settings) as run:
         task = PretrainingTask(config, settings.objective, **model_options(settings, strategy))
         schedule = _schedule(settings) if settings.do_train else None
-        trainer = Trainer(task, run, schedule)
+        budget = None
+        if settings.max_hours:
+            num_steps, hours = settings.phases[0].num_steps, settings.max_hours
+            budget = TimeBudget(hours, schedule, num_steps, run.used_seconds, strategy)
+            schedule = budget.schedule
+            phases = [dataclasses.replace(phases[0], num_steps=MAX_COUNT)]  # time ends it
+        trainer = Trainer(task, run, schedule, budget=budget)
         evaluator = Evaluator(task, trainer.model, strategy)
         results: dict[str, float | int] = {}
 
@@ -83,6 +93,14 @@ def _check(settings: PretrainingSettings) -> None:
         raise UserError("At least one of --do_train and --do_eval must be given.")
     if settings.evaluate_every_steps and not settings.do_train:
         raise UserError("--evaluate_every_steps needs --do_train; add it, or leave this flag out")
+    if settings.max_hours and not settings.do_train:
+        raise UserError("--max_hours needs --do_train; add it, or leave this flag out")
+    if settings.max_hours and len(settings.phases) > 1:
+        raise UserError(
+            f"--max_hours stretches one phase over the time; --phases has {len(settings.phases)}."
+            " Train them one after another, each with its --max_hours and --output_dir, the later"
+            " ones with --init_checkpoint"
+        )
     if settings.eval_input_file and not (settings.do_eval or settings.evaluate_every_steps):
         raise UserError(
             "--eval_input_file needs --do_eval or --evaluate_every_steps; add one of them, or leave"

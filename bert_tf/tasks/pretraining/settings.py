@@ -73,6 +73,14 @@ class PretrainingSettings(TrainingSettings):
         group=Group.TRAINING,
         at_least=0,
     )
+    max_hours: float | None = setting(
+        None,
+        help="Train for this many hours, over all starts of the run, whatever --num_train_steps is:"
+        " the learning rate's warm-up and decay stretch over them, and --num_warmup_steps of"
+        " --num_train_steps is the warm-up's share. For one phase.",
+        group=Group.TRAINING,
+        above=0.0,
+    )
     restart_schedule: bool = setting(
         False,
         help="Start the learning rate schedule anew, with its warm-up, in each phase. Default: one"

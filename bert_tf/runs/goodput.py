@@ -1,0 +1,308 @@
+"""Where a run's wall time goes, over all of its starts: `goodput.json` in the output directory.
+
+Goodput is the share of the time that went into training steps that count. The parts of the time
+sum to the whole because at any moment the main thread is in exactly one of them.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError
+from bert_tf.files import processes
+from bert_tf.files.whole_files import read_json, write_whole
+
+FILE_NAME = "goodput.json"
+# The parts of a run's time, and what they are in words.
+PARTS = {
+    "steps": "steps that count",
+    "start_up": "start-up",
+    "compiling": "tracing and compiling",
+    "restoring": "restoring",
+    "input": "waiting for input",
+    "saving": "saving",
+    "evaluating": "evaluating",
+    "lost": "steps lost",
+    "not_running": "not running",
+}
+# What a killed run was doing after its last record, and the part which that time belongs to.
+_AFTER_RECORD = {"start_up": "start_up", "steps": "lost", "ended": "not_running"}
+_REMEMBERED_SAVES = 20  # more than the checkpoints that most runs keep
+
+_from_process_start = False
+
+
+def count_from_process_start() -> None:
+    """Makes runs count from the start of this process: for programs, which make one run."""
+    global _from_process_start
+    _from_process_start = True
+
+
+class Clock:
+    """Shares out the time since it was made to `PARTS`; for one thread.
+
+    Args:
+        elapsed: seconds that have passed already; they count as start-up.
+        now: returns the time in seconds.
+    """
+
+    def __init__(self, elapsed: float = 0.0, now: Callable[[], float] = time.monotonic):
+        self._now = now
+        self._seconds = {**dict.fromkeys(PARTS, 0.0), "start_up": elapsed}
+        self._part = "start_up"
+        self._since = now()
+
+    def seconds(self) -> dict[str, float]:
+        """Returns the seconds of each part so far."""
+        now = self._now()
+        self._seconds[self._part] += now - self._since
+        self._since = now
+        return dict(self._seconds)
+
+    def enter(self, part: str) -> None:
+        """From here on time belongs to this part."""
+        self.seconds()
+        self._part = part
+
+    @contextlib.contextmanager
+    def spent(self, part: str) -> Iterator[None]:
+        """The time within belongs to this part."""
+        before = self._part
+        self.enter(part)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+    def move(self, seconds: float, source: str, target: str) -> None:
+        """Moves time that has been spent, at most all of it, from one part to another."""
+        seconds = min(seconds, self.seconds()[source])
+        self._seconds[source] -= seconds
+        self._seconds[target] += seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """What `goodput.json` holds.
+
+    first_start: when the run was started first, in seconds since 1970.
+    until: when the record was made; the seconds are those from `first_start` to here.
+    starts: how often the run was started.
+    seconds: of each of `PARTS`.
+    doing: a key of `_AFTER_RECORD`.
+    saves: for each of the last saves its step, the seconds of steps that count up to there, and a
+        digest of the checkpoint, by which a file of another run is known.
+    """
+
+    first_start: float
+    until: float
+    starts: int
+    seconds: dict[str, float]
+    doing: str
+    saves: tuple[tuple[int, float, str], ...] = ()
+
+    def goodput(self) -> float:
+        """Returns the share of all time in steps that count."""
+        return self.seconds["steps"] / max(sum(self.seconds.values()), 1e-9)
+
+    def used(self) -> float:
+        """Returns the seconds in which the run has had its machine."""
+        return sum(self.seconds.values()) - self.seconds["not_running"]
+
+
+def read(output_dir: str) -> Record | None:
+    """Returns the record in a run's directory; None if there is none.
+
+    Raises:
+        UserError: the file cannot be read, or is damaged.
+    """
+    path = os.path.join(output_dir, FILE_NAME)
+    if not tf.io.gfile.exists(path):
+        return None
+    rule = "it must be as a run has written it"
+    content = read_json(path, path, rule)
+    try:
+        if content.pop("checksum") != _checksum(content):
+            raise ValueError
+        saves = tuple((int(s), float(t), str(d)) for s, t, d in content.pop("saves"))
+        record = Record(**content, saves=saves)
+        if record.seconds.keys() != PARTS.keys() or record.doing not in _AFTER_RECORD:
+            raise ValueError
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged; {rule}") from error
+    return record
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _nothing(now: float) -> Record:
+    return Record(now, now, 0, dict.fromkeys(PARTS, 0.0), "ended")
+
+
+def _digest(prefix: str) -> str:
+    """Returns a digest of a checkpoint: its index has a checksum of every tensor."""
+    with tf.io.gfile.GFile(f"{prefix}.index", "rb") as reader:
+        return hashlib.sha256(reader.read()).hexdigest()[:16]
+
+
+class Goodput:
+    """Keeps `goodput.json`. Whatever is wrong with the file or its disk never stops the run.
+
+    A record is made when a run starts, after its first step, with every checkpoint and at the end.
+    What came after the last record of a run that was killed is known by its heartbeat. Steps count
+    once a checkpoint that the run goes on from has them.
+
+    Args:
+        output_dir: of the run.
+        clock: gives the time of this start; made here if None.
+        time_now: returns the seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        clock: Clock | None = None,
+        time_now: Callable[[], float] = time.time,
+    ):
+        self._path = os.path.join(output_dir, FILE_NAME)
+        age = processes.age() if _from_process_start and clock is None else 0.0
+        self.clock = clock or Clock(age)
+        self._start = time_now() - sum(self.clock.seconds().values())
+        self._lock = threading.Lock()  # of what the thread that saves uses, too
+        self._is_open = False
+        self._newest = self._past = _nothing(self._start)
+
+    def open(self, left_at: float | None) -> None:
+        """Begins to keep the file, with the time since its last record added.
+
+        Args:
+            left_at: the last beat of a run that was killed, in seconds since 1970; None if the
+                last run ended by itself.
+        """
+        try:
+            past = read(os.path.dirname(self._path))
+        except UserError as error:
+            self._set_aside(str(error))
+            past = None
+        if past is not None:
+            alive = max(past.until, min(left_at or past.until, self._start))
+            seconds = dict(past.seconds)
+            seconds[_AFTER_RECORD[past.doing]] += alive - past.until
+            seconds["not_running"] += max(self._start - alive, 0.0)
+            # Two runs of one process, or clocks of two machines: no time counts twice.
+            early = max(past.until - self._start, 0.0)
+            overlap = min(early, self.clock.seconds()["start_up"])
+            seconds["start_up"] -= overlap
+            self._start += early - overlap
+            self._past = dataclasses.replace(past, seconds=seconds)
+        self._is_open = True
+        self.write("start_up")
+
+    def restored(self, step: int, prefix: str | None) -> None:
+        """Counts the steps up to the checkpoint that the run goes on from, and no others.
+
+        A file of another run, which tells of other checkpoints, is set aside with a warning.
+
+        Args:
+            step: of the checkpoint.
+            prefix: of the checkpoint; None if there is none.
+        """
+        if not self._is_open:
+            return
+        past, counted = self._past, 0.0
+        if prefix is None and past.saves:
+            return self._forget("it tells of checkpoints, and there is none")
+        saves = [s for s in past.saves if s[0] < step]
+        if prefix is not None:
+            digest = _digest(prefix)
+            found = [s for s in past.saves if (s[0], s[2]) == (step, digest)]
+            if past.starts and not found:
+                return self._forget(f"it does not tell of {prefix}")
+            counted = found[-1][1] if found else 0.0
+            saves.append((step, counted, digest))
+        seconds = dict(past.seconds)
+        seconds["lost"] += seconds["steps"] - counted
+        seconds["steps"] = counted
+        self._past = dataclasses.replace(past, seconds=seconds, saves=tuple(saves))
+        self.write("start_up")
+
+    def _forget(self, why: str) -> None:
+        self._set_aside(f"{self._path} is of another run: {why}")
+        self._past = _nothing(self._start)
+        self.write("start_up")
+
+    def _set_aside(self, why: str) -> None:
+        logging.warning("%s. It is set aside as %s.old; the time is counted anew", why, self._path)
+        with self._ignored():
+            tf.io.gfile.rename(self._path, f"{self._path}.old", overwrite=True)
+
+    @contextlib.contextmanager
+    def _ignored(self) -> Iterator[None]:
+        try:
+            yield
+        except (UserError, OSError, tf.errors.OpError) as error:
+            logging.warning("%s is not up to date: %s", self._path, error)
+
+    def record(self, doing: str = "steps") -> Record:
+        """Returns the present state. For the thread that owns the clock."""
+        now = self.clock.seconds()
+        past = self._past
+        return Record(
+            past.first_start,
+            self._start + sum(now.values()),
+            past.starts + 1,
+            {part: past.seconds[part] + now[part] for part in PARTS},
+            doing,
+            past.saves,
+        )
+
+    def write(self, doing: str = "steps") -> None:
+        """Writes the present state, if the file has been opened."""
+        if self._is_open:
+            self._write(self.record(doing))
+
+    def write_save(self, step: int, prefix: str, record: Record) -> None:
+        """Writes the state at a save, whose files are complete. For any thread.
+
+        Args:
+            step: of the save.
+            prefix: of its files.
+            record: the state at that step.
+        """
+        if self._is_open:
+            with self._ignored():
+                save = (step, record.seconds["steps"], _digest(prefix))
+                self._write(record, save)
+
+    def _write(self, record: Record, save: tuple[int, float, str] | None = None) -> None:
+        with self._lock, self._ignored():
+            if save:
+                saves = [s for s in self._past.saves if s[0] != save[0]]
+                saves = (*saves, save)[-_REMEMBERED_SAVES:]
+                self._past = dataclasses.replace(self._past, saves=saves)
+            if record.until >= self._newest.until:
+                self._newest = record
+            content = dataclasses.asdict(dataclasses.replace(self._newest, saves=self._past.saves))
+            content["saves"] = [list(save) for save in content["saves"]]
+            content["checksum"] = _checksum(content)
+            write_whole(self._path, json.dumps(content, indent=1) + "\n")
+
+    def curves(self) -> dict[str, float]:
+        """Returns the share of each part so far, for TensorBoard; {} if no file is kept."""
+        if not self._is_open:
+            return {}
+        record = self.record()
+        whole = max(sum(record.seconds.values()), 1e-9)
+        shares = {f"goodput/{part}": record.seconds[part] / whole for part in PARTS}
+        return {"goodput": record.goodput(), **shares}

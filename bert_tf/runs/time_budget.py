@@ -1,0 +1,84 @@
+"""A time budget for training (--max_hours): when it ends, and the learning rates up to there."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from bert_tf import optimization
+
+_LOOPS = 50  # about so often the rate is measured anew
+
+
+class TimeBudget:
+    """Stretches a schedule over a time, and ends training with it.
+
+    The learning rate is a function of the share of the budget that is used (24hBERT, arXiv
+    2104.07705). Between two loops of steps that share is measured, and the time of a step; within
+    a loop it grows with every step by the time that a step has taken so far, saves and evaluations
+    included. So rates depend on the speed of the machine, and no run has the bits of another.
+
+    Args:
+        hours: the budget.
+        schedule: learning rates of `num_steps` steps, which are stretched or compressed.
+        num_steps: their number.
+        used: returns the seconds used, over all starts of the run. Processes that make steps
+            together must get the same number.
+        strategy: the devices.
+    """
+
+    def __init__(
+        self,
+        hours: float,
+        schedule: optimization.Schedule,
+        num_steps: int,
+        used: Callable[[], float],
+        strategy: tf.distribute.Strategy,
+    ):
+        self._seconds = 3600.0 * hours
+        self._stretched = schedule
+        self._num_steps = num_steps
+        self._used = used
+        self._measured_from: tuple[int, float] | None = None  # a step, and what was used there
+        self._calls = 0
+        with strategy.scope():  # variables, so that a step is compiled once
+            self._first = tf.Variable(0, trainable=False, dtype=tf.int64)
+            self._line = tf.Variable([0.0, 0.0], trainable=False)
+
+    def schedule(self, step: tf.Tensor) -> tf.Tensor:
+        """Returns the learning rate of a step, float32 []: see `next_stop`.
+
+        Args:
+            step: int64 [], the number of updates before this one.
+        """
+        share, of_a_step = tf.unstack(self._line.read_value())
+        share += of_a_step * tf.cast(step - self._first, tf.float32)
+        return self._stretched(tf.minimum(share, 1.0) * float(self._num_steps))
+
+    def next_stop(self, step: int) -> int:
+        """Returns the step to come back at, having set the rates of the steps up to there.
+
+        It is `step` itself when the budget has no time for another one.
+
+        Args:
+            step: the present step.
+        """
+        used = self._used()
+        seconds = self._seconds_per_step(step, used)
+        self._first.assign(step)
+        self._line.assign([used / self._seconds, seconds / self._seconds])
+        left = self._seconds - used
+        if left <= max(seconds, 0.0):
+            return step
+        if not seconds:
+            return step + 1
+        return step + max(1, int(min(left, self._seconds / _LOOPS) / seconds))
+
+    def _seconds_per_step(self, step: int, used: float) -> float:
+        """Returns the time of a step since the one that was compiled; 0.0 if it is not known."""
+        if self._measured_from is None:
+            self._calls += 1
+            if self._calls == 2:
+                self._measured_from = (step, used)
+            return 0.0
+        first, then = self._measured_from
+        return (used - then) / (step - first)

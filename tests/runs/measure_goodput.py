@@ -1,0 +1,143 @@
+"""Measures what kills and saves cost a run.
+
+    python -m tests.runs.measure_goodput kills [--kills=20] [--seed=1]
+    python -m tests.runs.measure_goodput save [--checkout=FOLDER]
+
+`kills` sends a run, which saves after every 1% of its steps, SIGTERM or SIGKILL at random moments
+and starts it again, and then prints its goodput. `save` pre-trains BERT-Base on this machine's CPU
+with a save every few steps and prints the log's lines about them, and the time of the steps; of
+another checkout of this project, such as an older one, with --checkout.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bert_tf.runs import goodput
+from tests.runs.resume_test import named_step
+from tests.support.environment import compile_quickly
+from tests.support.pretraining_runs import ROOT, write_config, write_records
+from tools.goodput import beyond_start_up, table
+
+STEPS, SAVE = 20000, 200
+BASE = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+}
+# Beats more often than the program's, as the time of a kill is known by them: runs here are short.
+PROGRAM = """
+import runpy, sys
+from bert_tf.runs.heartbeat import Heartbeat
+Heartbeat.__init__.__defaults__ = (0.1, 30.0, 1.0)
+sys.argv = ["run_pretraining.py", *sys.argv[1:]]
+runpy.run_path("run_pretraining.py", run_name="__main__")
+"""
+
+
+def kills(folder: Path, count: int, seed: int) -> dict:
+    """Returns the figures of a run that was killed so often."""
+    for i in range(3):
+        write_records(folder / f"{i}.tfrecord", 400, 24, 4, seed=i)
+    config = write_config(folder / "config.json", hidden_size=64, intermediate_size=256)
+    out = folder / "out"
+    words = [sys.executable, "-c", PROGRAM, "--do_train", f"--input_file={folder}/*.tfrecord"]
+    words += [f"--bert_config_file={config}", f"--output_dir={out}", "--max_seq_length=24"]
+    words += ["--max_predictions_per_seq=4", "--train_batch_size=16", "--num_warmup_steps=100"]
+    words += [f"--num_train_steps={STEPS}", f"--save_checkpoints_steps={SAVE}"]
+    rng = random.Random(seed)
+    targets = sorted(rng.uniform(0, STEPS - SAVE) for _ in range(count))
+    log = open(folder / "log", "w")
+    began, sent, lost, interval = time.time(), [], 0.0, 1.0
+    while True:
+        process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        if not targets:
+            assert process.wait() == 0, (folder / "log").read_text()[-3000:]
+            break
+        target = targets.pop(0)
+        first = (named_step(out), time.monotonic()) if out.exists() else (-1, 0.0)
+        while named_step(out) < max(target // SAVE * SAVE, first[0] + 1):
+            assert process.poll() is None, (folder / "log").read_text()[-3000:]
+            time.sleep(0.005)
+        time.sleep(target % SAVE / SAVE * interval)
+        kind = rng.choice((signal.SIGTERM, signal.SIGKILL))
+        process.send_signal(kind)
+        killed = time.time()
+        process.wait()
+        record = goodput.read(str(out))
+        if kind == signal.SIGKILL:
+            lost += killed - record.until
+        sent.append(kind.name)
+        print(f"{kind.name} at step {named_step(out)} or later", flush=True)
+        if record.seconds["steps"] and named_step(out) > 0:
+            interval = record.seconds["steps"] / named_step(out) * SAVE
+    wall = time.time() - began
+    record = goodput.read(str(out))
+    print(table(record))
+    return {
+        "sent": {name: sent.count(name) for name in sorted(set(sent))},
+        "goodput_beyond_start_up": round(beyond_start_up(record), 4),
+        "lost_seconds_by_the_times_of_the_kills": round(lost, 2),
+        "lost_seconds_by_the_file": round(record.seconds["lost"], 2),
+        "sum_of_the_parts": round(sum(record.seconds.values()), 2),
+        "wall_seconds_outside": round(wall, 2),
+        "seconds_between_two_saves": round(interval, 2),
+        "starts": record.starts,
+    }
+
+
+def save(folder: Path, checkout: str) -> dict:
+    """Returns what the saves of BERT-Base cost the steps."""
+    write_records(folder / "0.tfrecord", 60, 64, 10, seed=1, vocab_size=30522)
+    config = write_config(folder / "config.json", **BASE)
+    words = [sys.executable, "run_pretraining.py", "--do_train"]
+    words += [f"--input_file={folder}/0.tfrecord", f"--bert_config_file={config}"]
+    words += ["--max_seq_length=64", "--max_predictions_per_seq=10", "--train_batch_size=4"]
+    figures = {}
+    for name, every in (("without saves", 1000), ("with saves", 8)):
+        out = folder / name.replace(" ", "_")
+        more = [f"--output_dir={out}", "--num_train_steps=33", f"--save_checkpoints_steps={every}"]
+        done = subprocess.run(
+            [*words, *more], cwd=checkout, capture_output=True, text=True, check=True
+        )
+        lines = [x for x in done.stderr.splitlines() if "Saved step" in x or " step 1:" in x]
+        lines += [x for x in done.stderr.splitlines() if "] step 32:" in x]
+        print(name, *lines, sep="\n  ")
+        times = {
+            int(m[2]): 3600 * int(m[1][:2]) + 60 * int(m[1][3:5]) + float(m[1][6:])
+            for m in re.finditer(r"(\d\d:\d\d:\d\d\.\d+) .*\] step (\d+):", done.stderr)
+        }
+        figures[name] = round(times[max(t for t in times if t <= 32)] - times[1], 2)
+    return {"seconds_from_step_1_to_32": figures}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=("kills", "save"))
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--checkout", default=ROOT)
+    arguments = parser.parse_args()
+    if arguments.what == "kills":
+        compile_quickly()  # a start is no part of what is measured
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
+        if arguments.what == "kills":
+            figures = kills(Path(folder), arguments.kills, arguments.seed)
+        else:
+            figures = save(Path(folder), arguments.checkout)
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Shows where a run's wall time went, as a table and a picture.
+
+    python -m tools.goodput output/base
+    python -m tools.goodput output/base --output=base.png
+
+After the tool's name comes the output directory of a run. The table has the time of each part since
+the run was first started, over all of its starts; it is read from `goodput.json` there, which a run
+writes with every checkpoint and when it ends. The picture is `goodput.png` there if --output names
+no other file.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
+import datetime
+
+from bert_tf.errors import UserError
+from bert_tf.runs import goodput
+from bert_tf.runs.goodput import PARTS, Record
+
+from .pictures import import_matplotlib, write_png
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FLAGS = flags.FLAGS
+
+# What a restart costs wherever it is made, and what no program can help.
+_NOT_OF_STEPS = ("start_up", "compiling", "restoring", "not_running")
+
+
+def read_run(output_dir: str) -> Record:
+    """Returns the record of a run.
+
+    Raises:
+        UserError: the directory has none, or it is damaged.
+    """
+    record = goodput.read(output_dir)
+    if record is None:
+        raise UserError(
+            f"{output_dir} must be the --output_dir of a run that has trained: there is no"
+            f" {goodput.FILE_NAME}"
+        )
+    return record
+
+
+def beyond_start_up(record: Record) -> float:
+    """Returns the share of steps that count in the time without the starts and the pauses."""
+    rest = sum(s for part, s in record.seconds.items() if part not in _NOT_OF_STEPS)
+    return record.seconds["steps"] / max(rest, 1e-9)
+
+
+def table(record: Record) -> str:
+    """Returns the time and the share of each part, their sum, and the goodput."""
+    whole = record.until - record.first_start
+    total = sum(record.seconds.values())
+    began = datetime.datetime.fromtimestamp(record.first_start).isoformat(" ", "seconds")
+    lines = [f"first started {began}, started {record.starts} times"]
+    rows = [(name, record.seconds[part]) for part, name in PARTS.items()]
+    for name, seconds in (*rows, ("sum", total), ("wall time", whole)):
+        lines.append(f"{name:24}{seconds:12.1f} s{100 * seconds / max(whole, 1e-9):8.1f}%")
+    lines.append(f"goodput: {100 * record.goodput():.1f}% of all time")
+    lines.append(f"goodput beyond start-up: {100 * beyond_start_up(record):.1f}%")
+    if abs(total - whole) > 0.01 * whole:
+        lines.append("The sum is not the wall time: clocks of several machines differ.")
+    return "\n".join(lines)
+
+
+def draw(record: Record, title: str) -> "Figure":
+    """Returns the picture: a bar for each part, in hours, with its share."""
+    matplotlib = import_matplotlib()
+    figure = matplotlib.figure.Figure((7.5, 3.8), layout="constrained")
+    axes = figure.subplots()
+    names, seconds = [*PARTS.values()], [record.seconds[part] for part in PARTS]
+    unit, size = ("hours", 3600.0) if sum(seconds) >= 3600 else ("seconds", 1.0)
+    bars = axes.barh(names, [s / size for s in seconds], color=["C2", *["C0"] * 6, "C3", "0.6"])
+    total = max(sum(seconds), 1e-9)
+    axes.bar_label(bars, [f"{100 * s / total:.1f}%" for s in seconds], padding=3, fontsize=9)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set_xlabel(unit, fontsize=9)
+    axes.tick_params(labelsize=9)
+    axes.set_title(
+        f"{title}: goodput {100 * record.goodput():.1f}%,"
+        f" {100 * beyond_start_up(record):.1f}% beyond start-up",
+        fontsize=11,
+    )
+    return figure
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("output", None, "The PNG file to write. Default: goodput.png in DIR.")
+
+
+def main(words: Sequence[str]) -> None:
+    """Prints the table and writes the picture."""
+    if len(words) != 1:
+        raise UserError(
+            "the output directory of one run must be named: python -m tools.goodput OUTPUT_DIR"
+        )
+    output_dir = words[0]
+    record = read_run(output_dir)
+    print(table(record))
+    name = os.path.basename(output_dir.rstrip("/"))
+    write_png(draw(record, name), FLAGS.output or os.path.join(output_dir, "goodput.png"))
+
+
+if __name__ == "__main__":
+    _define_flags()
+    words = sys.argv[1:]
+    sys.argv[1:] = [word for word in words if word.startswith("-")]
+    command_flags.run_program(lambda: main([word for word in words if not word.startswith("-")]))
