@@ -209,7 +209,7 @@ ROBERTA = {
 def test_roberta_recipe(name, pretraining_recipes):
     read = pretraining_recipes[name]
     values = read["flags"]
-    adam = {"adam_beta_1": 0.9, "adam_beta_2": 0.98, "adam_epsilon": 1e-6}
+    adam = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-6}
     expected = {**ROBERTA[name], **adam, "weight_decay_rate": 0.01}
     expected |= {"objective": "mlm", "dynamic_masking": True, "masked_lm_prob": 0.15}
     assert {flag: values[flag] for flag in expected} == expected

@@ -54,7 +54,9 @@ def run_pretraining(
         evaluation = _evaluation_input(config, settings)
     with Run(strategy, settings) as run:
         task = PretrainingTask(config, settings.objective, **model_options(settings, strategy))
-        schedule = _schedule(settings) if settings.do_train else None
+        schedule = None
+        if settings.do_train:
+            schedule = optimization.restarting_schedule(settings.schedules())
         trainer = Trainer(task, run, schedule)
         evaluator = Evaluator(task, trainer.model, strategy)
         results: dict[str, float | int] = {}
@@ -202,18 +204,4 @@ def _dynamic_masking(
         phase.max_predictions_per_seq,
         settings.masked_lm_prob,
         settings.do_whole_word_mask,
-    )
-
-
-def _schedule(settings: PretrainingSettings) -> optimization.Schedule:
-    """Returns one learning rate schedule for all phases (the paper, A.2), or a new one for each."""
-    rate, warmup = settings.learning_rate, settings.num_warmup_steps
-    if not settings.restart_schedule:
-        total = sum(phase.num_steps for phase in settings.phases)
-        return optimization.linear_schedule(rate, total, warmup)
-    return optimization.restarting_schedule(
-        [
-            (phase.num_steps, optimization.linear_schedule(rate, phase.num_steps, warmup))
-            for phase in settings.phases
-        ]
     )

@@ -5,9 +5,15 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from bert_tf.errors import UserError, as_given, quoted
-from bert_tf.runs.setting_fields import REQUIRED, Group, Settings, inherit, setting
+from bert_tf.optimization import PolynomialSchedule
+from bert_tf.runs.setting_fields import REQUIRED, Group, Settings, inherit, rule_of, setting
 from bert_tf.runs.settings import MAX_LENGTH, EvaluationSettings, TextSettings, TrainingSettings
-from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
+from bert_tf.tasks.pretraining.phases import (
+    PretrainingPhase,
+    make_schedules,
+    parse_phase_values,
+    parse_phases,
+)
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
 from bert_tf.text.text_files import TEXT_FIELD
 
@@ -73,12 +79,40 @@ class PretrainingSettings(TrainingSettings):
         group=Group.TRAINING,
         at_least=0,
     )
+    start_warmup_step: int = setting(
+        0,
+        help="Step at which the warm-up starts, 0 or less: with -N the first step has the rate of"
+        " the N-th step of the warm-up, which ends N steps earlier.",
+        group=Group.TRAINING,
+    )
+    decay_power: float = setting(
+        1.0,
+        help="Exponent of the decay after the warm-up: peak * (1 - step / steps) ** decay_power.",
+        group=Group.TRAINING,
+        above=0.0,
+    )
     restart_schedule: bool = setting(
         False,
         help="Start the learning rate schedule anew, with its warm-up, in each phase. Default: one"
-        " schedule for all phases. Step count and optimizer slots continue in both cases.",
+        " schedule for all phases, unless --phase_learning_rates or --phase_warmup_steps gives each"
+        " its own. Step count and optimizer slots continue in all cases.",
         group=Group.TRAINING,
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.schedules()  # checks --start_warmup_step
+
+    def schedules(self) -> list[tuple[int, PolynomialSchedule]]:
+        """Returns the learning rate schedules in order, each with the number of its steps."""
+        return make_schedules(
+            self.phases,
+            self.learning_rate,
+            self.num_warmup_steps,
+            self.decay_power,
+            self.start_warmup_step,
+            self.restart_schedule,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,6 +140,18 @@ class ScheduleSettings(Settings):
         " lengths of the last phase, or of the phase with --max_seq_length if that is given.",
         group=Group.TRAINING,
     )
+    phase_learning_rates: str | None = setting(
+        None,
+        help="Peak learning rate of each phase, such as 6e-3,4e-3, instead of --learning_rate. Each"
+        " phase then has its own schedule.",
+        group=Group.TRAINING,
+    )
+    phase_warmup_steps: str | None = setting(
+        None,
+        help="Warm-up steps of each phase, such as 2000,200, instead of --num_warmup_steps. Each"
+        " phase then has its own schedule.",
+        group=Group.TRAINING,
+    )
     eval_batch_size: int = inherit(EvaluationSettings, "eval_batch_size")
     max_eval_steps: int = setting(
         100,
@@ -122,7 +168,7 @@ class ScheduleSettings(Settings):
 
         Args:
             given: names of the flags on the command line. The others have their defaults, which
-                --phases may replace.
+                --phases, --phase_learning_rates and --phase_warmup_steps may replace.
 
         Raises:
             UserError: flags contradict each other.
@@ -148,6 +194,7 @@ class ScheduleSettings(Settings):
                 )
             if "train_batch_size" in given:
                 raise UserError("--train_batch_size is in --phases already; leave it out")
+        phases = self._with_schedules(phases, given)
         length = phases[-1].max_seq_length
         if "max_seq_length" in given:
             length = self.max_seq_length
@@ -159,6 +206,27 @@ class ScheduleSettings(Settings):
             length, self.max_eval_steps, self.eval_batch_size, predictions
         )
         return phases, evaluation_phase
+
+    def _with_schedules(
+        self, phases: list[PretrainingPhase], given: Collection[str]
+    ) -> list[PretrainingPhase]:
+        """Returns the phases with the rates and warm-ups of their own that flags give them."""
+        rules = {field.name: rule_of(field) for field in dataclasses.fields(PretrainingSettings)}
+        for name, of_all, number in (
+            ("phase_learning_rates", "learning_rate", float),
+            ("phase_warmup_steps", "num_warmup_steps", int),
+        ):
+            text = getattr(self, name)
+            if not text:
+                continue
+            if of_all in given:
+                raise UserError(f"--{of_all} is in --{name} already; leave one of them out")
+            values = parse_phase_values(text, name, len(phases), number, rules[of_all])
+            phases = [
+                dataclasses.replace(phase, **{of_all: value})
+                for phase, value in zip(phases, values, strict=True)
+            ]
+        return phases
 
     def _check_phase(self, phase: PretrainingPhase) -> None:
         """Checks the numbers of a phase by the rules of the flags that they stand for."""
