@@ -39,11 +39,12 @@ def settings_from_flags() -> PretrainingSettings:
         UserError: flags contradict each other.
     """
     schedule = command_flags.settings_from_flags(ScheduleSettings)
-    given = command_flags.given(ScheduleSettings) | command_flags.given(PretrainingSettings)
-    phases, evaluation_phase = schedule.make_phases(given)
-    return command_flags.settings_from_flags(
+    phases, evaluation_phase = schedule.make_phases(command_flags.given(ScheduleSettings))
+    settings = command_flags.settings_from_flags(
         PretrainingSettings, phases=phases, evaluation_phase=evaluation_phase
     )
+    settings.check_given(command_flags.given(PretrainingSettings))
+    return settings
 
 
 def main() -> None:

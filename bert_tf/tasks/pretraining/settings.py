@@ -10,7 +10,6 @@ from bert_tf.runs.setting_fields import REQUIRED, Group, Settings, inherit, rule
 from bert_tf.runs.settings import MAX_LENGTH, EvaluationSettings, TextSettings, TrainingSettings
 from bert_tf.tasks.pretraining.phases import (
     PretrainingPhase,
-    make_schedules,
     parse_phase_values,
     parse_phases,
 )
@@ -99,20 +98,72 @@ class PretrainingSettings(TrainingSettings):
         group=Group.TRAINING,
     )
 
+    phase_learning_rates: str | None = setting(
+        None,
+        help="Peak learning rate of each phase, such as 6e-3,4e-3, instead of --learning_rate. Each"
+        " phase then has its own schedule.",
+        group=Group.TRAINING,
+    )
+    phase_warmup_steps: str | None = setting(
+        None,
+        help="Warm-up steps of each phase, such as 2000,200, instead of --num_warmup_steps. Each"
+        " phase then has its own schedule.",
+        group=Group.TRAINING,
+    )
+
     def __post_init__(self):
         super().__post_init__()
-        self.schedules()  # checks --start_warmup_step
+        self.schedules()  # which raises what does not fit
 
     def schedules(self) -> list[tuple[int, PolynomialSchedule]]:
-        """Returns the learning rate schedules in order, each with the number of its steps."""
-        return make_schedules(
-            self.phases,
-            self.learning_rate,
-            self.num_warmup_steps,
-            self.decay_power,
-            self.start_warmup_step,
-            self.restart_schedule,
-        )
+        """Returns the learning rate schedules in order, each with the number of its steps.
+
+        One for all phases (the paper, A.2), or one for each.
+
+        Raises:
+            UserError: a list has not one value for each phase, or `start_warmup_step` is beyond a
+                warm-up.
+        """
+        steps = [phase.num_steps for phase in self.phases]
+        if not (self.restart_schedule or self.phase_learning_rates or self.phase_warmup_steps):
+            steps = [sum(steps)]
+        rates = self._of_each(len(steps), "phase_learning_rates", "learning_rate", float)
+        warmups = self._of_each(len(steps), "phase_warmup_steps", "num_warmup_steps", int)
+        start = self.start_warmup_step
+        for warmup in warmups:
+            # The original takes any number. Rates are negative before a positive one, and at
+            # -warmup the warm-up is over.
+            if start and not -warmup < start <= 0:
+                raise UserError(
+                    f"--start_warmup_step={start} is beyond the warm-up of {warmup} steps"
+                    " (--num_warmup_steps or --phase_warmup_steps): it must be at most 0 and above"
+                    f" -{warmup}. Leave it out to warm up from the first step"
+                )
+        return [
+            (num_steps, PolynomialSchedule(rate, num_steps, warmup, self.decay_power, start))
+            for num_steps, rate, warmup in zip(steps, rates, warmups, strict=True)
+        ]
+
+    def _of_each(self, count: int, name: str, of_all: str, number: type) -> list[float]:
+        """Returns the value of each phase: those of a list, or the one of all phases."""
+        text = getattr(self, name)
+        if not text:
+            return [getattr(self, of_all)] * count
+        rules = {field.name: rule_of(field) for field in dataclasses.fields(self)}
+        return parse_phase_values(text, name, count, number, rules[of_all])
+
+    def check_given(self, given: Collection[str]) -> None:
+        """Checks that of two flags for the same thing only one is among those given.
+
+        Raises:
+            UserError: both are.
+        """
+        for name, of_all in (
+            ("phase_learning_rates", "learning_rate"),
+            ("phase_warmup_steps", "num_warmup_steps"),
+        ):
+            if getattr(self, name) and of_all in given:
+                raise UserError(f"--{of_all} is in --{name} already; leave one of them out")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,18 +191,6 @@ class ScheduleSettings(Settings):
         " lengths of the last phase, or of the phase with --max_seq_length if that is given.",
         group=Group.TRAINING,
     )
-    phase_learning_rates: str | None = setting(
-        None,
-        help="Peak learning rate of each phase, such as 6e-3,4e-3, instead of --learning_rate. Each"
-        " phase then has its own schedule.",
-        group=Group.TRAINING,
-    )
-    phase_warmup_steps: str | None = setting(
-        None,
-        help="Warm-up steps of each phase, such as 2000,200, instead of --num_warmup_steps. Each"
-        " phase then has its own schedule.",
-        group=Group.TRAINING,
-    )
     eval_batch_size: int = inherit(EvaluationSettings, "eval_batch_size")
     max_eval_steps: int = setting(
         100,
@@ -168,7 +207,7 @@ class ScheduleSettings(Settings):
 
         Args:
             given: names of the flags on the command line. The others have their defaults, which
-                --phases, --phase_learning_rates and --phase_warmup_steps may replace.
+                --phases may replace.
 
         Raises:
             UserError: flags contradict each other.
@@ -194,7 +233,6 @@ class ScheduleSettings(Settings):
                 )
             if "train_batch_size" in given:
                 raise UserError("--train_batch_size is in --phases already; leave it out")
-        phases = self._with_schedules(phases, given)
         length = phases[-1].max_seq_length
         if "max_seq_length" in given:
             length = self.max_seq_length
@@ -206,27 +244,6 @@ class ScheduleSettings(Settings):
             length, self.max_eval_steps, self.eval_batch_size, predictions
         )
         return phases, evaluation_phase
-
-    def _with_schedules(
-        self, phases: list[PretrainingPhase], given: Collection[str]
-    ) -> list[PretrainingPhase]:
-        """Returns the phases with the rates and warm-ups of their own that flags give them."""
-        rules = {field.name: rule_of(field) for field in dataclasses.fields(PretrainingSettings)}
-        for name, of_all, number in (
-            ("phase_learning_rates", "learning_rate", float),
-            ("phase_warmup_steps", "num_warmup_steps", int),
-        ):
-            text = getattr(self, name)
-            if not text:
-                continue
-            if of_all in given:
-                raise UserError(f"--{of_all} is in --{name} already; leave one of them out")
-            values = parse_phase_values(text, name, len(phases), number, rules[of_all])
-            phases = [
-                dataclasses.replace(phase, **{of_all: value})
-                for phase, value in zip(phases, values, strict=True)
-            ]
-        return phases
 
     def _check_phase(self, phase: PretrainingPhase) -> None:
         """Checks the numbers of a phase by the rules of the flags that they stand for."""
