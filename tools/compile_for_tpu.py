@@ -57,10 +57,13 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
         run: the settings.
         phase: gives the lengths; `phase.batch_size` is the batch size of one replica.
     """
-    task = PretrainingTask(run.config, **run.options)
+    task = PretrainingTask(run.config, run.objective, **run.options)
     model = task.build_model()
     optimizer = optimization.create_optimizer(
-        model.trainable_variables, optimization.linear_schedule(1e-4, 1_000_000, 10_000)
+        model.trainable_variables,
+        optimization.linear_schedule(1e-4, 1_000_000, 10_000),
+        optimizer=run.optimizer,
+        lamb_bias_correction=run.lamb_bias_correction,
     )
     group = [list(range(run.replicas))]
     # TPUStrategy's all_reduce becomes this operation; its own exists in TPU builds only.
@@ -80,7 +83,7 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
         return tf.stack(tf.nest.flatten(metrics))
 
     # Lowering needs tensors; specs are not enough.
-    schema = pretraining_schema(phase.max_seq_length, phase.max_predictions_per_seq)
+    schema = pretraining_schema(phase.max_seq_length, phase.max_predictions_per_seq, run.objective)
     features = {
         name: tf.zeros(
             [phase.batch_size, *feature.shape],
@@ -186,6 +189,9 @@ def main() -> None:
         replicas,
         settings.gradient_accumulation_steps,
         settings.gradient_reduction,
+        settings.objective,
+        settings.optimizer,
+        settings.lamb_bias_correction,
     )
     phases = [divide(phase, replicas, run.accumulation_steps) for phase in settings.phases]
     print(

@@ -21,6 +21,9 @@ class Run:
     replicas: number of replicas that compute a step together.
     accumulation_steps: see `train_step`.
     gradient_reduction: see `train_step`.
+    objective: see `PretrainingTask`.
+    optimizer: see `create_optimizer`.
+    lamb_bias_correction: see `create_optimizer`.
     """
 
     config: BertConfig
@@ -28,6 +31,9 @@ class Run:
     replicas: int
     accumulation_steps: int
     gradient_reduction: str
+    objective: str
+    optimizer: str
+    lamb_bias_correction: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +109,7 @@ def report(
         executable: the step after compilation.
         device: the peaks of one replica's device.
     """
-    on_paper = training_flops(run.config, phase)
+    on_paper = training_flops(run.config, phase, objective=run.objective)
     flops = program_flops(program, run.accumulation_steps)
     bound = lower_bound(executable, flops, device)
     speed = phase.batch_size * run.replicas / bound.seconds

@@ -58,8 +58,9 @@ def run_pretraining(
         evaluation = _evaluation_input(config, settings)
     with Run(strategy, settings) as run:
         task = PretrainingTask(config, settings.objective, **model_options(settings, strategy))
-        schedule = _schedule(settings) if settings.do_train else None
-        budget = None
+        schedule = budget = None
+        if settings.do_train:
+            schedule = optimization.restarting_schedule(settings.schedules())
         if settings.max_hours:
             num_steps, hours = settings.phases[0].num_steps, settings.max_hours
             budget = TimeBudget(hours, schedule, num_steps, run.used_seconds, strategy)
@@ -220,18 +221,4 @@ def _dynamic_masking(
         phase.max_predictions_per_seq,
         settings.masked_lm_prob,
         settings.do_whole_word_mask,
-    )
-
-
-def _schedule(settings: PretrainingSettings) -> optimization.Schedule:
-    """Returns one learning rate schedule for all phases (the paper, A.2), or a new one for each."""
-    rate, warmup = settings.learning_rate, settings.num_warmup_steps
-    if not settings.restart_schedule:
-        total = sum(phase.num_steps for phase in settings.phases)
-        return optimization.linear_schedule(rate, total, warmup)
-    return optimization.restarting_schedule(
-        [
-            (phase.num_steps, optimization.linear_schedule(rate, phase.num_steps, warmup))
-            for phase in settings.phases
-        ]
     )

@@ -5,9 +5,14 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from bert_tf.errors import UserError, as_given, quoted
-from bert_tf.runs.setting_fields import REQUIRED, Group, Settings, inherit, setting
+from bert_tf.optimization import PolynomialSchedule
+from bert_tf.runs.setting_fields import REQUIRED, Group, Settings, inherit, rule_of, setting
 from bert_tf.runs.settings import MAX_LENGTH, EvaluationSettings, TextSettings, TrainingSettings
-from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
+from bert_tf.tasks.pretraining.phases import (
+    PretrainingPhase,
+    parse_phase_values,
+    parse_phases,
+)
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
 from bert_tf.text.text_files import TEXT_FIELD
 
@@ -81,12 +86,92 @@ class PretrainingSettings(TrainingSettings):
         group=Group.TRAINING,
         above=0.0,
     )
+    start_warmup_step: int = setting(
+        0,
+        help="Step at which the warm-up starts, 0 or less: with -N the first step has the rate of"
+        " the N-th step of the warm-up, which ends N steps earlier.",
+        group=Group.TRAINING,
+    )
+    decay_power: float = setting(
+        1.0,
+        help="Exponent of the decay after the warm-up: peak * (1 - step / steps) ** decay_power.",
+        group=Group.TRAINING,
+        above=0.0,
+    )
     restart_schedule: bool = setting(
         False,
         help="Start the learning rate schedule anew, with its warm-up, in each phase. Default: one"
-        " schedule for all phases. Step count and optimizer slots continue in both cases.",
+        " schedule for all phases, unless --phase_learning_rates or --phase_warmup_steps gives each"
+        " its own. Step count and optimizer slots continue in all cases.",
         group=Group.TRAINING,
     )
+
+    phase_learning_rates: str | None = setting(
+        None,
+        help="Peak learning rate of each phase, such as 6e-3,4e-3, instead of --learning_rate. Each"
+        " phase then has its own schedule.",
+        group=Group.TRAINING,
+    )
+    phase_warmup_steps: str | None = setting(
+        None,
+        help="Warm-up steps of each phase, such as 2000,200, instead of --num_warmup_steps. Each"
+        " phase then has its own schedule.",
+        group=Group.TRAINING,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.schedules()  # which raises what does not fit
+
+    def schedules(self) -> list[tuple[int, PolynomialSchedule]]:
+        """Returns the learning rate schedules in order, each with the number of its steps.
+
+        One for all phases (the paper, A.2), or one for each.
+
+        Raises:
+            UserError: a list has not one value for each phase, or `start_warmup_step` is beyond a
+                warm-up.
+        """
+        steps = [phase.num_steps for phase in self.phases]
+        if not (self.restart_schedule or self.phase_learning_rates or self.phase_warmup_steps):
+            steps = [sum(steps)]
+        rates = self._of_each(len(steps), "phase_learning_rates", "learning_rate", float)
+        warmups = self._of_each(len(steps), "phase_warmup_steps", "num_warmup_steps", int)
+        start = self.start_warmup_step
+        for warmup in warmups:
+            # The original takes any number. Rates are negative before a positive one, and at
+            # -warmup the warm-up is over.
+            if start and not -warmup < start <= 0:
+                raise UserError(
+                    f"--start_warmup_step={start} is beyond the warm-up of {warmup} steps"
+                    " (--num_warmup_steps or --phase_warmup_steps): it must be at most 0 and above"
+                    f" -{warmup}. Leave it out to warm up from the first step"
+                )
+        return [
+            (num_steps, PolynomialSchedule(rate, num_steps, warmup, self.decay_power, start))
+            for num_steps, rate, warmup in zip(steps, rates, warmups, strict=True)
+        ]
+
+    def _of_each(self, count: int, name: str, of_all: str, number: type) -> list[float]:
+        """Returns the value of each phase: those of a list, or the one of all phases."""
+        text = getattr(self, name)
+        if not text:
+            return [getattr(self, of_all)] * count
+        rules = {field.name: rule_of(field) for field in dataclasses.fields(self)}
+        return parse_phase_values(text, name, count, number, rules[of_all])
+
+    def check_given(self, given: Collection[str]) -> None:
+        """Checks that of two flags for the same thing only one is among those given.
+
+        Raises:
+            UserError: both are.
+        """
+        for name, of_all in (
+            ("phase_learning_rates", "learning_rate"),
+            ("phase_warmup_steps", "num_warmup_steps"),
+        ):
+            if getattr(self, name) and of_all in given:
+                raise UserError(f"--{of_all} is in --{name} already; leave one of them out")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
