@@ -21,6 +21,7 @@ class Run:
     replicas: number of replicas that compute a step together.
     accumulation_steps: see `train_step`.
     gradient_reduction: see `train_step`.
+    max_sequences_per_pack: places for sequences in a row; None if records are not packed.
     """
 
     config: BertConfig
@@ -28,6 +29,7 @@ class Run:
     replicas: int
     accumulation_steps: int
     gradient_reduction: str
+    max_sequences_per_pack: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +114,7 @@ def report(
         f"{name} {getattr(executable, name) / GIB:.3f}"
         for name in ("arguments", "temporaries", "code")
     ]
+    examples = "sequences" if run.max_sequences_per_pack is None else "rows"
     names = float32_products(program)
     named = names[:NAMES_SHOWN] + ["..."] * (len(names) > NAMES_SHOWN)
     outside, in_loops = hlo_text.all_reduces(executable.hlo)
@@ -124,5 +127,5 @@ def report(
         f"all-reduces: {outside}, and {in_loops} in loops",
         f"a step takes at least {bound.seconds * 1e3:.3g} ms: {bound.compute * 1e3:.3g} for matrix"
         f" products, {bound.memory * 1e3:.3g} to read arguments and write outputs",
-        f"at most {speed:,.0f} sequences/s, {utilisation:.1%} MFU",
+        f"at most {speed:,.0f} {examples}/s, {utilisation:.1%} MFU",
     ]

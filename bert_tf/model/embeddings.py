@@ -61,7 +61,7 @@ class Embeddings(Savable, keras.layers.Layer):
         Args:
             input_ids: int32 [B, S] word-piece ids.
             token_type_ids: int32 [B, S] segment ids.
-            position_ids: int32 [B, S], the positions; None for 0 to S - 1 in every row.
+            position_ids: int32 [B, S], positions below S; None for 0 to S - 1 in every row.
             seed: int32 [2] dropout seed, or None for no dropout.
 
         Raises:
@@ -102,9 +102,11 @@ class Embeddings(Savable, keras.layers.Layer):
 
     def _positions(self, position_ids: tf.Tensor | None, shape: list) -> tf.Tensor:
         """Returns the position embeddings, float32 [S, H], or [B, S, H] for given positions."""
-        table = self.position_embeddings.value
+        table = self.position_embeddings.value[: shape[1]]
         if position_ids is None:
-            return table[: shape[1]]
+            return table
+        # Gathered from the slice, the gradient is dense, as without packing. Clipping would count
+        # the rows of a sparse one apart.
         if self.use_one_hot_embeddings:
             positions = self._one_hot_lookup(position_ids, table)
         else:
