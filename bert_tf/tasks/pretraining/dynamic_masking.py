@@ -158,7 +158,7 @@ def _sums(values: tf.Tensor, numbers: tf.Tensor, count: int) -> tf.Tensor:
     """
     size = count + 1
     sums = tf.math.bincount(numbers, weights=values, minlength=size, maxlength=size, axis=-1)
-    return sums[:, 1:]
+    return tf.ensure_shape(sums[:, 1:], [None, count])
 
 
 def _of_sequence(values: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
