@@ -138,6 +138,7 @@ def test_a_batch_has_the_sequences_that_the_flag_says(inputs, tmp_path, caplog):
     assert float(speed) > 0
 
 
+@pytest.mark.slow
 def test_evaluation_has_the_figures_of_the_sequences(inputs, tmp_path):
     """In one batch, and in several, the last of them not full, of untrained weights."""
     results = []
