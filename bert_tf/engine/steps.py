@@ -41,6 +41,10 @@ class Task(Protocol):
             features: a whole batch. `example_weight`, float32 [batch], is the weight of each
                 example; evaluation batches have it, with 0 for padding. Without it, as in training,
                 every example has weight 1.
+
+        Returns:
+            The sums by name. If rows hold several examples each, `examples` is among them: the
+            sum of the weights of all, by which an evaluation weights the loss of a batch.
         """
 
     def loss_and_metrics(
@@ -247,8 +251,9 @@ def evaluation_step(
         replicas: the replicas, of which this is one; None for those of the strategy.
     """
     replicas = replicas or replicas_of_strategy()
-    count = tf.reduce_sum(features["example_weight"])
-    normalizers, all_count = task.normalizers(features), count
+    normalizers = task.normalizers(features)
+    count = normalizers.get("examples", tf.reduce_sum(features["example_weight"]))
+    all_count = count
     if replicas.count > 1:
         totals = replicas.sum([*normalizers.values(), count])
         normalizers, all_count = dict(zip(normalizers, totals[:-1], strict=True)), totals[-1]

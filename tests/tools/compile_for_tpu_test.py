@@ -94,6 +94,21 @@ def test_masked_lm_alone_trains_neither_pooler_nor_next_sentences():
 
 
 @pytest.mark.slow
+def test_a_packed_step_has_few_more_products():
+    """More masked positions, a pooled vector for each place, and positions that are looked up."""
+    places, more_predictions = 5, 2
+    run = dataclasses.replace(make_run(2), max_sequences_per_pack=places)
+    packed, plain = compile_for_tpu.lower(run, PHASE), lowered(2)
+    more = tpu_report.program_flops(packed, 1) - tpu_report.program_flops(plain, 1)
+    hidden, vocab = run.config.hidden_size, run.config.vocab_size
+    rows, length = PHASE.batch_size, PHASE.max_seq_length
+    assert more == 3 * 2 * rows * more_predictions * hidden * (hidden + vocab) + (
+        3 * 2 * rows * (places - 1) * hidden * (hidden + 2)
+        + 2 * 2 * rows * length * length * hidden
+    )
+
+
+@pytest.mark.slow
 def test_recomputed_layers_count_as_operations_but_not_as_the_models():
     on_paper = [
         training_flops(make_run(sizes={"num_hidden_layers": n}).config, PHASE) for n in (1, 2)

@@ -318,6 +318,19 @@ class PretrainingDataSettings(TextSettings):
         help="Mask all word pieces of a word together instead of one by one.",
         group=Group.DATA,
     )
+    pack: bool = setting(
+        False,
+        help="Pack the sequences: a record holds as many as fit into --max_seq_length, and none of"
+        " them sees the others.",
+        group=Group.DATA,
+    )
+    max_sequences_per_pack: int = setting(
+        12,
+        help="The most sequences in a record, with --pack.",
+        group=Group.DATA,
+        at_least=2,
+        at_most=MAX_LENGTH,
+    )
     # [CLS], a token, [SEP], a token, [SEP].
     max_seq_length: int = setting(
         128,
@@ -429,11 +442,45 @@ class PretrainingDataSettings(TextSettings):
                 "--nomask leaves out the masks, so --do_whole_word_mask has no effect; give it to"
                 " run_pretraining.py --dynamic_masking instead"
             )
+        if not self.pack and self.max_sequences_per_pack != type(self).max_sequences_per_pack:
+            raise UserError("--max_sequences_per_pack needs --pack; add it, or leave this flag out")
         if bool(self.input_file) == bool(self.tfds):
             raise UserError(
                 "Give exactly one of --input_file and --tfds; got --input_file="
                 f"{quoted(self.input_file or '')} and --tfds={quoted(self.tfds or '')}"
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PackingSettings(Settings):
+    """Settings of tools/pack_records.py."""
+
+    input_file: str = setting(
+        help="Records of create_pretraining_data.py, with a sequence in each: files or globs,"
+        " separated by commas.",
+        group=Group.DATA,
+        not_empty=True,
+    )
+    output_file: str | None = setting(
+        None,
+        help="TFRecord file to write, or several separated by commas, filled in turn. Default:"
+        " none; the log says what packing would bring.",
+        group=Group.OUTPUT,
+        not_empty=True,
+    )
+    max_sequences_per_pack: int = inherit(
+        PretrainingDataSettings, "max_sequences_per_pack", help="The most sequences in a record."
+    )
+    random_seed: int = inherit(
+        PretrainingDataSettings, "random_seed", help="Seed of the order of the records."
+    )
+    spill_dir: str | None = inherit(
+        PretrainingDataSettings,
+        "spill_dir",
+        help="Local folder for a temporary file as large as the input. Default: the folder of the"
+        " first output file, or that of temporary files (TMPDIR) if the output is not on a local"
+        " disk.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
