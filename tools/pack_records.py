@@ -10,8 +10,8 @@ written: the log says how many sequences would share a row, and whether that pay
 from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
+from bert_tf.tasks.pretraining.data_settings import PackingSettings
 from bert_tf.tasks.pretraining.packed_records import pack_records
-from bert_tf.tasks.pretraining.settings import PackingSettings
 
 
 def main() -> None:

@@ -13,9 +13,9 @@ from bert_tf.files import records, storage
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining import full_sentences, instances, masking
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.packed_records import write_packed
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.shuffling import shuffle
 from bert_tf.tasks.pretraining.spill_file import RecordSpill, SpillFile
 from bert_tf.text.casing import check_casing

@@ -15,6 +15,7 @@ from bert_tf.files import record_checks, records, storage
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining import packing
+from bert_tf.tasks.pretraining.data_settings import PackingSettings
 from bert_tf.tasks.pretraining.schema import (
     MLM,
     MLM_NSP,
@@ -23,7 +24,6 @@ from bert_tf.tasks.pretraining.schema import (
     predictions_per_row,
     pretraining_schema,
 )
-from bert_tf.tasks.pretraining.settings import PackingSettings
 from bert_tf.tasks.pretraining.spill_file import RecordSpill, SpillFile
 
 _READ = 1024  # records at a time

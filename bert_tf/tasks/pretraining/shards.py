@@ -20,7 +20,7 @@ from bert_tf.tasks.pretraining.data import (
     make_tokenizer,
     write_records,
 )
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.sharding import KeyedDocument
 from bert_tf.tasks.pretraining.spill_file import SpillFile
 from bert_tf.tasks.pretraining.workers import run_workers

@@ -24,9 +24,9 @@ import numpy as np
 from absl import app, flags
 
 from bert_tf.files import records
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.masking import Vocabulary, add_targets
 from bert_tf.tasks.pretraining.schema import pretraining_schema
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import pack_pair
 from tests.support.pretraining_runs import ROOT

@@ -10,9 +10,10 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.data import create_pretraining_data
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.run import run_pretraining
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings, PretrainingSettings
+from bert_tf.tasks.pretraining.settings import PretrainingSettings
 from tests.support.pretraining_runs import CONFIG, VOCAB_SIZE, variables
 
 WORDS = [f"w{number}" for number in range(VOCAB_SIZE - 7)]

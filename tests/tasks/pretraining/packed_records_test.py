@@ -11,8 +11,8 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.tasks.pretraining import data, packed_records, sharding
+from bert_tf.tasks.pretraining.data_settings import PackingSettings, PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, pretraining_schema
-from bert_tf.tasks.pretraining.settings import PackingSettings, PretrainingDataSettings
 from bert_tf.tasks.pretraining.shards import create_shards
 from tests.support.packed_batches import (
     PLACES,

@@ -12,7 +12,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining import sharding
 from bert_tf.tasks.pretraining.data import create_pretraining_data
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.shards import create_shards
 from tests.support.pretraining_runs import ROOT
 from tests.support.text_in_shards import TEXTS, contents, corpus, settings, write_text
