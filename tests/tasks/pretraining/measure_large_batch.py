@@ -28,9 +28,9 @@ LENGTH, PREDICTIONS = 32, 5
 BATCH, STEPS, FACTOR = 32, 640, 8
 # Name -> optimizer, factor of the batch, learning rates to try.
 WAYS = {
-    "adamw, small batch": ("adamw", 1, (1e-3, 2e-3, 4e-3)),
-    "adamw, large batch": ("adamw", FACTOR, (2e-3, 4e-3, 8e-3)),
-    "lamb, large batch": ("lamb", FACTOR, (1e-2, 2e-2, 4e-2)),
+    "adamw, small batch": ("adamw", 1, (2.5e-4, 5e-4, 1e-3)),
+    "adamw, large batch": ("adamw", FACTOR, (7e-4, 1.4e-3, 2.8e-3)),
+    "lamb, large batch": ("lamb", FACTOR, (5e-3, 1e-2, 2e-2)),
 }
 TRIAL_SEED, SEEDS = 0, (1, 2, 3)
 
