@@ -26,7 +26,7 @@ from tests.runs.resume_test import named_step
 from tests.support.pretraining_runs import ROOT, write_config, write_records
 from tools.goodput import beyond_start_up, table
 
-STEPS, SAVE = 12000, 120
+STEPS, SAVE = 10000, 100
 BASE = {
     "vocab_size": 30522,
     "hidden_size": 768,

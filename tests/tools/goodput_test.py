@@ -1,0 +1,74 @@
+"""Tests of tools/goodput.py: the table, the picture, and directories that have nothing to show."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.runs.goodput import PARTS, Clock, Goodput
+from tests.support.pretraining_runs import ROOT
+from tools import goodput
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run of 200 seconds, started twice."""
+    now = [5000.0]
+    for start_up, steps in ((10, 60), (12, 70)):
+        run = Goodput(str(tmp_path), Clock(now=lambda: now[0]), lambda: now[0])
+        run.open(None)
+        now[0] += start_up
+        for part, seconds in (("steps", steps), ("saving", 4), ("input", 8)):
+            with run.clock.spent(part):
+                now[0] += seconds
+        run.write("ended")
+        now[0] += 24
+    return tmp_path
+
+
+def test_the_table_has_every_part_and_the_sum(folder):
+    record = goodput.read_run(str(folder))
+    lines = goodput.table(record).splitlines()
+    assert re.fullmatch(r"first started \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, started 2 times", lines[0])
+    rows = {line[:24].strip(): line[24:].split() for line in lines[1:12]}
+    assert [*rows] == [*PARTS.values(), "sum", "wall time"]
+    assert rows["steps that count"] == ["130.0", "s", "65.0%"]
+    assert rows["start-up"] == ["22.0", "s", "11.0%"]
+    assert rows["not running"] == ["24.0", "s", "12.0%"]
+    assert rows["sum"] == rows["wall time"] == ["200.0", "s", "100.0%"]
+    assert lines[12:] == [
+        "goodput: 65.0% of all time",
+        "goodput beyond start-up: 84.4%",  # 130 of 154
+    ]
+
+
+def test_the_picture_has_a_bar_for_each_part(folder):
+    figure = goodput.draw(goodput.read_run(str(folder)), "base")
+    (axes,) = figure.axes
+    assert axes.get_title() == "base: goodput 65.0%, 84.4% beyond start-up"
+    assert [label.get_text() for label in axes.get_yticklabels()] == [*PARTS.values()]
+    assert [bar.get_width() for bar in axes.patches][:2] == [130.0, 22.0]
+    assert axes.get_xlabel() == "seconds"
+
+
+def test_directories_without_an_account(tmp_path):
+    with pytest.raises(UserError) as error:
+        goodput.read_run(str(tmp_path))
+    assert str(error.value) == (
+        f"{tmp_path} must be the --output_dir of a run that has trained: there is no goodput.json"
+    )
+    (tmp_path / "goodput.json").write_text("{")
+    with pytest.raises(UserError, match="goodput.json is not JSON"):
+        goodput.read_run(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_the_program(folder):
+    words = [sys.executable, "-m", "tools.goodput"]
+    done = subprocess.run([*words, str(folder)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "goodput: 65.0% of all time" in done.stdout
+    assert (folder / "goodput.png").read_bytes()[:4] == b"\x89PNG"
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "the output directory of one run must be named" in done.stderr
