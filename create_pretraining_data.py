@@ -17,7 +17,7 @@ from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start qui
 
 # isort: split
 from bert_tf.tasks.pretraining.data import create_pretraining_data
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.shards import create_shards
 
 SETTINGS = (PretrainingDataSettings,)

@@ -40,9 +40,11 @@ def settings_from_flags() -> PretrainingSettings:
     """
     schedule = command_flags.settings_from_flags(ScheduleSettings)
     phases, evaluation_phase = schedule.make_phases(command_flags.given(ScheduleSettings))
-    return command_flags.settings_from_flags(
+    settings = command_flags.settings_from_flags(
         PretrainingSettings, phases=phases, evaluation_phase=evaluation_phase
     )
+    settings.check_given(command_flags.given(PretrainingSettings))
+    return settings
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ Dimension letters and dtypes in the docstrings and comments of models, layers an
     S  sequence length         H  hidden size
     L  encoder layers          N  attention heads
     P  masked positions        D  size of an attention head, H / N
+    K  places for sequences in a packed row
 
     float    the compute dtype: float32, or bfloat16 in a model with `dtype="bfloat16"`
     float32  float32 in both
@@ -28,8 +29,8 @@ from bert_tf.model.activations import gelu, get_activation
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
 from bert_tf.model.embeddings import Embeddings
-from bert_tf.model.encoder import Encoder
-from bert_tf.model.layers import NamedDense, create_initializer
+from bert_tf.model.encoder import Encoder, attention_within_sequences
+from bert_tf.model.layers import NamedDense, create_initializer, gather_indexes
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
@@ -52,7 +53,8 @@ class BertOutput(NamedTuple):
     embedding_output: float [B, S, H], the input of the first encoder layer.
     all_encoder_layers: a tuple of L tensors, float [B, S, H], the outputs of the encoder layers.
     sequence_output: float [B, S, H], the output of the last encoder layer.
-    pooled_output: float [B, H], a dense tanh layer on the first token ([CLS]).
+    pooled_output: float [B, H], a dense tanh layer on the first token ([CLS]); of packed rows
+        float [B*K, H], on each sequence's.
     embedding_table: float32 [V, H], the word embeddings.
     attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: how much of its
         attention each position (third axis) pays to every position (last axis).
@@ -146,16 +148,26 @@ class BertModel(Savable, keras.Model):
         token_type_ids=None,
         training=False,
         dropout_seed=None,
+        position_ids=None,
+        cls_positions=None,
     ) -> BertOutput:
         """Returns every output of the model.
 
+        A row holds one sequence. With `position_ids` and `cls_positions` it is packed and holds
+        several, one after another, none of which sees the others.
+
         Args:
             input_ids: int32 [B, S] word-piece ids.
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones. In packed
+                rows the number of the token's sequence, from 1, and 0 for padding.
             token_type_ids: int32 [B, S] segment ids; None is all zeros.
             training: whether dropout is on.
             dropout_seed: int32 [2]; every dropout mask is a function of it. None draws one from
                 TensorFlow's global generator.
+            position_ids: int32 [B, S], the position of each token in its sequence, from 0; None
+                for rows that are not packed.
+            cls_positions: int32 [B, K], where in the row each sequence begins, 0 in places that
+                are not used; None for rows that are not packed.
 
         Raises:
             ValueError: `input_ids` does not have two dimensions.
@@ -169,13 +181,21 @@ class BertModel(Savable, keras.Model):
             token_type_ids = tf.zeros(input_shape, tf.int32)
         seed = dropout_seed_of_call(training, dropout_seed)
         seeds = (None, None) if seed is None else (fold_in(seed, 0), fold_in(seed, 1))
-        embedding_output = self.embeddings(input_ids, token_type_ids, seed=seeds[0])
+        if position_ids is not None:
+            input_mask = attention_within_sequences(input_mask)
+        embedding_output = self.embeddings(
+            input_ids, token_type_ids, position_ids=position_ids, seed=seeds[0]
+        )
         layers, attention_probs = self.encoder(embedding_output, input_mask, seed=seeds[1])
+        if cls_positions is None:
+            first_tokens = layers[-1][:, 0]
+        else:
+            first_tokens = gather_indexes(layers[-1], cls_positions)
         return BertOutput(
             embedding_output=embedding_output,
             all_encoder_layers=layers,
             sequence_output=layers[-1],
-            pooled_output=self.pooler(layers[-1][:, 0]),
+            pooled_output=self.pooler(first_tokens),
             embedding_table=tf.convert_to_tensor(self.embeddings.word_embeddings.value),
             attention_probs=attention_probs,
         )

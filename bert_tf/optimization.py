@@ -1,13 +1,16 @@
-"""Adam with decoupled weight decay, and the learning rate: warm-up, then linear decay.
+"""Adam with decoupled weight decay, LAMB, and the learning rate: warm-up, then decay.
 
 Original: optimization.py. The paper, appendix A.2: Adam with beta_1 = 0.9, beta_2 = 0.999, weight
-decay of 0.01, warm-up over the first 10,000 steps and linear decay.
+decay of 0.01, warm-up over the first 10,000 steps and linear decay. LAMB, for large batches, is
+that of google-research/albert's lamb_optimizer.py (https://arxiv.org/abs/1904.00962, algorithm 2).
 
-`AdamWeightDecayOptimizer` is an optimizer of Keras, for `compile`. The programs' steps take the
-smaller `StepOptimizer`, which `create_optimizer` makes; its state has the names of a checkpoint.
-Both make the same update.
+`AdamWeightDecayOptimizer` and `LAMBOptimizer` are optimizers of Keras, for `compile`. The programs'
+steps take the smaller `StepOptimizer`, which `create_optimizer` makes; its state has the names of a
+checkpoint. Both kinds make the same updates.
 """
 
+import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -21,25 +24,40 @@ CLIP_NORM = 1.0  # the largest global norm of a step's gradients
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # of Adam
 WEIGHT_DECAY_RATE = 0.01
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
+OPTIMIZERS = ("adamw", "lamb")  # names of ALBERT's create_optimizer; the first is BERT's
 
 
 @keras.saving.register_keras_serializable("bert_tf")
-class LinearSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate as a function of the step: linear warm-up, then linear decay to 0.
+class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The learning rate as a function of the step: linear warm-up, then decay to 0.
 
-    The decay is a line from `init_lr` at step 0. The warm-up rises towards `init_lr`, and at step
-    `num_warmup_steps` the rate drops to the line of the decay (original: create_optimizer).
+    The decay is init_lr * (1 - step / num_train_steps) ** decay_power. The warm-up rises towards
+    `init_lr`, and at its end the rate drops to the curve of the decay (original: create_optimizer;
+    ALBERT's has `poly_power` and `start_warmup_step`, too).
 
     Args:
         init_lr: learning rate at which the decay starts.
         num_train_steps: step at which the rate reaches 0, where it stays.
         num_warmup_steps: number of steps of the warm-up; 0 for none.
+        decay_power: exponent of the decay; 1 for a line.
+        start_warmup_step: step at which the warm-up starts from 0. With -n the rate of step 0 is
+            that of the n-th step of the warm-up, which ends n steps earlier. Before a positive one
+            rates are negative, as in the original.
     """
 
-    def __init__(self, init_lr: float, num_train_steps: int, num_warmup_steps: int = 0):
+    def __init__(
+        self,
+        init_lr: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        decay_power: float = 1.0,
+        start_warmup_step: int = 0,
+    ):
         self.init_lr = init_lr
         self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps
+        self.decay_power = decay_power
+        self.start_warmup_step = start_warmup_step
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the rate of a step, float32 [].
@@ -48,10 +66,11 @@ class LinearSchedule(keras.optimizers.schedules.LearningRateSchedule):
             step: an integer scalar, the number of updates before this one.
         """
         step = tf.cast(step, tf.float32)
-        done = tf.minimum(step, float(self.num_train_steps)) / float(self.num_train_steps)
-        decayed = self.init_lr * (1.0 - done)
+        left = 1.0 - tf.minimum(step, float(self.num_train_steps)) / float(self.num_train_steps)
+        decayed = self.init_lr * (left if self.decay_power == 1.0 else left**self.decay_power)
         if not self.num_warmup_steps:
             return decayed
+        step -= float(self.start_warmup_step)
         warming_up = self.init_lr * (step / float(self.num_warmup_steps))
         return tf.where(step < float(self.num_warmup_steps), warming_up, decayed)
 
@@ -61,12 +80,16 @@ class LinearSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "init_lr": self.init_lr,
             "num_train_steps": self.num_train_steps,
             "num_warmup_steps": self.num_warmup_steps,
+            "decay_power": self.decay_power,
+            "start_warmup_step": self.start_warmup_step,
         }
 
 
-def linear_schedule(init_lr: float, num_train_steps: int, num_warmup_steps: int) -> LinearSchedule:
-    """Returns the `LinearSchedule` of these arguments."""
-    return LinearSchedule(init_lr, num_train_steps, num_warmup_steps)
+def linear_schedule(
+    init_lr: float, num_train_steps: int, num_warmup_steps: int
+) -> PolynomialSchedule:
+    """Returns BERT's schedule: linear warm-up from step 0, then linear decay."""
+    return PolynomialSchedule(init_lr, num_train_steps, num_warmup_steps)
 
 
 def restarting_schedule(schedules: Sequence[tuple[int, Schedule]]) -> Schedule:
@@ -122,9 +145,79 @@ def adam_weight_decay_update(
     return param - learning_rate * update, next_m, next_v
 
 
-def _decay_of(name: str, weight_decay_rate: float, exclusions: Iterable[str]) -> float:
-    """Returns the rate of a variable's decay: 0 if one of the expressions matches in its name."""
-    return 0.0 if any(re.search(r, name) for r in exclusions) else weight_decay_rate
+def lamb_update(
+    param: tf.Tensor,
+    m: tf.Tensor,
+    v: tf.Tensor,
+    grad: tf.Tensor,
+    learning_rate: tf.Tensor,
+    weight_decay_rate: float,
+    beta_1: float = BETA_1,
+    beta_2: float = BETA_2,
+    epsilon: float = EPSILON,
+    layer_adaptation: bool = True,
+    bias_correction_step: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the next parameter, first moment and second moment.
+
+    LAMB: Adam's update with decoupled decay, scaled to the norm of the parameter (ALBERT's
+    LAMBOptimizer.apply_gradients). The norms are over the whole variable.
+
+    Args, beyond those of `adam_weight_decay_update`:
+        layer_adaptation: whether to scale; without it this is Adam's update. Where one of the
+            norms is 0 nothing is scaled.
+        bias_correction_step: the number of this update from 1, integer [], to divide the moments
+            by 1 - beta ** step in the update as Adam's paper does; None for no bias correction.
+    """
+    next_m = beta_1 * m + (1.0 - beta_1) * grad
+    next_v = beta_2 * v + (1.0 - beta_2) * tf.square(grad)
+    used_m, used_v = next_m, next_v
+    if bias_correction_step is not None:
+        step = tf.cast(bias_correction_step, param.dtype)
+        used_m, used_v = next_m / _bias(beta_1, step), next_v / _bias(beta_2, step)
+    update = used_m / (tf.sqrt(used_v) + epsilon)
+    if weight_decay_rate:
+        update += weight_decay_rate * param
+    if layer_adaptation:
+        param_norm, update_norm = tf.norm(param), tf.norm(update)
+        scaled = tf.logical_and(param_norm > 0.0, update_norm > 0.0)
+        learning_rate *= tf.where(scaled, param_norm / update_norm, tf.ones_like(param_norm))
+    return param - learning_rate * update, next_m, next_v
+
+
+def _bias(beta: float, step: tf.Tensor) -> tf.Tensor | float:
+    """Returns 1 - beta ** step, exact also where the power is close to 1."""
+    return -tf.math.expm1(math.log(beta) * step) if beta else 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Update:
+    """The update of a variable by its name, which the optimizers below share.
+
+    exclusions: regular expressions. A variable in whose name one matches is not decayed, and LAMB
+        does not scale its update.
+    bias_correction: LAMB's.
+    """
+
+    optimizer: str
+    weight_decay_rate: float
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    exclusions: tuple[str, ...]
+    bias_correction: bool = False
+
+    def __call__(self, name, param, m, v, grad, learning_rate, step):
+        """Returns the next parameter and moments; `step` is the number of updates before."""
+        excluded = any(re.search(expression, name) for expression in self.exclusions)
+        decay = 0.0 if excluded else self.weight_decay_rate
+        # Variables of Keras, or IndexedSlices, which update every row as a tensor would.
+        tensors = [tf.convert_to_tensor(x) for x in (param, m, v, grad, learning_rate)]
+        settings = (decay, self.beta_1, self.beta_2, self.epsilon)
+        if self.optimizer == "lamb":
+            corrected = tf.convert_to_tensor(step) + 1 if self.bias_correction else None
+            return lamb_update(*tensors, *settings, not excluded, corrected)
+        return adam_weight_decay_update(*tensors, *settings)
 
 
 @keras.saving.register_keras_serializable("bert_tf")
@@ -163,12 +256,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         **options,
     ):
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **options)
-        self.weight_decay_rate = weight_decay_rate
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-        # A method of Keras's optimizers has the name of the argument.
-        self._exclusions = tuple(exclude_from_weight_decay or ())
+        # A method of Keras's optimizers has the name `exclude_from_weight_decay`.
+        exclusions = tuple(exclude_from_weight_decay or ())
+        self._update = _Update("adamw", weight_decay_rate, beta_1, beta_2, epsilon, exclusions)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the moments of the trainable variables; Keras calls it."""
@@ -187,16 +277,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         """
         i = self._get_variable_index(variable)
         m, v = self._m[i], self._v[i]
-        next_param, next_m, next_v = adam_weight_decay_update(
-            tf.convert_to_tensor(variable),
-            tf.convert_to_tensor(m),
-            tf.convert_to_tensor(v),
-            tf.convert_to_tensor(gradient),
-            tf.convert_to_tensor(learning_rate),
-            _decay_of(self._names[i], self.weight_decay_rate, self._exclusions),
-            self.beta_1,
-            self.beta_2,
-            self.epsilon,
+        next_param, next_m, next_v = self._update(
+            self._names[i], variable, m, v, gradient, learning_rate, self.iterations
         )
         self.assign(variable, next_param)
         self.assign(m, next_m)
@@ -216,19 +298,47 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         """Returns what `from_config` makes an equal optimizer of, without its moments."""
         return {
             **super().get_config(),
-            "weight_decay_rate": self.weight_decay_rate,
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-            "exclude_from_weight_decay": list(self._exclusions),
+            "weight_decay_rate": self._update.weight_decay_rate,
+            "beta_1": self._update.beta_1,
+            "beta_2": self._update.beta_2,
+            "epsilon": self._update.epsilon,
+            "exclude_from_weight_decay": list(self._update.exclusions),
         }
 
 
-class StepOptimizer:
-    """Adam with decoupled weight decay for the programs' steps, its moments and its step counter.
+@keras.saving.register_keras_serializable("bert_tf")
+class LAMBOptimizer(AdamWeightDecayOptimizer):
+    """LAMB as an optimizer of Keras (ALBERT's class of this name).
 
-    Original: AdamWeightDecayOptimizer. `global_step` is the number of updates so far. It does not
-    clip: the step does, before or after the sum over replicas.
+    What is excluded from the weight decay is excluded from the scaling of updates, too.
+
+    Args:
+        learning_rate: a float, or a schedule.
+        bias_correction: whether to correct the bias of the moments, as MLPerf's and NVIDIA's LAMB
+            do; ALBERT's does not.
+        name: name of the optimizer.
+        **options: see `AdamWeightDecayOptimizer`.
+    """
+
+    def __init__(
+        self, learning_rate, bias_correction: bool = False, name: str = "LAMBOptimizer", **options
+    ):
+        super().__init__(learning_rate, name=name, **options)
+        self._update = dataclasses.replace(
+            self._update, optimizer="lamb", bias_correction=bias_correction
+        )
+
+    def get_config(self) -> dict:
+        """Returns what `from_config` makes an equal optimizer of, without its moments."""
+        return {**super().get_config(), "bias_correction": self._update.bias_correction}
+
+
+class StepOptimizer:
+    """Adam with decoupled weight decay, or LAMB, for the programs' steps: moments, step counter.
+
+    Original: AdamWeightDecayOptimizer, and ALBERT's LAMBOptimizer, which name moments alike.
+    `global_step` is the number of updates so far. It does not clip: the step does, before or after
+    the sum over replicas.
 
     Args:
         variables: the trainable variables; `path` is a variable's name in a checkpoint.
@@ -238,7 +348,9 @@ class StepOptimizer:
         beta_2: decay of the second moment.
         epsilon: added to the square root of the second moment.
         exclude_from_weight_decay: regular expressions. A variable is not decayed if one of them
-            matches anywhere in its name.
+            matches anywhere in its name; LAMB then does not scale its update either.
+        optimizer: one of `OPTIMIZERS`.
+        lamb_bias_correction: whether LAMB corrects the bias of the moments.
     """
 
     def __init__(
@@ -250,13 +362,14 @@ class StepOptimizer:
         beta_2: float = BETA_2,
         epsilon: float = EPSILON,
         exclude_from_weight_decay: Sequence[str] = (),
+        optimizer: str = OPTIMIZERS[0],
+        lamb_bias_correction: bool = False,
     ):
         self.learning_rate = learning_rate
-        self.weight_decay_rate = weight_decay_rate
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-        self.exclude_from_weight_decay = tuple(exclude_from_weight_decay)
+        self._update = _Update(
+            *(optimizer, weight_decay_rate, beta_1, beta_2, epsilon),
+            *(tuple(exclude_from_weight_decay), lamb_bias_correction),
+        )
         self.global_step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
         self._slots = {v.path: (_slot(v, "adam_m"), _slot(v, "adam_v")) for v in variables}
 
@@ -284,17 +397,8 @@ class StepOptimizer:
                 continue
             m, v = self._slots[variable.path]
             param = variable.value
-            decay = _decay_of(variable.path, self.weight_decay_rate, self.exclude_from_weight_decay)
-            next_param, next_m, next_v = adam_weight_decay_update(
-                tf.convert_to_tensor(param),
-                tf.convert_to_tensor(m),
-                tf.convert_to_tensor(v),
-                tf.convert_to_tensor(grad),
-                learning_rate,
-                decay,
-                self.beta_1,
-                self.beta_2,
-                self.epsilon,
+            next_param, next_m, next_v = self._update(
+                variable.path, param, m, v, grad, learning_rate, self.global_step
             )
             param.assign(next_param)
             m.assign(next_m)
@@ -314,8 +418,10 @@ def create_optimizer(
     beta_1: float = BETA_1,
     beta_2: float = BETA_2,
     epsilon: float = EPSILON,
+    optimizer: str = OPTIMIZERS[0],
+    lamb_bias_correction: bool = False,
 ) -> StepOptimizer:
-    """Returns the optimizer of BERT's pre-training and fine-tuning (the paper, A.2).
+    """Returns the optimizer of BERT's pre-training and fine-tuning (the paper, A.2), or LAMB.
 
     The original's function of this name also computes and clips the gradients. Here the caller
     does, by `tf.GradientTape` and `tf.clip_by_global_norm(gradients, optimization.CLIP_NORM)`.
@@ -327,6 +433,9 @@ def create_optimizer(
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
         epsilon: added to the square root of the second moment.
+        optimizer: one of `OPTIMIZERS`: Adam with decoupled weight decay, or LAMB, which leaves out
+            biases and LayerNorm.
+        lamb_bias_correction: whether LAMB corrects the bias of the moments.
     """
     return StepOptimizer(
         variables,
@@ -336,4 +445,6 @@ def create_optimizer(
         beta_2,
         epsilon,
         EXCLUDE_FROM_WEIGHT_DECAY,
+        optimizer,
+        lamb_bias_correction,
     )

@@ -232,6 +232,21 @@ def test_the_gradient_norm_counts_duplicate_rows_apart(jit_compile):
     np.testing.assert_allclose(optimizer.variables["table/adam_m"], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("gradient_reduction", ["local_clip_sum", "global_mean_clip"])
+@pytest.mark.parametrize("clip_norm, scale", [(2.0, 2 / 75**0.5), (0.0, 1.0), (9.0, 1.0)])
+def test_the_norm_to_clip_to_is_an_argument(gradient_reduction, clip_norm, scale):
+    model = _LookupModel()
+    optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))
+    features = {"ids": tf.constant([1, 3]), "weights": tf.constant([3.0, 4.0])}
+    metrics = steps.train_step(
+        *(_LookupTask(), model, optimizer, features, tf.constant([0, 0]), 1, gradient_reduction),
+        clip_norm=clip_norm,
+    )
+    np.testing.assert_allclose(metrics["gradient_norm"], 75**0.5, rtol=1e-6)
+    rows = optimizer.variables["table/adam_m"].numpy()[:, 0]
+    np.testing.assert_allclose(rows, [0.0, 0.3 * scale, 0.0, 0.4 * scale], rtol=1e-6)
+
+
 def test_gradients_of_a_small_norm_are_not_clipped():
     model = _LookupModel()
     optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))

@@ -15,11 +15,12 @@ from bert_tf.engine import input_pipeline
 from bert_tf.files import storage
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining import data
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.run import run_pretraining
 from bert_tf.tasks.pretraining.schema import pretraining_schema
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings, PretrainingSettings
+from bert_tf.tasks.pretraining.settings import PretrainingSettings
 from tests.support.pretraining_runs import CONFIG, variables
 from tests.support.trainers import make_trainer
 

@@ -158,9 +158,11 @@ for recipe in sys.argv[1:]:
         FLAGS[name].unparse()
     flagfile = f"--flagfile=flags/pretraining/{recipe}.flags"
     FLAGS(["run_pretraining.py", flagfile, "--input_file=x", "--output_dir=y", "--tpu=local"])
-    phases = run_pretraining.settings_from_flags().phases
+    settings = run_pretraining.settings_from_flags()
     values = {name: FLAGS[name].value for name in FLAGS}
-    found[recipe] = {"flags": values, "phases": [list(vars(phase).values()) for phase in phases]}
+    phases = [list(vars(phase).values()) for phase in settings.phases]
+    schedules = [list(schedule.get_config().values()) for _, schedule in settings.schedules()]
+    found[recipe] = {"flags": values, "phases": phases, "schedules": schedules}
 print(json.dumps(found))
 """
 
@@ -169,7 +171,7 @@ print(json.dumps(found))
 def pretraining_recipes():
     """What the real program's flags make of each recipe, in a process of their own."""
     done = subprocess.run(
-        [sys.executable, "-c", READ_FLAGS, *RECIPES, *ROBERTA],
+        [sys.executable, "-c", READ_FLAGS, *RECIPES, *ROBERTA, *LAMB],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -209,16 +211,44 @@ ROBERTA = {
 def test_roberta_recipe(name, pretraining_recipes):
     read = pretraining_recipes[name]
     values = read["flags"]
-    adam = {"adam_beta_1": 0.9, "adam_beta_2": 0.98, "adam_epsilon": 1e-6}
-    expected = {**ROBERTA[name], **adam, "weight_decay_rate": 0.01}
+    adam = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-6}
+    expected = {**ROBERTA[name], **adam, "weight_decay_rate": 0.01, "clip_norm": 0.0}
     expected |= {"objective": "mlm", "dynamic_masking": True, "masked_lm_prob": 0.15}
     assert {flag: values[flag] for flag in expected} == expected
     assert read["phases"] == [[512, 500_000, 8192, 77]]
     assert 8192 % (8 * values["gradient_accumulation_steps"]) == 0
 
 
+# You et al. (2020) with NVIDIA's rates; MLPerf's reference point bert_ref_8192.
+LAMB = {
+    "lamb_large": {
+        "phases": [[128, 7038, 65536, 20], [512, 1563, 32768, 77]],
+        "schedules": [[6e-3, 7038, 2000, 1.0, 0], [4e-3, 1563, 200, 1.0, 0]],
+        "flags": {"beta_1": 0.9, "beta_2": 0.999, "lamb_bias_correction": False},
+    },
+    "mlperf_large": {
+        "phases": [[512, 600, 8192, 76]],
+        "schedules": [[0.00288293, 600, 287, 1.0, -76]],
+        "flags": {"beta_1": 0.88, "beta_2": 0.88, "weight_decay_rate": 0.0166629},
+    },
+}
+
+
+@pytest.mark.parametrize("name", LAMB)
+def test_large_batch_recipe(name, pretraining_recipes):
+    read, expected = pretraining_recipes[name], LAMB[name]
+    assert {part: read[part] for part in ("phases", "schedules")} == {
+        part: expected[part] for part in ("phases", "schedules")
+    }
+    values = read["flags"]
+    assert {flag: values[flag] for flag in expected["flags"]} == expected["flags"]
+    assert (values["optimizer"], values["epsilon"]) == ("lamb", 1e-6)
+    for _, _, batch, _ in read["phases"]:
+        assert batch % (8 * values["gradient_accumulation_steps"]) == 0
+
+
 def test_every_pretraining_recipe_is_tested():
-    assert len({*PRETRAINING.iterdir()}) == 2 + len(RECIPES) + len(ROBERTA)
+    assert len({*PRETRAINING.iterdir()}) == 2 + len(RECIPES) + len(ROBERTA) + len(LAMB)
 
 
 def documents(path: Path) -> list[list[str]]:

@@ -18,7 +18,7 @@ from bert_tf.runs import reporting
 from bert_tf.tasks.pretraining.run import run_pretraining
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.settings import PretrainingSettings, ScheduleSettings
-from tests.support.numpy_bert import NumpyBert
+from tests.support.numpy_bert import NumpyBert, learning_rate
 from tests.support.pretraining_runs import CONFIG, run, variables, write_config, write_records
 
 
@@ -269,18 +269,22 @@ def test_memory_savers_change_nothing_but_rounding(inputs, tmp_path):
 
 @pytest.mark.slow
 def test_each_phase_can_have_a_schedule_of_its_own(inputs, tmp_path):
+    shared = ("--learning_rate", "--num_warmup_steps")
     log = run(
-        *flags(inputs, tmp_path, "--do_train", "--phases=12:6:8:2,20:6:4:3", "--restart_schedule"),
-        "--iterations_per_loop=1",
-        "--num_warmup_steps=2",
+        *(flag for flag in flags(inputs, tmp_path) if not flag.startswith(shared)),
+        *("--do_train", "--iterations_per_loop=1", "--phases=12:6:8:2,20:5:4:3"),
+        *("--phase_learning_rates=1e-2,4e-3", "--phase_warmup_steps=3,2", "--start_warmup_step=-1"),
+        *("--optimizer=lamb", "--lamb_bias_correction", "--decay_power=2", "--clip_norm=0.5"),
     )
     rates = [
         float(line.split("learning_rate = ")[1].split(",")[0])
         for line in log.splitlines()
         if "learning_rate = " in line
     ]
-    one = [0.0, 5e-3, 1e-2 * 4 / 6, 1e-2 * 3 / 6, 1e-2 * 2 / 6, 1e-2 / 6]
-    np.testing.assert_allclose(rates, one + one, rtol=1e-4)
+    first = [learning_rate(step, 1e-2, 6, 3, 2, -1) for step in range(6)]
+    second = [learning_rate(step, 4e-3, 5, 2, 2, -1) for step in range(5)]
+    np.testing.assert_allclose(rates, first + second, rtol=1e-4)
+    assert variables(tmp_path / "model.ckpt-11")["global_step"] == 11
 
 
 TRAIN = {"do_train": True, "max_seq_length": 12, "max_predictions_per_seq": 2}
@@ -298,6 +302,14 @@ WRONG = {
     "config": ({"bert_config_file": "{inputs}/none.json"}, "none.json cannot be read"),
     "phases": ({"phases": "128:100"}, "list of length:steps:batch:predictions"),
     "batch": ({"phases": "12:6:8:2", "train_batch_size": 7}, "--train_batch_size is in --phases"),
+    "rate of a phase": (
+        {"phases": "12:6:8:2,20:6:8:3", "phase_learning_rates": "6e-3"},
+        "--phase_learning_rates must have a number for each phase, 2 in all (see --phases)",
+    ),
+    "warm-up": (
+        {"start_warmup_step": 4},
+        "--start_warmup_step=4 is beyond the warm-up of 4 steps",
+    ),
     "rate": ({"learning_rate": float("nan")}, "a finite number of at least 0"),
     "seed": ({"random_seed": -1}, "random_seed"),
     "no use": ({"eval_input_file": "{inputs}/dev_12.tfrecord"}, "--eval_input_file needs --do_eva"),

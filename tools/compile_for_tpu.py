@@ -8,6 +8,9 @@ It takes the flags of run_pretraining.py, so --flagfile=RECIPE with --topology t
 TPU's own compiler, libtpu, compiles the training step of each phase. It needs an environment of its
 own: pip install -e ".[compile]". Compiling BERT-Base takes minutes.
 
+--max_sequences_per_pack compiles the step of packed records with so many places for sequences in a
+row. The batch is then the number of rows.
+
 --topology is GENERATION:SHAPE, with the shape in chips: v3:2x2 is a v3-8, v5e:2x4 a v5litepod-8.
 The batch size is global. There is one replica per device of the topology, or --num_tpu_cores.
 
@@ -57,10 +60,13 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
         run: the settings.
         phase: gives the lengths; `phase.batch_size` is the batch size of one replica.
     """
-    task = PretrainingTask(run.config, **run.options)
+    task = PretrainingTask(run.config, run.objective, **run.options)
     model = task.build_model()
     optimizer = optimization.create_optimizer(
-        model.trainable_variables, optimization.linear_schedule(1e-4, 1_000_000, 10_000)
+        model.trainable_variables,
+        optimization.linear_schedule(1e-4, 1_000_000, 10_000),
+        optimizer=run.optimizer,
+        lamb_bias_correction=run.lamb_bias_correction,
     )
     group = [list(range(run.replicas))]
     # TPUStrategy's all_reduce becomes this operation; its own exists in TPU builds only.
@@ -80,7 +86,12 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
         return tf.stack(tf.nest.flatten(metrics))
 
     # Lowering needs tensors; specs are not enough.
-    schema = pretraining_schema(phase.max_seq_length, phase.max_predictions_per_seq)
+    schema = pretraining_schema(
+        phase.max_seq_length,
+        phase.max_predictions_per_seq,
+        run.objective,
+        max_sequences_per_pack=run.max_sequences_per_pack,
+    )
     features = {
         name: tf.zeros(
             [phase.batch_size, *feature.shape],
@@ -186,6 +197,10 @@ def main() -> None:
         replicas,
         settings.gradient_accumulation_steps,
         settings.gradient_reduction,
+        settings.objective,
+        settings.optimizer,
+        settings.lamb_bias_correction,
+        FLAGS.max_sequences_per_pack,
     )
     phases = [divide(phase, replicas, run.accumulation_steps) for phase in settings.phases]
     print(
@@ -205,6 +220,12 @@ def _define_flags() -> None:
         FLAGS.set_default(name, "not_used")
     flags.DEFINE_string(
         "topology", None, "The TPU, GENERATION:SHAPE, such as v3:2x2 or v5e:2x4.", required=True
+    )
+    flags.DEFINE_integer(
+        "max_sequences_per_pack",
+        None,
+        "Places for sequences in the rows of packed records. Default: records are not packed.",
+        lower_bound=2,
     )
     flags.DEFINE_bool(
         "search_batch",

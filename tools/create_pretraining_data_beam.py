@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from bert_tf.errors import missing_package
 from bert_tf.runs import command_flags
-from bert_tf.tasks.pretraining.settings import BeamDataSettings
+from bert_tf.tasks.pretraining.data_settings import BeamDataSettings
 
 
 def main(others: Sequence[str]) -> None:

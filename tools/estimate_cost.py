@@ -4,13 +4,14 @@ r"""Estimates the time and cost of a pre-training run on a Cloud TPU slice.
         --flagfile=flags/pretraining/uncased_base.flags
 
 It takes the flags of run_pretraining.py, and of the files that they name it reads only
---bert_config_file. tpu/accelerators.txt lists the slices with their published peaks and prices. The
-estimate is not a measurement: it counts the model's floating point operations and assumes that they
-reach a share of the peak.
+--bert_config_file. tpu/accelerators.txt lists the slices with their published peaks and prices, and
+tpu/memory.txt what the TPU's compiler has planned. The estimate is not a measurement: it counts the
+model's floating point operations and assumes that they reach a share of the peak.
 """
 
 import dataclasses
 import os
+from collections.abc import Sequence
 
 from absl import flags
 
@@ -18,9 +19,10 @@ import run_pretraining
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
+from bert_tf.runs.settings import device_options
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 
-from . import ROOT
+from . import ROOT, tpu_memory
 from .matrix_products import training_flops
 
 FLAGS = flags.FLAGS
@@ -66,6 +68,7 @@ def estimate(
     accelerator: Accelerator,
     spot: bool,
     recompute_activations: bool = False,
+    memory: Sequence[str] = (),
 ) -> str:
     """Returns the estimate as text to print.
 
@@ -75,6 +78,7 @@ def estimate(
         accelerator: the slice.
         spot: price the slice as a spot machine rather than on demand.
         recompute_activations: count the forward products of the encoder layers twice.
+        memory: what is known of each phase's memory, from `tpu_memory.describe`.
     """
     # Embedding lookups by one-hot products, a sixth more for BERT-Base, are not counted; the
     # assumed share of the peak allows for them.
@@ -99,6 +103,7 @@ def estimate(
             f"  work   {operations:.2g} floating point operations in matrix products",
             f"  slice  {accelerator.name}: {accelerator.chips} chips of {accelerator.tflops:g}"
             " TFLOP/s at the most",
+            *(f"  memory {line}" for line in memory),
             f"  time   {hours[0]:.1f} to {hours[1]:.1f} hours, if {UTILISATION[0]:.0%} to"
             f" {UTILISATION[1]:.0%} of that is reached; installing, compiling, saving and waiting"
             " for a machine come on top",
@@ -118,7 +123,13 @@ def main() -> None:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     recompute = settings.recompute_activations
-    print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute))
+    plans = tpu_memory.read_plans(accelerator.name)
+    compiled_so = device_options(settings, on_tpu=True) == tpu_memory.OPTIONS
+    memory = [
+        tpu_memory.describe(plans, config, phase, settings.gradient_accumulation_steps, compiled_so)
+        for phase in settings.phases
+    ]
+    print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute, memory))
 
 
 def _define_flags() -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.schema import MLM_NSP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,9 @@ class Product:
         return [(batch + a, batch + b, *flags) for a, b, *flags in shapes]
 
 
-def forward_products(config: BertConfig, phase: PretrainingPhase) -> list[Product]:
+def forward_products(
+    config: BertConfig, phase: PretrainingPhase, objective: str = MLM_NSP
+) -> list[Product]:
     """Returns the matrix products in the forward pass of one training step."""
     hidden, length, layers = config.hidden_size, phase.max_seq_length, config.num_hidden_layers
     heads = config.num_attention_heads
@@ -64,7 +67,7 @@ def forward_products(config: BertConfig, phase: PretrainingPhase) -> list[Produc
     predictions = phase.batch_size * phase.max_predictions_per_seq
     inner, head_size = config.intermediate_size, hidden // heads
     pairs = phase.batch_size * heads
-    return [
+    products = [
         Product("query, key, value, output", 4 * layers, 1, tokens, hidden, hidden),
         Product("intermediate", layers, 1, tokens, hidden, inner),
         Product("layer output", layers, 1, tokens, inner, hidden),
@@ -72,13 +75,21 @@ def forward_products(config: BertConfig, phase: PretrainingPhase) -> list[Produc
         Product("attention context", layers, pairs, length, length, head_size),
         Product("transform", 1, 1, predictions, hidden, hidden, in_encoder=False),
         Product("vocabulary", 1, 1, predictions, hidden, config.vocab_size, True, False),
+    ]
+    if objective != MLM_NSP:
+        return products
+    return [
+        *products,
         Product("pooler", 1, 1, phase.batch_size, hidden, hidden, in_encoder=False),
         Product("next sentence", 1, 1, phase.batch_size, hidden, 2, True, False),
     ]
 
 
 def training_flops(
-    config: BertConfig, phase: PretrainingPhase, recompute_activations: bool = False
+    config: BertConfig,
+    phase: PretrainingPhase,
+    recompute_activations: bool = False,
+    objective: str = MLM_NSP,
 ) -> int:
     """Returns the FLOPs of the matrix products in one training step, forward and backward.
 
@@ -86,10 +97,11 @@ def training_flops(
         config: the model.
         phase: gives the lengths and the batch size.
         recompute_activations: count the forward products of the encoder layers twice.
+        objective: what is trained: one of `schema.OBJECTIVES`.
     """
     return sum(
         product.flops * (4 if recompute_activations and product.in_encoder else 3)
-        for product in forward_products(config, phase)
+        for product in forward_products(config, phase, objective)
     )
 
 

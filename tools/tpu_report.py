@@ -21,6 +21,10 @@ class Run:
     replicas: number of replicas that compute a step together.
     accumulation_steps: see `train_step`.
     gradient_reduction: see `train_step`.
+    objective: see `PretrainingTask`.
+    optimizer: see `create_optimizer`.
+    lamb_bias_correction: see `create_optimizer`.
+    max_sequences_per_pack: places for sequences in a row; None if records are not packed.
     """
 
     config: BertConfig
@@ -28,6 +32,10 @@ class Run:
     replicas: int
     accumulation_steps: int
     gradient_reduction: str
+    objective: str
+    optimizer: str
+    lamb_bias_correction: bool
+    max_sequences_per_pack: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +111,7 @@ def report(
         executable: the step after compilation.
         device: the peaks of one replica's device.
     """
-    on_paper = training_flops(run.config, phase)
+    on_paper = training_flops(run.config, phase, objective=run.objective)
     flops = program_flops(program, run.accumulation_steps)
     bound = lower_bound(executable, flops, device)
     speed = phase.batch_size * run.replicas / bound.seconds
@@ -112,6 +120,7 @@ def report(
         f"{name} {getattr(executable, name) / GIB:.3f}"
         for name in ("arguments", "temporaries", "code")
     ]
+    examples = "sequences" if run.max_sequences_per_pack is None else "rows"
     names = float32_products(program)
     named = names[:NAMES_SHOWN] + ["..."] * (len(names) > NAMES_SHOWN)
     outside, in_loops = hlo_text.all_reduces(executable.hlo)
@@ -124,5 +133,5 @@ def report(
         f"all-reduces: {outside}, and {in_loops} in loops",
         f"a step takes at least {bound.seconds * 1e3:.3g} ms: {bound.compute * 1e3:.3g} for matrix"
         f" products, {bound.memory * 1e3:.3g} to read arguments and write outputs",
-        f"at most {speed:,.0f} sequences/s, {utilisation:.1%} MFU",
+        f"at most {speed:,.0f} {examples}/s, {utilisation:.1%} MFU",
     ]

@@ -6,7 +6,7 @@
 #
 # Submit it from the checkout. The flags are those of create_pretraining_data.py; text and output
 # lie in a folder that all nodes see. Submit the same line again after a failure: shards that are
-# complete are kept. docs/large-text.md explains shards.
+# complete are kept. docs/records.md explains shards.
 #SBATCH --job-name=bert-records
 #SBATCH --cpus-per-task=1
 #SBATCH --mem=2G

@@ -41,6 +41,10 @@ class Task(Protocol):
             features: a whole batch. `example_weight`, float32 [batch], is the weight of each
                 example; evaluation batches have it, with 0 for padding. Without it, as in training,
                 every example has weight 1.
+
+        Returns:
+            The sums by name. If rows hold several examples each, `examples` is among them: the
+            sum of the weights of all, by which an evaluation weights the loss of a batch.
         """
 
     def loss_and_metrics(
@@ -119,6 +123,7 @@ def train_step(
     accumulation_steps: int = 1,
     gradient_reduction: str = GRADIENT_REDUCTIONS[0],
     replicas: Replicas | None = None,
+    clip_norm: float = CLIP_NORM,
 ) -> dict[str, tf.Tensor | tuple[tf.Tensor, tf.Tensor]]:
     """Updates the model once; returns loss, gradient norm, learning rate and the task's metrics.
 
@@ -133,6 +138,7 @@ def train_step(
             is divided by the whole batch's normalizers.
         gradient_reduction: one of `distribution.GRADIENT_REDUCTIONS`.
         replicas: the replicas, of which this is one; None for those of the strategy.
+        clip_norm: the largest global norm of the gradients; 0 does not clip.
     """
     replicas = replicas or replicas_of_strategy()
     seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
@@ -149,14 +155,17 @@ def train_step(
     else:
         loss, sums, gradients = _accumulate(compute, features, seed, accumulation_steps)
         gradients = [gradients.get(i) for i in range(len(variables))]
-    gradients, norm = reduce_gradients(gradients, gradient_reduction, replicas)
+    gradients, norm = reduce_gradients(gradients, gradient_reduction, replicas, clip_norm)
     learning_rate = optimizer.learning_rate(optimizer.global_step)
     optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
     return {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate, **sums}
 
 
 def reduce_gradients(
-    gradients: Gradients, gradient_reduction: str, replicas: Replicas
+    gradients: Gradients,
+    gradient_reduction: str,
+    replicas: Replicas,
+    clip_norm: float = CLIP_NORM,
 ) -> tuple[Gradients, tf.Tensor]:
     """Returns the gradients reduced over replicas and clipped, and the norm before clipping.
 
@@ -166,6 +175,7 @@ def reduce_gradients(
 
     With one replica both are the same, and IndexedSlices stay as they are: their norm counts
     duplicate rows apart, as in the original. With several replicas the reduction makes them dense.
+    A `clip_norm` of 0 does not clip; the norm is returned all the same.
 
     Raises:
         UserError: there is no such way to reduce gradients.
@@ -183,12 +193,17 @@ def reduce_gradients(
         sums = iter(replicas.sum(dense))
         return [None if g is None else next(sums) for g in gradients]
 
+    def clip(gradients: Gradients) -> tuple[Gradients, tf.Tensor]:
+        if not clip_norm:
+            return gradients, tf.linalg.global_norm(gradients)
+        return tf.clip_by_global_norm(gradients, clip_norm)
+
     if gradient_reduction == "local_clip_sum":
-        gradients, norm = tf.clip_by_global_norm(gradients, CLIP_NORM)
+        gradients, norm = clip(gradients)
         return total(gradients), norm
     if replicas.count > 1:
         gradients = [None if g is None else g / replicas.count for g in total(gradients)]
-    return tf.clip_by_global_norm(gradients, CLIP_NORM)
+    return clip(gradients)
 
 
 def _accumulate(compute, features, seed, accumulation_steps: int):
@@ -236,8 +251,9 @@ def evaluation_step(
         replicas: the replicas, of which this is one; None for those of the strategy.
     """
     replicas = replicas or replicas_of_strategy()
-    count = tf.reduce_sum(features["example_weight"])
-    normalizers, all_count = task.normalizers(features), count
+    normalizers = task.normalizers(features)
+    count = normalizers.get("examples", tf.reduce_sum(features["example_weight"]))
+    all_count = count
     if replicas.count > 1:
         totals = replicas.sum([*normalizers.values(), count])
         normalizers, all_count = dict(zip(normalizers, totals[:-1], strict=True)), totals[-1]

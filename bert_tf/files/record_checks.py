@@ -51,10 +51,16 @@ def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None
     check_ends(files)
 
 
-def feature_names(file: str, flag: str) -> frozenset[str]:
-    """Returns the names of the features of a file's first record; errors as `check_files`."""
+def feature_lengths(file: str, flag: str) -> dict[str, int]:
+    """Returns the features of a file's first record and their numbers of values.
+
+    Errors are those of `check_files`.
+    """
     ((_, features),) = _first_records([file], flag)
-    return frozenset(features)
+    return {
+        name: len(getattr(feature, feature.WhichOneof("kind") or "int64_list").value)
+        for name, feature in features.items()
+    }
 
 
 def _first_records(
@@ -277,7 +283,7 @@ def _differences(found: Mapping[str, tf.train.Feature], schema: records.Schema) 
     """Returns which features are missing, or have other types or lengths."""
     kinds = {tf.int64: "int64_list", tf.float32: "float_list"}
     problems = []
-    lengths: dict[tuple, list[str]] = {}  # one message for all features whose length a flag sets
+    lengths: dict[tuple, list[str]] = {}  # one message for all lengths that a flag sets
     for name, feature in schema.items():
         kind, wanted = kinds[feature.dtype], int(np.prod(feature.shape))
         if name not in found:
@@ -291,11 +297,12 @@ def _differences(found: Mapping[str, tf.train.Feature], schema: records.Schema) 
             problems.append(f"feature {name} is a {found_kind}, not a {kind}")
         elif length != wanted:
             flag = getattr(feature, "length_flag", None)
-            lengths.setdefault((length, wanted, flag), []).append(name)
-    for (length, wanted, flag), names in lengths.items():
+            source = getattr(feature, "length_source", records.BY_FLAGS)
+            lengths.setdefault((length, wanted, flag, source), []).append(name)
+    for (length, wanted, flag, source), names in lengths.items():
         change = f" (--{flag}={length} would fit)" if flag else ""
         problems.append(
-            f"length of {', '.join(names)} is {length} in the file, {wanted} by the flags{change}"
+            f"length of {', '.join(names)} is {length} in the file, {wanted} {source}{change}"
         )
     return problems
 

@@ -41,14 +41,16 @@ class Range(NamedTuple):
         return f"{name} must be from {self.low} to {self.high}{source}"
 
 
+BY_FLAGS = "by the flags"  # what sets most lengths
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _FLOAT32_MAX = 3.4028234663852886e38
 
 
 class _Feature(tf.io.FixedLenFeature):
-    """FixedLenFeature that also knows its range, and which flag sets its length."""
+    """FixedLenFeature that also knows its range, and what sets its length."""
 
     length_flag: str | None = None
+    length_source: str = BY_FLAGS
     range: Range | None = None
 
 
@@ -58,9 +60,11 @@ def _feature(
     length_flag: str | None,
     allowed: Range,
     default: int | None = None,
+    length_source: str = BY_FLAGS,
 ) -> tf.io.FixedLenFeature:
     feature = _Feature(list(shape), dtype, default)
     feature.length_flag = length_flag
+    feature.length_source = length_source
     feature.range = allowed
     return feature
 
@@ -72,6 +76,7 @@ def int64_feature(
     low: int = _INT32_MIN,
     high: int = _INT32_MAX,
     default: int | None = None,
+    length_source: str = BY_FLAGS,
 ) -> tf.io.FixedLenFeature:
     """Returns an int64 feature.
 
@@ -81,8 +86,9 @@ def int64_feature(
         low: the least value.
         high: the greatest value. Values become int32, so none may be beyond that.
         default: the value where a record lacks the feature; None if every record must have it.
+        length_source: what sets the shape, in words, for messages.
     """
-    return _feature(tf.int64, shape, length_flag, Range(low, high), default)
+    return _feature(tf.int64, shape, length_flag, Range(low, high), default, length_source)
 
 
 def float_feature(
@@ -91,9 +97,10 @@ def float_feature(
     *,
     low: float = -_FLOAT32_MAX,
     high: float = _FLOAT32_MAX,
+    length_source: str = BY_FLAGS,
 ) -> tf.io.FixedLenFeature:
     """Returns a float32 feature of finite values; see `int64_feature`."""
-    return _feature(tf.float32, shape, length_flag, Range(low, high))
+    return _feature(tf.float32, shape, length_flag, Range(low, high), length_source=length_source)
 
 
 def model_inputs(shape: Sequence[int]) -> Schema:
@@ -126,6 +133,7 @@ def limited(schema: Schema, limits: Limits) -> Schema:
             getattr(feature, "length_flag", None),
             Range(0, limit - 1, f"{source} is {limit}"),
             feature.default_value,
+            getattr(feature, "length_source", BY_FLAGS),
         )
     return {**schema, **narrowed}
 

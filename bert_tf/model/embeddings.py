@@ -55,12 +55,13 @@ class Embeddings(Savable, keras.layers.Layer):
         one_hot_ids = tf.one_hot(tf.reshape(ids, [-1]), table.shape[0], dtype=self.compute_dtype)
         return tf.matmul(one_hot_ids, tf.cast(table, self.compute_dtype))
 
-    def call(self, input_ids, token_type_ids, seed=None):
+    def call(self, input_ids, token_type_ids, position_ids=None, seed=None):
         """Returns the input of the first encoder layer, float [B, S, H].
 
         Args:
             input_ids: int32 [B, S] word-piece ids.
             token_type_ids: int32 [B, S] segment ids.
+            position_ids: int32 [B, S], positions below S; None for 0 to S - 1 in every row.
             seed: int32 [2] dropout seed, or None for no dropout.
 
         Raises:
@@ -93,8 +94,21 @@ class Embeddings(Savable, keras.layers.Layer):
         types = self._one_hot_lookup(token_type_ids, self.token_type_embeddings.value)
         types = tf.reshape(types, shape)  # [B, S, H]
         with tf.control_dependencies(checks):
-            positions = self.position_embeddings.value[:seq_length]  # [S, H]
+            positions = self._positions(position_ids, shape)
         float32 = tf.float32
         embeddings = tf.cast(words, float32) + tf.cast(types, float32) + positions
         embeddings = tf.cast(self.layer_norm(embeddings), self.compute_dtype)
         return dropout(embeddings, config.hidden_dropout_prob, seed)
+
+    def _positions(self, position_ids: tf.Tensor | None, shape: list) -> tf.Tensor:
+        """Returns the position embeddings, float32 [S, H], or [B, S, H] for given positions."""
+        table = self.position_embeddings.value[: shape[1]]
+        if position_ids is None:
+            return table
+        # Gathered from the slice, the gradient is dense, as without packing. Clipping would count
+        # the rows of a sparse one apart.
+        if self.use_one_hot_embeddings:
+            positions = self._one_hot_lookup(position_ids, table)
+        else:
+            positions = tf.gather(table, tf.reshape(position_ids, [-1]))
+        return tf.cast(tf.reshape(positions, shape), tf.float32)

@@ -21,6 +21,19 @@ from bert_tf.seeds import fold_in
 MASKED_SCORE = -10000.0  # what attention_layer of the original adds where the mask is 0
 
 
+def attention_within_sequences(sequence_numbers: tf.Tensor) -> tf.Tensor:
+    """Returns which positions attend to which in packed rows, int32 [B, S, S], for `SelfAttention`.
+
+    A token attends to the tokens of its own sequence (https://arxiv.org/abs/2107.02027, 3.2.2).
+
+    Args:
+        sequence_numbers: int32 [B, S], the number of each token's sequence, from 1; 0 for padding.
+    """
+    attending = tf.expand_dims(sequence_numbers, 2)  # [B, S, 1]
+    attended = tf.expand_dims(sequence_numbers, 1)  # [B, 1, S]
+    return tf.cast((attending == attended) & (attended > 0), tf.int32)
+
+
 @register
 class SelfAttention(Savable, keras.layers.Layer):
     """Multi-head attention of a sequence to itself (original: attention_layer).
@@ -45,8 +58,9 @@ class SelfAttention(Savable, keras.layers.Layer):
 
         Args:
             hidden: float [B*S, H].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding. Keras would round a float32
-                mask to bfloat16.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; or [B, S, S], 1 where the
+                position of the second axis may attend to that of the third. Keras would round a
+                float32 mask to bfloat16.
             seed: int32 [2] dropout seed, or None for no dropout.
         """
         config = self.config
@@ -60,11 +74,12 @@ class SelfAttention(Savable, keras.layers.Layer):
 
         query, key, value = (split_heads(d(hidden)) for d in (self.query, self.key, self.value))
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, N, S, S]
-        # The same for every head and every attending position. Padding attends as well, as in the
-        # original.
-        mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S]
+        # The same for every head and, unless rows are packed, for every attending position. Padding
+        # attends as well, as in the original.
+        mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S] or [B, S, S]
         # Not by tf.newaxis, which LiteRT cannot convert where S is dynamic.
-        mask_adder = tf.expand_dims(tf.expand_dims(mask_adder, 1), 1)  # [B, 1, 1, S]
+        while mask_adder.shape.rank < 4:
+            mask_adder = tf.expand_dims(mask_adder, 1)  # [B, 1, 1, S] or [B, 1, S, S]
         scores = scores * (1.0 / math.sqrt(head_size)) + mask_adder
         probs = tf.nn.softmax(scores)
         dropped = dropout(probs, config.attention_probs_dropout_prob, seed)
@@ -132,7 +147,7 @@ class Attention(Savable, keras.layers.Layer):
 
         Args:
             hidden: float [B*S, H].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
+            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
             seeds: two int32 [2] dropout seeds, of the probabilities and of the projection; None
                 for no dropout.
         """
@@ -173,7 +188,7 @@ class EncoderLayer(Savable, keras.layers.Layer):
 
         Args:
             hidden: float [B*S, H].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
+            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
             seed: int32 [2] dropout seed, or None for no dropout.
         """
         seeds = [None] * 3 if seed is None else [fold_in(seed, i) for i in range(3)]
@@ -211,7 +226,7 @@ class Encoder(Savable, keras.layers.Layer):
 
         Args:
             embedding_output: float [B, S, H].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
+            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
             seed: int32 [2] dropout seed, or None for no dropout.
         """
         shape = get_shape_list(embedding_output, expected_rank=3)

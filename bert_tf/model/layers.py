@@ -1,13 +1,15 @@
-"""Building blocks of BERT's layers: initial values, dense layers, LayerNorm.
+"""Building blocks of BERT's layers: initial values, dense layers, LayerNorm, a gather.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
 import keras
+import tensorflow as tf
 
 from bert_tf.model.activations import Activation, get_activation
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.saving import Savable, register
+from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import weights_are_read
 
 LAYER_NORM_EPSILON = 1e-12  # the default of tf.contrib.layers.layer_norm, which the original calls
@@ -54,6 +56,22 @@ def make_dense(
     )
     layer.build((None, input_size))
     return layer
+
+
+def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """Returns the vectors at some positions, float [B*P, H] (original: gather_indexes).
+
+    Args:
+        sequence_tensor: float [B, S, H].
+        positions: int32 [B, P], positions in each row.
+
+    Raises:
+        ValueError: `sequence_tensor` does not have three dimensions.
+    """
+    batch_size, seq_length, width = get_shape_list(sequence_tensor, expected_rank=3)
+    offsets = tf.range(batch_size)[:, tf.newaxis] * seq_length  # [B, 1]
+    flat_positions = tf.reshape(positions + offsets, [-1])
+    return tf.gather(tf.reshape(sequence_tensor, [-1, width]), flat_positions)
 
 
 @register

@@ -31,12 +31,14 @@ class TaskModel(Savable, keras.Model):
         task: gives the loss, a `bert_tf.engine.steps.Task` of the same configuration; None for a
             model that is not trained.
         required_inputs: names of the arguments of `call` that it needs.
+        packing_inputs: names of those that packed rows have besides.
         label_names: features that the task's loss reads besides them.
         task_metrics: names of the metrics that the task computes with its loss.
     """
 
     task: Any = None
     required_inputs: tuple[str, ...] = ("input_ids",)
+    packing_inputs: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
     task_metrics: tuple[str, ...] = ()
 
@@ -69,7 +71,7 @@ class TaskModel(Savable, keras.Model):
 
     def _input_names(self) -> tuple[str, ...]:
         first, *others = self.required_inputs
-        return (first, *OPTIONAL_INPUTS, *others)
+        return (first, *OPTIONAL_INPUTS, *others, *self.packing_inputs)
 
     def _features(self, x, y=None) -> dict[str, Any]:
         """Returns inputs and labels by name: numbers as int32 or float32, nothing else."""

@@ -21,11 +21,12 @@ class Phase:
     """A stretch of training on batches of one shape.
 
     num_steps: number of steps.
-    batch_size: examples a step, over all replicas.
+    batch_size: records a step, over all replicas.
     files: TFRecord files.
     schema: features of their records.
     limits: see `input_pipeline.TrainingInput`.
     augment: see there.
+    examples_per_record: the mean; more than 1 if records are packed.
     """
 
     num_steps: int
@@ -34,6 +35,7 @@ class Phase:
     schema: records.Schema
     limits: input_pipeline.Limits
     augment: input_pipeline.Augment | None = dataclasses.field(default=None, kw_only=True)
+    examples_per_record: float = dataclasses.field(default=1.0, kw_only=True)
 
     def open_input(self, seed: int, shard: distribution.InputShard) -> input_pipeline.TrainingInput:
         """Returns the batches that a host reads, from the beginning of the order of `seed`."""
@@ -118,7 +120,8 @@ class PhaseLoop:
         num_steps = stop - first
         speed, left = {}, ""
         if seconds:
-            speed["examples_per_second"] = num_steps * self._phase.batch_size / seconds
+            examples = num_steps * self._phase.batch_size * self._phase.examples_per_record
+            speed["examples_per_second"] = examples / seconds
             if not self._plan.endless and (to_go := self._plan.total - stop):
                 # At this rate; the steps of a later phase may take longer.
                 share = 100.0 * stop / self._plan.total

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS, STRATEGIES
+from bert_tf.errors import UserError
 from bert_tf.runs.setting_fields import Group, Settings, setting
 
 # Far above whatever has been published, and below what a program cannot start with.
@@ -81,33 +82,52 @@ class TrainingSettings(ComputationSettings):
     do_train: bool = setting(False, help="Train.", group=Group.TRAINING)
     learning_rate: float = setting(
         5e-5,
-        help="Peak learning rate of Adam.",
+        help="Peak learning rate.",
         group=Group.TRAINING,
         at_least=0.0,
     )
-    adam_beta_1: float = setting(
+    optimizer: str = setting(
+        optimization.OPTIMIZERS[0],
+        help="adamw: Adam with decoupled weight decay (BERT). lamb: the same, with the update of"
+        " each variable scaled to the variable's norm, for large batches (ALBERT).",
+        group=Group.TRAINING,
+        choices=optimization.OPTIMIZERS,
+    )
+    lamb_bias_correction: bool = setting(
+        False,
+        help="Correct the bias of the moments, with --optimizer=lamb: MLPerf's and NVIDIA's LAMB"
+        " instead of ALBERT's.",
+        group=Group.TRAINING,
+    )
+    beta_1: float = setting(
         optimization.BETA_1,
-        help="Adam's decay rate of the mean of gradients.",
+        help="The optimizer's decay rate of the mean of gradients.",
         group=Group.TRAINING,
         at_least=0.0,
         at_most=1.0,
     )
-    adam_beta_2: float = setting(
+    beta_2: float = setting(
         optimization.BETA_2,
-        help="Adam's decay rate of the mean of squared gradients.",
+        help="The optimizer's decay rate of the mean of squared gradients.",
         group=Group.TRAINING,
         at_least=0.0,
         at_most=1.0,
     )
-    adam_epsilon: float = setting(
+    epsilon: float = setting(
         optimization.EPSILON,
-        help="Adam's term that keeps it from dividing by 0.",
+        help="The optimizer's term that keeps it from dividing by 0.",
         group=Group.TRAINING,
         above=0.0,
     )
     weight_decay_rate: float = setting(
         optimization.WEIGHT_DECAY_RATE,
         help="Weight decay a step, times the learning rate; biases and LayerNorm have none.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    clip_norm: float = setting(
+        optimization.CLIP_NORM,
+        help="Largest norm of a step's gradients, to which they are scaled down; 0: never.",
         group=Group.TRAINING,
         at_least=0.0,
     )
@@ -152,8 +172,8 @@ class TrainingSettings(ComputationSettings):
     gradient_reduction: str = setting(
         GRADIENT_REDUCTIONS[0],
         help="How to combine the gradients of several replicas. local_clip_sum: clip each"
-        " replica's gradient to norm 1, then sum (the original). global_mean_clip: average, then"
-        " clip.",
+        " replica's gradient to --clip_norm, then sum (the original). global_mean_clip: average,"
+        " then clip.",
         group=Group.TRAINING,
         choices=GRADIENT_REDUCTIONS,
     )
@@ -163,6 +183,14 @@ class TrainingSettings(ComputationSettings):
         " storing them: less memory, more time.",
         group=Group.COMPUTATION,
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.lamb_bias_correction and self.optimizer != "lamb":
+            raise UserError(
+                "--lamb_bias_correction needs --optimizer=lamb; received"
+                f" --optimizer={self.optimizer}"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -63,9 +63,11 @@ class Trainer:
                 self.model.trainable_variables if trains else [],
                 schedule or (lambda step: 0.0),
                 settings.weight_decay_rate,
-                settings.adam_beta_1,
-                settings.adam_beta_2,
-                settings.adam_epsilon,
+                settings.beta_1,
+                settings.beta_2,
+                settings.epsilon,
+                settings.optimizer,
+                settings.lamb_bias_correction,
             )
         weights = {variable.path: variable.value for variable in self.model.variables}
         self._variables = {**weights, **self.optimizer.variables}
@@ -223,6 +225,7 @@ class Trainer:
                 seed,
                 self._settings.gradient_accumulation_steps,
                 self._settings.gradient_reduction,
+                clip_norm=self._settings.clip_norm,
             )
 
         return TrainingLoop(self.strategy, replica_step, self._settings.random_seed, buckets)

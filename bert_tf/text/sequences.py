@@ -84,10 +84,10 @@ def truncate_and_pack(
 def unpadded_tokens(
     features: Mapping[str, Sequence[int]], inv_vocab: Mapping[int, str]
 ) -> list[str]:
-    """Returns the tokens of a packed sequence, [CLS] and [SEP] included, without the padding.
+    """Returns the tokens of a record, [CLS] and [SEP] included, without the padding.
 
     Args:
-        features: `input_ids` and `input_mask`, as `pack_pair` returns them.
+        features: `input_ids` and `input_mask`, which is above 0 for tokens.
         inv_vocab: id -> token.
     """
-    return [inv_vocab[i] for i in features["input_ids"][: sum(features["input_mask"])]]
+    return [inv_vocab[i] for i in features["input_ids"][: sum(map(bool, features["input_mask"]))]]

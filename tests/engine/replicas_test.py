@@ -19,11 +19,14 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.seeds import fold_in
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from tests.support import numpy_bert
 from tests.support.predicting_task import PredictingTask
 from tests.support.pretraining_runs import CONFIG, run_code, write_records
 
 SCHEMA = pretraining_schema(12, 3)
 LEARNING_RATE = 1e-2
+# Of each way to reduce gradients; which of them goes with which does not matter.
+OPTIMIZERS = {"local_clip_sum": "adamw", "global_mean_clip": "lamb"}
 QUIET = {**CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -52,6 +55,7 @@ class NumpyReplicas:
         self._task = task
         self._model = task.build_model()
         self._reduction = gradient_reduction
+        self._num_steps = 0
         self.weights = {name: w.astype(np.float64) for name, w in weights.items()}
         self.m = {name: np.zeros(w.shape) for name, w in weights.items()}
         self.v = {name: np.zeros(w.shape) for name, w in weights.items()}
@@ -94,13 +98,16 @@ class NumpyReplicas:
             mean = {name: sum(g[name] for _, _, g in each) / replicas for name in names}
             gradients, norm = self._clip(mean)
             assert norm > 1.0, "nothing was clipped"
+        self._num_steps += 1
         for name, g in gradients.items():
-            self.m[name] = 0.9 * self.m[name] + 0.1 * g
-            self.v[name] = 0.999 * self.v[name] + 0.001 * g**2
-            update = self.m[name] / (np.sqrt(self.v[name]) + 1e-6)
-            if "LayerNorm" not in name and "bias" not in name:
-                update += 0.01 * self.weights[name]
-            self.weights[name] -= LEARNING_RATE * update
+            included = "LayerNorm" not in name and "bias" not in name
+            state = (self.weights[name], self.m[name], self.v[name], g, LEARNING_RATE)
+            decay = 0.01 * included
+            if OPTIMIZERS[self._reduction] == "lamb":
+                state = numpy_bert.lamb(*state, decay, included, self._num_steps)
+            else:
+                state = numpy_bert.adam_weight_decay(*state, decay)
+            self.weights[name], self.m[name], self.v[name] = state
         sums = {
             key: tuple(sum(s[key][i] for _, s, _ in each) for i in range(2)) for key in each[0][1]
         }
@@ -120,7 +127,10 @@ def check_training(strategy, task, files, gradient_reduction, parts):
     with strategy.scope():
         model = task.build_model()
         optimizer = optimization.create_optimizer(
-            model.trainable_variables, lambda step: tf.constant(LEARNING_RATE)
+            model.trainable_variables,
+            lambda step: tf.constant(LEARNING_RATE),
+            optimizer=OPTIMIZERS[gradient_reduction],
+            lamb_bias_correction=OPTIMIZERS[gradient_reduction] == "lamb",
         )
     weights = random_weights(model, seed=replicas)
     assign(model, weights)

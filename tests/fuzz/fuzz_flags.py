@@ -68,7 +68,7 @@ def fuzz_setting(random: random_module.Random, folder: Path) -> None:
 
 def _text(random: random_module.Random, field: dataclasses.Field) -> str:
     choices = [NUMBERS, WORDS, NUMBERS, list(rule_of(field).choices or WORDS)]
-    if field.name in ("phases", "length_buckets", "freeze_layers"):
+    if field.name in ("phases", "phase_learning_rates", "length_buckets", "freeze_layers"):
         choices += [PHASES, LISTS, LISTS]
     text = random.choice(random.choice(choices))
     if random.random() < 0.1:

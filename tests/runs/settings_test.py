@@ -19,11 +19,8 @@ from bert_tf.runs.settings import (
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
 from bert_tf.tasks.extraction.settings import ExtractionSettings
-from bert_tf.tasks.pretraining.settings import (
-    PretrainingDataSettings,
-    PretrainingSettings,
-    ScheduleSettings,
-)
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.settings import PretrainingSettings, ScheduleSettings
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.tagging.settings import TaggingSettings
 

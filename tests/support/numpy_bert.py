@@ -141,11 +141,24 @@ def adam_weight_decay(param, m, v, grad, learning_rate, decay):
     return param - learning_rate * (m / (np.sqrt(v) + 1e-6) + decay * param), m, v
 
 
-def learning_rate(step, init_lr, num_train_steps, num_warmup_steps):
-    """Returns the learning rate of a step: linear warm-up from 0, then linear decay to 0."""
-    if step < num_warmup_steps:
-        return init_lr * step / num_warmup_steps
-    return init_lr * max(0.0, 1 - step / num_train_steps)
+def lamb(param, m, v, grad, learning_rate, decay, ratio=True, step=None, betas=(0.9, 0.999)):
+    """Returns the next parameter and moments of LAMB; `step`, from 1, corrects the bias."""
+    beta_1, beta_2 = betas
+    m = beta_1 * m + (1 - beta_1) * grad
+    v = beta_2 * v + (1 - beta_2) * grad**2
+    correct = (1, 1) if step is None else (1 - beta_1**step, 1 - beta_2**step)
+    update = m / correct[0] / (np.sqrt(v / correct[1]) + 1e-6) + decay * param
+    norms = np.sqrt((param**2).sum()), np.sqrt((update**2).sum())
+    if ratio and min(norms) > 0:
+        learning_rate = learning_rate * norms[0] / norms[1]
+    return param - learning_rate * update, m, v
+
+
+def learning_rate(step, init_lr, num_train_steps, num_warmup_steps, power=1.0, start=0):
+    """Returns the learning rate of a step: linear warm-up from `start`, then decay to 0."""
+    if step - start < num_warmup_steps:
+        return init_lr * (step - start) / num_warmup_steps
+    return init_lr * max(0.0, 1 - step / num_train_steps) ** power
 
 
 def random_weights(shapes, seed, scale=0.3):

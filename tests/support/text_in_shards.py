@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 
 WORDS = "river bread stone walk ##ing ##ed ##s light moon see the a of and . ,".split()
 TEXTS = {"b/x.txt": (1, 9), "b/y.txt": (2, 14), "a/x.txt": (3, 17)}  # file -> seed, documents

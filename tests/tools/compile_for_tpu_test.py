@@ -35,7 +35,15 @@ ONE_LAYER = {
 PHASE = PretrainingPhase(32, 1, 8, 5)
 
 
-def make_run(replicas=1, accumulation_steps=1, reduction="local_clip_sum", sizes=None, **options):
+def make_run(
+    replicas=1,
+    accumulation_steps=1,
+    reduction="local_clip_sum",
+    sizes=None,
+    objective="mlm_nsp",
+    optimizer="adamw",
+    **options,
+):
     """Returns a run of a 1-layer model with a TPU's defaults."""
     options = {
         "use_one_hot_embeddings": True,
@@ -44,7 +52,10 @@ def make_run(replicas=1, accumulation_steps=1, reduction="local_clip_sum", sizes
         **options,
     }
     config = BertConfig.from_dict({**ONE_LAYER, **(sizes or {})})
-    return tpu_report.Run(config, options, replicas, accumulation_steps, reduction)
+    corrected = optimizer == "lamb"  # compiles what there is to compile
+    return tpu_report.Run(
+        config, options, replicas, accumulation_steps, reduction, objective, optimizer, corrected
+    )
 
 
 @functools.cache
@@ -70,6 +81,31 @@ def test_the_products_of_the_step_are_those_on_paper(accumulation_steps, one_hot
     program = lowered(2, accumulation_steps, use_one_hot_embeddings=one_hot)
     expected = training_flops(run.config, PHASE) + lookup_flops(run, PHASE)
     assert tpu_report.program_flops(program, accumulation_steps) == expected
+
+
+def test_masked_lm_alone_trains_neither_pooler_nor_next_sentences():
+    program = lowered(objective="mlm", optimizer="lamb")
+    run = make_run(objective="mlm")
+    on_paper = training_flops(run.config, PHASE, objective="mlm")
+    # Their forward products are in the program, and nothing uses them: the compiler drops them.
+    unused = (training_flops(run.config, PHASE) - on_paper) / 3
+    lookups = lookup_flops(run, PHASE)
+    assert tpu_report.program_flops(program, 1) == on_paper + lookups + unused > on_paper + lookups
+
+
+@pytest.mark.slow
+def test_a_packed_step_has_few_more_products():
+    """More masked positions, a pooled vector for each place, and positions that are looked up."""
+    places, more_predictions = 5, 2
+    run = dataclasses.replace(make_run(2), max_sequences_per_pack=places)
+    packed, plain = compile_for_tpu.lower(run, PHASE), lowered(2)
+    more = tpu_report.program_flops(packed, 1) - tpu_report.program_flops(plain, 1)
+    hidden, vocab = run.config.hidden_size, run.config.vocab_size
+    rows, length = PHASE.batch_size, PHASE.max_seq_length
+    assert more == 3 * 2 * rows * more_predictions * hidden * (hidden + vocab) + (
+        3 * 2 * rows * (places - 1) * hidden * (hidden + 2)
+        + 2 * 2 * rows * length * length * hidden
+    )
 
 
 @pytest.mark.slow
@@ -225,6 +261,17 @@ def test_the_other_reduction_of_gradients():
         assert hlo_text.all_reduces(executable.hlo)[0] >= 1
         texts.append(step.hlo)
     assert texts[0] != texts[1]
+
+
+@pytest.mark.tpu_compiler
+def test_lamb_takes_no_more_memory_and_no_more_reductions():
+    topology = tpu_compiler.open_topology("v5e:2x2")
+    adamw, lamb = (
+        tpu_compiler.compile_hlo(lowered(4, optimizer=name).hlo, topology, 4)
+        for name in ("adamw", "lamb")
+    )
+    assert lamb.arguments == adamw.arguments and lamb.aliased == adamw.aliased
+    assert hlo_text.all_reduces(lamb.hlo) == hlo_text.all_reduces(adamw.hlo)
 
 
 @pytest.mark.tpu_compiler

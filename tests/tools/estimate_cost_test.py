@@ -1,5 +1,6 @@
 """tools/estimate_cost.py: what it assumes, and what it prints as a program."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +10,19 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
-from tools import estimate_cost
+from tools import estimate_cost, tpu_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "flags/pretraining/uncased_base.flags"
 MODELS = ROOT / "flags" / "models"
 BASE = BertConfig.from_json_file(str(MODELS / "uncased_L-12_H-768_A-12" / "bert_config.json"))
 LARGE = BertConfig.from_json_file(str(MODELS / "uncased_L-24_H-1024_A-16" / "bert_config.json"))
+
+
+def with_vocabulary(config: BertConfig, vocab_size: int) -> BertConfig:
+    config = copy.copy(config)
+    config.vocab_size = vocab_size
+    return config
 
 
 def test_the_utilisation_is_what_its_source_says():
@@ -59,3 +66,42 @@ def test_an_accelerator_that_is_not_in_the_table():
     message = "must be one of v2-8, v3-8, v4-8, v5e-8, v5p-8, v6e-8 .*; received v5e-9"
     with pytest.raises(UserError, match=message):
         estimate_cost.read_accelerator("v5e-9")
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "config", "phase", "parts", "expected"),
+    [
+        # The row of this very step; fewer examples and predictions take no more.
+        (
+            "v5e-8",
+            LARGE,
+            (512, 1, 256, 77),
+            4,
+            "fits: 14.21 of 15.75 GiB a replica with 8 examples",
+        ),
+        ("v5e-8", LARGE, (512, 1, 64, 20), 2, "at once, and this run has 4"),
+        ("v5e-8", LARGE, (512, 1, 512, 77), 1, "does not fit: 30.53 of 15.75"),
+        ("v2-8", LARGE, (512, 1, 256, 77), 16, "does not fit: 8.32 of 7.48"),
+        # Between what fits and what does not; another length, slice, vocabulary.
+        ("v5e-8", LARGE, (512, 1, 256, 77), 2, "of length 512: not known; python -m tools.compile"),
+        ("v5e-8", LARGE, (512, 1, 256, 80), 4, "not known"),
+        ("v5e-8", BASE, (256, 1, 256, 20), 1, "of length 256: not known"),
+        ("v6e-8", BASE, (128, 1, 256, 20), 1, "not known"),
+        ("v3-8", with_vocabulary(BASE, 50265), (128, 1, 256, 20), 1, "not known"),
+        ("v3-8", with_vocabulary(BASE, 28996), (128, 1, 256, 20), 1, "fits: 2.64"),
+    ],
+)
+def test_memory(accelerator, config, phase, parts, expected):
+    plans = tpu_memory.read_plans(accelerator)
+    assert expected in tpu_memory.describe(plans, config, PretrainingPhase(*phase), parts)
+
+
+def test_plans_say_nothing_of_other_options():
+    plans = tpu_memory.read_plans("v3-8")
+    phase = PretrainingPhase(128, 1, 256, 20)
+    assert "not known" in tpu_memory.describe(plans, BASE, phase, compiled_so=False)
+
+
+def test_plans_are_of_known_slices():
+    for name in ("v2-8", "v3-8", "v5e-8"):
+        assert estimate_cost.read_accelerator(name) and tpu_memory.read_plans(name)

@@ -29,7 +29,7 @@ from apache_beam.runners.runner import PipelineResult
 from bert_tf.errors import UserError, quoted
 from bert_tf.tasks.pretraining import sharding
 from bert_tf.tasks.pretraining.data import make_tokenizer, write_records
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.shards import (
     DocumentSpill,
     begin_shards,

@@ -2,7 +2,7 @@
 
 import random
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -13,10 +13,11 @@ from bert_tf.files import records, storage
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining import full_sentences, instances, masking
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.packed_records import write_packed
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.shuffling import shuffle
-from bert_tf.tasks.pretraining.spill_file import SpillFile
+from bert_tf.tasks.pretraining.spill_file import RecordSpill, SpillFile
 from bert_tf.text.casing import check_casing
 from bert_tf.text.documents import Documents, Lines, read_documents
 from bert_tf.text.fast_tokenization import FastTokenizer
@@ -103,18 +104,33 @@ def write_records(
         documents = _read_documents(lines, tokenizer, settings)
         documents.shuffle(rng)
         with SpillFile(settings.spill_dir, output_files[0]) as file:
-            spill = _Spill(file)
-            _spill_instances(documents, tokenizer.vocab, settings, rng, spill)
+            spill = RecordSpill(file)
+            lengths = _spill_instances(documents, tokenizer.vocab, settings, rng, spill)
+            state = rng.getstate()
             shuffle(spill.offsets, rng)
             logging.info("*** Writing to output files ***")
             for path in output_files:
                 logging.info("  %s", path)
-            with Progress("writing records", "records", len(spill.offsets)) as work:
-                for position, record in enumerate(spill):
-                    if position < _LOGGED_INSTANCES:
-                        _log_record(record, tokenizer.inv_vocab)
-                    write(record)
-                    work.advance()
+            logged = 0
+
+            def write_logged(record: bytes) -> None:
+                nonlocal logged
+                if logged < _LOGGED_INSTANCES:
+                    _log_record(record, tokenizer.inv_vocab)
+                    logged += 1
+                write(record)
+
+            if settings.pack:
+                rng.setstate(state)  # so that lengths get the order of their records
+                shuffle(lengths, rng)
+                schema = _schema(settings)
+                size = settings.max_sequences_per_pack
+                write_packed(spill, lengths, schema, size, seed, write_logged)
+            else:
+                with Progress("writing records", "records", len(spill.offsets)) as work:
+                    for record in spill:
+                        write_logged(record)
+                        work.advance()
     logging.info("Wrote %d total instances", len(spill.offsets))
     return RecordCounts(len(documents), documents.num_tokens, len(spill.offsets))
 
@@ -171,15 +187,16 @@ def _spill_instances(
     vocab: Mapping[str, int],
     settings: PretrainingDataSettings,
     rng: random.Random,
-    spill: "_Spill",
-) -> None:
-    """Makes the instances of all documents, `dupe_factor` times, and writes them to `spill`."""
+    spill: RecordSpill,
+) -> array:
+    """Makes the instances of all documents, `dupe_factor` times, and writes them to `spill`.
+
+    Returns:
+        The number of tokens in each; empty without --pack.
+    """
     vocabulary = masking.Vocabulary(vocab)
-    schema = pretraining_schema(
-        settings.max_seq_length,
-        settings.max_predictions_per_seq if settings.mask else None,
-        settings.objective,
-    )
+    schema = _schema(settings)
+    lengths = array("I")
     total = settings.dupe_factor * len(documents)
     with Progress("making instances", "documents", total) as work:
         for number in range(settings.dupe_factor):
@@ -192,33 +209,19 @@ def _spill_instances(
             for of_document in made:
                 for instance in of_document:
                     spill.append(records.serialize(instance, schema))
+                    if settings.pack:
+                        lengths.append(sum(instance["input_mask"]))
                 work.advance()
+    return lengths
 
 
-class _Spill:
-    """The records in a temporary file, which are read back in the order of `offsets`.
-
-    Args:
-        file: the file.
-
-    Attributes:
-        offsets: positions of the records in the file. The caller may reorder them.
-    """
-
-    def __init__(self, file: SpillFile):
-        self._file = file
-        self.offsets = array("Q")
-        self._longest = 0
-
-    def append(self, record: bytes) -> None:
-        """Adds one record."""
-        self.offsets.append(self._file.append(len(record).to_bytes(4, "little") + record))
-        self._longest = max(self._longest, len(record))
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yields the records in the order of `offsets`."""
-        for data in self._file.read((offset, 4 + self._longest) for offset in self.offsets):
-            yield data[4 : 4 + int.from_bytes(data[:4], "little")]
+def _schema(settings: PretrainingDataSettings) -> records.Schema:
+    """Returns the schema of the records of one sequence each."""
+    return pretraining_schema(
+        settings.max_seq_length,
+        settings.max_predictions_per_seq if settings.mask else None,
+        settings.objective,
+    )
 
 
 def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:

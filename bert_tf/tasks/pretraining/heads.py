@@ -9,25 +9,8 @@ import tensorflow as tf
 from bert_tf.model.activations import get_activation
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import linear
-from bert_tf.model.layers import LayerNorm, create_initializer
+from bert_tf.model.layers import LayerNorm, create_initializer, gather_indexes
 from bert_tf.model.saving import Savable, register
-from bert_tf.model.shapes import get_shape_list
-
-
-def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Returns the vectors at some positions, float [B*P, H] (original: gather_indexes).
-
-    Args:
-        sequence_tensor: float [B, S, H].
-        positions: int32 [B, P], positions in each sequence.
-
-    Raises:
-        ValueError: `sequence_tensor` does not have three dimensions.
-    """
-    batch_size, seq_length, width = get_shape_list(sequence_tensor, expected_rank=3)
-    offsets = tf.range(batch_size)[:, tf.newaxis] * seq_length  # [B, 1]
-    flat_positions = tf.reshape(positions + offsets, [-1])
-    return tf.gather(tf.reshape(sequence_tensor, [-1, width]), flat_positions)
 
 
 @register
@@ -126,7 +109,7 @@ class NextSentence(Savable, keras.layers.Layer):
         )
 
     def call(self, pooled_output):
-        """Returns logits, float32 [B, 2], of the pooled output, float [B, H]."""
+        """Returns logits, float32 [B, 2], of the pooled output, float [B, H]; B*K if packed."""
         return linear(pooled_output, self.output_weights.value, self.output_bias.value)
 
 
@@ -157,7 +140,7 @@ class PretrainingHeads(Savable, keras.layers.Layer):
 
         Args:
             sequence_output: float [B, S, H].
-            pooled_output: float [B, H].
+            pooled_output: float [B, H], or [B*K, H] for packed rows, as are then the logits.
             positions: int32 [B, P], the masked positions.
             embedding_table: float32 [V, H], the word embeddings; Keras casts them to the compute
                 dtype.

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 
 from bert_tf.tasks.pretraining import masking
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.text import sequences
 from bert_tf.text.documents import Document, Documents
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import logging
 
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.shuffling import shuffle
 from bert_tf.text import sequences
 

@@ -28,6 +28,7 @@ class PretrainingModel(TaskModel):
     """
 
     required_inputs = ("input_ids", "masked_lm_positions")
+    packing_inputs = ("position_ids", "cls_positions")
     label_names = ("masked_lm_ids", "masked_lm_weights", "next_sentence_labels")
     task_metrics = (
         "masked_lm_loss",
@@ -55,19 +56,32 @@ class PretrainingModel(TaskModel):
         masked_lm_positions=None,
         training=False,
         dropout_seed=None,
+        position_ids=None,
+        cls_positions=None,
     ):
         """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2].
 
+        Those of next sentence are [B*K, 2] for packed rows.
+
         Args:
             input_ids: int32 [B, S].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones. For packed
+                rows see `BertModel`.
             segment_ids: int32 [B, S], 1 for the second sentence; None is all zeros.
             masked_lm_positions: int32 [B, P].
             training: whether dropout is on.
             dropout_seed: int32 [2]; None draws one.
+            position_ids: int32 [B, S] for packed rows; see `BertModel`.
+            cls_positions: int32 [B, K] for packed rows; see `BertModel`.
         """
         output = self.bert(
-            input_ids, input_mask, segment_ids, training=training, dropout_seed=dropout_seed
+            input_ids,
+            input_mask,
+            segment_ids,
+            training=training,
+            dropout_seed=dropout_seed,
+            position_ids=position_ids,
+            cls_positions=cls_positions,
         )
         return self.cls(
             output.sequence_output,
@@ -97,12 +111,19 @@ class PretrainingTask:
         return PretrainingModel(self.config, **self._options)
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
-        """Returns the sums of weights of the masked positions and of the examples, float32 []."""
+        """Returns the sums of weights of the masked positions and of the examples, float32 [].
+
+        Packed rows have `examples` besides, the number of their sequences.
+        """
         weights = example_weights(features)
-        return {
+        sums = {
             "masked_lm": tf.reduce_sum(_masked_lm_weights(features, weights)),
-            "next_sentence": tf.reduce_sum(weights),
+            "next_sentence": tf.reduce_sum(_next_sentence_weights(features, weights)),
         }
+        if "position_ids" in features:
+            sequences = tf.reduce_max(features["input_mask"], axis=1)  # [B]
+            sums["examples"] = tf.reduce_sum(weights * tf.cast(sequences, tf.float32))
+        return sums
 
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
         """Returns the sum of the losses, float32 [], and losses and accuracies as metrics.
@@ -117,6 +138,8 @@ class PretrainingTask:
             features.get("masked_lm_positions"),
             training=training,
             dropout_seed=dropout_seed,
+            position_ids=features.get("position_ids"),
+            cls_positions=features.get("cls_positions"),
         )
         example_weight = example_weights(features)
         losses = {
@@ -131,7 +154,7 @@ class PretrainingTask:
             losses["next_sentence"] = (
                 next_sentence_logits,
                 features["next_sentence_labels"],
-                example_weight,
+                _next_sentence_weights(features, example_weight),
                 0.0,
             )
         total = tf.zeros([], tf.float32)
@@ -151,4 +174,12 @@ class PretrainingTask:
 def _masked_lm_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
     """Returns the weights of the masked positions, float32 [B*P]."""
     weights = features["masked_lm_weights"] * example_weight[:, tf.newaxis]  # [B, P]
+    return tf.reshape(weights, [-1])
+
+
+def _next_sentence_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
+    """Returns the weights of the next sentence labels, float32 [B], or [B*K] of packed rows."""
+    if "next_sentence_weights" not in features:
+        return example_weight
+    weights = features["next_sentence_weights"] * example_weight[:, tf.newaxis]  # [B, K]
     return tf.reshape(weights, [-1])

@@ -1,6 +1,7 @@
 """Pre-trains and evaluates a model on record files (run_pretraining.py)."""
 
 import dataclasses
+from collections.abc import Container
 
 import tensorflow as tf
 from absl import logging
@@ -21,8 +22,10 @@ from bert_tf.runs.trainer import Trainer
 from bert_tf.tasks.pretraining.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.masking import check_predictions
 from bert_tf.tasks.pretraining.model import PretrainingTask
+from bert_tf.tasks.pretraining.packed_records import check_packed_predictions, mean_sequences
+from bert_tf.tasks.pretraining.packing import rows_a_step
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.schema import UNMASKED, pretraining_schema
+from bert_tf.tasks.pretraining.schema import PACKED, UNMASKED, pretraining_schema
 from bert_tf.tasks.pretraining.settings import PretrainingSettings
 
 
@@ -52,14 +55,16 @@ def run_pretraining(
         FloatingPointError: a loss or a gradient is not finite.
     """
     _check(settings)
-    phases = _training_phases(config, settings) if settings.do_train else []
+    replicas = strategy.num_replicas_in_sync
+    phases = _training_phases(config, settings, replicas) if settings.do_train else []
     evaluation = None
     if settings.do_eval or settings.evaluate_every_steps:
-        evaluation = _evaluation_input(config, settings)
+        evaluation = _evaluation_input(config, settings, replicas)
     with Run(strategy, settings) as run:
         task = PretrainingTask(config, settings.objective, **model_options(settings, strategy))
-        schedule = _schedule(settings) if settings.do_train else None
-        budget = None
+        schedule = budget = None
+        if settings.do_train:
+            schedule = optimization.restarting_schedule(settings.schedules())
         if settings.max_hours:
             num_steps, hours = settings.phases[0].num_steps, settings.max_hours
             budget = TimeBudget(hours, schedule, num_steps, run.used_seconds, strategy)
@@ -120,24 +125,73 @@ def _check(settings: PretrainingSettings) -> None:
             )
 
 
-def _training_phases(config: BertConfig, settings: PretrainingSettings) -> list[Phase]:
-    phases = []
-    for phase in settings.phases:
-        files, schema, limits, augment = _open_records(
-            config, settings, settings.input_file, "input_file", phase
+@dataclasses.dataclass(frozen=True)
+class _Records:
+    """The record files of a phase.
+
+    files: their names.
+    schema: of the records.
+    limits: of the ids in them.
+    augment: what masks them; None for masked records.
+    sequences: the mean number of sequences in a record; None if they are not packed.
+    """
+
+    files: list[str]
+    schema: records.Schema
+    limits: records.Limits
+    augment: Augment | None
+    sequences: float | None
+
+    def batch_size(self, num_sequences: int, parts: int, flag: str) -> int:
+        """Returns the records of a batch of so many sequences; it logs both if that is not one.
+
+        Args:
+            num_sequences: sequences in a batch.
+            parts: equal parts of a batch that are computed apart.
+            flag: the flag (no dashes) that sets the number of sequences.
+        """
+        if self.sequences is None:
+            return num_sequences
+        rows = rows_a_step(num_sequences, self.sequences, parts)
+        logging.info(
+            "Packed records: --%s=%d sequences are %d rows of %.4g sequences on average, %.5g in"
+            " all",
+            *(flag, num_sequences, rows, self.sequences, rows * self.sequences),
         )
+        return rows
+
+
+def _training_phases(
+    config: BertConfig, settings: PretrainingSettings, replicas: int
+) -> list[Phase]:
+    phases = []
+    parts = replicas * settings.gradient_accumulation_steps
+    for phase in settings.phases:
+        found = _open_records(config, settings, settings.input_file, "input_file", phase)
         phases.append(
-            Phase(phase.num_steps, phase.batch_size, files, schema, limits, augment=augment)
+            Phase(
+                phase.num_steps,
+                found.batch_size(phase.batch_size, parts, "train_batch_size"),
+                found.files,
+                found.schema,
+                found.limits,
+                augment=found.augment,
+                examples_per_record=found.sequences or 1.0,
+            )
         )
     return phases
 
 
-def _evaluation_input(config: BertConfig, settings: PretrainingSettings) -> EvaluationInput:
+def _evaluation_input(
+    config: BertConfig, settings: PretrainingSettings, replicas: int
+) -> EvaluationInput:
     flag = "eval_input_file" if settings.eval_input_file else "input_file"
     phase = settings.evaluation_phase
-    pattern = getattr(settings, flag)
-    files, schema, limits, augment = _open_records(config, settings, pattern, flag, phase)
-    return EvaluationInput(phase.batch_size, files, schema, limits, phase.num_steps, augment)
+    found = _open_records(config, settings, getattr(settings, flag), flag, phase)
+    batch_size = found.batch_size(phase.batch_size, replicas, "eval_batch_size")
+    return EvaluationInput(
+        batch_size, found.files, found.schema, found.limits, phase.num_steps, found.augment
+    )
 
 
 def _open_records(
@@ -146,7 +200,7 @@ def _open_records(
     pattern: str,
     flag: str,
     phase: PretrainingPhase,
-) -> tuple[list[str], records.Schema, records.Limits, Augment | None]:
+) -> _Records:
     """Finds and checks the record files of a phase.
 
     Args:
@@ -156,12 +210,9 @@ def _open_records(
         flag: the flag (no dashes) that gave the pattern, for messages.
         phase: its lengths are those of the records.
 
-    Returns:
-        The files, their schema, the limits of the ids in them, and what masks them.
-
     Raises:
         UserError: there are no such files, or their records have other lengths, or are masked where
-            they should not be, or the reverse.
+            they should not be, or the reverse, or some are packed otherwise than others.
     """
     config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
     pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
@@ -169,12 +220,18 @@ def _open_records(
     logging.info("*** --%s, records of length %d ***", flag, phase.max_seq_length)
     for path in files:
         logging.info("  %s", path)
+    lengths = record_checks.feature_lengths(files[0], flag)
+    packed_places = lengths.get(PACKED)
     predictions: int | None = phase.max_predictions_per_seq
     masking = None
-    if _are_unmasked(files, flag, settings):
+    if _are_unmasked(lengths, files[0], flag, settings):
         predictions = None
-        masking = _dynamic_masking(config, settings, phase)
-    schema = pretraining_schema(phase.max_seq_length, predictions, settings.objective)
+        masking = _dynamic_masking(config, settings, phase, packed_places)
+    elif packed_places is not None:
+        check_packed_predictions(lengths, predictions, files[0], flag)
+    schema = pretraining_schema(
+        phase.max_seq_length, predictions, settings.objective, packed_places
+    )
     record_checks.check_files(files, schema, flag)
     vocabulary = (config.vocab_size, "vocab_size of --bert_config_file")
     limits = {
@@ -183,33 +240,43 @@ def _open_records(
         "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),
     }
     limits = {name: limit for name, limit in limits.items() if name in schema}
-    return files, schema, limits, masking
+    sequences = None if packed_places is None else mean_sequences(files, schema)
+    return _Records(files, schema, limits, masking, sequences)
 
 
-def _are_unmasked(files: list[str], flag: str, settings: PretrainingSettings) -> bool:
+def _are_unmasked(
+    names: Container[str], file: str, flag: str, settings: PretrainingSettings
+) -> bool:
     """Returns whether records are unmasked. --eval_input_file may name either kind.
+
+    Args:
+        names: of the features of the file's records.
+        file: the file.
+        flag: the flag (no dashes) that named it.
+        settings: the flags.
 
     Raises:
         UserError: that is not what --dynamic_masking says.
     """
-    names = record_checks.feature_names(files[0], flag)
     unmasked = UNMASKED in names and "masked_lm_positions" not in names
     if unmasked and not settings.dynamic_masking:
         raise UserError(
-            f"--{flag}: the records of {files[0]} are unmasked (create_pretraining_data.py"
-            " --nomask), so they need --dynamic_masking"
+            f"--{flag}: the records of {file} are unmasked (create_pretraining_data.py --nomask),"
+            " so they need --dynamic_masking"
         )
     if not unmasked and settings.dynamic_masking and flag == "input_file":
         raise UserError(
-            f"--{flag}: --dynamic_masking needs unmasked records, and those of {files[0]} are"
-            " masked. Make them by create_pretraining_data.py --nomask, or leave out"
-            " --dynamic_masking"
+            f"--{flag}: --dynamic_masking needs unmasked records, and those of {file} are masked."
+            " Make them by create_pretraining_data.py --nomask, or leave out --dynamic_masking"
         )
     return unmasked
 
 
 def _dynamic_masking(
-    config: BertConfig, settings: PretrainingSettings, phase: PretrainingPhase
+    config: BertConfig,
+    settings: PretrainingSettings,
+    phase: PretrainingPhase,
+    packed_places: int | None,
 ) -> DynamicMasking:
     vocab = tokenization.load_vocab(settings.vocab_file, ("[MASK]",))
     tokenization.check_vocab_size(vocab, config.vocab_size, settings.vocab_file)
@@ -220,18 +287,5 @@ def _dynamic_masking(
         phase.max_predictions_per_seq,
         settings.masked_lm_prob,
         settings.do_whole_word_mask,
-    )
-
-
-def _schedule(settings: PretrainingSettings) -> optimization.Schedule:
-    """Returns one learning rate schedule for all phases (the paper, A.2), or a new one for each."""
-    rate, warmup = settings.learning_rate, settings.num_warmup_steps
-    if not settings.restart_schedule:
-        total = sum(phase.num_steps for phase in settings.phases)
-        return optimization.linear_schedule(rate, total, warmup)
-    return optimization.restarting_schedule(
-        [
-            (phase.num_steps, optimization.linear_schedule(rate, phase.num_steps, warmup))
-            for phase in settings.phases
-        ]
+        packed_places or 1,
     )

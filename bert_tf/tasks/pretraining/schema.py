@@ -5,10 +5,23 @@ from bert_tf.files import records
 # What a model is trained to predict (--objective).
 MLM_NSP, MLM = OBJECTIVES = ("mlm_nsp", "mlm")
 UNMASKED = "word_ids"  # the feature that unmasked records have
+PACKED = "cls_positions"  # the feature that packed records have, with a value for each place
+
+
+def predictions_per_row(max_predictions_per_seq: int, max_sequences_per_pack: int) -> int:
+    """Returns the masked positions of a packed row, a number that follows from the settings alone.
+
+    Sequences that share a row predict as many tokens as one that fills it, but each rounds its
+    number: by half a token at most.
+    """
+    return max_predictions_per_seq + max_sequences_per_pack // 2
 
 
 def pretraining_schema(
-    max_seq_length: int, max_predictions_per_seq: int | None, objective: str = MLM_NSP
+    max_seq_length: int,
+    max_predictions_per_seq: int | None,
+    objective: str = MLM_NSP,
+    max_sequences_per_pack: int | None = None,
 ) -> records.Schema:
     """Returns the schema of pre-training records.
 
@@ -20,23 +33,48 @@ def pretraining_schema(
             0.0 = padding). None for unmasked records, which have `word_ids` instead: for each token
             the number of its word in the sequence, from 1; 0 for [CLS], [SEP] and padding.
         objective: one of `OBJECTIVES`. Records of `mlm` have no `next_sentence_labels`.
+        max_sequences_per_pack: for packed records, K; None for others, with a sequence in each.
 
     `next_sentence_labels` is 1 if the second sentence is a random one, 0 if it follows the first.
     Names and types: `write_instance_to_example_files` of the original; `word_ids` is our own.
+
+    A packed record has the tokens of several sequences one after another. `input_mask` is the
+    number of a token's sequence, from 1, and 0 for padding; `position_ids` is its position in the
+    sequence; words are numbered through the row. There are `predictions_per_row` masked positions,
+    indices into the row, and K places for sequences: `cls_positions`, where each begins,
+    `next_sentence_labels`, and `next_sentence_weights`, 1.0 for a sequence and 0.0 for a place that
+    is not used.
     """
     schema = dict(records.model_inputs([max_seq_length]))
+    position = max_seq_length - 1
+    places = {"shape": [1]}
+    number = {"shape": [max_predictions_per_seq], "length_flag": "max_predictions_per_seq"}
+    if max_sequences_per_pack is not None:
+        row = {"shape": [max_seq_length], "length_flag": "max_seq_length"}
+        # No flag of training has K: the first file does.
+        alike = {"length_source": "in the first file"}
+        flag = "max_sequences_per_pack"
+        places = {"shape": [max_sequences_per_pack], "length_flag": flag, **alike}
+        schema |= {
+            "input_mask": records.int64_feature(**row, low=0, high=max_sequences_per_pack),
+            "position_ids": records.int64_feature(**row, low=0, high=position),
+            PACKED: records.int64_feature(**places, low=0, high=position),
+        }
+        if max_predictions_per_seq is not None:
+            size = predictions_per_row(max_predictions_per_seq, max_sequences_per_pack)
+            number = {"shape": [size], **alike}
     if max_predictions_per_seq is None:
         schema[UNMASKED] = records.int64_feature(
             [max_seq_length], "max_seq_length", low=0, high=max_seq_length
         )
     else:
-        number, number_flag = [max_predictions_per_seq], "max_predictions_per_seq"
-        position = max_seq_length - 1
         schema |= {
-            "masked_lm_positions": records.int64_feature(number, number_flag, low=0, high=position),
-            "masked_lm_ids": records.int64_feature(number, number_flag, low=0),
-            "masked_lm_weights": records.float_feature(number, number_flag, low=0.0, high=1.0),
+            "masked_lm_positions": records.int64_feature(**number, low=0, high=position),
+            "masked_lm_ids": records.int64_feature(**number, low=0),
+            "masked_lm_weights": records.float_feature(**number, low=0.0, high=1.0),
         }
     if objective == MLM_NSP:
-        schema["next_sentence_labels"] = records.int64_feature([1], low=0, high=1)
+        schema["next_sentence_labels"] = records.int64_feature(**places, low=0, high=1)
+        if max_sequences_per_pack is not None:
+            schema["next_sentence_weights"] = records.float_feature(**places, low=0.0, high=1.0)
     return schema

@@ -1,5 +1,6 @@
 """Makes pre-training records in shards, with any number of workers (create_pretraining_data.py)."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -19,7 +20,7 @@ from bert_tf.tasks.pretraining.data import (
     make_tokenizer,
     write_records,
 )
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.sharding import KeyedDocument
 from bert_tf.tasks.pretraining.spill_file import SpillFile
 from bert_tf.tasks.pretraining.workers import run_workers
@@ -76,6 +77,9 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             if shard in kept:
                 spill.add(shard, value, document.key, "\n".join(document.lines).encode())
         if 0 in counts:
+            # No worker has written a shard, and the next command has other settings.
+            with contextlib.suppress(tf.errors.NotFoundError):
+                tf.io.gfile.remove(_settings_file(settings))
             raise no_document(settings, counts.index(0), sum(counts))
         for number, shard in enumerate(missing):
             logging.info("Shard %d: %s (%d more)", shard, names[shard], len(missing) - number - 1)
@@ -136,6 +140,11 @@ def no_document(settings: PretrainingDataSettings, shard: int, num_documents: in
     )
 
 
+def _settings_file(settings: PretrainingDataSettings) -> str:
+    """Returns the name of the file beside the shards that records their settings."""
+    return f"{os.path.splitext(settings.output_file)[0]}-shards.json"
+
+
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:
     """Records the settings beside the shards, or checks that earlier shards have the same ones.
 
@@ -155,7 +164,7 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
         sizes = {key: tf.io.gfile.stat(file).length for file, key in files.items()}
         digest = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()
         values["input_file"] = f"{len(sizes)} files, {sum(sizes.values())} bytes, sha256 {digest}"
-    path = f"{os.path.splitext(settings.output_file)[0]}-shards.json"
+    path = _settings_file(settings)
     if not tf.io.gfile.exists(path):
         write_whole(path, json.dumps(values, indent=2, sort_keys=True) + "\n")
         return

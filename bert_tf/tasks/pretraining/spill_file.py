@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import tempfile
+from array import array
 from collections.abc import Iterable, Iterator
 
 from bert_tf.errors import UserError
@@ -79,3 +80,33 @@ class SpillFile:
             f"Cannot write a temporary file in {self._directory}: {error.strerror}. It takes about"
             " as much space as the output. Choose another folder with --spill_dir"
         )
+
+
+class RecordSpill:
+    """The records in a temporary file, which are read back in the order of `offsets`.
+
+    Args:
+        file: the file.
+
+    Attributes:
+        offsets: positions of the records in the file. The caller may reorder them.
+    """
+
+    def __init__(self, file: SpillFile):
+        self._file = file
+        self.offsets = array("Q")
+        self._longest = 0
+
+    def append(self, record: bytes) -> None:
+        """Adds one record."""
+        self.offsets.append(self._file.append(len(record).to_bytes(4, "little") + record))
+        self._longest = max(self._longest, len(record))
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yields the records in the order of `offsets`."""
+        return self.read(self.offsets)
+
+    def read(self, offsets: Iterable[int]) -> Iterator[bytes]:
+        """Yields the records at some of the `offsets`."""
+        for data in self._file.read((offset, 4 + self._longest) for offset in offsets):
+            yield data[4 : 4 + int.from_bytes(data[:4], "little")]

@@ -16,7 +16,7 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks
 from bert_tf.tasks.pretraining import data, schema
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from tests.support.memory import peak_memory
 
 ROOT = pathlib.Path(__file__).parents[3]

@@ -10,6 +10,8 @@ import tensorflow as tf
 from bert_tf.engine.hashed_random import below, hash_numbers, uniform
 from bert_tf.tasks.pretraining import masking
 from bert_tf.tasks.pretraining.dynamic_masking import DynamicMasking
+from bert_tf.tasks.pretraining.packed_records import pack_row
+from bert_tf.tasks.pretraining.schema import MLM, predictions_per_row, pretraining_schema
 
 LENGTH, NUMBER, PROBABILITY = 41, 9, 0.22
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##x", "##y", "##z"]
@@ -161,6 +163,110 @@ def test_the_distribution_is_that_of_the_static_program(whole_words):
     same = 0.1 / len(VOCAB)
     expected = np.array([0.8 + same, 0.1 + same, 0.1 - 2 * same]) * total
     assert np.abs(dynamic[1] - expected).max() < 5.0 * np.sqrt(total * 0.8 * 0.2)
+
+
+# --- packed rows ----------------------------------------------------------------------------------
+
+PLACES, ROW_LENGTH = 5, 3 * LENGTH
+ROW_NUMBER = 28  # 0.22 of a row's length
+ROWS = ([0, 1], [2, 3, 4, 5, 6], [7])
+
+
+def packed_rows():
+    """Returns unmasked records of `unmasked` in rows; the last has one sequence."""
+    features = unmasked(8)
+    features["segment_ids"] = np.zeros_like(features["input_ids"])
+    schema = pretraining_schema(ROW_LENGTH, None, MLM, PLACES)
+    rows = []
+    for numbers in ROWS:
+        sequences = []
+        for number in numbers:
+            length = features["input_mask"][number].sum()
+            names = ("input_ids", "segment_ids", "word_ids")
+            sequences.append({name: features[name][number, :length].tolist() for name in names})
+        rows.append(pack_row(sequences, schema))
+    names = ("input_ids", "input_mask", "word_ids")
+    return {name: np.array([row[name] for row in rows], np.int32) for name in names}
+
+
+def packed_masker(whole_words, predictions=ROW_NUMBER):
+    return DynamicMasking(MASK, len(VOCAB), predictions, PROBABILITY, whole_words, PLACES)
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_each_sequence_of_a_packed_row_has_its_own_number_of_predictions(whole_words):
+    each = 100
+    features = {name: np.repeat(x, each, axis=0) for name, x in packed_rows().items()}
+    keys = hash_numbers(3, tf.range(each * len(ROWS)))
+    masked = tf.function(packed_masker(whole_words))(
+        {name: tf.constant(x) for name, x in features.items()}, keys
+    )
+    masked = {name: x.numpy() for name, x in masked.items()}
+    places = predictions_per_row(ROW_NUMBER, PLACES)
+    assert masked["masked_lm_positions"].shape == (each * len(ROWS), places)
+    assert np.array_equal(masked["input_mask"], features["input_mask"])
+    for row in range(each * len(ROWS)):
+        count = int(masked["masked_lm_weights"][row].sum())
+        chosen = masked["masked_lm_positions"][row, :count]
+        assert (np.diff(chosen) > 0).all()
+        assert not masked["masked_lm_weights"][row, count:].any()
+        ids, numbers = features["input_ids"][row], features["input_mask"][row]
+        assert (masked["masked_lm_ids"][row, :count] == ids[chosen]).all()
+        assert not np.isin(ids[chosen], [0, CLS, SEP]).any()
+        others = np.delete(np.arange(ROW_LENGTH), chosen)
+        assert (masked["input_ids"][row, others] == ids[others]).all()
+        for number in range(1, numbers.max() + 1):
+            wanted = min(NUMBER, max(1, round(int((numbers == number).sum()) * PROBABILITY)))
+            found = (numbers[chosen] == number).sum()
+            assert found == wanted or whole_words and found <= wanted
+        words = features["word_ids"][row]
+        if whole_words:
+            assert np.isin(words, words[chosen]).sum() == count
+    # A row of one sequence is masked as its record is, but for the ids that replace tokens.
+    alone = {n: tf.constant(x[2 * each :, :ROW_LENGTH]) for n, x in features.items()}
+    alone = DynamicMasking(MASK, len(VOCAB), NUMBER, PROBABILITY, whole_words)(
+        alone, keys[2 * each :]
+    )
+    for name, x in alone.items():
+        theirs = masked[name][2 * each :]
+        assert np.array_equal(x, theirs[:, : x.shape[1]]) and not theirs[:, x.shape[1] :].any()
+
+
+def test_a_packed_row_with_too_few_places_leaves_predictions_out():
+    features = {name: tf.constant(x) for name, x in packed_rows().items()}
+    masked = packed_masker(False, predictions=2)(features, hash_numbers(1, tf.range(3)))
+    assert masked["masked_lm_weights"].numpy().sum(axis=1).tolist() == [4.0, 4.0, 2.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_the_distribution_in_packed_rows_is_that_of_the_records(whole_words):
+    """How often each token is masked, over 10^4 draws; bounds are five standard deviations."""
+    each = 10_000
+    rows, plain = packed_rows(), unmasked(8)
+
+    def how_often(masking, features, key):
+        count = len(features["input_ids"])
+        repeated = {n: tf.constant(np.repeat(x, each, axis=0)) for n, x in features.items()}
+        masked = masking(repeated, hash_numbers(key, tf.range(count * each)))
+        length = features["input_ids"].shape[1]
+        chosen = np.zeros((count * each, length))
+        positions = masked["masked_lm_positions"].numpy()
+        weights = masked["masked_lm_weights"].numpy()
+        np.add.at(chosen, (np.arange(count * each)[:, np.newaxis], positions), weights)
+        return chosen.reshape(count, each, length).sum(axis=1)
+
+    alone = how_often(masker(whole_words), plain, 5)
+    together = how_often(packed_masker(whole_words), rows, 6)
+    for row, numbers in enumerate(ROWS):
+        begin = 0
+        for number in numbers:
+            length = plain["input_mask"][number].sum()
+            ours, theirs = together[row, begin : begin + length], alone[number, :length]
+            assert np.array_equal(ours > 0, theirs > 0)
+            deviation = np.sqrt(ours + theirs) + 1e-9
+            assert (np.abs(ours - theirs) / deviation).max() < 5.0
+            begin += length
 
 
 def test_hashes_are_even_and_independent():

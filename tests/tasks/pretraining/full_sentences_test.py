@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining.data import create_pretraining_data
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 
 WORDS = "river bread stone walk ##ing ##ed ##s light moon see the a of and . , un ##like".split()
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

@@ -10,9 +10,10 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.data import create_pretraining_data
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.run import run_pretraining
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings, PretrainingSettings
+from bert_tf.tasks.pretraining.settings import PretrainingSettings
 from tests.support.pretraining_runs import CONFIG, VOCAB_SIZE, variables
 
 WORDS = [f"w{number}" for number in range(VOCAB_SIZE - 7)]
@@ -119,7 +120,7 @@ def test_adam_s_flags_reach_the_update(trained, inputs, tmp_path):
     """The first moments from zero are (1 - beta_1) g and (1 - beta_2) g^2."""
     init = {"init_checkpoint": f"{trained[0]}/model.ckpt-4", "num_steps": 1}
     pretrain(inputs, tmp_path / "a", **init)
-    changes = {"adam_beta_1": 0.5, "adam_beta_2": 0.98, "adam_epsilon": 0.25}
+    changes = {"beta_1": 0.5, "beta_2": 0.98, "epsilon": 0.25}
     pretrain(inputs, tmp_path / "b", weight_decay_rate=0.125, **changes, **init)
     before, a, b = variables(init["init_checkpoint"]), *(variables(tmp_path / x) for x in "ab")
     name = "bert/encoder/layer_0/attention/self/query/kernel"
@@ -139,7 +140,7 @@ def test_adam_s_flags_reach_the_update(trained, inputs, tmp_path):
         ("masked", {"masked_lm_prob": 0.3}, "--masked_lm_prob needs --dynamic_masking"),
         ("sequences", {}, "feature next_sentence_labels is missing"),
         ("unmasked", {"objective": "nsp"}, "--objective=nsp must be one of mlm_nsp, mlm"),
-        ("unmasked", {"adam_beta_2": 1.5}, "--adam_beta_2=1.5 must be a finite number betw"),
+        ("unmasked", {"beta_2": 1.5}, "--beta_2=1.5 must be a finite number betw"),
     ],
 )
 def test_flags_that_do_not_fit(inputs, tmp_path, records, changes, message):

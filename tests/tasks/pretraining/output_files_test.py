@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining.data import create_pretraining_data
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 
 
 @pytest.mark.parametrize(

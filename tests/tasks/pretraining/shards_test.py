@@ -12,7 +12,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining import sharding
 from bert_tf.tasks.pretraining.data import create_pretraining_data
-from bert_tf.tasks.pretraining.settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.shards import create_shards
 from tests.support.pretraining_runs import ROOT
 from tests.support.text_in_shards import TEXTS, contents, corpus, settings, write_text
@@ -106,7 +106,7 @@ def test_each_shard_needs_a_document(text, tmp_path):
         UserError, match=r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"
     ):
         create_shards(settings(text, tmp_path / "out", num_shards=41))
-    assert [*contents(tmp_path / "out")] == ["r-shards.json"]
+    assert not contents(tmp_path / "out")  # a command with fewer shards is not refused
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,167 @@
+"""LAMB and its schedule, against numpy and golden figures of ALBERT's original."""
+
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.engine import steps
+from bert_tf.files import checkpoints
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.pretraining.model import PretrainingTask
+from tests.support import numpy_bert
+from tests.support.small_pretraining import difference, weights_of
+
+
+def arrays_of(rng, **shapes):
+    """Returns the numbers of some variables, float64, of scales that differ."""
+    return {n: rng.normal(size=s) * 10.0 ** rng.uniform(-2, 1) for n, s in shapes.items()}
+
+
+SHAPES = {"kernel": (3, 4), "table": (7, 2), "bias": (5,), "my_layer_norm": (6,), "w": ()}
+
+
+def variables_of(values):
+    return [keras.Variable(value.astype(np.float32), name=name) for name, value in values.items()]
+
+
+@pytest.mark.parametrize("corrects", [False, True])
+@pytest.mark.parametrize("decay, betas", [(0.01, (0.9, 0.999)), (0.0, (0.66, 0.0))])
+def test_the_step_optimizer_against_numpy(corrects, decay, betas):
+    """Zero gradients of a variable of zeros, too: nothing is divided by its norm."""
+    rng = np.random.default_rng(3)
+    values = {**arrays_of(rng, **SHAPES), "zeros": np.zeros((2, 2))}
+    variables = variables_of(values)
+    schedule = optimization.PolynomialSchedule(0.1, 9, 3, 0.5, -1)
+    optimizer = optimization.create_optimizer(
+        variables, schedule, decay, *betas, optimizer="lamb", lamb_bias_correction=corrects
+    )
+
+    @tf.function(jit_compile=True, autograph=False)
+    def update(gradients):
+        optimizer.apply_gradients([(gradients[v.name], v) for v in variables])
+
+    state = {name: (value, 0 * value, 0 * value) for name, value in values.items()}
+    for step in range(7):
+        gradients = arrays_of(rng, **SHAPES)
+        gradients["zeros"] = np.full((2, 2), 0.5 * (step > 3))
+        update({name: tf.constant(g, tf.float32) for name, g in gradients.items()})
+        rate = numpy_bert.learning_rate(step, 0.1, 9, 3, 0.5, -1)
+        for name in values:
+            scaled = "bias" not in name and "layer_norm" not in name
+            state[name] = numpy_bert.lamb(
+                *(*state[name], gradients[name], rate),
+                *(decay * scaled, scaled, step + 1 if corrects else None, betas),
+            )
+    slots = optimizer.variables
+    assert set(slots) == {"global_step"} | {
+        f"{n}/{s}" for n in values for s in ("adam_m", "adam_v")
+    }
+    for variable in variables:
+        param, m, v = state[variable.name]
+        assert difference(variable.numpy(), param) < 1e-6, variable.name
+        assert difference(slots[f"{variable.name}/adam_m"], m) < 1e-6
+        assert difference(slots[f"{variable.name}/adam_v"], v) < 1e-6
+
+
+def test_the_bias_correction_counts_updates_of_the_checkpoint():
+    """A resumed run's 1000th update has next to none; a first one with the same moments has."""
+    moved = []
+    for global_step in (0, 999):
+        (variable,) = variables_of({"bias": np.ones(2)})
+        optimizer = optimization.create_optimizer(
+            [variable], lambda step: 1.0, 0.0, optimizer="lamb", lamb_bias_correction=True
+        )
+        optimizer.global_step.assign(global_step)
+        optimizer.apply_gradients([(tf.ones(2), variable)])
+        moved.append(1 - variable.numpy()[0])
+    root = np.sqrt(0.001 / (1 - 0.999**1000))
+    np.testing.assert_allclose(moved, [1.0, 0.1 / (root + 1e-6)], rtol=1e-5)
+
+
+def test_sparse_gradients_update_every_row():
+    slices = tf.IndexedSlices(
+        tf.constant([[1.0, 2], [3, 4], [5, 6]]), tf.constant([2, 0, 2]), [4, 2]
+    )
+    results = []
+    for gradient in (slices, tf.convert_to_tensor(slices)):
+        (variable,) = variables_of({"table": np.arange(8.0).reshape(4, 2)})
+        optimizer = optimization.create_optimizer([variable], lambda step: 0.1, optimizer="lamb")
+        optimizer.apply_gradients([(gradient, variable)])
+        results.append(variable.numpy())
+    np.testing.assert_array_equal(*results)
+    assert (results[0][1] != [2.0, 3.0]).all()  # decayed, although it has no gradient
+
+
+@pytest.mark.parametrize("corrects", [False, True])
+def test_the_optimizer_of_keras_makes_the_same_updates(corrects):
+    rng = np.random.default_rng(4)
+    values = arrays_of(rng, **SHAPES)
+    ours, theirs = variables_of(values), variables_of(values)
+    schedule = optimization.PolynomialSchedule(0.1, 9, 3, 0.5, -1)
+    optimizer = optimization.LAMBOptimizer(schedule, bias_correction=corrects, global_clipnorm=None)
+    assert keras.optimizers.serialize(optimizer)["registered_name"] == "bert_tf>LAMBOptimizer"
+    optimizer = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    other = optimization.create_optimizer(
+        theirs, schedule, optimizer="lamb", lamb_bias_correction=corrects
+    )
+    for _ in range(4):
+        gradients = [tf.constant(g, tf.float32) for g in arrays_of(rng, **SHAPES).values()]
+        optimizer.apply_gradients(zip(gradients, ours, strict=True))
+        other.apply_gradients(zip(gradients, theirs, strict=True))
+    for one, two in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one.numpy(), two.numpy())
+    slots = optimizer.checkpoint_variables()
+    assert slots.keys() == other.variables.keys() and int(slots["global_step"]) == 4
+
+
+@pytest.mark.parametrize("power, start", [(1.0, 0), (0.5, -3), (2.0, -9), (0.5, 4)])
+def test_the_schedule_against_numpy(power, start):
+    schedule = optimization.PolynomialSchedule(5e-3, 100, 10, power, start)
+    rates = [float(schedule(tf.constant(step, tf.int64))) for step in range(110)]
+    expected = [numpy_bert.learning_rate(step, 5e-3, 100, 10, power, start) for step in range(110)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6, atol=1e-9)
+    again = type(schedule).from_config(schedule.get_config())
+    assert [float(again(step)) for step in (0, 7, 50)] == [rates[step] for step in (0, 7, 50)]
+
+
+FEATURES = "input_ids input_mask segment_ids masked_lm_positions masked_lm_ids masked_lm_weights"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set")
+@pytest.mark.parametrize("case", ["linear", "poly"])
+def test_training_is_that_of_alberts_original(case):
+    folder = Path(os.environ["BERT_TF_GOLDEN"]) / "lamb"
+    arrays = dict(np.load(folder / case / "train.npz"))
+    task = PretrainingTask(BertConfig.from_json_file(str(folder / "bert_config.json")))
+    model = task.build_model()
+    names = ("init_lr", "num_train_steps", "num_warmup_steps", "poly_power", "start_warmup_step")
+    schedule = optimization.PolynomialSchedule(*(arrays[name].item() for name in names))
+    optimizer = optimization.create_optimizer(
+        model.trainable_variables, schedule, optimizer=str(arrays["optimizer"])
+    )
+    variables = {**weights_of(model), **optimizer.variables}
+    checkpoints.restore(variables, str(folder / "model.ckpt-0"))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(features):
+        return steps.train_step(task, model, optimizer, features, tf.constant([0, 0]))
+
+    for i in range(12):
+        features = {name: arrays[name][i] for name in [*FEATURES.split(), "next_sentence_labels"]}
+        metrics = step({name: tf.constant(value) for name, value in features.items()})
+        np.testing.assert_allclose(metrics["loss"], arrays["losses"][i], rtol=1e-6)
+        np.testing.assert_allclose(metrics["learning_rate"], arrays["learning_rates"][i], rtol=1e-6)
+        np.testing.assert_allclose(metrics["gradient_norm"], arrays["gradient_norms"][i], rtol=1e-6)
+
+    reader = tf.train.load_checkpoint(str(folder / case / "model.ckpt-12"))
+    assert set(variables) == set(reader.get_variable_to_shape_map())
+    assert optimizer.global_step.numpy() == reader.get_tensor("global_step") == 12
+    for name, variable in variables.items():
+        if "key/bias" not in name:  # its gradient is rounding noise, of which Adam makes a step
+            assert difference(variable.numpy(), reader.get_tensor(name)) < 2e-5, name

@@ -1,0 +1,24 @@
+r"""Packs pre-training records: several sequences in a row, so that less of it is padding.
+
+    python -m tools.pack_records --input_file=train.tfrecord --output_file=packed.tfrecord
+
+The input is what create_pretraining_data.py writes, masked or not. Which sequences share a row
+follows from their lengths (https://arxiv.org/abs/2107.02027). Without --output_file nothing is
+written: the log says how many sequences would share a row, and whether that pays.
+"""
+
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
+from bert_tf.tasks.pretraining.data_settings import PackingSettings
+from bert_tf.tasks.pretraining.packed_records import pack_records
+
+
+def main() -> None:
+    """Reads the flags and packs the records."""
+    pack_records(command_flags.settings_from_flags(PackingSettings))
+
+
+if __name__ == "__main__":
+    command_flags.define_flags(PackingSettings)
+    command_flags.run_program(main)

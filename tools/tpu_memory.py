@@ -1,0 +1,92 @@
+"""Looks up whether a pre-training step fits a TPU slice, in tpu/memory.txt."""
+
+import dataclasses
+import os
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.pretraining.phases import PretrainingPhase
+
+from . import ROOT
+
+PLANS = os.path.join(ROOT, "tpu", "memory.txt")
+MODELS = os.path.join(ROOT, "flags", "models")
+# What a model's memory depends on. A smaller vocabulary takes less.
+_SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+# Options of the model with which the plans were made.
+OPTIONS = {"use_one_hot_embeddings": True, "dtype": "bfloat16", "recompute_activations": False}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The compiler's plan of a step, one line of tpu/memory.txt. That file explains the columns."""
+
+    accelerator: str
+    replicas: int
+    limit: float
+    config: BertConfig
+    length: int
+    predictions: int
+    examples: int
+    gib: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step takes no more than there is."""
+        return self.gib <= self.limit
+
+
+def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
+    """Returns the plans for a slice; none if nothing was compiled for it."""
+    with open(path, encoding="utf-8") as lines:
+        rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    return [
+        Plan(
+            *(name, int(replicas), float(limit)),
+            BertConfig.from_json_file(os.path.join(MODELS, model, "bert_config.json")),
+            *(int(length), int(predictions), int(examples), float(gib)),
+        )
+        for name, replicas, limit, model, length, predictions, examples, gib in rows
+        if name == accelerator
+    ]
+
+
+def describe(
+    plans: list[Plan],
+    config: BertConfig,
+    phase: PretrainingPhase,
+    accumulation_steps: int = 1,
+    compiled_so: bool = True,
+) -> str:
+    """Returns what is known of the memory of a phase's step, in a line.
+
+    A step with fewer examples takes no more memory, and one with more takes no less.
+
+    Args:
+        plans: for the slice.
+        config: the model.
+        phase: its batch size is global.
+        accumulation_steps: parts that a replica computes its batch in.
+        compiled_so: whether the run has the options of the plans.
+    """
+    known = "not known; python -m tools.compile_for_tpu tells"
+    for plan in plans if compiled_so else ():
+        if plan.length != phase.max_seq_length or any(
+            getattr(plan.config, name) != getattr(config, name) for name in _SIZES
+        ):
+            continue
+        examples = -(-phase.batch_size // (plan.replicas * accumulation_steps))
+        run = (examples, phase.max_predictions_per_seq, config.vocab_size)
+        compiled = (plan.examples, plan.predictions, plan.config.vocab_size)
+        pairs = list(zip(run, compiled, strict=True))
+        if plan.fits and all(mine <= its for mine, its in pairs):
+            known = "fits"
+        elif not plan.fits and all(mine >= its for mine, its in pairs):
+            known = "does not fit"
+        else:
+            continue
+        known += (
+            f": {plan.gib:g} of {plan.limit:g} GiB a replica with {plan.examples} examples at once,"
+            f" and this run has {examples}"
+        )
+        break
+    return f"of length {phase.max_seq_length}: {known}"
