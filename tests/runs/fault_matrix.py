@@ -13,12 +13,12 @@ the file cut in half under the name that TensorFlow gives to unfinished files.
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -268,7 +268,7 @@ class Matrix:
             self._train(output)
         except (UserError, OSError) as error:
             return str(error)
-        found = variables(output)
+        found = variables(output / f"model.ckpt-{STEPS}")
         assert found.keys() == self._expected.keys()
         for name, value in found.items():
             np.testing.assert_array_equal(value, self._expected[name], err_msg=name)
@@ -325,15 +325,11 @@ def _damage(output: Path, fault: str) -> None:
             os.utime(path, (later, later))
     if fault == "no `checkpoint`":
         (output / "checkpoint").unlink(missing_ok=True)
-    newest = max(
-        (checkpoint_names.number_of(str(p)[: -len(".index")]), p)
-        for p in output.glob("model.ckpt-*.index")
-        if ".input" not in p.name
-    )[1] if list(output.glob("model.ckpt-*.index")) else None
     if fault in ("truncated index", "truncated data", "flipped byte"):
-        path = newest
-        if fault != "truncated index":
-            path = newest.with_name(newest.name.replace(".index", ".data-00000-of-00001"))
+        index = [p for p in output.glob("model.ckpt-*.index") if ".input" not in p.name]
+        newest = max(checkpoint_names.number_of(str(p.with_suffix(""))) for p in index)
+        ending = "index" if fault == "truncated index" else "data-00000-of-00001"
+        path = output / f"model.ckpt-{newest}.{ending}"
         content = bytearray(path.read_bytes())
         if fault == "flipped byte":
             content[random.Random(SEED).randrange(len(content))] ^= 0x40
@@ -363,7 +359,8 @@ def table(folder: Path) -> str:
 
 def _without_names(message: str, folder: Path) -> str:
     """Returns a message without what differs between runs and machines."""
-    return message.replace(str(folder), "DIR")
+    message = re.sub(rf"{re.escape(str(folder))}/run\d+", "OUTPUT_DIR", message)
+    return re.sub(r"process \d+ on \S+", "process PID on HOST", message)
 
 
 if __name__ == "__main__":
