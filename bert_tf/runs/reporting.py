@@ -26,7 +26,7 @@ class Summaries:
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Adds a point to each named curve."""
-        if self._directory is None:
+        if self._directory is None or not scalars:
             return
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(self._directory)

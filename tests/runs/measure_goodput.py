@@ -3,10 +3,10 @@
     python -m tests.runs.measure_goodput kills [--kills=20] [--seed=1]
     python -m tests.runs.measure_goodput save [--checkout=FOLDER]
 
-`kills` sends a run, which saves after every 1% of its steps, SIGTERM or SIGKILL at random moments
-and starts it again, and then prints its goodput. `save` pre-trains BERT-Base on this machine's CPU
-with a save every few steps and prints the log's lines about them, and the time of the steps; of
-another checkout of this project, such as an older one, with --checkout.
+`kills` sends a tiny run, which saves after every 1% of its steps, SIGTERM or SIGKILL at random
+moments and starts it again, and then prints its goodput. `save` pre-trains BERT-Base on this
+machine's CPU with a save every few steps and prints the log's lines about them, and the time of the
+steps; of another checkout of this project, such as an older one, with --checkout.
 """
 
 import argparse
@@ -23,11 +23,12 @@ from pathlib import Path
 
 from bert_tf.runs import goodput
 from tests.runs.resume_test import named_step
+from tests.support import line_task
 from tests.support.environment import compile_quickly
 from tests.support.pretraining_runs import ROOT, write_config, write_records
 from tools.goodput import beyond_start_up, table
 
-STEPS, SAVE = 20000, 200
+STEPS, SAVE = 400_000, 4000
 BASE = {
     "vocab_size": 30522,
     "hidden_size": 768,
@@ -36,26 +37,38 @@ BASE = {
     "intermediate_size": 3072,
     "max_position_embeddings": 512,
 }
-# Beats more often than the program's, as the time of a kill is known by them: runs here are short.
+# A line, which starts in seconds. It beats more often than the programs, as the time of a kill is
+# known by the last beat, and runs here are short.
 PROGRAM = """
-import runpy, sys
+import sys
+from bert_tf.runs import command_flags
+import tensorflow as tf
+from bert_tf import optimization
 from bert_tf.runs.heartbeat import Heartbeat
+from bert_tf.runs.run import Run
+from bert_tf.runs.settings import TrainingSettings
+from bert_tf.runs.trainer import Trainer
+from tests.support.line_task import LineTask, phases
+
+def main(words):
+    output_dir, steps, every, *files = words
+    settings = TrainingSettings(
+        output_dir=output_dir, do_train=True, save_checkpoints_steps=int(every)
+    )
+    with Run(tf.distribute.get_strategy(), settings) as run:
+        schedule = optimization.linear_schedule(0.05, int(steps), 5)
+        Trainer(LineTask(), run, schedule).train(phases(files, (int(steps), 16)))
+
 Heartbeat.__init__.__defaults__ = (0.1, 30.0, 1.0)
-sys.argv = ["run_pretraining.py", *sys.argv[1:]]
-runpy.run_path("run_pretraining.py", run_name="__main__")
+command_flags.run_program(main, takes_others=True)
 """
 
 
 def kills(folder: Path, count: int, seed: int) -> dict:
     """Returns the figures of a run that was killed so often."""
-    for i in range(3):
-        write_records(folder / f"{i}.tfrecord", 400, 24, 4, seed=i)
-    config = write_config(folder / "config.json", hidden_size=64, intermediate_size=256)
+    files = [line_task.write(folder / f"{i}.tfrecord", 400, i) for i in range(3)]
     out = folder / "out"
-    words = [sys.executable, "-c", PROGRAM, "--do_train", f"--input_file={folder}/*.tfrecord"]
-    words += [f"--bert_config_file={config}", f"--output_dir={out}", "--max_seq_length=24"]
-    words += ["--max_predictions_per_seq=4", "--train_batch_size=16", "--num_warmup_steps=100"]
-    words += [f"--num_train_steps={STEPS}", f"--save_checkpoints_steps={SAVE}"]
+    words = [sys.executable, "-c", PROGRAM, str(out), str(STEPS), str(SAVE), *files]
     rng = random.Random(seed)
     targets = sorted(rng.uniform(0, STEPS - SAVE) for _ in range(count))
     log = open(folder / "log", "w")
@@ -79,7 +92,7 @@ def kills(folder: Path, count: int, seed: int) -> dict:
         if kind == signal.SIGKILL:
             lost += killed - record.until
         sent.append(kind.name)
-        print(f"{kind.name} at step {named_step(out)} or later", flush=True)
+        print(f"{kind.name} at step {named_step(out)} or later, load {os.getloadavg()[0]:.1f}")
         if record.seconds["steps"] and named_step(out) > 0:
             interval = record.seconds["steps"] / named_step(out) * SAVE
     wall = time.time() - began
