@@ -28,7 +28,7 @@ from tests.support.environment import compile_quickly
 from tests.support.pretraining_runs import ROOT, write_config, write_records
 from tools.goodput import beyond_start_up, table
 
-STEPS, SAVE = 20_000, 200
+STEPS, SAVE = 10_000, 100
 BASE = {
     "vocab_size": 30522,
     "hidden_size": 768,
