@@ -69,7 +69,7 @@ setup(
     package_data={
         "bert_tf.flags": ["**/*"],
         "bert_tf.tools": ["attention.html"],
-        "bert_tf.tpu": ["accelerators.txt"],
+        "bert_tf.tpu": ["accelerators.txt", "memory.txt"],
     },
     # Modules too: tools/estimate_cost.py and tools/compile_for_tpu.py read run_pretraining's flags.
     py_modules=PROGRAMS,

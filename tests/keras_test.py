@@ -72,8 +72,8 @@ def test_features_without_ids_are_refused():
     _, model = make("pretraining")
     with pytest.raises(UserError, match="must have 'masked_lm_positions'; received 'input_ids'"):
         model({"input_ids": np.ones((2, 5))})
-    with pytest.raises(UserError, match="no longer than 'input_ids', .*received 5"):
-        model([np.ones((2, 5))] * 5)
+    with pytest.raises(UserError, match="no longer than 'input_ids', .*received 7"):
+        model([np.ones((2, 5))] * 7)
 
 
 def test_features_that_are_no_numbers_are_left_alone():
