@@ -147,10 +147,6 @@ class TrainingInput:
         index, count = self._shard.index, self._shard.count
         return f"{prefix}.input" + (f".{index}-of-{count}" if count > 1 else "")
 
-    def save(self, prefix: str) -> None:
-        """Writes the place to `prefix`.input.* files."""
-        self.capture()(prefix)
-
     def capture(self) -> Callable[[str], None]:
         """Returns a function that writes the present place to `prefix`.input.* files.
 

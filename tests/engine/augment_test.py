@@ -66,7 +66,7 @@ def test_a_key_is_of_the_seed_the_epoch_and_the_record(files):
 def test_keys_go_on_after_a_restart(files, tmp_path):
     source = keyed_input(files)
     draw_keys(source.iterator, 60)
-    source.save(str(tmp_path / "ckpt"))
+    source.capture()(str(tmp_path / "ckpt"))
     expected = draw_keys(source.iterator, 60)
     resumed = keyed_input(files, seed=99)
     assert resumed.restore(str(tmp_path / "ckpt"))

@@ -73,7 +73,7 @@ def test_the_order_follows_the_seed_and_every_record_comes_up(files):
 def test_a_restored_input_goes_on_where_it_was(files, tmp_path, steps):
     source = training_input(files)
     draw(source.iterator, steps)
-    source.save(str(tmp_path / "ckpt"))
+    source.capture()(str(tmp_path / "ckpt"))
     expected = draw(source.iterator, 100)
     resumed = training_input(files, seed=99)  # the seed comes from what was saved
     assert resumed.restore(str(tmp_path / "ckpt"))
@@ -84,7 +84,7 @@ def test_resuming_reads_nothing_before_its_place(tmp_path):
     path = write(tmp_path / "one.tfrecord", range(900))
     source = training_input([path])
     consumed = draw(source.iterator, 40)
-    source.save(str(tmp_path / "ckpt"))
+    source.capture()(str(tmp_path / "ckpt"))
     expected = draw(source.iterator, 5)
     # What was drawn or waits in a buffer is wiped from the file; reading it would raise.
     record_size = os.path.getsize(path) // 900
@@ -112,7 +112,7 @@ def test_a_place_in_files_of_other_content_is_not_restored(tmp_path, caplog, dig
     path, prefix = write(tmp_path / "a", range(900)), str(tmp_path / "ckpt")
     source = training_input([path], batch_size)
     draw(source.iterator, 11)
-    source.save(prefix)
+    source.capture()(prefix)
     size = os.path.getsize(path)
     write(path, reversed(range(900)))
     assert os.path.getsize(path) == size
@@ -129,7 +129,7 @@ def test_a_place_in_a_file_that_is_damaged_is_restored_and_the_step_says_so(tmp_
     path, prefix = write(tmp_path / "a", range(9000), ids=ids), str(tmp_path / "ckpt")
     source = training_input([path])
     draw(source.iterator, 100)
-    source.save(prefix)
+    source.capture()(prefix)
     with open(path, "r+b") as writer:
         writer.seek(os.path.getsize(path) // 2)
         writer.write(b"\xff" * 9)
@@ -151,7 +151,7 @@ def test_a_place_in_a_file_that_is_damaged_is_restored_and_the_step_says_so(tmp_
 )
 def test_a_place_of_other_content_is_begun_anew(tmp_path, caplog, content):
     files, prefix = [write(tmp_path / "a", range(40))], tmp_path / "ckpt"
-    training_input(files).save(str(prefix))
+    training_input(files).capture()(str(prefix))
     if isinstance(content, dict):
         change_place(prefix, **content)
     else:
@@ -169,7 +169,7 @@ def test_a_folder_in_the_place_of_a_place_is_begun_anew(tmp_path, caplog):
 
 def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
     source = training_input(files)
-    source.save(str(tmp_path / "ckpt"))
+    source.capture()(str(tmp_path / "ckpt"))
     assert not training_input(files[:-1]).restore(str(tmp_path / "ckpt"))
     assert not training_input(files, batch_size=4).restore(str(tmp_path / "ckpt"))
     assert not training_input(files).restore(str(tmp_path / "nothing"))
@@ -184,7 +184,7 @@ def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
 def test_a_damaged_place_is_begun_anew(files, tmp_path, caplog, damage):
     source = training_input(files)
     draw(source.iterator, 7)
-    source.save(str(tmp_path / "ckpt"))
+    source.capture()(str(tmp_path / "ckpt"))
     if damage == "remove":
         os.remove(tmp_path / "ckpt.input.index")
     else:
@@ -226,7 +226,7 @@ def test_hosts_read_files_of_their_own_and_each_resumes_its_place(files, tmp_pat
         batches = draw(host.iterator, 100)
         assert {len(batch) for batch in batches} == {7}
         seen.append(set(sum(batches, [])))
-        host.save(str(tmp_path / "ckpt"))
+        host.capture()(str(tmp_path / "ckpt"))
     for i, one in enumerate(seen):
         for other in seen[:i]:
             assert not one & other
@@ -237,7 +237,7 @@ def test_hosts_read_files_of_their_own_and_each_resumes_its_place(files, tmp_pat
 
 
 def test_a_place_belongs_to_so_many_hosts(files, tmp_path):
-    training_input(files).save(str(tmp_path / "ckpt"))
+    training_input(files).capture()(str(tmp_path / "ckpt"))
     half = input_pipeline.TrainingInput(files, SCHEMA, 14, LIMITS, 5, InputShard(0, 2))
     assert not half.restore(str(tmp_path / "ckpt"))
 

@@ -41,7 +41,7 @@ def check(address, folder):
 
     first, second = source(), source()
     draw(first.iterator, 40)  # in the second epoch
-    first.save(f"{folder}/ckpt")
+    first.capture()(f"{folder}/ckpt")
     assert second.restore(f"{folder}/ckpt")
     assert draw(second.iterator, 30) == draw(first.iterator, 30)
 

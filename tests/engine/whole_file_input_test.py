@@ -125,7 +125,7 @@ def test_a_saved_place_goes_on(tmp_path, group):
     files = write(tmp_path / "a", 31)
     source = read(files, 4, group=group)
     draw(source, 11)
-    source.save(str(tmp_path / "place"))
+    source.capture()(str(tmp_path / "place"))
     expected = numbers(draw(source, 20))
     # The place is two numbers, not the records.
     assert os.path.getsize(tmp_path / "place.input.data-00000-of-00001") < 20_000
@@ -139,7 +139,7 @@ def test_a_place_does_not_depend_on_the_buckets_it_was_saved_with(tmp_path):
     files = write(tmp_path / "a", 90)
     source = read(files, 2, buckets=Buckets.of_schema((15, S), SCHEMA))
     draw(source, 11)
-    source.save(str(tmp_path / "place"))
+    source.capture()(str(tmp_path / "place"))
     expected = numbers(draw(source, 8))
     resumed = read(files, 2)
     assert resumed.restore(str(tmp_path / "place")) and resumed.buckets == BUCKETS

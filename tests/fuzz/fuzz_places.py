@@ -52,7 +52,7 @@ def _saved(kind: str) -> tuple[list[str], dict[str, bytes], list, list]:
                 writer.write(records.serialize(values, SCHEMA))
     source = _open(kind, files, 5)
     _draw(source)
-    source.save(f"{folder.name}/{kind}")
+    source.capture()(f"{folder.name}/{kind}")
     place = {
         path.name.removeprefix(kind): path.read_bytes()
         for path in Path(folder.name).glob(f"{kind}.input.*")
