@@ -123,10 +123,11 @@ def main() -> None:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     recompute = settings.recompute_activations
-    plans = tpu_memory.read_plans(accelerator.name)
-    compiled_so = device_options(settings, on_tpu=True) == tpu_memory.OPTIONS
+    compiled = (tpu_memory.OPTIONS, tpu_memory.OPTIMIZER)
+    compiled_so = (device_options(settings, on_tpu=True), settings.optimizer) == compiled
+    plans = tpu_memory.read_plans(accelerator.name) if compiled_so else []
     memory = [
-        tpu_memory.describe(plans, config, phase, settings.gradient_accumulation_steps, compiled_so)
+        tpu_memory.describe(plans, config, phase, settings.gradient_accumulation_steps)
         for phase in settings.phases
     ]
     print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute, memory))

@@ -12,7 +12,8 @@ PLANS = os.path.join(ROOT, "tpu", "memory.txt")
 MODELS = os.path.join(ROOT, "flags", "models")
 # What a model's memory depends on. A smaller vocabulary takes less.
 _SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-# Options of the model with which the plans were made.
+# Options of the model and the optimizer with which the plans were made.
+OPTIMIZER = "adamw"
 OPTIONS = {"use_one_hot_embeddings": True, "dtype": "bfloat16", "recompute_activations": False}
 
 
@@ -55,21 +56,19 @@ def describe(
     config: BertConfig,
     phase: PretrainingPhase,
     accumulation_steps: int = 1,
-    compiled_so: bool = True,
 ) -> str:
     """Returns what is known of the memory of a phase's step, in a line.
 
     A step with fewer examples takes no more memory, and one with more takes no less.
 
     Args:
-        plans: for the slice.
+        plans: for the slice; none if the run has other `OPTIONS`, or another optimizer.
         config: the model.
         phase: its batch size is global.
         accumulation_steps: parts that a replica computes its batch in.
-        compiled_so: whether the run has the options of the plans.
     """
     known = "not known; python -m tools.compile_for_tpu tells"
-    for plan in plans if compiled_so else ():
+    for plan in plans:
         if plan.length != phase.max_seq_length or any(
             getattr(plan.config, name) != getattr(config, name) for name in _SIZES
         ):

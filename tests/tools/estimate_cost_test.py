@@ -96,10 +96,12 @@ def test_memory(accelerator, config, phase, parts, expected):
     assert expected in tpu_memory.describe(plans, config, PretrainingPhase(*phase), parts)
 
 
-def test_plans_say_nothing_of_other_options():
-    plans = tpu_memory.read_plans("v3-8")
-    phase = PretrainingPhase(128, 1, 256, 20)
-    assert "not known" in tpu_memory.describe(plans, BASE, phase, compiled_so=False)
+@pytest.mark.parametrize("flag", ["--optimizer=lamb", "--dtype=float32", "--recompute_activations"])
+def test_plans_say_nothing_of_other_options(flag):
+    flags = ["--accelerator=v3-8", f"--flagfile={RECIPE}", "--input_file=x", "--output_dir=y", flag]
+    command = [sys.executable, "-m", "tools.estimate_cost", *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.count(": not known; python -m tools.compile_for_tpu tells") == 2, done.stderr
 
 
 def test_plans_are_of_known_slices():
