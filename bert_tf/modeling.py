@@ -10,6 +10,7 @@ Dimension letters and dtypes in the docstrings and comments of models, layers an
     L  encoder layers          N  attention heads
     P  masked positions        D  size of an attention head, H / N
     K  places for sequences in a packed row
+    E  width of the embeddings, H but for ALBERT
 
     float    the compute dtype: float32, or bfloat16 in a model with `dtype="bfloat16"`
     float32  float32 in both
@@ -26,6 +27,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import gelu, get_activation
+from bert_tf.model.albert import AlbertEncoder
+from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
 from bert_tf.model.embeddings import Embeddings
@@ -36,6 +39,7 @@ from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
 __all__ = [
+    "AlbertConfig",
     "BertConfig",
     "BertModel",
     "BertOutput",
@@ -50,12 +54,13 @@ __all__ = [
 class BertOutput(NamedTuple):
     """Output tensors of a `BertModel`, with the getters of the original's model object.
 
-    embedding_output: float [B, S, H], the input of the first encoder layer.
-    all_encoder_layers: a tuple of L tensors, float [B, S, H], the outputs of the encoder layers.
+    embedding_output: float [B, S, E], the input of the encoder.
+    all_encoder_layers: a tuple of L tensors, float [B, S, H], the outputs of the encoder layers;
+        for ALBERT of each inner group.
     sequence_output: float [B, S, H], the output of the last encoder layer.
     pooled_output: float [B, H], a dense tanh layer on the first token ([CLS]); of packed rows
         float [B*K, H], on each sequence's.
-    embedding_table: float32 [V, H], the word embeddings.
+    embedding_table: float32 [V, E], the word embeddings.
     attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: how much of its
         attention each position (third axis) pays to every position (last axis).
     """
@@ -102,7 +107,8 @@ class BertModel(Savable, keras.Model):
     The models of bert_tf/tasks pass their `**options` on to this constructor.
 
     Args:
-        config: sizes and dropout rates; copied, as in the original.
+        config: sizes and dropout rates; copied, as in the original. An `AlbertConfig` makes it an
+            ALBERT.
         use_one_hot_embeddings: whether to look word embeddings up by a product with one-hot ids,
             which is faster on TPUs, instead of a gather.
         recompute_activations: whether to compute each encoder layer again in the backward pass
@@ -129,8 +135,16 @@ class BertModel(Savable, keras.Model):
         policy = keras.DTypePolicy(policies[dtype])
         super().__init__(name=name, dtype=policy)
         self.config = copy.deepcopy(config)
-        self.embeddings = Embeddings(self.config, use_one_hot_embeddings, policy)
-        self.encoder = Encoder(self.config, recompute_activations, policy)
+        is_albert = isinstance(config, AlbertConfig)
+        self.embeddings = Embeddings(
+            self.config,
+            use_one_hot_embeddings,
+            policy,
+            # The original of each: it decides on the gradient's norm.
+            gather_token_types=is_albert and not use_one_hot_embeddings,
+        )
+        encoder = AlbertEncoder if is_albert else Encoder
+        self.encoder = encoder(self.config, recompute_activations, policy)
         self.pooler = NamedDense(self.config, config.hidden_size, "tanh", "pooler", policy)
         self.build()
 

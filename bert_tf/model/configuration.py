@@ -11,18 +11,6 @@ from bert_tf import strict_json
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.activations import Activation, get_activation
 
-# The greatest sizes, with their reasons; released models are far below. An id or an index must fit
-# into int32, which is what TPUs compute with.
-_GREATEST = {
-    "vocab_size": 2**31 - 1,  # ids
-    "hidden_size": 2**16,  # GPT-3 has 12,288; a kernel of twice this would not fit a device
-    "num_hidden_layers": 1000,  # each is built and compiled: about a tenth of a second
-    "num_attention_heads": 2**16,  # divide hidden_size
-    "intermediate_size": 2**18,  # four times hidden_size
-    "max_position_embeddings": 2**20,  # attention takes its square
-    "type_vocab_size": 2**16,  # segments are looked up one-hot
-    "initializer_range": 10.0,  # above, products overflow float32 within a few layers
-}
 _MOST_PARAMETERS = 10**11  # 400 GB in float32
 _MOST_BYTES = 2**40  # of one activation of a batch, over all replicas
 _DEEPEST = 50  # lists and dictionaries in each other
@@ -54,6 +42,19 @@ class BertConfig:
         UserError: a value is out of range; the message lists all of these values.
     """
 
+    # The greatest sizes, with their reasons; released models are far below. An id or an index must
+    # fit into int32, which is what TPUs compute with.
+    GREATEST_SIZES = {
+        "vocab_size": 2**31 - 1,  # ids
+        "hidden_size": 2**16,  # GPT-3 has 12,288; a kernel of twice this would not fit a device
+        "num_hidden_layers": 1000,  # each is built and compiled: about a tenth of a second
+        "num_attention_heads": 2**16,  # divide hidden_size
+        "intermediate_size": 2**18,  # four times hidden_size
+        "max_position_embeddings": 2**20,  # attention takes its square
+        "type_vocab_size": 2**16,  # segments are looked up one-hot
+        "initializer_range": 10.0,  # above, products overflow float32 within a few layers
+    }
+
     def __init__(
         self,
         vocab_size: int,
@@ -84,7 +85,7 @@ class BertConfig:
 
     def _validate(self) -> None:
         problems = []
-        for key, greatest in _GREATEST.items():
+        for key, greatest in self.GREATEST_SIZES.items():
             value = getattr(self, key)
             if key == "initializer_range":
                 if not (_is_number(value) and 0.0 < value <= greatest):
@@ -116,6 +117,16 @@ class BertConfig:
             problems.append(f"hidden_act: {error}")
         if problems:
             raise UserError(f"The BERT configuration is invalid: {_listed(problems)}")
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings."""
+        return self.hidden_size
+
+    @property
+    def num_layer_outputs(self) -> int:
+        """Number of tensors in a model's `all_encoder_layers`."""
+        return self.num_hidden_layers
 
     def _num_parameters(self) -> int:
         """Returns the number of the model's weights, without biases and LayerNorm's."""

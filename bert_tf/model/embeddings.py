@@ -24,12 +24,21 @@ class Embeddings(Savable, keras.layers.Layer):
         config: sizes and dropout rates.
         use_one_hot_embeddings: see `BertModel`.
         dtype: dtype policy.
+        gather_token_types: whether to gather segment embeddings rather than look them up by a
+            product with one-hot ids.
     """
 
-    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool, dtype):
+    def __init__(
+        self,
+        config: BertConfig,
+        use_one_hot_embeddings: bool,
+        dtype,
+        gather_token_types: bool = False,
+    ):
         super().__init__(name="embeddings", dtype=dtype)
         self.config = config
         self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.gather_token_types = gather_token_types
         self.layer_norm = LayerNorm()
 
     def build(self, input_shape=None):
@@ -42,21 +51,21 @@ class Embeddings(Savable, keras.layers.Layer):
         }
         for name, size in sizes.items():
             table = self.add_weight(
-                shape=(size, config.hidden_size),
+                shape=(size, config.embedding_width),
                 initializer=create_initializer(config.initializer_range),
                 autocast=False,  # gather in float32, cast what was gathered
                 name=name,
             )
             setattr(self, name, table)
-        self.layer_norm.build((None, None, config.hidden_size))
+        self.layer_norm.build((None, None, config.embedding_width))
 
     def _one_hot_lookup(self, ids: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
-        """Returns rows of a float32 table as a product with one-hot ids, float [B*S, H]."""
+        """Returns rows of a float32 table as a product with one-hot ids, float [B*S, E]."""
         one_hot_ids = tf.one_hot(tf.reshape(ids, [-1]), table.shape[0], dtype=self.compute_dtype)
         return tf.matmul(one_hot_ids, tf.cast(table, self.compute_dtype))
 
     def call(self, input_ids, token_type_ids, position_ids=None, seed=None):
-        """Returns the input of the first encoder layer, float [B, S, H].
+        """Returns the input of the encoder, float [B, S, E].
 
         Args:
             input_ids: int32 [B, S] word-piece ids.
@@ -84,15 +93,18 @@ class Embeddings(Savable, keras.layers.Layer):
             )
         elif seq_length > longest:
             raise UserError(f"The sequence length ({seq_length}) {rule}")
-        shape = [batch_size, seq_length, config.hidden_size]
+        shape = [batch_size, seq_length, config.embedding_width]
         if self.use_one_hot_embeddings:
             words = self._one_hot_lookup(input_ids, self.word_embeddings.value)
         else:
             words = tf.gather(self.word_embeddings.value, tf.reshape(input_ids, [-1]))
-        words = tf.reshape(words, shape)  # [B, S, H]
-        # One-hot even where words are gathered: the table is tiny (original: the same).
-        types = self._one_hot_lookup(token_type_ids, self.token_type_embeddings.value)
-        types = tf.reshape(types, shape)  # [B, S, H]
+        words = tf.reshape(words, shape)  # [B, S, E]
+        if self.gather_token_types:
+            types = tf.gather(self.token_type_embeddings.value, tf.reshape(token_type_ids, [-1]))
+        else:
+            # One-hot even where words are gathered: the table is tiny (original: the same).
+            types = self._one_hot_lookup(token_type_ids, self.token_type_embeddings.value)
+        types = tf.reshape(types, shape)  # [B, S, E]
         with tf.control_dependencies(checks):
             positions = self._positions(position_ids, shape)
         float32 = tf.float32
@@ -101,7 +113,7 @@ class Embeddings(Savable, keras.layers.Layer):
         return dropout(embeddings, config.hidden_dropout_prob, seed)
 
     def _positions(self, position_ids: tf.Tensor | None, shape: list) -> tf.Tensor:
-        """Returns the position embeddings, float32 [S, H], or [B, S, H] for given positions."""
+        """Returns the position embeddings, float32 [S, E], or [B, S, E] for given positions."""
         table = self.position_embeddings.value[: shape[1]]
         if position_ids is None:
             return table

@@ -82,8 +82,8 @@ class LayerNorm(Savable, keras.layers.LayerNormalization):
     cast the result to their own compute dtype.
     """
 
-    def __init__(self):
-        super().__init__(epsilon=LAYER_NORM_EPSILON, dtype="float32", name="LayerNorm")
+    def __init__(self, name: str = "LayerNorm"):
+        super().__init__(epsilon=LAYER_NORM_EPSILON, dtype="float32", name=name)
 
 
 @register
@@ -91,11 +91,12 @@ class NamedDense(Savable, keras.layers.Layer):
     """A dense layer in a scope of its own: `intermediate/dense`, `pooler/dense`.
 
     Args:
-        config: sizes and dropout rates; the input width is `hidden_size`.
+        config: sizes and dropout rates.
         units: output width.
         activation: a name that `get_activation` knows, a function, or None.
         name: name of the scope.
         dtype: dtype policy.
+        input_size: input width; None is `hidden_size`.
     """
 
     def __init__(
@@ -105,17 +106,19 @@ class NamedDense(Savable, keras.layers.Layer):
         activation: str | Activation | None,
         name: str,
         dtype: keras.DTypePolicy | str,
+        input_size: int | None = None,
     ):
         super().__init__(name=name, dtype=dtype)
         self.config = config
         self.units = units
+        self.input_size = input_size or config.hidden_size
         self.activation = get_activation(activation)
 
     def build(self, input_shape=None):
         """Creates the variables."""
         self.dense = make_dense(
             self.units,
-            self.config.hidden_size,
+            self.input_size,
             self.config,
             self.dtype_policy,
             "dense",
@@ -123,5 +126,5 @@ class NamedDense(Savable, keras.layers.Layer):
         )
 
     def call(self, inputs):
-        """Returns float [..., units] of float [..., H]."""
+        """Returns float [..., units] of float [..., input_size]."""
         return self.dense(inputs)

@@ -57,9 +57,9 @@ class NumpyBert:
         """Returns the output of the dense layer in the scope."""
         return x @ self.weights[f"{scope}/kernel"] + self.weights[f"{scope}/bias"]
 
-    def norm(self, x, scope):
+    def norm(self, x, scope, name="LayerNorm"):
         """Returns the output of the LayerNorm in the scope."""
-        scope += "/LayerNorm"
+        scope += f"/{name}"
         return layer_norm(x, self.weights[f"{scope}/gamma"], self.weights[f"{scope}/beta"])
 
     def attention(self, hidden, input_mask, scope):
@@ -81,8 +81,15 @@ class NumpyBert:
         x = self.weights[f"{scope}/word_embeddings"][input_ids]
         x = x + self.weights[f"{scope}/token_type_embeddings"][segment_ids]
         x = x + self.weights[f"{scope}/position_embeddings"][: input_ids.shape[1]]
-        outputs = {"embedding_output": self.norm(x, scope)}
-        hidden, layers, all_probs = outputs["embedding_output"], [], []
+        hidden = self.norm(x, scope)
+        outputs = {"embedding_output": hidden, **self.encode(hidden, input_mask)}
+        first = outputs["sequence_output"][:, 0]
+        outputs["pooled_output"] = np.tanh(self.dense(first, "bert/pooler/dense"))
+        return outputs
+
+    def encode(self, hidden, input_mask):
+        """Returns the outputs of the encoder by name."""
+        layers, all_probs = [], []
         for i in range(self.config["num_hidden_layers"]):
             scope = f"bert/encoder/layer_{i}"
             context, probs = self.attention(hidden, input_mask, f"{scope}/attention/self")
@@ -94,11 +101,15 @@ class NumpyBert:
             )
             layers.append(hidden)
             all_probs.append(probs)
-        outputs["all_encoder_layers"] = layers
-        outputs["attention_probs"] = all_probs
-        outputs["sequence_output"] = hidden
-        outputs["pooled_output"] = np.tanh(self.dense(hidden[:, 0], "bert/pooler/dense"))
-        return outputs
+        return self.outputs(layers, all_probs)
+
+    def outputs(self, layers, all_probs):
+        """Returns the outputs of an encoder by name."""
+        return {
+            "all_encoder_layers": layers,
+            "attention_probs": all_probs,
+            "sequence_output": layers[-1],
+        }
 
     def losses(self, features):
         """Returns the losses and log probabilities of pre-training by name."""
@@ -132,6 +143,30 @@ class NumpyBert:
             "next_sentence_log_probs": next_log_probs,
             "total_loss": masked_lm_loss + next_sentence_loss,
         }
+
+
+class NumpyAlbert(NumpyBert):
+    """The same for ALBERT; its configuration has the keys of an `albert_config.json`."""
+
+    def encode(self, hidden, input_mask):
+        """Returns the outputs of the encoder by name."""
+        config, layers, all_probs = self.config, [], []
+        if config["embedding_size"] != config["hidden_size"]:
+            hidden = self.dense(hidden, "bert/encoder/embedding_hidden_mapping_in")
+        for i in range(config["num_hidden_layers"]):
+            group = int(i / config["num_hidden_layers"] * config["num_hidden_groups"])
+            for j in range(config["inner_group_num"]):
+                scope = f"bert/encoder/transformer/group_{group}/inner_group_{j}"
+                context, probs = self.attention(hidden, input_mask, f"{scope}/attention_1/self")
+                projected = self.dense(context, f"{scope}/attention_1/output/dense")
+                attended = self.norm(hidden + projected, scope)
+                inner = f"{scope}/ffn_1/intermediate"
+                wide = self.activation(self.dense(attended, f"{inner}/dense"))
+                narrow = self.dense(wide, f"{inner}/output/dense")
+                hidden = self.norm(attended + narrow, scope, "LayerNorm_1")
+                layers.append(hidden)
+                all_probs.append(probs)
+        return self.outputs(layers, all_probs)
 
 
 def adam_weight_decay(param, m, v, grad, learning_rate, decay):

@@ -24,9 +24,9 @@ class Transform(Savable, keras.layers.Layer):
 
     def __init__(self, config: BertConfig, dtype):
         super().__init__(name="transform", dtype=dtype)
-        self.hidden_size = config.hidden_size
+        self.config = config
         self.dense = keras.layers.Dense(
-            config.hidden_size,
+            config.embedding_width,
             activation=get_activation(config.hidden_act),
             kernel_initializer=create_initializer(config.initializer_range),
             dtype=dtype,
@@ -36,11 +36,11 @@ class Transform(Savable, keras.layers.Layer):
 
     def build(self, input_shape=None):
         """Creates the variables."""
-        self.dense.build((None, self.hidden_size))
-        self.layer_norm.build((None, self.hidden_size))
+        self.dense.build((None, self.config.hidden_size))
+        self.layer_norm.build((None, self.config.embedding_width))
 
     def call(self, hidden):
-        """Returns float [B*P, H] of float [B*P, H]."""
+        """Returns float [B*P, E] of float [B*P, H]."""
         return tf.cast(self.layer_norm(self.dense(hidden)), self.compute_dtype)
 
 
@@ -73,9 +73,9 @@ class MaskedLanguageModel(Savable, keras.layers.Layer):
         Args:
             sequence_output: float [B, S, H].
             positions: int32 [B, P], the masked positions.
-            embedding_table: float [V, H], the word embeddings.
+            embedding_table: float [V, E], the word embeddings.
         """
-        hidden = self.transform(gather_indexes(sequence_output, positions))  # [B*P, H]
+        hidden = self.transform(gather_indexes(sequence_output, positions))  # [B*P, E]
         table = tf.cast(embedding_table, self.compute_dtype)
         logits = tf.cast(tf.matmul(hidden, table, transpose_b=True), tf.float32)
         return logits + self.output_bias.value
@@ -142,7 +142,7 @@ class PretrainingHeads(Savable, keras.layers.Layer):
             sequence_output: float [B, S, H].
             pooled_output: float [B, H], or [B*K, H] for packed rows, as are then the logits.
             positions: int32 [B, P], the masked positions.
-            embedding_table: float32 [V, H], the word embeddings; Keras casts them to the compute
+            embedding_table: float32 [V, E], the word embeddings; Keras casts them to the compute
                 dtype.
         """
         masked_lm_logits = self.predictions(sequence_output, positions, embedding_table)
