@@ -19,7 +19,7 @@ from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start qui
 
 # isort: split
 from bert_tf.files.overwriting import check_overwrites
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.extraction.run import extract_features
 from bert_tf.tasks.extraction.schema import parse_layers
@@ -32,11 +32,11 @@ command_flags.define_flags(*SETTINGS)
 
 def main() -> None:
     """Reads the flags and extracts."""
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    config = read_config(FLAGS.bert_config_file)
     settings = command_flags.settings_from_flags(ExtractionSettings)
     read = {"bert_config_file": FLAGS.bert_config_file}
     check_overwrites([settings.output_file], "output_file", read)
-    parse_layers(settings.layers, config.num_hidden_layers)  # before a TPU is waited for
+    parse_layers(settings.layers, config.num_layer_outputs)  # before a TPU is waited for
     strategy = command_flags.get_strategy([])  # the hosts of a TPU get no paths
     extract_features(config, strategy, settings)
 

@@ -23,7 +23,7 @@ from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start qui
 
 # isort: split
 from bert_tf.errors import UserError
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.runs.fine_tuning_checks import learned_labels
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
@@ -46,7 +46,7 @@ def main() -> None:
     """Reads the flags and fine-tunes, evaluates and predicts."""
     if not FLAGS.data_dir and not FLAGS.tfds:
         raise UserError("--data_dir or --tfds must be given: they have the examples")
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    config = read_config(FLAGS.bert_config_file)
     settings = command_flags.settings_from_flags(ClassifierSettings)
     processor = get_processor(
         FLAGS.task_name,

@@ -22,7 +22,7 @@ from absl import flags
 from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.pretraining.run import run_pretraining
 from bert_tf.tasks.pretraining.settings import PretrainingSettings, ScheduleSettings
@@ -50,7 +50,7 @@ def settings_from_flags() -> PretrainingSettings:
 def main() -> None:
     """Reads the flags and pre-trains."""
     settings = settings_from_flags()
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    config = read_config(FLAGS.bert_config_file)
     strategy = command_flags.get_strategy(
         ["input_file", "eval_input_file", "output_dir", "init_checkpoint"]
     )

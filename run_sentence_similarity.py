@@ -18,7 +18,7 @@ from absl import flags
 from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.sentences.run import run_sentence_similarity
 from bert_tf.tasks.sentences.settings import SentenceSettings
@@ -30,7 +30,7 @@ command_flags.define_flags(*SETTINGS)
 
 def main() -> None:
     """Reads the flags, then trains, evaluates and predicts."""
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    config = read_config(FLAGS.bert_config_file)
     settings = command_flags.settings_from_flags(SentenceSettings)
     strategy = command_flags.get_strategy(["output_dir", "init_checkpoint"])
     run_sentence_similarity(config, strategy, settings)

@@ -28,7 +28,7 @@ from absl import flags
 from bert_tf import optimization
 from bert_tf.engine.steps import train_step
 from bert_tf.engine.training_loop import TrainingLoop
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
@@ -69,7 +69,7 @@ class TimedLoop(TrainingLoop):
 
 def measure_training_step() -> None:
     """Prints seconds per step, time between steps, and speed compared to matrix products alone."""
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    config = read_config(FLAGS.bert_config_file)
     task = PretrainingTask(config, recompute_activations=FLAGS.recompute_activations)
     model = task.build_model()
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
@@ -187,7 +187,7 @@ def main() -> None:
     if FLAGS.measure == "training_step":
         measure_training_step()
     elif FLAGS.measure == "input_pipeline":
-        config = BertConfig.from_json_file(FLAGS.bert_config_file)
+        config = read_config(FLAGS.bert_config_file)
         phase = PretrainingPhase(length, 1, FLAGS.train_batch_size, predictions)
         data_speed.measure_input_pipeline(config, phase, FLAGS.dynamic_masking)
     else:

@@ -24,7 +24,7 @@ from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor
 from bert_tf.engine.steps import train_step
 from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.engine.whole_file_input import WholeFileInput
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.runs import command_flags
 from bert_tf.runs.settings import TextSettings
 from bert_tf.tasks.classification.features import write_records
@@ -67,7 +67,7 @@ def time_in_turn(variants: dict[str, Callable[[], int]]) -> None:
 
 def main() -> None:
     """Writes the task's records, then times training and prediction."""
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    config = read_config(FLAGS.bert_config_file)
     processor = get_processor(FLAGS.task_name, FLAGS.data_dir)
     labels = processor.get_labels()
     length, batch_size = FLAGS.max_seq_length, FLAGS.train_batch_size

@@ -32,7 +32,7 @@ import run_pretraining
 from bert_tf import optimization
 from bert_tf.engine.steps import Replicas, train_step
 from bert_tf.errors import UserError
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.runs import command_flags
 from bert_tf.runs.settings import device_options
 from bert_tf.tasks.pretraining.model import PretrainingTask
@@ -182,7 +182,7 @@ def main() -> None:
     """Compiles each phase; exits with the status that the module's docstring names."""
     logging.getLogger("jax").setLevel(logging.WARNING)
     settings = run_pretraining.settings_from_flags()
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    config = read_config(FLAGS.bert_config_file)
     topology = tpu_compiler.open_topology(FLAGS.topology)
     device, devices = topology.device, len(topology.devices)
     replicas = FLAGS.num_tpu_cores if FLAGS["num_tpu_cores"].present else devices

@@ -55,7 +55,7 @@ from bert_tf.hugging_face.folder import (
     read_safetensors,
     to_safetensors,
 )
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.runs import command_flags
 from bert_tf.text.casing import is_cased, read_casing, write_casing
 
@@ -94,7 +94,7 @@ def convert(
         folder = os.path.dirname(checkpoints.find_prefix(source, "input"))
         _check_other_folder(folder, output_dir)  # a file `checkpoint` may name another one
         config_file = bert_config_file or os.path.join(folder, "bert_config.json")
-        config = BertConfig.from_json_file(config_file).to_dict()
+        config = read_config(config_file).to_dict()
         variables = checkpoints.CheckpointReader(source, "input").read_weights()
         labels = labels_in(folder)
 

@@ -17,6 +17,7 @@ from absl import flags
 
 import run_pretraining
 from bert_tf.errors import UserError
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import command_flags
 from bert_tf.runs.settings import device_options
@@ -121,7 +122,7 @@ def main() -> None:
     settings = run_pretraining.settings_from_flags()
     if not settings.do_train:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    config = read_config(FLAGS.bert_config_file)
     recompute = settings.recompute_activations
     compiled = (tpu_memory.OPTIONS, tpu_memory.OPTIMIZER)
     compiled_so = (device_options(settings, on_tpu=True), settings.optimizer) == compiled

@@ -39,7 +39,7 @@ from bert_tf.files.label_file import LABELS_FILE, labels_in, write_labels
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import read_json, read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.runs.setting_fields import Group, inherit, setting
 from bert_tf.runs.settings import ModelSettings, TextSettings, TrainingSettings
 from bert_tf.text import text_files
@@ -169,9 +169,7 @@ def _check_sizes(
         )
     sizes = {
         f"lines of --vocab_file={settings.vocab_file}": max(vocab.values()) + 1,
-        "vocab_size of --bert_config_file": BertConfig.from_json_file(
-            settings.bert_config_file
-        ).vocab_size,
+        "vocab_size of --bert_config_file": read_config(settings.bert_config_file).vocab_size,
         f"{_EMBEDDINGS} of --init_checkpoint": shapes[_EMBEDDINGS][0],
     }
     if _OUTPUT_BIAS in shapes:

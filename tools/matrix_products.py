@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.schema import MLM_NSP
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,8 @@ def forward_products(
     config: BertConfig, phase: PretrainingPhase, objective: str = MLM_NSP
 ) -> list[Product]:
     """Returns the matrix products in the forward pass of one training step."""
-    hidden, length, layers = config.hidden_size, phase.max_seq_length, config.num_hidden_layers
+    hidden, length, layers = config.hidden_size, phase.max_seq_length, config.num_layer_outputs
+    width = config.embedding_width
     heads = config.num_attention_heads
     tokens = phase.batch_size * length
     predictions = phase.batch_size * phase.max_predictions_per_seq
@@ -73,10 +74,12 @@ def forward_products(
         Product("layer output", layers, 1, tokens, inner, hidden),
         Product("attention scores", layers, pairs, length, head_size, length, transpose_b=True),
         Product("attention context", layers, pairs, length, length, head_size),
-        Product("transform", 1, 1, predictions, hidden, hidden, in_encoder=False),
-        Product("vocabulary", 1, 1, predictions, hidden, config.vocab_size, True, False),
+        Product("transform", 1, 1, predictions, hidden, width, in_encoder=False),
+        Product("vocabulary", 1, 1, predictions, width, config.vocab_size, True, False),
     ]
-    if objective != MLM_NSP:
+    if width != hidden:
+        products.append(Product("embeddings", 1, 1, tokens, width, hidden, in_encoder=False))
+    if objective == MLM:
         return products
     return [
         *products,

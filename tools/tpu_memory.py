@@ -3,6 +3,7 @@
 import dataclasses
 import os
 
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 
@@ -43,7 +44,7 @@ def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
     return [
         Plan(
             *(name, int(replicas), float(limit)),
-            BertConfig.from_json_file(os.path.join(MODELS, model, "bert_config.json")),
+            read_config(os.path.join(MODELS, model, "bert_config.json")),
             *(int(length), int(predictions), int(examples), float(gib)),
         )
         for name, replicas, limit, model, length, predictions, examples, gib in rows

@@ -13,7 +13,7 @@ from absl import logging
 from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face import weights as bert_weights
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.albert_configuration import config_from_dict
 
 SAFETENSORS_NAME = "model.safetensors"
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
@@ -67,7 +67,7 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
             )
     shapes = {name: tensor["shape"] for name, tensor in by_name.items()}
     known = bert_weights.parts(
-        BertConfig.from_dict(bert_config),
+        config_from_dict(bert_config),
         len(shapes),
         path,
         hugging_face_config.is_multiple_choice(config),
@@ -131,7 +131,7 @@ def to_safetensors(
         variables = {**variables, "output_bias": np.zeros(1, np.float32)}
         shapes["output_bias"] = (1,)
     known = bert_weights.parts(
-        BertConfig.from_dict(dict(bert_config)), len(shapes), path, multiple_choice
+        config_from_dict(dict(bert_config)), len(shapes), path, multiple_choice
     )
     present = bert_weights.present_parts(known, shapes, "name", path)
     # Hugging Face's names begin with "bert." if the model has a head.

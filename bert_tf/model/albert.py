@@ -150,7 +150,7 @@ class InnerGroup(Savable, keras.layers.Layer):
 
 
 @register
-class Group(Savable, keras.layers.Layer):
+class LayerGroup(Savable, keras.layers.Layer):
     """Layers one after another; several layers of the encoder are this same group.
 
     Args:
@@ -198,7 +198,7 @@ class Transformer(Savable, keras.layers.Layer):
     def __init__(self, config: AlbertConfig, recompute_activations: bool, dtype):
         super().__init__(name="transformer", dtype=dtype)
         self.recompute_activations = recompute_activations
-        self.groups = [Group(config, i, dtype) for i in range(config.num_hidden_groups)]
+        self.groups = [LayerGroup(config, i, dtype) for i in range(config.num_hidden_groups)]
         # In floating point, as in the original: of 22 groups for 22 layers layer 15 is group 14.
         layers, groups = config.num_hidden_layers, config.num_hidden_groups
         self.order = [int(i / layers * groups) for i in range(layers)]

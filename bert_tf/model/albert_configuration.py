@@ -1,7 +1,11 @@
-"""The configuration of an ALBERT model, read from and written as `albert_config.json`."""
+"""The configuration of an ALBERT model, an `albert_config.json`; reading BERT's or ALBERT's."""
+
+from typing import Any
 
 from bert_tf.model.activations import Activation
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.configuration import BertConfig, load_configuration
+
+_KEYS = {"num_hidden_groups", "inner_group_num"}  # an `albert_config.json` has them
 
 
 class AlbertConfig(BertConfig):
@@ -78,6 +82,11 @@ class AlbertConfig(BertConfig):
         return self.embedding_size
 
     @property
+    def layer_scopes(self) -> list[str]:
+        """First parts of the names of each group's variables: layers share them."""
+        return [f"bert/encoder/transformer/group_{i}/" for i in range(self.num_hidden_groups)]
+
+    @property
     def num_layer_outputs(self) -> int:
         """Number of tensors in a model's `all_encoder_layers`: one for each inner group."""
         return self.num_hidden_layers * self.inner_group_num
@@ -89,3 +98,25 @@ class AlbertConfig(BertConfig):
         layer = 4 * hidden + 2 * self.intermediate_size
         groups = self.num_hidden_groups * self.inner_group_num
         return self.embedding_size * rows + hidden * (groups * layer + hidden)
+
+
+def config_from_dict(json_object: dict[str, Any]) -> BertConfig:
+    """Returns the `AlbertConfig` of a dictionary that has ALBERT's keys, else a `BertConfig`.
+
+    Raises:
+        UserError: see `BertConfig.from_dict`.
+    """
+    is_albert = isinstance(json_object, dict) and not _KEYS.isdisjoint(json_object)
+    return (AlbertConfig if is_albert else BertConfig).from_dict(json_object)
+
+
+def read_config(json_file: str) -> BertConfig:
+    """Returns the configuration in a `bert_config.json` or an `albert_config.json`.
+
+    Args:
+        json_file: a path that `tf.io.gfile` can read.
+
+    Raises:
+        UserError: the file is missing, is not JSON, or has a value out of range.
+    """
+    return load_configuration(json_file, config_from_dict)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -124,6 +125,11 @@ class BertConfig:
         return self.hidden_size
 
     @property
+    def layer_scopes(self) -> list[str]:
+        """First parts of the names of each encoder layer's variables."""
+        return [f"bert/encoder/layer_{i}/" for i in range(self.num_hidden_layers)]
+
+    @property
     def num_layer_outputs(self) -> int:
         """Number of tensors in a model's `all_encoder_layers`."""
         return self.num_hidden_layers
@@ -182,28 +188,7 @@ class BertConfig:
         Raises:
             UserError: the file is missing, is not JSON, or has a value out of range.
         """
-        try:
-            with tf.io.gfile.GFile(json_file, "r") as reader:
-                json_object = strict_json.loads(reader.read())
-        except tf.errors.OpError as error:
-            raise UserError(
-                f"The BERT configuration {json_file} cannot be read ({error.message});"
-                " check --bert_config_file."
-            ) from error
-        except ValueError as error:
-            raise UserError(
-                f"The BERT configuration {json_file} is not JSON ({error}); check"
-                " --bert_config_file."
-            ) from error
-        except RecursionError as error:
-            raise UserError(
-                f"The BERT configuration {json_file} is JSON that is nested too deeply to be read;"
-                " check --bert_config_file."
-            ) from error
-        try:
-            return cls.from_dict(json_object)
-        except UserError as error:
-            raise UserError(f"{json_file}: {error}") from error
+        return load_configuration(json_file, cls.from_dict)
 
     def check_seq_length(self, max_seq_length: int, flag: str = "max_seq_length") -> None:
         """Checks that the model has position embeddings for sequences of this length.
@@ -248,6 +233,33 @@ class BertConfig:
     def to_json_string(self) -> str:
         """Returns the configuration as the text of a `bert_config.json`."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+def load_configuration(
+    json_file: str, from_dict: Callable[[dict[str, Any]], BertConfig]
+) -> BertConfig:
+    """Returns what a function makes of the object in a JSON file; errors as `from_json_file`."""
+    try:
+        with tf.io.gfile.GFile(json_file, "r") as reader:
+            json_object = strict_json.loads(reader.read())
+    except tf.errors.OpError as error:
+        raise UserError(
+            f"The BERT configuration {json_file} cannot be read ({error.message});"
+            " check --bert_config_file."
+        ) from error
+    except ValueError as error:
+        raise UserError(
+            f"The BERT configuration {json_file} is not JSON ({error}); check --bert_config_file."
+        ) from error
+    except RecursionError as error:
+        raise UserError(
+            f"The BERT configuration {json_file} is JSON that is nested too deeply to be read;"
+            " check --bert_config_file."
+        ) from error
+    try:
+        return from_dict(json_object)
+    except UserError as error:
+        raise UserError(f"{json_file}: {error}") from error
 
 
 def _is_number(value: Any) -> bool:

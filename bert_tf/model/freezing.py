@@ -1,19 +1,19 @@
 """--freeze_layers: the layers of BERT whose weights fine-tuning does not change."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bert_tf.errors import UserError, quoted
 
 
-def parse_frozen_layers(text: str, num_hidden_layers: int) -> Callable[[str], bool]:
+def parse_frozen_layers(text: str, layer_scopes: Sequence[str]) -> Callable[[str], bool]:
     """Returns a function that says whether the variable of a name is frozen.
 
     Args:
         text: the value of --freeze_layers, separated by commas: `embeddings`, `pooler`, indices of
-            encoder layers (`3`), ranges of them (`0-5`, both ends included), or `all` for all of
-            BERT, so that only the task's head is trained. "" freezes nothing.
-        num_hidden_layers: number of encoder layers.
+            encoder layers (`3`; of ALBERT's groups), ranges of them (`0-5`, both ends included), or
+            `all` for all of BERT, so that only the task's head is trained. "" freezes nothing.
+        layer_scopes: first parts of the names of each encoder layer's variables.
 
     Raises:
         UserError: a part is none of these, or there is no such layer.
@@ -25,13 +25,12 @@ def parse_frozen_layers(text: str, num_hidden_layers: int) -> Callable[[str], bo
             scopes.append("bert/")
         elif part in ("embeddings", "pooler"):
             scopes.append(f"bert/{part}/")
-        elif numbers and int(numbers[1]) <= int(numbers[2] or numbers[1]) < num_hidden_layers:
-            layers = range(int(numbers[1]), int(numbers[2] or numbers[1]) + 1)
-            scopes += [f"bert/encoder/layer_{i}/" for i in layers]
+        elif numbers and int(numbers[1]) <= int(numbers[2] or numbers[1]) < len(layer_scopes):
+            scopes += layer_scopes[int(numbers[1]) : int(numbers[2] or numbers[1]) + 1]
         else:
             raise UserError(
                 "--freeze_layers takes all, embeddings, pooler, encoder layers from 0 to"
-                f" {num_hidden_layers - 1} and ranges of them such as 0-2, separated by commas;"
+                f" {len(layer_scopes) - 1} and ranges of them such as 0-2, separated by commas;"
                 f" not {quoted(part)}"
             )
     return lambda name: name.startswith(tuple(scopes))

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from bert_tf.errors import UserError, quoted
+from bert_tf.model.albert_configuration import config_from_dict
 from bert_tf.model.configuration import BertConfig
 
 # A decorator: Keras knows the class as `bert_tf>NAME`.
@@ -59,7 +60,7 @@ class Savable:
         config = dict(config)
         trainable, frozen = config.pop("trainable", True), config.pop("frozen", None)
         if isinstance(config.get("config"), dict):
-            config["config"] = BertConfig.from_dict(config["config"])
+            config["config"] = config_from_dict(config["config"])
         made = cls(**config)
         for variable in made.variables if frozen is not None else ():
             variable.trainable = variable.path not in frozen

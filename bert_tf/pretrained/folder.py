@@ -14,6 +14,7 @@ from bert_tf.files.whole_files import read_json
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face.folder import SAFETENSORS_NAME, read_safetensors
 from bert_tf.hugging_face.tokenizer_file import read_tokenizer
+from bert_tf.model.albert_configuration import config_from_dict, read_config
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.tagging.conll import is_tag
 from bert_tf.text.casing import is_cased, read_casing
@@ -101,11 +102,11 @@ def read_folder(
         shapes = {name: list(value.shape) for name, value in weights.items()}
         labels = _labels(shapes, class_names, config_file)
         read = weights.__getitem__
-        config = BertConfig.from_dict(bert_config)
+        config = config_from_dict(bert_config)
     else:
         reader = checkpoints.CheckpointReader(path, flag=None)
         config_file = bert_config_file or _find(folder, "bert_config.json", "bert_config_file")
-        config = BertConfig.from_json_file(config_file)
+        config = read_config(config_file)
         shapes, read = reader.shapes, reader.read
         labels = _labels(shapes, labels_in(folder), os.path.join(folder, LABELS_FILE))
         tagging = bool(labels) and "O" in labels and all(map(is_tag, labels))

@@ -92,7 +92,7 @@ class FineTuner:
         if labels:
             limits["label_ids"] = (len(labels), "the number of labels")
         self._schema = records.limited(schema, limits)
-        self._frozen = parse_frozen_layers(settings.freeze_layers, config.num_hidden_layers)
+        self._frozen = parse_frozen_layers(settings.freeze_layers, config.layer_scopes)
         self._buckets = Buckets.of_schema(lengths, schema)
         self._keeps_best = settings.keep_best or settings.early_stopping_patience > 0
         best = BestCheckpoint(

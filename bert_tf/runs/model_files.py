@@ -7,6 +7,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files.overwriting import real_path
 from bert_tf.files.whole_files import write_whole
+from bert_tf.model.albert_configuration import read_config
 from bert_tf.model.configuration import BertConfig
 from bert_tf.text.casing import write_casing
 
@@ -21,7 +22,7 @@ def write_config(folder: str, config: BertConfig) -> None:
     path = os.path.join(folder, "bert_config.json")
     if tf.io.gfile.exists(path):
         try:
-            if BertConfig.from_json_file(path).to_dict() == config.to_dict():
+            if read_config(path).to_dict() == config.to_dict():
                 return  # it may be the user's own file, the --bert_config_file
         except UserError:
             pass  # another model's, or damaged

@@ -20,6 +20,7 @@ from bert_tf.runs import command_flags
 from bert_tf.runs.setting_fields import REQUIRED, Settings, rule_of
 from tests.fuzz.cases import refusal
 
+SCOPES = [f"bert/encoder/layer_{i}/" for i in range(12)]
 NUMBERS = ["0", "1", "-1", "-0", "32", "0.5", "1.0", "1e3", "1e308", "1e400", "-1e-320", "nan"]
 NUMBERS += ["inf", "-Infinity", "1_000", "٣", "१२", " 7 ", "+8", "0x10", "0o17", "0b1", "007", "²"]
 NUMBERS += ["2147483647", "2147483648", str(10**20), "9" * 99, "9" * 5000, "0x" + "f" * 5000]
@@ -119,6 +120,6 @@ def _use(settings: Settings, name: str) -> None:
     if name == "length_buckets":
         refusal(lambda: parse_lengths(value, settings.max_seq_length), naming=name)
     elif name == "freeze_layers":
-        refusal(lambda: parse_frozen_layers(value, 12), naming=name)
+        refusal(lambda: parse_frozen_layers(value, SCOPES), naming=name)
     elif name == "phases" and value is not None:
         refusal(lambda: settings.make_phases(()), naming=name)

@@ -5,6 +5,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.model.freezing import parse_frozen_layers
 
+SCOPES = [f"bert/encoder/layer_{i}/" for i in range(12)]
 NAMES = [
     "bert/embeddings/word_embeddings",
     "bert/encoder/layer_1/output/dense/kernel",
@@ -26,7 +27,7 @@ NAMES = [
     ],
 )
 def test_what_is_frozen(text, frozen):
-    is_frozen = parse_frozen_layers(text, 12)
+    is_frozen = parse_frozen_layers(text, SCOPES)
     assert [name for name in NAMES if is_frozen(name)] == frozen
 
 
@@ -34,4 +35,4 @@ def test_what_is_frozen(text, frozen):
 def test_other_words_are_refused(text):
     message = "encoder layers from 0 to 11 and ranges of them such as 0-2, separated by commas; not"
     with pytest.raises(UserError, match=message):
-        parse_frozen_layers(text, 12)
+        parse_frozen_layers(text, SCOPES)

@@ -52,7 +52,7 @@ def extract_features(
     """
     config.check_seq_length(settings.max_seq_length)
     lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
-    layers = schema.parse_layers(settings.layers, config.num_hidden_layers)
+    layers = schema.parse_layers(settings.layers, config.num_layer_outputs)
     outputs = schema.parse_outputs(settings.outputs)
     check_prediction(strategy, settings.batch_size, "batch_size")
     tokenizer = make_tokenizer(config, settings, REQUIRED_TOKENS, settings.init_checkpoint)

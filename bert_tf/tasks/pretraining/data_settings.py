@@ -5,7 +5,7 @@ import dataclasses
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.runs.setting_fields import REQUIRED, Group, Settings, inherit, setting
 from bert_tf.runs.settings import MAX_LENGTH, TextSettings
-from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
 from bert_tf.text.text_files import TEXT_FIELD
 
 
@@ -41,7 +41,7 @@ class PretrainingDataSettings(TextSettings):
         help="mlm_nsp: pairs of sentences, for masked LM and next sentence prediction (BERT). mlm:"
         " sequences of whole sentences, for masked LM alone (RoBERTa).",
         group=Group.DATA,
-        choices=OBJECTIVES,
+        choices=(MLM_NSP, MLM),
     )
     across_documents: bool = setting(
         True,

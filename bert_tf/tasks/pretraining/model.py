@@ -11,7 +11,7 @@ from bert_tf.model.saving import register
 from bert_tf.model.task_model import TaskModel
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.pretraining.heads import PretrainingHeads
-from bert_tf.tasks.pretraining.schema import MLM_NSP
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP
 
 # Added to the sum of the masked-LM weights (original: get_masked_lm_output), so that the loss of a
 # batch without predictions is 0.
@@ -97,7 +97,8 @@ class PretrainingTask:
     Args:
         config: sizes and dropout rates.
         objective: one of `schema.OBJECTIVES`. With `mlm`, features have no `next_sentence_labels`,
-            and the pooler and the next sentence head keep their weights.
+            and the pooler and the next sentence head keep their weights. With `mlm_sop`, the labels
+            and that head are for the order of sentences, as are the metrics' names.
         **options: see `BertModel`.
     """
 
@@ -128,8 +129,8 @@ class PretrainingTask:
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
         """Returns the sum of the losses, float32 [], and losses and accuracies as metrics.
 
-        Original: get_masked_lm_output and get_next_sentence_output for the losses, metric_fn for
-        the metrics.
+        Original: get_masked_lm_output and get_next_sentence_output (ALBERT's:
+        get_sentence_order_output) for the losses, metric_fn for the metrics.
         """
         masked_lm_logits, next_sentence_logits = model(
             features["input_ids"],
@@ -147,22 +148,23 @@ class PretrainingTask:
                 masked_lm_logits,
                 features["masked_lm_ids"],
                 _masked_lm_weights(features, example_weight),
-                WEIGHT_EPSILON,
+                normalizers["masked_lm"] + WEIGHT_EPSILON,
             )
         }
-        if self._objective == MLM_NSP:
-            losses["next_sentence"] = (
+        if self._objective != MLM:
+            name = "sentence_order" if self._objective == MLM_SOP else "next_sentence"
+            losses[name] = (
                 next_sentence_logits,
                 features["next_sentence_labels"],
                 _next_sentence_weights(features, example_weight),
-                0.0,
+                normalizers["next_sentence"],
             )
         total = tf.zeros([], tf.float32)
         sums = {}
-        for name, (logits, label_ids, weights, epsilon) in losses.items():
+        for name, (logits, label_ids, weights, normalizer) in losses.items():
             example_loss = cross_entropy(logits, tf.reshape(label_ids, [-1]))
             weighted_loss = tf.reduce_sum(weights * example_loss)
-            total += tf.math.divide_no_nan(weighted_loss, normalizers[name] + epsilon)
+            total += tf.math.divide_no_nan(weighted_loss, normalizer)
             predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
             right = tf.cast(predictions == tf.reshape(label_ids, [-1]), tf.float32)
             weight = tf.reduce_sum(weights)

@@ -3,7 +3,7 @@
 from bert_tf.files import records
 
 # What a model is trained to predict (--objective).
-MLM_NSP, MLM = OBJECTIVES = ("mlm_nsp", "mlm")
+MLM_NSP, MLM, MLM_SOP = OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop")
 UNMASKED = "word_ids"  # the feature that unmasked records have
 PACKED = "cls_positions"  # the feature that packed records have, with a value for each place
 
@@ -35,7 +35,8 @@ def pretraining_schema(
         objective: one of `OBJECTIVES`. Records of `mlm` have no `next_sentence_labels`.
         max_sequences_per_pack: for packed records, K; None for others, with a sequence in each.
 
-    `next_sentence_labels` is 1 if the second sentence is a random one, 0 if it follows the first.
+    `next_sentence_labels` is 0 if the second sentence follows the first; 1 if it is a random one,
+    with `mlm_sop` if it is the one before.
     Names and types: `write_instance_to_example_files` of the original; `word_ids` is our own.
 
     A packed record has the tokens of several sequences one after another. `input_mask` is the
@@ -73,7 +74,7 @@ def pretraining_schema(
             "masked_lm_ids": records.int64_feature(**number, low=0),
             "masked_lm_weights": records.float_feature(**number, low=0.0, high=1.0),
         }
-    if objective == MLM_NSP:
+    if objective != MLM:
         schema["next_sentence_labels"] = records.int64_feature(**places, low=0, high=1)
         if max_sequences_per_pack is not None:
             schema["next_sentence_weights"] = records.float_feature(**places, low=0.0, high=1.0)

@@ -43,8 +43,9 @@ class PretrainingSettings(TrainingSettings):
     do_eval: bool = inherit(EvaluationSettings, "do_eval")
     objective: str = setting(
         MLM_NSP,
-        help="What to train: mlm_nsp for masked LM and next sentence prediction, mlm for masked LM"
-        " alone, with records of any objective.",
+        help="What to train: mlm_nsp for masked LM and next sentence prediction (BERT), mlm for"
+        " masked LM alone (RoBERTa), with records of any objective, mlm_sop for masked LM and the"
+        " order of sentences (ALBERT).",
         group=Group.TRAINING,
         choices=OBJECTIVES,
     )

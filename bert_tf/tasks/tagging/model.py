@@ -105,7 +105,7 @@ class TaggingTask:
         self, config: BertConfig, num_labels: int, feature_layers: str | None = None, **options
     ):
         if feature_layers:
-            check_feature_layers(feature_layers, config.num_hidden_layers)
+            check_feature_layers(feature_layers, config.num_layer_outputs)
         self.config = config
         self.num_labels = num_labels
         self.feature_layers = feature_layers
