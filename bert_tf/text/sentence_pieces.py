@@ -1,0 +1,146 @@
+"""`SentencePieceTokenizer`: text to the ids of a SentencePiece model, as ALBERT makes them.
+
+tensorflow-text splits the text. Before that ALBERT simplifies it, and after it splits numbers once
+more (original: google-research/albert, tokenization.py).
+"""
+
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError, quoted
+
+WORD_START = "▁"  # what stands for the space before a word
+UNKNOWN_PIECE = "<unk>"
+
+
+def preprocess_text(text: str, lower: bool = False) -> str:
+    """Returns the text with single spaces and without combining marks (original: the same name).
+
+    Args:
+        text: any string.
+        lower: whether to lower-case it.
+    """
+    text = unicodedata.normalize("NFKD", " ".join(text.split()))
+    text = "".join(char for char in text if not unicodedata.combining(char))
+    return text.lower() if lower else text
+
+
+class SentencePieceTokenizer:
+    """Converts texts to the ids of a SentencePiece model; used like a `FastTokenizer`.
+
+    Attributes:
+        vocab: piece -> id.
+        inv_vocab: id -> piece.
+        do_lower_case: whether text is lower-cased.
+    """
+
+    def __init__(
+        self, model_file: str, do_lower_case: bool = True, required_tokens: Sequence[str] = ()
+    ):
+        """Reads the model.
+
+        Args:
+            model_file: path of a SentencePiece model.
+            do_lower_case: whether to lower-case text.
+            required_tokens: pieces that the model must have.
+
+        Raises:
+            UserError: the file cannot be read, is no such model, or lacks required pieces; or
+                tensorflow-text is missing.
+        """
+        try:
+            import tensorflow_text
+        except (ImportError, tf.errors.NotFoundError) as error:
+            version = ".".join(tf.__version__.split(".")[:2])
+            raise UserError(
+                f"--vocab_file={model_file} is a SentencePiece model, which needs tensorflow-text"
+                f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
+            ) from error
+        try:
+            with tf.io.gfile.GFile(model_file, "rb") as reader:
+                model = reader.read()
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"--vocab_file={model_file}: cannot be read: {error.message}"
+            ) from error
+        try:
+            with tf.device("CPU:0"):
+                self._pieces = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)
+                size = int(self._pieces.vocab_size())
+                pieces = self._pieces.id_to_string(tf.range(size)).numpy()
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"--vocab_file={model_file}: the file must be a SentencePiece model, such as"
+                " ALBERT's 30k-clean.model; tensorflow-text cannot read it"
+            ) from error
+        self.inv_vocab = {i: piece.decode() for i, piece in enumerate(pieces)}
+        self.vocab = {piece: i for i, piece in self.inv_vocab.items()}
+        missing = [token for token in required_tokens if token not in self.vocab]
+        if missing:
+            raise UserError(
+                f"--vocab_file={model_file}: the model lacks {', '.join(missing)}; it must have been"
+                f" made with --control_symbols={','.join(required_tokens)}"
+            )
+        self.do_lower_case = do_lower_case
+        self._unknown_id = self.vocab[UNKNOWN_PIECE]
+        self._ids = {piece: i for i, piece in enumerate(pieces)}
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of all texts in one array, and where each text's ids begin and end.
+
+        Args:
+            texts: any strings.
+
+        Returns:
+            ids: int32 `[number of ids]`.
+            row_splits: int64 `[len(texts) + 1]`; the ids of texts[i] are
+                ids[row_splits[i] : row_splits[i + 1]].
+
+        Raises:
+            TypeError: `texts` is a single string.
+        """
+        if isinstance(texts, str):
+            raise TypeError(f"texts must be a sequence of strings, not one string: {quoted(texts)}")
+        pieces, row_splits = self.split([preprocess_text(x, self.do_lower_case) for x in texts])
+        ids = [self._ids.get(piece, self._unknown_id) for piece in pieces]
+        return np.array(ids, np.int32), row_splits
+
+    def split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
+        """Returns the pieces of all texts, UTF-8, and where each text's pieces begin and end.
+
+        Args:
+            texts: as `preprocess_text` returns them.
+        """
+        pieces, row_splits = self._split(texts)
+        # A number and the comma after it are two pieces, by a second look at the number. The word
+        # start that this puts in front of it stays: the original compares a string with bytes.
+        numbers = [i for i, piece in enumerate(pieces) if _ends_in_digit_and_comma(piece)]
+        if not numbers:
+            return pieces, row_splits
+        again, splits = self._split(
+            [pieces[i].decode()[:-1].replace(WORD_START, "") for i in numbers]
+        )
+        lengths = np.ones(len(pieces), np.int64)
+        lengths[numbers] = np.diff(splits) + 1
+        parts: list[bytes] = []
+        end = 0
+        for i, begin, stop in zip(numbers, splits, splits[1:], strict=False):
+            parts += [*pieces[end:i], *again[begin:stop], b","]
+            end = i + 1
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return parts + pieces[end:], ends[row_splits]
+
+    def _split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
+        encoded = [text.encode("utf-8", "replace") for text in texts]
+        with tf.device("CPU:0"):
+            ragged = self._pieces.tokenize(tf.constant(encoded, tf.string, [len(encoded)]))
+        return ragged.values.numpy().tolist(), ragged.row_splits.numpy()
+
+
+def _ends_in_digit_and_comma(piece: bytes) -> bool:
+    if not piece.endswith(b",") or len(piece) == 1:
+        return False
+    return piece.decode()[-2].isdigit()
