@@ -81,8 +81,8 @@ class SentencePieceTokenizer:
         missing = [token for token in required_tokens if token not in self.vocab]
         if missing:
             raise UserError(
-                f"--vocab_file={model_file}: the model lacks {', '.join(missing)}; it must have been"
-                f" made with --control_symbols={','.join(required_tokens)}"
+                f"--vocab_file={model_file}: the model lacks {', '.join(missing)}; it must have"
+                f" been made with --control_symbols={','.join(required_tokens)}"
             )
         self.do_lower_case = do_lower_case
         self._unknown_id = self.vocab[UNKNOWN_PIECE]
