@@ -31,8 +31,8 @@ from bert_tf.tasks.classification.features import write_records
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.classification.schema import classification_schema
-from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
+from bert_tf.text.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
 SEED = 12345
@@ -77,7 +77,7 @@ def main() -> None:
     schedule = optimization.linear_schedule(5e-5, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
     strategy = tf.distribute.get_strategy()
-    tokenizer = FastTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case, REQUIRED_TOKENS)
+    tokenizer = load_tokenizer(FLAGS.vocab_file, FLAGS.do_lower_case, REQUIRED_TOKENS)
 
     def make_training(buckets: Buckets, group_by_length: bool) -> Callable[[], int]:
         source = WholeFileInput(

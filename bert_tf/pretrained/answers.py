@@ -16,8 +16,7 @@ from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
-from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.offsets import pieces_with_offsets
+from bert_tf.text.tokenizers import Tokenizer
 
 # `start_logits` and `end_logits` of each window, float32 [S].
 Logits = Sequence[dict[str, np.ndarray]]
@@ -41,7 +40,7 @@ class RunSquadSearch:
         self,
         question: str,
         context: str,
-        tokenizer: FastTokenizer,
+        tokenizer: Tokenizer,
         settings: AnswerSettings,
         max_seq_length: int,
         num_answers: int,
@@ -106,7 +105,7 @@ class PipelineSearch:
         self,
         question: str,
         context: str,
-        tokenizer: FastTokenizer,
+        tokenizer: Tokenizer,
         settings: AnswerSettings,
         max_seq_length: int,
         num_answers: int,
@@ -114,7 +113,7 @@ class PipelineSearch:
         self._context = context
         self._settings = settings
         self._num_answers = num_answers
-        self._pieces = pieces_with_offsets(context, tokenizer.reference)
+        self._pieces = tokenizer.pieces(context)
         starts = [i for i, piece in enumerate(self._pieces) if piece.begins_word]
         self._word_starts = np.array([*starts, len(self._pieces)])
         query = tokenizer.encode([question])[0].tolist()

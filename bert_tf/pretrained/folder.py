@@ -19,7 +19,15 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.tagging.conll import is_tag
 from bert_tf.text.casing import is_cased, read_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizers import (
+    SENTENCE_PIECES,
+    VOCABULARY_FILES,
+    Tokenizer,
+    load_tokenizer,
+    vocabulary_name,
+)
 
+CONFIG_FILES = ("bert_config.json", "albert_config.json")
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _LISTED_HEADS = {
     "masked_lm": "masked language model",
@@ -53,7 +61,7 @@ class ModelFolder:
     config: BertConfig
     shapes: Mapping[str, Sequence[int]]
     read: Callable[[str], np.ndarray]
-    tokenizer: FastTokenizer
+    tokenizer: Tokenizer
     heads: tuple[str, ...]
     labels: tuple[str, ...]
     max_seq_length: int
@@ -105,7 +113,7 @@ def read_folder(
         config = config_from_dict(bert_config)
     else:
         reader = checkpoints.CheckpointReader(path, flag=None)
-        config_file = bert_config_file or _find(folder, "bert_config.json", "bert_config_file")
+        config_file = bert_config_file or _find(folder, CONFIG_FILES, "bert_config_file")
         config = read_config(config_file)
         shapes, read = reader.shapes, reader.read
         labels = _labels(shapes, labels_in(folder), os.path.join(folder, LABELS_FILE))
@@ -156,17 +164,24 @@ def _is_hugging_face(path: str) -> bool:
     return has_safetensors
 
 
-def _find(folder: str, name: str, argument: str) -> str:
-    """Returns a file's path in a folder. Beside best/ it may be in the folder of the run."""
+def _find(folder: str, names: Sequence[str], argument: str) -> str:
+    """Returns a file's path in a folder. Beside best/ it may be in the folder of the run.
+
+    Args:
+        folder: of the model.
+        names: that the file may have.
+        argument: of `load` that names another file, for messages.
+    """
     folders = [folder]
     if os.path.basename(folder.rstrip("/")) == "best":
         folders.append(os.path.dirname(folder.rstrip("/")))
     for place in folders:
-        if tf.io.gfile.exists(os.path.join(place, name)):
-            return os.path.join(place, name)
+        for name in names:
+            if tf.io.gfile.exists(os.path.join(place, name)):
+                return os.path.join(place, name)
     raise UserError(
-        f"{folder} must have {name}, with which the model was trained; copy it there, or give"
-        f" load(..., {argument}=...)"
+        f"{folder} must have {' or '.join(names)}, with which the model was trained; copy it there,"
+        f" or give load(..., {argument}=...)"
     )
 
 
@@ -211,27 +226,27 @@ def _heads(
 
 def _tokenizer(
     folder: str, vocab_file: str | None, do_lower_case: bool | None
-) -> tuple[FastTokenizer, str]:
+) -> tuple[Tokenizer, str]:
     """Returns the tokenizer, and the file of its vocabulary for messages."""
     recorded = read_casing(folder)
     tokenizer_file = os.path.join(folder, "tokenizer.json")
-    names = (os.path.join(folder, "vocab.txt"), tokenizer_file)
-    if vocab_file is None and not tf.io.gfile.exists(names[0]) and tf.io.gfile.exists(names[1]):
+    own = any(tf.io.gfile.exists(os.path.join(folder, name)) for name in VOCABULARY_FILES)
+    if vocab_file is None and not own and tf.io.gfile.exists(tokenizer_file):
         vocab, lowercase = read_tokenizer(tokenizer_file)
         vocab_file = tokenizer_file
         recorded = lowercase if recorded is None else recorded
         missing = [token for token in _SPECIAL if token not in vocab]
         if missing:
             raise UserError(f"{tokenizer_file}: the vocabulary must have {listed(missing)}")
-        tokenizer = FastTokenizer(vocab)
     else:
-        vocab_file = vocab_file or _find(folder, "vocab.txt", "vocab_file")
-        tokenizer = FastTokenizer(vocab_file, required_tokens=_SPECIAL[2:])
-        vocab = tokenizer.vocab
+        vocab_file = vocab_file or _find(folder, VOCABULARY_FILES, "vocab_file")
+        vocab = load_tokenizer(vocab_file, required_tokens=_SPECIAL[2:]).vocab
         if recorded is None:
             recorded = read_casing(os.path.dirname(vocab_file))
     if do_lower_case is None:
         do_lower_case = not is_cased(vocab) if recorded is None else recorded
+    if vocabulary_name(vocab_file) == SENTENCE_PIECES:
+        return load_tokenizer(vocab_file, do_lower_case), vocab_file
     return FastTokenizer(vocab, do_lower_case), vocab_file
 
 

@@ -29,7 +29,6 @@ from bert_tf.pretrained.results import (
 )
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
-from bert_tf.text.offsets import pieces_with_offsets
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
 _MASK_INPUTS = (*_INPUTS, "masked_lm_positions")
@@ -264,7 +263,7 @@ class Pretrained:
         texts, single = text_input.as_list(texts)
         special = sequences.special_ids(self.tokenizer.vocab)
         rows, taken = [], []
-        pieces = [pieces_with_offsets(text, self.tokenizer.reference) for text in texts]
+        pieces = [self.tokenizer.pieces(text) for text in texts]
         for text, found in zip(texts, pieces, strict=True):
             windows = entities.cut(text, found, self.max_seq_length - 2)
             for window in windows:

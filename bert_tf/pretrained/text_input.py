@@ -7,7 +7,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.text import sequences
-from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizers import Tokenizer
 
 MASK = "[MASK]"
 
@@ -42,7 +42,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def encode(
-    texts: Sequence[str | tuple[str, str]], tokenizer: FastTokenizer, max_seq_length: int
+    texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[dict[str, list[int]]]:
     """Returns the model's input for texts and pairs, without padding; long ones are cut.
 
@@ -70,7 +70,7 @@ def encode(
 
 
 def encode_masks(
-    texts: Sequence[str], tokenizer: FastTokenizer, max_seq_length: int
+    texts: Sequence[str], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[dict[str, list[int]]]:
     """Returns the model's input for texts with [MASK], and `masked_lm_positions` of the masks.
 

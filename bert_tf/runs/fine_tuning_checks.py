@@ -13,8 +13,8 @@ from bert_tf.files.overwriting import real_path
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings, TextSettings
 from bert_tf.text import casing
-from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.model_vocabulary import check_model_vocabulary
+from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 
 def needed_sets(strategy: tf.distribute.Strategy, settings: EvaluationSettings) -> list[str]:
@@ -47,7 +47,7 @@ def make_tokenizer(
     required_tokens: Sequence[str],
     init_checkpoint: str | None,
     output_dir: str | None = None,
-) -> FastTokenizer:
+) -> Tokenizer:
     """Returns the tokenizer of the vocabulary that belongs to the checkpoint.
 
     Raises:
@@ -55,7 +55,7 @@ def make_tokenizer(
             has embeddings, is another than that beside the checkpoint, or `do_lower_case` is wrong
             for it or for the checkpoint (see `casing.check_casing`).
     """
-    tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, required_tokens)
+    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, required_tokens)
     casing.check_casing(
         settings.do_lower_case,
         tokenizer.vocab,

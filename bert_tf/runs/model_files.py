@@ -10,6 +10,7 @@ from bert_tf.files.whole_files import write_whole
 from bert_tf.model.albert_configuration import read_config
 from bert_tf.model.configuration import BertConfig
 from bert_tf.text.casing import write_casing
+from bert_tf.text.tokenizers import vocabulary_name
 
 
 def write_config(folder: str, config: BertConfig) -> None:
@@ -32,7 +33,7 @@ def write_config(folder: str, config: BertConfig) -> None:
 def write_model_files(
     folder: str, config: BertConfig, vocab_file: str, do_lower_case: bool
 ) -> None:
-    """Writes `bert_config.json`, `vocab.txt` and the casing; errors as `write_config`.
+    """Writes `bert_config.json`, the vocabulary and the casing; errors as `write_config`.
 
     Args:
         folder: of the checkpoint.
@@ -41,7 +42,7 @@ def write_model_files(
         do_lower_case: whether text is lower-cased.
     """
     write_config(folder, config)
-    path = os.path.join(folder, "vocab.txt")
+    path = os.path.join(folder, vocabulary_name(vocab_file))
     if real_path(path) != real_path(vocab_file):
         with tf.io.gfile.GFile(vocab_file, "rb") as reader:
             write_whole(path, reader.read())

@@ -31,7 +31,9 @@ class TextSettings(Settings):
     """The vocabulary, and how text is prepared for it."""
 
     vocab_file: str = setting(
-        help="Vocabulary that the model was trained with: a vocab.txt.", group=Group.DATA
+        help="Vocabulary that the model was trained with: a vocab.txt, or ALBERT's SentencePiece"
+        " model, whose name ends in .model.",
+        group=Group.DATA,
     )
     do_lower_case: bool = setting(
         True,

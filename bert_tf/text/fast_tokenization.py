@@ -21,6 +21,7 @@ from absl import logging
 
 from bert_tf import tokenization
 from bert_tf.errors import quoted
+from bert_tf.text.offsets import Piece, pieces_with_offsets
 
 # For fewer texts than this, a call of tensorflow-text takes longer than the cache.
 _MIN_BATCH = 100
@@ -152,6 +153,10 @@ class FastTokenizer:
         row_splits = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(lengths, out=row_splits[1:])
         return ids, row_splits
+
+    def pieces(self, text: str) -> list[Piece]:
+        """Returns the word pieces of a text with their places."""
+        return pieces_with_offsets(text, self.reference)
 
     def _load_ascii_encoder(self, texts: Sequence[str]) -> _Encoder | None:
         """Returns tensorflow-text's encoder; None if it is missing or there was little text yet."""

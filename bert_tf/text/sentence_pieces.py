@@ -4,13 +4,16 @@ tensorflow-text splits the text. Before that ALBERT simplifies it, and after it 
 more (original: google-research/albert, tokenization.py).
 """
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
+from bert_tf.text.offsets import Piece
 
 WORD_START = "▁"  # what stands for the space before a word
 UNKNOWN_PIECE = "<unk>"
@@ -107,6 +110,40 @@ class SentencePieceTokenizer:
         pieces, row_splits = self.split([preprocess_text(x, self.do_lower_case) for x in texts])
         ids = [self._ids.get(piece, self._unknown_id) for piece in pieces]
         return np.array(ids, np.int32), row_splits
+
+    def pieces(self, text: str) -> list[Piece]:
+        """Returns the pieces of a text with their places.
+
+        The pieces of a run of characters without white space are counted along its characters, as
+        `preprocess_text` changes them. If the model changes them further, so that they are more or
+        fewer, each piece has the place of the whole run.
+        """
+        words = list(re.finditer(r"\S+", text))
+        found, row_splits = self.encode([word[0] for word in words])
+        placed = []
+        for word, begin, end in zip(words, row_splits, row_splits[1:], strict=False):
+            sources = [
+                word.start() + i
+                for i, char in enumerate(word[0])
+                for _ in preprocess_text(char, self.do_lower_case)
+            ]
+            ids = found[begin:end].tolist()
+            texts = [self.inv_vocab[i].replace(WORD_START, "") for i in ids]
+            exact = self._unknown_id not in ids and sum(map(len, texts)) == len(sources)
+            place, after_mark = 0, True
+            for piece_id, piece in zip(ids, texts, strict=True):
+                start, stop = word.span()
+                if exact and piece:
+                    start = sources[place]
+                    stop = sources[place + len(piece) - 1] + 1
+                    place += len(piece)
+                elif exact:  # the word start alone
+                    stop = start = sources[place]
+                known = bool(piece) and piece_id != self._unknown_id
+                mark = known and tokenization._is_punctuation(piece[0])
+                placed.append(Piece(piece_id, start, stop, after_mark or mark))
+                after_mark = mark
+        return placed
 
     def split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
         """Returns the pieces of all texts, UTF-8, and where each text's pieces begin and end.

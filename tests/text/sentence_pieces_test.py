@@ -46,6 +46,28 @@ def test_pieces_and_numbers(model_file):
     assert tokens(tokenizer) == []
 
 
+def test_the_places_of_pieces(model_file):
+    tokenizer = SentencePieceTokenizer(model_file)
+    text = " The\tcats, ﬁ ١ Ж"
+    found = [
+        (tokenizer.inv_vocab[piece.token_id], text[piece.start : piece.end], piece.begins_word)
+        for piece in tokenizer.pieces(text)
+    ]
+    assert found == [
+        ("▁the", "The", True),
+        ("▁cat", "cat", True),
+        ("s", "s", False),
+        (",", ",", True),
+        ("▁", "ﬁ", True),  # "fi", which the model has not
+        ("<unk>", "ﬁ", False),
+        ("▁", "١", True),
+        ("<unk>", "١", False),
+        ("▁", "Ж", True),
+        ("<unk>", "Ж", False),
+    ]
+    assert tokenizer.pieces("") == []
+
+
 def test_case_stays_if_it_should(model_file):
     tokenizer = SentencePieceTokenizer(model_file, do_lower_case=False)
     assert tokens(tokenizer, "The cats") == [["▁", "<unk>", "▁cat", "s"]]

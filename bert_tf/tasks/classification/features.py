@@ -9,7 +9,8 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import records
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.schema import classification_schema
-from bert_tf.text import fast_tokenization, sequences
+from bert_tf.text import sequences
+from bert_tf.text.tokenizers import Tokenizer
 
 _EXAMPLES_PER_BATCH = 2048  # examples in one call of the tokenizer
 _LOGGED_EXAMPLES = 5  # as in the original's file_based_convert_examples_to_features
@@ -19,7 +20,7 @@ def write_records(
     examples: Sequence[InputExample],
     label_list: Sequence[str] | None,
     max_seq_length: int,
-    tokenizer: fast_tokenization.FastTokenizer,
+    tokenizer: Tokenizer,
     output_file: str,
 ) -> int:
     """Writes one record for each example, in the same order; returns their number.
@@ -67,7 +68,7 @@ def write_records(
 
 
 def _tokenize(
-    examples: Sequence[InputExample], tokenizer: fast_tokenization.FastTokenizer
+    examples: Sequence[InputExample], tokenizer: Tokenizer
 ) -> Iterator[tuple[InputExample, list[int], list[int]]]:
     """Yields each example with the ids of text_a and of text_b ([] if it has none)."""
     texts = []
@@ -92,9 +93,7 @@ def _label(example: InputExample, label_ids: dict[str, int] | None) -> int | flo
     return label_ids[example.label]
 
 
-def _log(
-    example: InputExample, values: dict[str, list], tokenizer: fast_tokenization.FastTokenizer
-) -> None:
+def _log(example: InputExample, values: dict[str, list], tokenizer: Tokenizer) -> None:
     """Logs a record as the original does."""
     logging.debug("*** Example ***")
     logging.debug("guid: %s", example.guid)

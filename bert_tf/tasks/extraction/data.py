@@ -10,7 +10,7 @@ from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.text import sequences
-from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizers import Tokenizer
 
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 _LINES_PER_CALL = 1000  # lines in one call of the tokenizer
@@ -79,9 +79,7 @@ def split_line(line: str) -> tuple[str, str]:
     return match.groups() if match else (line, "")
 
 
-def read_examples(
-    input_file: str, tokenizer: FastTokenizer, max_seq_length: int
-) -> Iterator[Example]:
+def read_examples(input_file: str, tokenizer: Tokenizer, max_seq_length: int) -> Iterator[Example]:
     """Yields an example for each line of a file (original: convert_examples_to_features).
 
     Lines that are too long are cut; of a pair, the longer text is cut, one token at a time.

@@ -22,8 +22,8 @@ from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesTask
 from bert_tf.tasks.extraction.settings import ExtractionSettings
-from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
+from bert_tf.text.tokenizers import Tokenizer
 
 _MAX_BYTES = 512 << 20
 
@@ -155,7 +155,7 @@ def make_chunks(
 
 
 def _open_writer(
-    settings: ExtractionSettings, layers: list[int], outputs: list[str], tokenizer: FastTokenizer
+    settings: ExtractionSettings, layers: list[int], outputs: list[str], tokenizer: Tokenizer
 ) -> contextlib.AbstractContextManager[writers.Write]:
     if settings.output_format == "json":
         return writers.write_json(settings.output_file, layers)

@@ -11,7 +11,7 @@ from bert_tf.files import records
 from bert_tf.tasks.multiple_choice.schema import NUM_CHOICES, multiple_choice_schema
 from bert_tf.tasks.multiple_choice.swag import Question
 from bert_tf.text import sequences
-from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizers import Tokenizer
 
 _QUESTIONS_PER_BATCH = 1000  # questions in one call of the tokenizer
 _LOGGED_EXAMPLES = 5  # as in the original's file_based_convert_examples_to_features
@@ -19,7 +19,7 @@ _LOGGED_EXAMPLES = 5  # as in the original's file_based_convert_examples_to_feat
 
 def write_records(
     questions: Sequence[Question],
-    tokenizer: FastTokenizer,
+    tokenizer: Tokenizer,
     max_seq_length: int,
     output_file: str,
 ) -> int:
@@ -68,7 +68,7 @@ def write_records(
 
 
 def _tokenize(
-    questions: Sequence[Question], tokenizer: FastTokenizer
+    questions: Sequence[Question], tokenizer: Tokenizer
 ) -> Iterator[tuple[Question, list[int], list[list[int]]]]:
     """Yields each question with the ids of its context and of each choice."""
     texts = []
@@ -81,7 +81,7 @@ def _tokenize(
         yield question, next(pieces), list(itertools.islice(pieces, NUM_CHOICES))
 
 
-def _log(packed: Sequence[dict[str, list[int]]], label: int, tokenizer: FastTokenizer) -> None:
+def _log(packed: Sequence[dict[str, list[int]]], label: int, tokenizer: Tokenizer) -> None:
     """Logs a record in the style of the original's programs."""
     logging.debug("*** Example ***")
     for i, choice in enumerate(packed):

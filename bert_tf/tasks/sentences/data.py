@@ -13,7 +13,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files import records
 from bert_tf.tasks.sentences.schema import sentences_schema
 from bert_tf.text import sequences, tables
-from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizers import Tokenizer
 
 _EXAMPLES_PER_BATCH = 2048  # examples in one call of the tokenizer
 _LOGGED_EXAMPLES = 5  # as in the original's programs
@@ -100,7 +100,7 @@ def _score(text: str, score_scale: float | None, place: str) -> float:
 
 def write_records(
     sentences: Sequence[Sentences],
-    tokenizer: FastTokenizer,
+    tokenizer: Tokenizer,
     max_seq_length: int,
     output_file: str,
 ) -> int:
@@ -143,7 +143,7 @@ def write_records(
 
 
 def _tokenize(
-    batch: Sequence[Sentences], tokenizer: FastTokenizer
+    batch: Sequence[Sentences], tokenizer: Tokenizer
 ) -> Iterator[tuple[Sentences, list[list[int]]]]:
     """Yields each example with the ids of its texts."""
     ids, splits = tokenizer.encode([text for example in batch for text in example.texts])
@@ -152,7 +152,7 @@ def _tokenize(
         yield example, list(itertools.islice(pieces, len(example.texts)))
 
 
-def _log(packed: Sequence[dict[str, list[int]]], score: float, tokenizer: FastTokenizer) -> None:
+def _log(packed: Sequence[dict[str, list[int]]], score: float, tokenizer: Tokenizer) -> None:
     """Logs a record in the style of the original's programs."""
     logging.debug("*** Example ***")
     for text in packed:

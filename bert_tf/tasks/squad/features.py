@@ -17,7 +17,7 @@ from bert_tf.tasks.squad.examples import SquadData, SquadExample, split_words
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.text import sequences
-from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizers import Tokenizer
 
 # From the original's convert_examples_to_features.
 FIRST_UNIQUE_ID = 1000000000
@@ -64,7 +64,7 @@ class ContextWindow:
 
 
 def tokenize_contexts(
-    contexts: Sequence[str], tokenizer: FastTokenizer, batch_words: int = _BATCH_WORDS
+    contexts: Sequence[str], tokenizer: Tokenizer, batch_words: int = _BATCH_WORDS
 ) -> list[Context]:
     """Returns the word pieces of each context, tokenized word by word as in the original.
 
@@ -180,7 +180,7 @@ def write_records(
     path: str,
     data: SquadData,
     contexts: Sequence[Context],
-    tokenizer: FastTokenizer,
+    tokenizer: Tokenizer,
     settings: SquadSettings,
     is_training: bool,
 ) -> list[ContextWindow]:
@@ -231,7 +231,7 @@ def write_records(
 
 
 def _queries(
-    examples: Sequence[SquadExample], tokenizer: FastTokenizer, max_query_length: int
+    examples: Sequence[SquadExample], tokenizer: Tokenizer, max_query_length: int
 ) -> Iterator[tuple[SquadExample, list[int], list[int]]]:
     """Yields (example, ids of its question, ids of its first answer or [])."""
     for begin in range(0, len(examples), _BATCH_EXAMPLES):
@@ -264,9 +264,7 @@ def _positions(window: ContextWindow, answer: tuple[int, int] | None) -> tuple[i
     return start, end
 
 
-def _log_record(
-    window: ContextWindow, values: dict[str, list[int]], tokenizer: FastTokenizer
-) -> None:
+def _log_record(window: ContextWindow, values: dict[str, list[int]], tokenizer: Tokenizer) -> None:
     """Logs a record as in the original, without the lists of ids, zeros and ones."""
     tokens = sequences.unpadded_tokens(values, tokenizer.inv_vocab)
     logging.debug("*** Example ***")

@@ -20,8 +20,8 @@ from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.squad.settings import SquadSettings
-from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import REQUIRED_TOKENS
+from bert_tf.text.tokenizers import Tokenizer
 
 # Seed of the order of the training examples (original: main). --random_seed does not change it.
 _SHUFFLE_SEED = 12345
@@ -127,7 +127,7 @@ def _has_answers(data: SquadData) -> bool:
 
 
 def _write_training_records(
-    data: SquadData, tokenizer: FastTokenizer, path: str, settings: SquadSettings
+    data: SquadData, tokenizer: Tokenizer, path: str, settings: SquadSettings
 ) -> int:
     """Shuffles the questions and writes their records; returns the number of questions.
 
@@ -148,7 +148,7 @@ class _Questions:
     def __init__(
         self,
         data: SquadData,
-        tokenizer: FastTokenizer,
+        tokenizer: Tokenizer,
         tuner: FineTuner,
         settings: SquadSettings,
     ):

@@ -15,7 +15,7 @@ from bert_tf.progress import Progress
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.schema import tagging_schema
 from bert_tf.text import sequences
-from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizers import Tokenizer
 
 REQUIRED_TOKENS = (*sequences.REQUIRED_TOKENS, "[UNK]")
 _LOGGED_EXAMPLES = 5  # original: file_based_convert_examples_to_features
@@ -80,7 +80,7 @@ def _widen(
     return begin, end
 
 
-def tokenize(words: Sequence[str], tokenizer: FastTokenizer, most: int) -> list[list[int]]:
+def tokenize(words: Sequence[str], tokenizer: Tokenizer, most: int) -> list[list[int]]:
     """Returns the word-piece ids of each word: at least one, at most `most`.
 
     A word without word pieces, such as a control character, becomes [UNK], since its label needs a
@@ -97,7 +97,7 @@ def tokenize(words: Sequence[str], tokenizer: FastTokenizer, most: int) -> list[
 def write_records(
     sentences: Sequence[Sentence],
     labels: Sequence[str],
-    tokenizer: FastTokenizer,
+    tokenizer: Tokenizer,
     max_seq_length: int,
     document_context: bool,
     output_file: str,
@@ -153,7 +153,7 @@ def _features(
     window: TaggedWindow,
     pieces: Sequence[list[int]],
     labels: Sequence[int],
-    tokenizer: FastTokenizer,
+    tokenizer: Tokenizer,
     max_seq_length: int,
 ) -> dict[str, list[int]]:
     """Returns the record of a window.
@@ -178,9 +178,7 @@ def _features(
     }
 
 
-def _log_record(
-    values: dict[str, list[int]], labels: Sequence[str], tokenizer: FastTokenizer
-) -> None:
+def _log_record(values: dict[str, list[int]], labels: Sequence[str], tokenizer: Tokenizer) -> None:
     """Logs the tokens of a record and their labels, X for tokens without one."""
     tokens = sequences.unpadded_tokens(values, tokenizer.inv_vocab)
     pairs = zip(values["label_ids"], values["label_mask"], strict=True)

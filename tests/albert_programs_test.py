@@ -1,0 +1,82 @@
+"""ALBERT through the programs: fine-tuned with a SentencePiece model and loaded; pre-trained."""
+
+import json
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.runs import reporting
+from tests.support.pretraining_runs import run, variables, write_records
+from tests.support.sentence_piece_model import write_model
+from tests.support.small_classification import VOCAB, WORDS, flags, write_reviews
+
+CONFIG = {
+    "vocab_size": 40,
+    "embedding_size": 6,
+    "hidden_size": 16,
+    "num_hidden_layers": 4,
+    "num_hidden_groups": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "inner_group_num": 1,
+    "max_position_embeddings": 40,
+    "type_vocab_size": 2,
+    "net_structure_type": 0,
+}
+
+
+def write_albert(folder):
+    """Returns the configuration's and the SentencePiece model's path."""
+    config = folder / "albert_config.json"
+    config.write_text(json.dumps(CONFIG))
+    pieces = [*VOCAB[2:5], "▁", *(f"▁{word}" for word in WORDS)]
+    return str(config), write_model(folder / "pieces.model", pieces)
+
+
+@pytest.mark.slow
+def test_a_classifier_is_trained_and_loaded(tmp_path):
+    reviews = write_reviews(tmp_path)
+    config, model_file = write_albert(tmp_path)
+    out = tmp_path / "out"
+    log = run(
+        *flags(reviews, out, "--do_train", "--do_eval", "--do_predict", "--num_train_epochs=6"),
+        f"--bert_config_file={config}",
+        f"--vocab_file={model_file}",
+        program="run_classifier.py",
+    )
+    assert "unknown keys, which are ignored: ['net_structure_type']" in log
+    assert reporting.read_results(str(out / "eval_results.txt"))["eval_accuracy"] > 0.9
+    names = variables(out)
+    assert "bert/encoder/transformer/group_1/inner_group_0/LayerNorm_1/gamma/adam_v" in names
+    assert not any("layer_0" in name or "group_2" in name for name in names)
+
+    model = bert_tf.load(str(out))
+    lines = (reviews / "test.csv").read_text().splitlines()[1:]
+    results = model.classify([line.split(",")[0] for line in lines])
+    expected = np.loadtxt(out / "test_results.tsv")
+    found = [[r.probabilities[label] for label in model.labels] for r in results]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+    message = run(
+        *flags(reviews, tmp_path / "other", "--do_eval", f"--init_checkpoint={out}"),
+        f"--vocab_file={model_file}",
+        program="run_classifier.py",
+        status=1,
+    )
+    assert "does not fit the configuration; check --bert_config_file" in message
+
+
+@pytest.mark.slow
+def test_sentence_order_is_pre_trained(tmp_path):
+    config, _ = write_albert(tmp_path)
+    write_records(tmp_path / "0.tfrecord", 40, 12, 2, seed=1, vocab_size=40)
+    out = tmp_path / "out"
+    words = [f"--input_file={tmp_path}/0.tfrecord", f"--bert_config_file={config}"]
+    words += ["--max_seq_length=12", "--max_predictions_per_seq=2", "--train_batch_size=8"]
+    words += ["--objective=mlm_sop", "--optimizer=lamb", f"--output_dir={out}"]
+    run(*words, "--do_train", "--do_eval", "--num_train_steps=10", "--num_warmup_steps=2")
+    results = reporting.read_results(str(out / "eval_results.txt"))
+    assert {"sentence_order_loss", "sentence_order_accuracy", "masked_lm_loss"} < results.keys()
+    assert "next_sentence_loss" not in results and results["global_step"] == 10
+    assert "cls/seq_relationship/output_weights/adam_m" in variables(out / "model.ckpt-10")
