@@ -37,9 +37,10 @@ BASE = {
     "intermediate_size": 3072,
     "max_position_embeddings": 512,
 }
-# A line, which starts in seconds, with products of matrices: a step takes some 70 ms, as a small model's
-# does. With much shorter ones the 0.6 ms in which a step gets its batch would count. It beats more
-# often than the programs, as the time of a kill is known by the last beat, and runs here are short.
+# A line, which starts in seconds, with products of matrices: a step takes some 70 ms, as that of a
+# small model. With much shorter ones the 0.6 ms in which a step gets its batch would count. It
+# beats more often than the programs, as the time of a kill is known by the last beat, and runs here
+# are short.
 PROGRAM = """
 import sys
 from bert_tf.runs import command_flags

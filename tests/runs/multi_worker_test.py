@@ -110,7 +110,7 @@ def test_two_workers_against_numpy_and_one_device(tmp_path):
 
 @pytest.mark.slow
 def test_the_restart_of_both(tmp_path):
-    """One is told to end, so both save and end; then one or the other is killed. Nothing is lost."""
+    """One is told to end, so both save and end; then each is killed once. Nothing is lost."""
     for i, count in enumerate((31, 45, 18)):
         write_records(tmp_path / f"{i}.tfrecord", count, 12, 2, seed=i)
     words = command(
