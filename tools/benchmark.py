@@ -1,6 +1,7 @@
 r"""Benchmarks pre-training on this machine: training steps, the input pipeline, making records.
 
     python -m tools.benchmark --measure=training_step
+    python -m tools.benchmark --measure=dtypes
     python -m tools.benchmark --measure=input_pipeline --train_batch_size=32
     python -m tools.benchmark --measure=create_pretraining_data --input_file=corpus.txt \
         --vocab_file=vocab.txt
@@ -9,6 +10,9 @@ training_step prints the seconds per step in the training loop of run_pretrainin
 time spent between steps, and peak memory. It also times the matrix products of a step alone, in
 turn with the training loop, and prints the speed of the step as a share of theirs. The default is
 BERT-Base with batches of 8 sequences of length 128.
+
+dtypes prints the seconds of a training step and of a batch's predictions with --dtype=float32 and
+with --dtype=bfloat16, in turn.
 
 input_pipeline prints how many examples per second one core reads, checks and batches when it does
 nothing else. One core can feed no more than that to an accelerator.
@@ -33,7 +37,7 @@ from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 
-from . import ROOT, data_speed, matrix_products
+from . import ROOT, data_speed, dtype_speed, matrix_products
 
 FLAGS = flags.FLAGS
 QUICKSTART = os.path.join(ROOT, "flags", "quickstart")
@@ -120,19 +124,19 @@ def _define_flags() -> None:
     flags.DEFINE_enum(
         "measure",
         None,
-        ["training_step", "input_pipeline", "create_pretraining_data"],
+        ["training_step", "dtypes", "input_pipeline", "create_pretraining_data"],
         "What to measure: see above.",
         required=True,
     )
     flags.DEFINE_string(
         "bert_config_file",
         os.path.join(BASE, "bert_config.json"),
-        "For training_step and input_pipeline: the model's bert_config.json.",
+        "For all but create_pretraining_data: the model's bert_config.json.",
     )
     flags.DEFINE_integer(
         "train_batch_size",
         8,
-        "For training_step and input_pipeline: examples per batch.",
+        "For all but create_pretraining_data: examples per batch.",
         lower_bound=1,
     )
     flags.DEFINE_integer("max_seq_length", 128, "Sequence length in word pieces.", lower_bound=5)
@@ -145,7 +149,9 @@ def _define_flags() -> None:
         data_speed.MASKING,
         "For input_pipeline: read unmasked records, and mask pieces or whole words.",
     )
-    flags.DEFINE_integer("num_steps", 10, "For training_step: steps to time.", lower_bound=1)
+    flags.DEFINE_integer(
+        "num_steps", 10, "For training_step and dtypes: steps to time.", lower_bound=1
+    )
     flags.DEFINE_integer(
         "iterations_per_loop",
         100,
@@ -186,9 +192,12 @@ def main() -> None:
     length, predictions = FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
     if FLAGS.measure == "training_step":
         measure_training_step()
-    elif FLAGS.measure == "input_pipeline":
+    elif FLAGS.measure in ("dtypes", "input_pipeline"):
         config = read_config(FLAGS.bert_config_file)
         phase = PretrainingPhase(length, 1, FLAGS.train_batch_size, predictions)
+        if FLAGS.measure == "dtypes":
+            dtype_speed.measure_dtypes(config, phase, FLAGS.num_steps)
+            return
         data_speed.measure_input_pipeline(config, phase, FLAGS.dynamic_masking)
     else:
         data_speed.measure_create_pretraining_data(

@@ -10,7 +10,7 @@ from absl import logging
 from bert_tf.engine import distribution, input_pipeline
 from bert_tf.engine.metrics import means
 from bert_tf.engine.steps import Task, evaluation_step
-from bert_tf.engine.training_loop import TrainingLoop
+from bert_tf.engine.training_loop import TrainingLoop, xla_pays_on_cpu
 from bert_tf.files import record_checks, records
 from bert_tf.progress import Progress
 
@@ -48,7 +48,9 @@ class Evaluator:
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy):
         self._strategy = strategy
         self._loop = TrainingLoop(
-            strategy, lambda features, seed: evaluation_step(task, model, features)
+            strategy,
+            lambda features, seed: evaluation_step(task, model, features),
+            compile_on_cpu=xla_pays_on_cpu(model),
         )
 
     def evaluate(self, source: EvaluationInput) -> dict[str, float]:

@@ -10,7 +10,7 @@ from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline, interrupts
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.steps import Task, train_step
-from bert_tf.engine.training_loop import TrainingLoop
+from bert_tf.engine.training_loop import TrainingLoop, xla_pays_on_cpu
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.progress import Progress
@@ -228,7 +228,13 @@ class Trainer:
                 clip_norm=self._settings.clip_norm,
             )
 
-        return TrainingLoop(self.strategy, replica_step, self._settings.random_seed, buckets)
+        return TrainingLoop(
+            self.strategy,
+            replica_step,
+            self._settings.random_seed,
+            buckets,
+            xla_pays_on_cpu(self.model),
+        )
 
     def _save(self, sources: list[input_pipeline.TrainingInput]) -> None:
         """Takes copies of all that makes a checkpoint of this step; a thread writes them."""

@@ -1,10 +1,12 @@
-"""What is random in a loop follows from its seed."""
+"""What is random in a loop follows from its seed; what XLA compiles."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.engine.training_loop import TrainingLoop
+from bert_tf.engine.training_loop import TrainingLoop, xla_pays_on_cpu
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.pretraining.model import PretrainingTask
 
 
 def draws(seed):
@@ -36,3 +38,19 @@ def test_an_error_while_progress_is_told_ends_the_loop():
 
     with pytest.raises(RuntimeError, match="the terminal is gone"):
         loop.run([iter(batches)], 2**31 - 1, fail)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_xla_compiles_what_it_makes_faster(dtype):
+    config = BertConfig(7, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
+    model = PretrainingTask(config, dtype=dtype).build_model()
+
+    def step(features, seed):
+        return {"x": tf.cast(features["x"], tf.float32)[0]}
+
+    loop = TrainingLoop(tf.distribute.get_strategy(), step, compile_on_cpu=xla_pays_on_cpu(model))
+    traced = tf.function(loop.step, autograph=False).get_concrete_function(
+        [{"x": tf.constant([1])}]
+    )
+    compiled = [op for op in traced.graph.get_operations() if "_XlaMustCompile" in op.node_def.attr]
+    assert bool(compiled) == (dtype == "float32")

@@ -32,11 +32,11 @@ def edit(path, old, new):
     [
         (
             lambda f: os.remove(f / "bert_config.json"),
-            r"must have bert_config.json, .*bert_config_",
+            r"must have bert_config.json or albert_config.json, .*bert_config_",
         ),
         (
             lambda f: os.remove(f / "vocab.txt"),
-            r"must have vocab.txt, .*load\(..., vocab_file=...\)",
+            r"must have vocab.txt or spm.model or 30k-clean.model, .*load\(..., vocab_file=...\)",
         ),
         (
             lambda f: edit(f / "vocab.txt", "[PAD]", "more\nand\nmore\n[PAD]"),

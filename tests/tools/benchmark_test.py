@@ -1,8 +1,10 @@
 """What the benchmark measures: the loop, and the input, which can feed an accelerator."""
 
+import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +51,27 @@ def test_little_time_passes_between_steps():
     assert float(between.group(1)) < 5.0
     share = re.search(r"a share of (\d\.\d+)$", done.stdout, re.MULTILINE)
     assert float(share.group(1)) > 0.1
+
+
+@pytest.mark.slow
+def test_a_cpu_that_multiplies_bfloat16_is_faster_with_it(tmp_path):
+    """Of BERT-Base two layers, with few words: the optimizer's work is float32 in any case."""
+    config = tmp_path / "bert_config.json"
+    config.write_text(json.dumps({"vocab_size": 500, "num_hidden_layers": 2}))
+    words = ["--measure=dtypes", f"--bert_config_file={config}", "--num_steps=5"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.benchmark", *words],
+        cwd=ROOT,
+        env=of_a_user(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    training, prediction = (
+        float(re.search(rf"^{what}: .* ([\d.]+) times as fast", done.stdout, re.MULTILINE)[1])
+        for what in ("training step", "prediction")
+    )
+    if not re.search("avx512_bf16|amx_bf16", Path("/proc/cpuinfo").read_text()):
+        pytest.skip("This CPU does not multiply bfloat16.")
+    assert training > 1.2
+    assert prediction > 1.2

@@ -27,7 +27,9 @@ from bert_tf.tasks.pretraining.schema import (
 from bert_tf.tasks.pretraining.spill_file import RecordSpill, SpillFile
 
 _READ = 1024  # records at a time
-_SAMPLE = 1000  # records from which the mean number of sequences is taken
+# Records from which the mean number of sequences is taken. Of Wikipedia's, whose rows mostly have
+# one or two sequences and sometimes twelve, it is right within 1%. Reading them takes a second.
+_SAMPLE = 10_000
 # A sequence, or a row: the features of a record, without the padding.
 Features = dict[str, list]
 
@@ -187,19 +189,19 @@ def pack_row(sequences: Iterable[Features], schema: records.Schema) -> Features:
 
 
 def mean_sequences(files: Sequence[str], schema: records.Schema) -> float:
-    """Returns the mean number of sequences in the first thousand packed records of some files.
+    """Returns the mean number of sequences in the first ten thousand packed records of some files.
 
     Raises:
         UserError: a file is damaged.
         OSError: a file cannot be read.
     """
     mask = {"input_mask": schema["input_mask"]}
-    sample = tf.data.TFRecordDataset(list(files)).take(_SAMPLE).batch(_SAMPLE)
+    sample = tf.data.TFRecordDataset(list(files)).take(_SAMPLE).batch(_READ)
     try:
-        numbers = records.parse(next(iter(sample)), mask)["input_mask"]
+        numbers = [records.parse(batch, mask)["input_mask"].numpy().max(axis=1) for batch in sample]
     except record_checks.READ_ERRORS as error:
         raise record_checks.explain(error, files, schema) from error
-    return float(np.max(numbers, axis=1).mean())
+    return float(np.mean(np.concatenate(numbers)))
 
 
 def _pack(

@@ -348,3 +348,12 @@ def test_other_files_are_refused(tmp_path):
         " be 1 for all tokens and then 0 for padding"
     )
     assert not (tmp_path / "packed").exists()
+
+
+def test_the_mean_is_that_of_many_rows(tmp_path):
+    schema = {"input_mask": pretraining_schema(2, None, MLM, 2)["input_mask"]}
+    with records.write_files([str(tmp_path / "rows")], "output_file") as write:
+        for i in range(3000):
+            write(records.serialize({"input_mask": [1, 1 if i < 2000 else 2]}, schema))
+    mean = packed_records.mean_sequences([str(tmp_path / "rows")], schema)
+    assert mean == pytest.approx(4 / 3)
