@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.export.exporting import export
+from bert_tf.export.settings import ExportSettings
 from bert_tf.runs import reporting
 from tests.support.pretraining_runs import run, variables, write_records
 from tests.support.sentence_piece_model import write_model
@@ -57,6 +60,14 @@ def test_a_classifier_is_trained_and_loaded(tmp_path):
     expected = np.loadtxt(out / "test_results.tsv")
     found = [[r.probabilities[label] for label in model.labels] for r in results]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+    saved = tmp_path / "saved"
+    export(ExportSettings(input=str(out), output=str(saved), input_kind="ids"))
+    assert (saved / "spm.model").read_bytes() == (tmp_path / "pieces.model").read_bytes()
+    assert not (saved / "vocab.txt").exists()
+    assert "ids of the pieces of `spm.model`" in (saved / "README.md").read_text()
+    with pytest.raises(UserError, match="--input_kind=text needs a vocabulary of word pieces"):
+        export(ExportSettings(input=str(out), output=str(tmp_path / "text")))
 
     message = run(
         *flags(reviews, tmp_path / "other", "--do_eval", f"--init_checkpoint={out}"),

@@ -29,13 +29,15 @@ from bert_tf.files.whole_folders import whole_folder
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.text.casing import TOKENIZER_CONFIG, write_casing
+from bert_tf.text.sentence_pieces import SentencePieceTokenizer
+from bert_tf.text.tokenizers import SENTENCE_PIECES, WORD_PIECES
 
 DESCRIPTION_FILE = "export.json"
 # What an exported folder may have in it.
 _NAMES = (
     *formats.FILES.values(),
     *("variables", "assets", "fingerprint.pb"),  # of a SavedModel
-    *("bert_config.json", "vocab.txt", "README.md"),
+    *("bert_config.json", WORD_PIECES, SENTENCE_PIECES, "README.md"),
     *(LABELS_FILE, TOKENIZER_CONFIG, DESCRIPTION_FILE),
 )
 # Rounding gives 1e-5 at most; more than this is another function.
@@ -67,6 +69,11 @@ def export(settings: ExportSettings) -> None:
             settings.max_seq_length,
         )
         logging.info("%s", folder)
+        if settings.takes_text and isinstance(folder.tokenizer, SentencePieceTokenizer):
+            raise UserError(
+                f"--input_kind=text needs a vocabulary of word pieces; that of {folder.path} is a"
+                " SentencePiece model. Set --input_kind=ids, and make the ids with tensorflow-text"
+            )
         head = choose_head(settings.head, folder)
         if (settings.seq_length or 0) > folder.max_seq_length:
             raise UserError(
@@ -169,12 +176,16 @@ def _write_companions(
         f"BERT with the head `{head}`: {config.num_hidden_layers} layers, hidden size"
         f" {config.hidden_size}, {casing}, {numbers}. Exported by bert-tf."
     )
-    text = readme(about, settings.format, interfaces, labels, [vocab[i] for i in ids], ids)
+    vocabulary = (WORD_PIECES, "".join(f"{token}\n" for token in vocab))
+    if isinstance(folder.tokenizer, SentencePieceTokenizer):
+        vocabulary = (SENTENCE_PIECES, folder.tokenizer.model)
+    tokens = [vocab[i] for i in ids]
+    text = readme(about, settings.format, interfaces, labels, tokens, ids, vocabulary[0])
     write_labels(place, labels or None)
     write_casing(place, folder.tokenizer.do_lower_case)
     for name, content in (
         ("bert_config.json", json.dumps(config.to_dict(), indent=2) + "\n"),
-        ("vocab.txt", "".join(f"{token}\n" for token in vocab)),
+        vocabulary,
         ("README.md", text),
         (DESCRIPTION_FILE, json.dumps(description, indent=2) + "\n"),
     ):

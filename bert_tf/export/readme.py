@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf.export.settings import LITERT, ONNX, SAVED_MODEL
 from bert_tf.export.signatures import DEFAULT_SIGNATURE, POSITIONS
+from bert_tf.text.tokenizers import WORD_PIECES
 
 EXAMPLE = "the cat sat on the mat"
 _TITLES = {ONNX: "for ONNX Runtime", LITERT: "for LiteRT", SAVED_MODEL: "as a SavedModel"}
@@ -58,6 +59,7 @@ def readme(
     labels: Sequence[str],
     tokens: Sequence[str],
     ids: Sequence[int],
+    vocabulary: str,
 ) -> str:
     """Returns the text of README.md.
 
@@ -67,6 +69,7 @@ def readme(
         signatures: by name; formats other than a SavedModel have the default alone.
         labels: classes of the model; () without any.
         tokens, ids: of the example.
+        vocabulary: name of its file.
     """
     interface = signatures[DEFAULT_SIGNATURE]
     takes_ids = "input_ids" in interface.inputs
@@ -91,9 +94,10 @@ def readme(
                 sizes = ", ".join("any" if size is None else str(size) for size in spec.shape)
                 lines.append(f"| {kind} | `{key}` | {spec.dtype.name} | [{sizes}] |")
     lines += ["", "## What they are", ""]
+    word_pieces = "word pieces, the numbers of their lines in `vocab.txt` from 0"
+    pieces = word_pieces if vocabulary == WORD_PIECES else f"the pieces of `{vocabulary}`"
     lines += [
-        "- `input_ids`: ids of word pieces, the numbers of their lines in `vocab.txt` from 0; with"
-        " `[CLS]` and `[SEP]`, padded with 0 to one length.",
+        f"- `input_ids`: ids of {pieces}; with `[CLS]` and `[SEP]`, padded with 0 to one length.",
         "- `input_mask`: 1 for tokens, 0 for padding.",
         "- `segment_ids`: 1 for the second text and its `[SEP]`, 0 for all else.",
     ]
@@ -103,7 +107,7 @@ def readme(
         lines.append("- `labels.txt`: the classes, in the order of the outputs' last axis.")
     lines += [
         "- `export.json`: this page for programs.",
-        "- `bert_config.json`, `vocab.txt`, `tokenizer_config.json`: those of the model.",
+        f"- `bert_config.json`, `{vocabulary}`, `tokenizer_config.json`: those of the model.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -38,6 +38,7 @@ class SentencePieceTokenizer:
         vocab: piece -> id.
         inv_vocab: id -> piece.
         do_lower_case: whether text is lower-cased.
+        model: the bytes of the model's file.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class SentencePieceTokenizer:
                 f" been made with --control_symbols={','.join(required_tokens)}"
             )
         self.do_lower_case = do_lower_case
+        self.model = model
         self._unknown_id = self.vocab[UNKNOWN_PIECE]
         self._ids = {piece: i for i, piece in enumerate(pieces)}
 
