@@ -124,8 +124,10 @@ def report(
     names = float32_products(program)
     named = names[:NAMES_SHOWN] + ["..."] * (len(names) > NAMES_SHOWN)
     outside, in_loops = hlo_text.all_reduces(executable.hlo)
+    # The compiler's sum can exceed what it has laid out to fit: near the limit, do not count on it.
+    fits = "fits" if executable.hbm <= device.memory * GIB else "compiles, but may not fit"
     return [
-        f"fits: {executable.hbm / GIB:.2f} of {device.memory:.2f} GiB a replica"
+        f"{fits}: {executable.hbm / GIB:.2f} of {device.memory:.2f} GiB a replica"
         f" ({', '.join(sizes)})",
         f"TFLOP a replica: {flops / 1e12:.4g} in matrix products, of which the model's"
         f" {on_paper / 1e12:.4g}; {executable.flops / 1e12:.4g} of every kind, counting loops once",
