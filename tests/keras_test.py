@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf import modeling, optimization
 from bert_tf.errors import UserError
 from bert_tf.model.saving import Savable
-from bert_tf.modeling import BertConfig
+from bert_tf.modeling import AlbertConfig, BertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.squad.model import SquadModel
@@ -337,13 +337,18 @@ ARGUMENTS = {
 }
 
 
+def small_config_of(cls):
+    more = {"embedding_size": 6} if cls is AlbertConfig else {}
+    return cls.from_dict({**CONFIG, **more, "hidden_dropout_prob": 0.25})
+
+
 def test_every_layer_is_made_again_of_its_config():
     classes = savable_classes() - {sub for sub in savable_classes() if sub.__name__ == "TaskModel"}
     assert len(classes) > 20
     for cls in classes:
         parameters = inspect.signature(cls).parameters.values()
         arguments = {
-            p.name: small_config(hidden_dropout_prob=0.25) if p.name == "config" else
+            p.name: small_config_of(p.annotation) if p.name == "config" else
             ARGUMENTS.get(p.name, p.default)
             for p in parameters if p.kind is not p.VAR_KEYWORD
         }  # fmt: skip

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bert_tf.tasks.pretraining.packed_records import pack_row
-from bert_tf.tasks.pretraining.schema import MLM_NSP, pretraining_schema
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, pretraining_schema
 
 ROW_LENGTH, PREDICTIONS, PLACES = 23, 6, 4
 # The lengths of the sequences of each row: one that fills it, all places used, padding.
@@ -26,7 +26,7 @@ def make_sequences(rows=ROWS, predictions=PREDICTIONS, objective=MLM_NSP, vocab_
             "masked_lm_ids": rng.randint(1, vocab_size, count).tolist(),
             "masked_lm_weights": rng.choice([0.25, 1.0], count).tolist(),
         }
-        if objective == MLM_NSP:
+        if objective != MLM:
             sequence["next_sentence_labels"] = [int(rng.randint(2))]
         return sequence
 
