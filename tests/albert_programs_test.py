@@ -1,6 +1,7 @@
 """ALBERT through the programs: fine-tuned with a SentencePiece model and loaded; pre-trained."""
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
 from bert_tf.runs import reporting
-from tests.support.pretraining_runs import run, variables, write_records
+from tests.support.pretraining_runs import run, variables
 from tests.support.sentence_piece_model import write_model
 from tests.support.small_classification import VOCAB, WORDS, flags, write_reviews
 
@@ -80,12 +81,18 @@ def test_a_classifier_is_trained_and_loaded(tmp_path):
 
 @pytest.mark.slow
 def test_sentence_order_is_pre_trained(tmp_path):
-    config, _ = write_albert(tmp_path)
-    write_records(tmp_path / "0.tfrecord", 40, 12, 2, seed=1, vocab_size=40)
+    config, model_file = write_albert(tmp_path)
+    rng = random.Random(3)
+    lines = [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) * (i % 6 > 0) for i in range(120)]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    lengths = ["--max_seq_length=24", "--max_predictions_per_seq=5"]
+    make = [f"--input_file={tmp_path}/text.txt", f"--vocab_file={model_file}", *lengths]
+    make += ["--objective=mlm_sop", "--do_whole_word_mask", "--ngram=2", "--dupe_factor=3"]
+    run(*make, f"--output_file={tmp_path}/records", program="create_pretraining_data.py")
     out = tmp_path / "out"
-    words = [f"--input_file={tmp_path}/0.tfrecord", f"--bert_config_file={config}"]
-    words += ["--max_seq_length=12", "--max_predictions_per_seq=2", "--train_batch_size=8"]
-    words += ["--objective=mlm_sop", "--optimizer=lamb", f"--output_dir={out}"]
+    words = [f"--input_file={tmp_path}/records", f"--bert_config_file={config}", *lengths]
+    words += ["--train_batch_size=8", "--objective=mlm_sop", "--optimizer=lamb"]
+    words += [f"--output_dir={out}"]
     run(*words, "--do_train", "--do_eval", "--num_train_steps=10", "--num_warmup_steps=2")
     results = reporting.read_results(str(out / "eval_results.txt"))
     assert {"sentence_order_loss", "sentence_order_accuracy", "masked_lm_loss"} < results.keys()

@@ -5,6 +5,7 @@ more (original: google-research/albert, tokenization.py).
 """
 
 import re
+import string
 import unicodedata
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ from bert_tf.text.offsets import Piece
 
 WORD_START = "▁"  # what stands for the space before a word
 UNKNOWN_PIECE = "<unk>"
+_MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # without the apostrophe
+_LETTERS_AND_MARKS = _MARKS | frozenset(string.ascii_lowercase)
 
 
 def preprocess_text(text: str, lower: bool = False) -> str:
@@ -31,6 +34,16 @@ def preprocess_text(text: str, lower: bool = False) -> str:
     return text.lower() if lower else text
 
 
+def continues_word(piece: str) -> bool:
+    """Returns whether a piece continues a word, as ALBERT masks whole words (_is_start_piece_sp).
+
+    Such a piece consists of English letters and marks; a mark alone does not.
+    """
+    if piece.startswith((WORD_START, "<")) or piece in _MARKS:
+        return False
+    return all(char.lower() in _LETTERS_AND_MARKS for char in piece)
+
+
 class SentencePieceTokenizer:
     """Converts texts to the ids of a SentencePiece model; used like a `FastTokenizer`.
 
@@ -39,6 +52,8 @@ class SentencePieceTokenizer:
         inv_vocab: id -> piece.
         do_lower_case: whether text is lower-cased.
         model: the bytes of the model's file.
+        unknown_id: id of what the model does not know.
+        continued_unknown_id: see `encode_for_masking`; no piece has it.
     """
 
     def __init__(
@@ -90,7 +105,8 @@ class SentencePieceTokenizer:
             )
         self.do_lower_case = do_lower_case
         self.model = model
-        self._unknown_id = self.vocab[UNKNOWN_PIECE]
+        self.unknown_id = self.vocab[UNKNOWN_PIECE]
+        self.continued_unknown_id = size
         self._ids = {piece: i for i, piece in enumerate(pieces)}
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +126,23 @@ class SentencePieceTokenizer:
         if isinstance(texts, str):
             raise TypeError(f"texts must be a sequence of strings, not one string: {quoted(texts)}")
         pieces, row_splits = self.split([preprocess_text(x, self.do_lower_case) for x in texts])
-        ids = [self._ids.get(piece, self._unknown_id) for piece in pieces]
+        ids = [self._ids.get(piece, self.unknown_id) for piece in pieces]
+        return np.array(ids, np.int32), row_splits
+
+    def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the same, but for unknown pieces that continue a word: `continued_unknown_id`.
+
+        Their text, which the id does not tell, decides on it; see `continues_word`.
+
+        Args:
+            texts: any strings.
+        """
+        pieces, row_splits = self.split([preprocess_text(x, self.do_lower_case) for x in texts])
+        ids = [self._ids.get(piece, -1) for piece in pieces]
+        for i, piece in enumerate(pieces):
+            if ids[i] < 0:
+                continued = continues_word(piece.decode())
+                ids[i] = self.continued_unknown_id if continued else self.unknown_id
         return np.array(ids, np.int32), row_splits
 
     def pieces(self, text: str) -> list[Piece]:
@@ -131,7 +163,7 @@ class SentencePieceTokenizer:
             ]
             ids = found[begin:end].tolist()
             texts = [self.inv_vocab[i].replace(WORD_START, "") for i in ids]
-            exact = self._unknown_id not in ids and sum(map(len, texts)) == len(sources)
+            exact = self.unknown_id not in ids and sum(map(len, texts)) == len(sources)
             place, after_mark = 0, True
             for piece_id, piece in zip(ids, texts, strict=True):
                 start, stop = word.span()
@@ -141,7 +173,7 @@ class SentencePieceTokenizer:
                     place += len(piece)
                 elif exact:  # the word start alone
                     stop = start = sources[place]
-                known = bool(piece) and piece_id != self._unknown_id
+                known = bool(piece) and piece_id != self.unknown_id
                 mark = known and tokenization._is_punctuation(piece[0])
                 placed.append(Piece(piece_id, start, stop, after_mark or mark))
                 after_mark = mark

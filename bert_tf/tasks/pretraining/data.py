@@ -14,16 +14,19 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining import full_sentences, instances, masking
 from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.ngram_masking import TOKEN_BOUNDARY, NgramLengths
 from bert_tf.tasks.pretraining.packed_records import write_packed
-from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
+from bert_tf.tasks.pretraining.schema import MLM, MLM_SOP, pretraining_schema
+from bert_tf.tasks.pretraining.sentence_order import create_ordered_pairs
 from bert_tf.tasks.pretraining.shuffling import shuffle
 from bert_tf.tasks.pretraining.spill_file import RecordSpill, SpillFile
 from bert_tf.text.casing import check_casing
 from bert_tf.text.documents import Documents, Lines, read_documents
-from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.sentence_pieces import SentencePieceTokenizer, continues_word
 from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.text_files import read_text
 from bert_tf.text.tfds import read_tfds
+from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 _REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
@@ -71,20 +74,20 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     return write_records(lines, tokenizer, settings, output_files, settings.random_seed).instances
 
 
-def make_tokenizer(settings: PretrainingDataSettings) -> FastTokenizer:
+def make_tokenizer(settings: PretrainingDataSettings) -> Tokenizer:
     """Returns the tokenizer of the settings.
 
     Raises:
         UserError: the vocabulary lacks tokens, or the casing is wrong.
     """
-    tokenizer = FastTokenizer(settings.vocab_file, settings.do_lower_case, _REQUIRED_TOKENS)
+    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, _REQUIRED_TOKENS)
     check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
     return tokenizer
 
 
 def write_records(
     lines: Lines,
-    tokenizer: FastTokenizer,
+    tokenizer: Tokenizer,
     settings: PretrainingDataSettings,
     output_files: list[str],
     seed: int,
@@ -105,7 +108,7 @@ def write_records(
         documents.shuffle(rng)
         with SpillFile(settings.spill_dir, output_files[0]) as file:
             spill = RecordSpill(file)
-            lengths = _spill_instances(documents, tokenizer.vocab, settings, rng, spill)
+            lengths = _spill_instances(documents, tokenizer, settings, rng, seed, spill)
             state = rng.getstate()
             shuffle(spill.offsets, rng)
             logging.info("*** Writing to output files ***")
@@ -164,10 +167,13 @@ def input_files(settings: PretrainingDataSettings, output_files: list[str]) -> l
 
 
 def _read_documents(
-    lines: Lines, tokenizer: FastTokenizer, settings: PretrainingDataSettings
+    lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> Documents:
     vocab_size = max(tokenizer.vocab.values()) + 1
-    documents = read_documents(lines, tokenizer.encode, vocab_size)
+    encode = tokenizer.encode
+    if isinstance(tokenizer, SentencePieceTokenizer) and settings.objective == MLM_SOP:
+        encode, vocab_size = tokenizer.encode_for_masking, vocab_size + 1
+    documents = read_documents(lines, encode, vocab_size)
     logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
     if not len(documents):
         flag, value = "input_file", settings.input_file
@@ -184,9 +190,10 @@ def _read_documents(
 
 def _spill_instances(
     documents: Documents,
-    vocab: Mapping[str, int],
+    tokenizer: Tokenizer,
     settings: PretrainingDataSettings,
     rng: random.Random,
+    seed: int,
     spill: RecordSpill,
 ) -> array:
     """Makes the instances of all documents, `dupe_factor` times, and writes them to `spill`.
@@ -194,7 +201,13 @@ def _spill_instances(
     Returns:
         The number of tokens in each; empty without --pack.
     """
-    vocabulary = masking.Vocabulary(vocab)
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        vocabulary = masking.Vocabulary(tokenizer.vocab, continues_word)
+        vocabulary.continuations |= {tokenizer.continued_unknown_id}
+        vocabulary.aliases = {tokenizer.continued_unknown_id: tokenizer.unknown_id}
+    else:
+        vocabulary = masking.Vocabulary(tokenizer.vocab)
+    ngrams = NgramLengths(settings.ngram, settings.favor_shorter_ngram, seed)
     schema = _schema(settings)
     lengths = array("I")
     total = settings.dupe_factor * len(documents)
@@ -204,6 +217,8 @@ def _spill_instances(
                 if number and settings.across_documents:
                     documents.shuffle(rng)  # so that a pass has other sequences
                 made = full_sentences.create_sequences(documents, settings, vocabulary, rng)
+            elif settings.objective == MLM_SOP:
+                made = create_ordered_pairs(documents, settings, vocabulary, ngrams, rng)
             else:
                 made = instances.create_pairs(documents, settings, vocabulary, rng)
             for of_document in made:
@@ -217,11 +232,12 @@ def _spill_instances(
 
 def _schema(settings: PretrainingDataSettings) -> records.Schema:
     """Returns the schema of the records of one sequence each."""
-    return pretraining_schema(
-        settings.max_seq_length,
-        settings.max_predictions_per_seq if settings.mask else None,
-        settings.objective,
-    )
+    length = settings.max_seq_length
+    predictions = settings.max_predictions_per_seq * (2 if settings.do_permutation else 1)
+    schema = pretraining_schema(length, predictions if settings.mask else None, settings.objective)
+    if settings.objective == MLM_SOP and settings.mask:
+        schema[TOKEN_BOUNDARY] = records.int64_feature([length], "max_seq_length", low=0, high=1)
+    return schema
 
 
 def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:

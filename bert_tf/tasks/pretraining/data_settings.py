@@ -5,7 +5,7 @@ import dataclasses
 from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.runs.setting_fields import REQUIRED, Group, Settings, inherit, setting
 from bert_tf.runs.settings import MAX_LENGTH, TextSettings
-from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP, OBJECTIVES
 from bert_tf.text.text_files import TEXT_FIELD
 
 
@@ -39,9 +39,36 @@ class PretrainingDataSettings(TextSettings):
     objective: str = setting(
         MLM_NSP,
         help="mlm_nsp: pairs of sentences, for masked LM and next sentence prediction (BERT). mlm:"
-        " sequences of whole sentences, for masked LM alone (RoBERTa).",
+        " sequences of whole sentences, for masked LM alone (RoBERTa). mlm_sop: two stretches of"
+        " text, in order or swapped, and masked n-grams (ALBERT).",
         group=Group.DATA,
-        choices=(MLM_NSP, MLM),
+        choices=OBJECTIVES,
+    )
+    ngram: int = setting(
+        3,
+        help="With --objective=mlm_sop: the most words, one after another, that are masked"
+        " together.",
+        group=Group.DATA,
+        at_least=1,
+        at_most=100,
+    )
+    favor_shorter_ngram: bool = setting(
+        True,
+        help="With --objective=mlm_sop: mask n words together with a probability in proportion to"
+        " 1 / n. --nofavor_shorter_ngram turns that around.",
+        group=Group.DATA,
+    )
+    random_next_sentence: bool = setting(
+        False,
+        help="With --objective=mlm_sop: take a random second part half of the time instead of"
+        " swapping the two.",
+        group=Group.DATA,
+    )
+    do_permutation: bool = setting(
+        False,
+        help="With --objective=mlm_sop: exchange as many tokens again with each other, to be"
+        " predicted as well. There are then twice --max_predictions_per_seq.",
+        group=Group.DATA,
     )
     across_documents: bool = setting(
         True,
@@ -174,6 +201,10 @@ class PretrainingDataSettings(TextSettings):
                 f"--output_file={as_given(self.output_file)} must be one name with"
                 " --num_shards, to which the number of each shard is added"
             )
+        for name in ("ngram", "favor_shorter_ngram", "random_next_sentence", "do_permutation"):
+            default = type(self).__dataclass_fields__[name].default
+            if getattr(self, name) != default and self.objective != MLM_SOP:
+                raise UserError(f"--{name} needs --objective={MLM_SOP}; add it, or leave it out")
         if not self.across_documents and self.objective != MLM:
             raise UserError(
                 f"--noacross_documents needs --objective={MLM}; pairs of sentences never cross"

@@ -65,7 +65,7 @@ def create_instances(
         middle = document.edge(split)
         is_random_next = sentence - first == 1 or rng.random() < 0.5
         if is_random_next:
-            other, start_b, end_b = _random_next(documents, index, target - (middle - start), rng)
+            other, start_b, end_b = random_next(documents, index, target - (middle - start), rng)
             sentence = split  # the next instance begins with the sentences that were not used
         else:
             other, start_b, end_b = document, middle, end
@@ -87,10 +87,17 @@ def create_instances(
         first = sentence
 
 
-def _random_next(
+def random_next(
     documents: Documents, index: int, target_length: int, rng: random.Random
 ) -> tuple[Document, int, int]:
-    """Returns a document and the range of its tokens that replaces the next sentences."""
+    """Returns a document and the range of its tokens that replaces the next sentences.
+
+    Args:
+        documents: all documents.
+        index: of the one that it should not be.
+        target_length: number of tokens after which no further sentence is taken.
+        rng: generator of all random numbers.
+    """
     for _ in range(_RANDOM_DOCUMENT_TRIES):
         other_index = rng.randint(0, len(documents) - 1)
         if other_index != index:

@@ -1,0 +1,79 @@
+"""ALBERT's records: golden digests of the original, n-grams, and what the flags refuse."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.tasks.pretraining import data
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.ngram_masking import NgramLengths
+from bert_tf.text.sentence_pieces import SentencePieceTokenizer
+from bert_tf.text.text_files import read_text
+
+# The original's defaults, where they differ from those of BERT's program.
+DEFAULTS = {
+    "max_seq_length": 512,
+    "dupe_factor": 40,
+    "do_whole_word_mask": True,
+    "do_lower_case": True,
+}
+
+
+class UnknownIs0(dict):
+    """A vocabulary of a model without [CLS], [SEP] and [MASK]: the original takes <unk>."""
+
+    def __missing__(self, token):
+        return 0
+
+
+def golden_cases():
+    folder = os.environ.get("BERT_TF_GOLDEN")
+    if not folder:
+        return [pytest.param(None, marks=pytest.mark.skip("BERT_TF_GOLDEN is not set"))]
+    return json.loads(Path(folder, "albert/records/golden.json").read_text())
+
+
+@pytest.mark.parametrize("case", golden_cases())
+def test_digests_of_the_original(tmp_path, case, monkeypatch):
+    golden = Path(os.environ["BERT_TF_GOLDEN"])
+    monkeypatch.syspath_prepend(str(golden))
+    import records_digest
+
+    model = str(golden / "albert/text" / case["spm_model"])
+    settings = PretrainingDataSettings(
+        input_file="none",
+        output_file="none",
+        vocab_file=model,
+        objective="mlm_sop",
+        **{**DEFAULTS, **case["flags"]},
+    )
+    tokenizer = SentencePieceTokenizer(model, settings.do_lower_case)
+    tokenizer.vocab = UnknownIs0(tokenizer.vocab)
+    outputs = [str(tmp_path / f"{i}.tfrecord") for i in range(len(case["digest"]))]
+    files = [str(golden / "albert/records" / name) for name in case["inputs"]]
+    lines = read_text(files, "input_file", settings.text_field)
+    data.write_records(lines, tokenizer, settings, outputs, settings.random_seed)
+    assert [records_digest.digest(path) for path in outputs] == case["digest"]
+
+
+@pytest.mark.parametrize("longest, favors", [(1, True), (3, True), (4, False)])
+def test_lengths_are_drawn_as_numpy_draws_them(longest, favors):
+    lengths = NgramLengths(longest, favors, seed=79)
+    probabilities = 1.0 / np.arange(1, longest + 1)
+    probabilities = (probabilities / probabilities.sum())[:: 1 if favors else -1]
+    generator = np.random.RandomState(79)
+    expected = [generator.choice(np.arange(1, longest + 1), p=probabilities) for _ in range(500)]
+    assert [lengths.draw() for _ in range(500)] == expected
+    assert set(expected) == set(range(1, longest + 1))
+
+
+def test_the_flags_need_the_objective():
+    for name, value in (("ngram", 2), ("do_permutation", True), ("favor_shorter_ngram", False)):
+        with pytest.raises(UserError, match=f"--{name} needs --objective=mlm_sop"):
+            PretrainingDataSettings(
+                input_file="a", output_file="b", vocab_file="c", **{name: value}
+            )
