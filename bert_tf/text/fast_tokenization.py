@@ -92,6 +92,7 @@ class FastTokenizer:
         vocab: token -> id.
         inv_vocab: id -> token.
         do_lower_case: whether text is lower-cased and its accents are stripped.
+        unknown_id: id of what the vocabulary has no pieces for.
         reference: the `FullTokenizer` with the same ids.
     """
 
@@ -105,6 +106,7 @@ class FastTokenizer:
         reference = tokenization.FullTokenizer(vocab_file, do_lower_case, required_tokens)
         self.vocab = reference.vocab
         self.inv_vocab = reference.inv_vocab
+        self.unknown_id = self.vocab.get(tokenization.UNKNOWN_TOKEN)
         basic = reference.basic_tokenizer
         self._clean_table = _LazyTable(basic.clean)
         self._ids_of_token = _IdsOfToken(reference)

@@ -17,7 +17,6 @@ from bert_tf.tasks.tagging.schema import tagging_schema
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
-REQUIRED_TOKENS = (*sequences.REQUIRED_TOKENS, "[UNK]")
 _LOGGED_EXAMPLES = 5  # original: file_based_convert_examples_to_features
 
 
@@ -87,7 +86,7 @@ def tokenize(words: Sequence[str], tokenizer: Tokenizer, most: int) -> list[list
     position.
     """
     ids, row_splits = tokenizer.encode(words)
-    unknown = [tokenizer.vocab["[UNK]"]]
+    unknown = [tokenizer.unknown_id]
     return [
         ids[begin : min(end, begin + most)].tolist() or unknown
         for begin, end in itertools.pairwise(row_splits.tolist())
@@ -109,7 +108,7 @@ def write_records(
     Args:
         sentences: sentences; those of a document are consecutive.
         labels: all tags in the order of the logits. Words without a tag get the first.
-        tokenizer: its vocabulary must have `REQUIRED_TOKENS`.
+        tokenizer: its vocabulary must have `sequences.REQUIRED_TOKENS`.
         max_seq_length: length of the records, [CLS] and [SEP] included.
         document_context: see `make_windows`.
         output_file: the TFRecord file, in --output_dir.
