@@ -436,8 +436,8 @@ def test_memory_does_not_grow_with_dupe_factor(tmp_path, vocab_file):
     text.write_text("\n\n".join(_corpus(seed, 20) for seed in range(25)))
     program = """
 import json, sys
-from bert_tf.tasks.pretraining import data, settings
-data.create_pretraining_data(settings.PretrainingDataSettings(**json.loads(sys.argv[1])))
+from bert_tf.tasks.pretraining import data, data_settings
+data.create_pretraining_data(data_settings.PretrainingDataSettings(**json.loads(sys.argv[1])))
 """
     settings = dict(input_file=str(text), output_file=f"{tmp_path}/out", vocab_file=vocab_file)
     few, many = (
