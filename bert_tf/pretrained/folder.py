@@ -240,13 +240,15 @@ def _tokenizer(
             raise UserError(f"{tokenizer_file}: the vocabulary must have {listed(missing)}")
     else:
         vocab_file = vocab_file or _find(folder, VOCABULARY_FILES, "vocab_file")
-        vocab = load_tokenizer(vocab_file, required_tokens=_SPECIAL[2:]).vocab
+        tokenizer = load_tokenizer(vocab_file, required_tokens=_SPECIAL[2:])
+        vocab = tokenizer.vocab
         if recorded is None:
             recorded = read_casing(os.path.dirname(vocab_file))
     if do_lower_case is None:
         do_lower_case = not is_cased(vocab) if recorded is None else recorded
     if vocabulary_name(vocab_file) == SENTENCE_PIECES:
-        return load_tokenizer(vocab_file, do_lower_case), vocab_file
+        tokenizer.do_lower_case = do_lower_case  # no table of it depends on that
+        return tokenizer, vocab_file
     return FastTokenizer(vocab, do_lower_case), vocab_file
 
 

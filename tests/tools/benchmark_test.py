@@ -12,11 +12,8 @@ from tests.support.environment import of_a_user
 from tests.support.pretraining_runs import ROOT
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("masking", [[], ["pieces"], ["whole_words"]], ids=str)
-def test_one_core_reads_ten_thousand_examples_a_second(masking):
-    words = ["--measure=input_pipeline", "--train_batch_size=32"]
-    words += [f"--dynamic_masking={kind}" for kind in masking]
+def benchmark(*words: str) -> str:
+    """Returns what the program prints."""
     done = subprocess.run(
         [sys.executable, "-m", "tools.benchmark", *words],
         cwd=ROOT,
@@ -25,8 +22,17 @@ def test_one_core_reads_ten_thousand_examples_a_second(masking):
         text=True,
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masking", [[], ["pieces"], ["whole_words"]], ids=str)
+def test_one_core_reads_ten_thousand_examples_a_second(masking):
+    words = ["--measure=input_pipeline", "--train_batch_size=32"]
+    words += [f"--dynamic_masking={kind}" for kind in masking]
+    output = benchmark(*words)
     by_clock, of_processor = (
-        int(re.search(rf"^examples/s {how}: median (\d+)$", done.stdout, re.MULTILINE).group(1))
+        int(re.search(rf"^examples/s {how}: median (\d+)$", output, re.MULTILINE).group(1))
         for how in ("by the clock", "of processor time")
     )
     # On one core there is no more processor time than time. (A tenth for the clocks' grain.)
@@ -39,17 +45,10 @@ def test_one_core_reads_ten_thousand_examples_a_second(masking):
 def test_little_time_passes_between_steps():
     model = "flags/models/uncased_L-2_H-128_A-2/bert_config.json"
     words = ["--measure=training_step", f"--bert_config_file={model}", "--num_steps=60"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.benchmark", *words],
-        cwd=ROOT,
-        env=of_a_user(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    between = re.search(r"^between steps: (\d+\.\d+)% of the time$", done.stdout, re.MULTILINE)
+    output = benchmark(*words)
+    between = re.search(r"^between steps: (\d+\.\d+)% of the time$", output, re.MULTILINE)
     assert float(between.group(1)) < 5.0
-    share = re.search(r"a share of (\d\.\d+)$", done.stdout, re.MULTILINE)
+    share = re.search(r"a share of (\d\.\d+)$", output, re.MULTILINE)
     assert float(share.group(1)) > 0.1
 
 
@@ -59,16 +58,9 @@ def test_a_cpu_that_multiplies_bfloat16_is_faster_with_it(tmp_path):
     config = tmp_path / "bert_config.json"
     config.write_text(json.dumps({"vocab_size": 500, "num_hidden_layers": 2}))
     words = ["--measure=dtypes", f"--bert_config_file={config}", "--num_steps=5"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.benchmark", *words],
-        cwd=ROOT,
-        env=of_a_user(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    output = benchmark(*words)
     training, prediction = (
-        float(re.search(rf"^{what}: .* ([\d.]+) times as fast", done.stdout, re.MULTILINE)[1])
+        float(re.search(rf"^{what}: .* ([\d.]+) times as fast", output, re.MULTILINE)[1])
         for what in ("training step", "prediction")
     )
     if not re.search("avx512_bf16|amx_bf16", Path("/proc/cpuinfo").read_text()):

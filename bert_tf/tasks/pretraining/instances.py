@@ -15,6 +15,9 @@ from bert_tf.text.documents import Document, Documents
 
 _RANDOM_DOCUMENT_TRIES = 10  # original: create_instances_from_document
 
+# A document, and its tokens from a number to before another.
+Part = tuple[Document, int, int]
+
 
 def create_pairs(
     documents: Documents,
@@ -69,27 +72,47 @@ def create_instances(
             sentence = split  # the next instance begins with the sentences that were not used
         else:
             other, start_b, end_b = document, middle, end
-        keep_a, keep_a_end, keep_b, keep_b_end = sequences.truncate_pair(
-            middle - start, end_b - start_b, max_num_tokens, rng
-        )
-        instance = sequences.pack_pair(
-            document.ids(start + keep_a, start + keep_a_end),
-            other.ids(start_b + keep_b, start_b + keep_b_end),
-            settings.max_seq_length,
-            vocabulary.cls_id,
-            vocabulary.sep_id,
+        instance, positions = pack_parts(
+            (document, start, middle), (other, start_b, end_b), settings, vocabulary, rng
         )
         instance["next_sentence_labels"] = [int(is_random_next)]
-        length_a, length_b = keep_a_end - keep_a, keep_b_end - keep_b
-        positions = [*range(1, length_a + 1), *range(length_a + 2, length_a + length_b + 2)]
         masking.add_targets(instance, positions, settings, vocabulary, rng)
         yield instance
         first = sentence
 
 
-def random_next(
-    documents: Documents, index: int, target_length: int, rng: random.Random
-) -> tuple[Document, int, int]:
+def pack_parts(
+    part_a: Part,
+    part_b: Part,
+    settings: PretrainingDataSettings,
+    vocabulary: masking.Vocabulary,
+    rng: random.Random,
+) -> tuple[dict[str, list], list[int]]:
+    """Returns an instance of two parts, cut to fit, and the positions that may be masked.
+
+    Args:
+        part_a: the first part.
+        part_b: the second.
+        settings: `max_seq_length` is used.
+        vocabulary: gives [CLS] and [SEP].
+        rng: generator of all random numbers.
+    """
+    (text_a, start_a, end_a), (text_b, start_b, end_b) = part_a, part_b
+    keep_a, keep_a_end, keep_b, keep_b_end = sequences.truncate_pair(
+        end_a - start_a, end_b - start_b, settings.max_seq_length - 3, rng
+    )
+    instance = sequences.pack_pair(
+        text_a.ids(start_a + keep_a, start_a + keep_a_end),
+        text_b.ids(start_b + keep_b, start_b + keep_b_end),
+        settings.max_seq_length,
+        vocabulary.cls_id,
+        vocabulary.sep_id,
+    )
+    length_a, length_b = keep_a_end - keep_a, keep_b_end - keep_b
+    return instance, [*range(1, length_a + 1), *range(length_a + 2, length_a + length_b + 2)]
+
+
+def random_next(documents: Documents, index: int, target_length: int, rng: random.Random) -> Part:
     """Returns a document and the range of its tokens that replaces the next sentences.
 
     Args:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 from bert_tf.tasks.pretraining import masking
 from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.instances import random_next
+from bert_tf.tasks.pretraining.instances import pack_parts, random_next
 from bert_tf.tasks.pretraining.ngram_masking import NgramLengths, add_masks
-from bert_tf.text import sequences
 from bert_tf.text.documents import Documents
 
 
@@ -78,20 +77,8 @@ def create_instances(
         elif not settings.random_next_sentence and rng.random() < 0.5:
             is_swapped = True
             part_a, part_b = part_b, part_a
-        (text_a, start_a, end_a), (text_b, start_b, end_b) = part_a, part_b
-        keep_a, keep_a_end, keep_b, keep_b_end = sequences.truncate_pair(
-            end_a - start_a, end_b - start_b, max_num_tokens, rng
-        )
-        instance = sequences.pack_pair(
-            text_a.ids(start_a + keep_a, start_a + keep_a_end),
-            text_b.ids(start_b + keep_b, start_b + keep_b_end),
-            settings.max_seq_length,
-            vocabulary.cls_id,
-            vocabulary.sep_id,
-        )
+        instance, positions = pack_parts(part_a, part_b, settings, vocabulary, rng)
         instance["next_sentence_labels"] = [int(is_random or is_swapped)]
-        length_a, length_b = keep_a_end - keep_a, keep_b_end - keep_b
-        positions = [*range(1, length_a + 1), *range(length_a + 2, length_a + length_b + 2)]
         if settings.mask:
             add_masks(instance, positions, settings, vocabulary, lengths, rng)
         else:
