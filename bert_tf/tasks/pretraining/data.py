@@ -202,9 +202,8 @@ def _spill_instances(
         The number of tokens in each; empty without --pack.
     """
     if isinstance(tokenizer, SentencePieceTokenizer):
-        vocabulary = masking.Vocabulary(tokenizer.vocab, continues_word)
-        vocabulary.continuations |= {tokenizer.continued_unknown_id}
-        vocabulary.aliases = {tokenizer.continued_unknown_id: tokenizer.unknown_id}
+        aliases = {tokenizer.continued_unknown_id: tokenizer.unknown_id}
+        vocabulary = masking.Vocabulary(tokenizer.vocab, continues_word, aliases)
     else:
         vocabulary = masking.Vocabulary(tokenizer.vocab)
     ngrams = NgramLengths(settings.ngram, settings.favor_shorter_ngram, seed)

@@ -25,20 +25,21 @@ class Vocabulary:
     Args:
         vocab: token -> id, in the order of the vocabulary file.
         continues_word: says of a token whether it continues a word.
-
-    `aliases` are ids in the documents that mean a token's, which it is replaced by.
+        aliases: ids in the documents that continue a word, and the id that each stands for.
     """
 
     def __init__(
         self,
         vocab: Mapping[str, int],
         continues_word: Callable[[str], bool] = lambda token: token.startswith("##"),
+        aliases: Mapping[int, int] | None = None,
     ):
         self.cls_id, self.sep_id = sequences.special_ids(vocab)
         self.mask_id = vocab["[MASK]"]
         self.ids = list(vocab.values())  # a random replacement is drawn by its line in the file
-        self.continuations = frozenset(id for token, id in vocab.items() if continues_word(token))
-        self.aliases: dict[int, int] = {}
+        self.aliases = dict(aliases or {})
+        continuations = (id for token, id in vocab.items() if continues_word(token))
+        self.continuations = frozenset([*continuations, *self.aliases])
 
 
 def check_predictions(max_seq_length: int, max_predictions: int, masked_lm_prob: float) -> None:
