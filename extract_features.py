@@ -19,7 +19,7 @@ from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start qui
 
 # isort: split
 from bert_tf.files.overwriting import check_overwrites
-from bert_tf.model.albert_configuration import read_config
+from bert_tf.model.family import read_config
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.extraction.run import extract_features
 from bert_tf.tasks.extraction.schema import parse_layers

@@ -14,6 +14,8 @@ Your own task, in /data/mine/train.csv, dev.csv and test.csv:
     python run_classifier.py --task_name=table --text_a_column=review --label_column=stars \
         --data_dir=/data/mine --do_train --do_eval --do_predict ...
 
+A smaller model that learns from a fine-tuned one, too: add --teacher_checkpoint=/tmp/mrpc.
+
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
@@ -23,7 +25,7 @@ from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start qui
 
 # isort: split
 from bert_tf.errors import UserError
-from bert_tf.model.albert_configuration import read_config
+from bert_tf.model.family import read_config
 from bert_tf.runs.fine_tuning_checks import learned_labels
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
@@ -56,7 +58,7 @@ def main() -> None:
         command_flags.settings_from_flags(TfdsSource),
         learned_labels(settings),
     )
-    strategy = command_flags.get_strategy(["output_dir", "init_checkpoint"])
+    strategy = command_flags.get_strategy(["output_dir", "init_checkpoint", "teacher_checkpoint"])
     run_classifier(config, processor, strategy, settings)
 
 

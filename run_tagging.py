@@ -16,7 +16,7 @@ from absl import flags
 from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
-from bert_tf.model.albert_configuration import read_config
+from bert_tf.model.family import read_config
 from bert_tf.runs.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.tagging.run import run_tagging
 from bert_tf.tasks.tagging.settings import TaggingSettings

@@ -19,6 +19,7 @@ Extras that add to a build:
     convert   safetensors, for checkpoints in Hugging Face's format (tools/convert_checkpoint.py)
     export    ONNX and LiteRT, for tools/export.py; a SavedModel needs nothing
     pictures  matplotlib, for tools that draw: show_attention.py, show_vectors.py, plot_training.py
+    roberta   tokenizers, for RoBERTa's byte-level BPE
     text      pyarrow and zstandard, for text to pre-train on in Parquet or .zst files
     wikipedia mwparserfromhell, for tools/wikipedia_text.py
     test      what the tests and checks of .ci/run need
@@ -38,6 +39,7 @@ PROGRAMS = [
     "create_pretraining_data",
     "extract_features",
     "run_classifier",
+    "run_distillation",
     "run_multiple_choice",
     "run_pretraining",
     "run_sentence_similarity",
@@ -54,6 +56,7 @@ _BEAM = ["apache-beam>=2.77"]
 _CONVERT = ["safetensors"]
 _EXPORT = ["ai-edge-litert", "onnx", "onnxruntime", "tf2onnx>=1.17"]
 _PICTURES = ["matplotlib"]
+_ROBERTA = ["tokenizers>=0.20"]
 _TEXT = ["pyarrow", "zstandard"]
 _WIKIPEDIA = ["mwparserfromhell>=0.7"]
 
@@ -99,6 +102,7 @@ setup(
         "convert": _CONVERT,
         "export": _EXPORT,
         "pictures": _PICTURES,
+        "roberta": _ROBERTA,
         "text": _TEXT,
         "wikipedia": _WIKIPEDIA,
         "test": [
@@ -106,6 +110,7 @@ setup(
             *_CONVERT,
             *_EXPORT,
             *_PICTURES,
+            *_ROBERTA,
             *_TEXT,
             *_WIKIPEDIA,
             "dask[distributed]",  # a runner of Beam with processes of its own

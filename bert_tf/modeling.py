@@ -30,10 +30,12 @@ from bert_tf.model.activations import gelu, get_activation
 from bert_tf.model.albert import AlbertEncoder
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.dropout import dropout, dropout_seed_of_call
 from bert_tf.model.embeddings import Embeddings
 from bert_tf.model.encoder import Encoder, attention_within_sequences
 from bert_tf.model.layers import NamedDense, create_initializer, gather_indexes
+from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
@@ -43,6 +45,8 @@ __all__ = [
     "BertConfig",
     "BertModel",
     "BertOutput",
+    "DistilBertConfig",
+    "RobertaConfig",
     "create_initializer",
     "dropout",
     "gelu",
@@ -58,8 +62,8 @@ class BertOutput(NamedTuple):
     all_encoder_layers: a tuple of L tensors, float [B, S, H], the outputs of the encoder layers;
         for ALBERT of each inner group.
     sequence_output: float [B, S, H], the output of the last encoder layer.
-    pooled_output: float [B, H], a dense tanh layer on the first token ([CLS]); of packed rows
-        float [B*K, H], on each sequence's.
+    pooled_output: float [B, H], a dense tanh layer (DistilBERT's: ReLU) on the first token ([CLS]);
+        of packed rows float [B*K, H], on each sequence's.
     embedding_table: float32 [V, E], the word embeddings.
     attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: how much of its
         attention each position (third axis) pays to every position (last axis).
@@ -108,7 +112,7 @@ class BertModel(Savable, keras.Model):
 
     Args:
         config: sizes and dropout rates; copied, as in the original. An `AlbertConfig` makes it an
-            ALBERT.
+            ALBERT, a `RobertaConfig` a RoBERTa, a `DistilBertConfig` a DistilBERT.
         use_one_hot_embeddings: whether to look word embeddings up by a product with one-hot ids,
             which is faster on TPUs, instead of a gather.
         recompute_activations: whether to compute each encoder layer again in the backward pass
@@ -145,7 +149,9 @@ class BertModel(Savable, keras.Model):
         )
         encoder = AlbertEncoder if is_albert else Encoder
         self.encoder = encoder(self.config, recompute_activations, policy)
-        self.pooler = NamedDense(self.config, config.hidden_size, "tanh", "pooler", policy)
+        self.pooler = NamedDense(
+            self.config, config.hidden_size, config.pooler_activation, "pooler", policy
+        )
         self.build()
 
     def build(self, input_shape=None):
@@ -179,13 +185,13 @@ class BertModel(Savable, keras.Model):
             dropout_seed: int32 [2]; every dropout mask is a function of it. None draws one from
                 TensorFlow's global generator.
             position_ids: int32 [B, S], the position of each token in its sequence, from 0; None
-                for rows that are not packed.
+                for rows that are not packed. RoBERTa adds its `position_offset`.
             cls_positions: int32 [B, K], where in the row each sequence begins, 0 in places that
                 are not used; None for rows that are not packed.
 
         Raises:
             ValueError: `input_ids` does not have two dimensions.
-            UserError: the sequence is longer than max_position_embeddings.
+            UserError: the sequence is longer than the configuration's `longest_sequence`.
             tf.errors.InvalidArgumentError: it is, and its length is not static.
         """
         input_shape = get_shape_list(input_ids, expected_rank=2, name="input_ids")

@@ -15,6 +15,8 @@ from absl import logging
 from bert_tf.errors import UserError, listed, quoted
 
 UNKNOWN_TOKEN = "[UNK]"
+SEQUENCE_TOKENS = ("[CLS]", "[SEP]")  # at the beginning of a sequence, and after each text
+MASK_TOKEN = "[MASK]"
 
 # Names of Google's released models, which say how their text was cased.
 _LOWER_CASED_MODELS = frozenset(

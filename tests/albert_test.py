@@ -11,15 +11,14 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.engine import steps
 from bert_tf.files import checkpoints
-from bert_tf.model.albert_configuration import AlbertConfig, read_config
+from bert_tf.model.albert_configuration import AlbertConfig
+from bert_tf.model.family import read_config
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import MLM_SOP
 from tests.support import numpy_bert
+from tests.support.golden import needs_golden
 from tests.support.small_pretraining import difference, weights_of
 
-needs_golden = pytest.mark.skipif(
-    "BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set"
-)
 MODELS = ("model_gelu", "model_relu")
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 LABELS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels")

@@ -43,8 +43,8 @@ MODELS = {"model", "modeling"}
 DATA = {"files", "text", "tokenization"}
 # In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
 # meet, the settings, and what joins the two for a program. Every other module is data code.
-TASK_MODELS = {"model", "head", "heads", "loss", "metrics"}
-TASK_NEITHER = {"__init__", "schema", "phases", "settings", "run"}
+TASK_MODELS = {"model", "head", "heads", "loss", "metrics", "distillation"}
+TASK_NEITHER = {"__init__", "schema", "phases", "settings", "run", "run_distillation"}
 
 # Who imports what only when it is used: `bert_tf.load` for users, never for the library itself.
 LAZY = {"bert_tf": "bert_tf.pretrained.model"}

@@ -98,7 +98,13 @@ DEFAULTS = {
         "batch_size": 32,
     },
 }
-PROGRAMS = (*DEFAULTS, "run_multiple_choice", "run_sentence_similarity", "run_tagging")
+PROGRAMS = (
+    *DEFAULTS,
+    "run_distillation",
+    "run_multiple_choice",
+    "run_sentence_similarity",
+    "run_tagging",
+)
 READ_FLAGS = """
 import contextlib, dataclasses, importlib, io, json, sys
 from absl import flags
@@ -158,6 +164,12 @@ def test_the_defaults_of_a_program_are_those_of_the_library(program):
 REQUIRED = {
     "create_pretraining_data": {"output_file", "vocab_file"},
     "run_pretraining": {"input_file", "output_dir", "bert_config_file"},
+    "run_distillation": {
+        "input_file",
+        "output_dir",
+        "bert_config_file",
+        "teacher_checkpoint",
+    },
     "run_classifier": {"task_name", "vocab_file", "output_dir", "bert_config_file"},
     "run_squad": {"vocab_file", "output_dir", "bert_config_file"},
     "run_multiple_choice": {"data_dir", "vocab_file", "output_dir", "bert_config_file"},

@@ -10,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from bert_tf import modeling
+from bert_tf.model.family import config_from_dict
+from bert_tf.model.roberta_configuration import RobertaConfig
+from bert_tf.modeling import AlbertConfig
+from bert_tf.tasks.pretraining.model import PretrainingModel
 from tests.support.shapes import variables_without_values
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "flags" / "models"
 QUICKSTART = ROOT / "flags" / "quickstart"
+ALBERT_PAGE, ROBERTA_PAGE = (
+    (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("albert.md", "roberta.md")
+)
 
 # Trainable parameters with the pooler and without heads, from the sizes in the name: word, position
 # and segment embeddings with their LayerNorm, the layers, the pooler.
@@ -63,9 +70,63 @@ VOCAB_SIZES = {
 }
 
 
+# The same of ALBERT's, and with the heads of pre-training.
+ALBERT_PARAMETERS = {
+    "base": (11_683_584, 11_813_810),
+    "large": (17_683_968, 17_847_474),
+    "xlarge": (58_724_864, 59_021_490),
+    "xxlarge": (222_595_584, 223_158_450),
+}
+
+
+# The same of RoBERTa's.
+ROBERTA_PARAMETERS = {"base": (124_645_632, 125_288_025), "large": (355_359_744, 356_461_657)}
+
+
 def test_every_released_model_has_a_configuration():
-    assert {path.parent.name for path in MODELS.glob("*/*")} == PARAMETERS.keys()
-    assert {path.name for path in MODELS.glob("*/*")} == {"bert_config.json"}
+    bert = {f"{name}/bert_config.json" for name in PARAMETERS}
+    albert = {
+        f"albert_{size}_v{v}/albert_config.json" for size in ALBERT_PARAMETERS for v in (1, 2)
+    }
+    found = {path.relative_to(MODELS).as_posix() for path in MODELS.glob("*/*")}
+    roberta = {f"roberta_{size}/bert_config.json" for size in ROBERTA_PARAMETERS}
+    assert found == bert | albert | roberta
+
+
+@pytest.mark.parametrize("size", ROBERTA_PARAMETERS)
+def test_roberta_configuration(size):
+    content = json.loads((MODELS / f"roberta_{size}" / "bert_config.json").read_text())
+    config = config_from_dict(content)
+    assert isinstance(config, RobertaConfig) and config.to_dict() == content
+    # The sizes are BERT's, all else is roberta-base's.
+    sizes = {"base": (768, 12, 12, 3072), "large": (1024, 24, 16, 4096)}[size]
+    assert content == RobertaConfig(50265, *sizes).to_dict()
+    with variables_without_values():
+        counts = modeling.BertModel(config).count_params(), PretrainingModel(config).count_params()
+    assert counts == ROBERTA_PARAMETERS[size]
+    row = next(line for line in ROBERTA_PAGE.splitlines() if line.startswith(f"| {size} "))
+    assert f"{counts[0]:,}" in row and f"{config.hidden_size:,}" in row
+
+
+@pytest.mark.parametrize("size", ALBERT_PARAMETERS)
+def test_albert_configuration(size):
+    v1, v2 = (
+        json.loads((MODELS / f"albert_{size}_v{v}" / "albert_config.json").read_text())
+        for v in (1, 2)
+    )
+    dropout = ("attention_probs_dropout_prob", "hidden_dropout_prob")
+    assert [v2[key] for key in dropout] == [0.0, 0.0]
+    assert [v1[key] for key in dropout] == [0.0 if size == "xxlarge" else 0.1] * 2
+    assert v1.keys() == v2.keys() == AlbertConfig(2).to_dict().keys()
+    assert all(v1[key] == v2[key] for key in v1.keys() - set(dropout))
+    assert v1["intermediate_size"] == 4 * v1["hidden_size"]
+    config = AlbertConfig.from_dict(v2)
+    with variables_without_values():
+        counts = modeling.BertModel(config).count_params(), PretrainingModel(config).count_params()
+    assert counts == ALBERT_PARAMETERS[size]
+    row = next(line for line in ALBERT_PAGE.splitlines() if line.startswith(f"| {size} "))
+    assert f"{counts[0]:,}" in row and f"{v1['num_attention_heads']}" in row
+    assert f"{v1['num_hidden_layers']}" in row and f"{v1['hidden_size']:,}" in row
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -171,7 +232,7 @@ print(json.dumps(found))
 def pretraining_recipes():
     """What the real program's flags make of each recipe, in a process of their own."""
     done = subprocess.run(
-        [sys.executable, "-c", READ_FLAGS, *RECIPES, *ROBERTA, *LAMB],
+        [sys.executable, "-c", READ_FLAGS, *RECIPES, *ROBERTA, *LAMB, "albert"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -219,6 +280,26 @@ def test_roberta_recipe(name, pretraining_recipes):
     assert 8192 % (8 * values["gradient_accumulation_steps"]) == 0
 
 
+def test_distilbert_recipe():
+    code = READ_FLAGS.replace("run_pretraining", "run_distillation")
+    code = code.replace("pretraining/{recipe}", "distillation/{recipe}")
+    code = code.replace('"--input_file=x"', '"--input_file=x", "--teacher_checkpoint=z"')
+    done = subprocess.run(
+        [sys.executable, "-c", code, "distilbert"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    read = json.loads(done.stdout.splitlines()[-1])["distilbert"]
+    # Sanh et al. (2019), sections 2 and 3, and the defaults of transformers' train.py.
+    expected = {"alpha_ce": 5.0, "alpha_mlm": 2.0, "alpha_cos": 1.0, "alpha_mse": 0.0}
+    expected |= {"temperature": 2.0, "student_layers": "0,2,4,7,9,11", "dynamic_masking": True}
+    expected |= {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-6, "clip_norm": 5.0}
+    values = read["flags"]
+    assert {flag: values[flag] for flag in expected} == expected
+    assert read["phases"] == [[512, 6500, 4096, 77]]
+    assert read["schedules"] == [[5e-4, 6500, 325, 1.0, 0]]
+    assert 4096 % (8 * values["gradient_accumulation_steps"]) == 0
+
+
 # You et al. (2020) with NVIDIA's rates; MLPerf's reference point bert_ref_8192.
 LAMB = {
     "lamb_large": {
@@ -248,7 +329,9 @@ def test_large_batch_recipe(name, pretraining_recipes):
 
 
 def test_every_pretraining_recipe_is_tested():
-    assert len({*PRETRAINING.iterdir()}) == 2 + len(RECIPES) + len(ROBERTA) + len(LAMB)
+    shared = {"paper", "roberta"}
+    tested = {*RECIPES, *ROBERTA, *LAMB, "albert"}
+    assert {path.stem for path in PRETRAINING.iterdir()} == shared | tested
 
 
 def documents(path: Path) -> list[list[str]]:
@@ -280,3 +363,11 @@ def test_quickstart_refuses_stray_words(tmp_path):
     assert result.returncode != 0
     assert "flags/quickstart" in result.stderr
     assert not (tmp_path / "q").exists()
+
+
+def test_albert_is_pretrained_as_in_the_paper(pretraining_recipes):
+    read = pretraining_recipes["albert"]
+    assert read["phases"] == [[512, 125_000, 4096, 20]]
+    assert read["schedules"] == [[0.00176, 125_000, 3125, 1.0, 0]]
+    assert read["flags"]["objective"] == "mlm_sop" and read["flags"]["optimizer"] == "lamb"
+    assert 4096 % (8 * read["flags"]["gradient_accumulation_steps"]) == 0

@@ -12,13 +12,13 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.squad.run import run_squad
 from bert_tf.tasks.squad.settings import SquadSettings
+from tests.support.golden import needs_golden
 from tests.support.pretraining_runs import run, variables, write_config
 from tests.support.squad_files import (
     GOLDEN,
     RELEASED_VOCAB,
     VOCAB,
     golden_run,
-    needs_golden,
     question,
     write_squad,
     write_vocab,

@@ -21,10 +21,13 @@ from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.classification.distillation import DistilledClassificationTask
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
+from bert_tf.tasks.pretraining.distillation import DistillationTask
+from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.sentences.model import SentenceTask
 from bert_tf.tasks.sentences.schema import sentences_schema
@@ -46,13 +49,36 @@ VARIANTS = {
     "gathered_float32": ({"use_one_hot_embeddings": False, "dtype": "float32"}, {}),
     "recomputed": ({"recompute_activations": True}, {"accumulation_steps": 2}),
     "global_mean_clip": ({}, {"gradient_reduction": "global_mean_clip"}),
+    "distilled": ({}, {}),
 }
+
+
+def distilled_pretraining(task, **options):
+    """Returns the pre-training of a student by a teacher of three layers; called in the scope."""
+    teacher = PretrainingTask(BertConfig.from_dict({**CONFIG, "num_hidden_layers": 3}), **options)
+    model = teacher.build_model()
+    model.trainable = False
+    return DistillationTask(task, model, {"ce": 5.0, "mlm": 2.0, "cos": 1.0, "mse": 1.0}, 2.0)
+
+
+def distilled_classification(config, **options):
+    """Returns the classification of a student by a teacher; called in the strategy's scope."""
+    task = ClassificationTask(config, 3, **options)
+    teacher = task.build_model()
+    teacher.trainable = False
+    return DistilledClassificationTask(task, teacher, 0.5, 0.5, 2.0)
+
 
 # The task, what its records hold, and how many variables are trained: of the embeddings (5), of
 # two encoder layers (32), of the pooler (2) and of the head.
 FINE_TUNING = {
     "classification": (
         lambda config, **options: ClassificationTask(config, 3, **options),
+        classification_schema(20, regression=False),
+        5 + 32 + 2 + 2,
+    ),
+    "distilled_classification": (
+        distilled_classification,
         classification_schema(20, regression=False),
         5 + 32 + 2 + 2,
     ),
@@ -123,6 +149,9 @@ def trace_loops(folder, mistaken=False):
         task = PredictingTask(BertConfig.from_dict(CONFIG), **options)
         if mistaken:
             task = Mistaken(task)
+        if name == "distilled":
+            with strategy.scope():
+                task = distilled_pretraining(task, **options)
         schedule = optimization.linear_schedule(1e-2, 10, 0)
         trainer = make_trainer(task, strategy, f"{folder}/{name}", schedule)
         model, optimizer = trainer.model, trainer.optimizer
@@ -146,7 +175,8 @@ def trace_loops(folder, mistaken=False):
             return steps.train_step(task, model, optimizer, features, seed, **of_step)
 
         note(name, TrainingLoop(strategy, step), sources)
-        found[name]["variables"] = len(model.trainable_variables)
+        unused = 4 if name == "distilled" else 0  # pooler and head of the next sentence
+        found[name]["variables"] = len(model.trainable_variables) - unused
     if not mistaken:
         for name in FINE_TUNING:
             trace_fine_tuning(f"{folder}/{name}", strategy, note, name)
@@ -169,7 +199,8 @@ def trace_fine_tuning(folder, strategy, note, name):
             }
             writer.write(records.serialize(values, schema))
     config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 2})
-    task = make_task(config, use_one_hot_embeddings=True, dtype="bfloat16")
+    with strategy.scope():  # of a teacher
+        task = make_task(config, use_one_hot_embeddings=True, dtype="bfloat16")
     schedule = optimization.linear_schedule(1e-2, 10, 0)
     trainer = make_trainer(task, strategy, folder, schedule)
     source = WholeFileInput(

@@ -32,7 +32,7 @@ from absl import flags
 from bert_tf import optimization
 from bert_tf.engine.steps import train_step
 from bert_tf.engine.training_loop import TrainingLoop
-from bert_tf.model.albert_configuration import read_config
+from bert_tf.model.family import read_config
 from bert_tf.runs import command_flags
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase

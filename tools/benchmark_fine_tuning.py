@@ -24,14 +24,13 @@ from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor
 from bert_tf.engine.steps import train_step
 from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.engine.whole_file_input import WholeFileInput
-from bert_tf.model.albert_configuration import read_config
+from bert_tf.model.family import read_config
 from bert_tf.runs import command_flags
 from bert_tf.runs.settings import TextSettings
 from bert_tf.tasks.classification.features import write_records
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.classification.schema import classification_schema
-from bert_tf.text.sequences import REQUIRED_TOKENS
 from bert_tf.text.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
@@ -77,7 +76,7 @@ def main() -> None:
     schedule = optimization.linear_schedule(5e-5, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
     strategy = tf.distribute.get_strategy()
-    tokenizer = load_tokenizer(FLAGS.vocab_file, FLAGS.do_lower_case, REQUIRED_TOKENS)
+    tokenizer = load_tokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
 
     def make_training(buckets: Buckets, group_by_length: bool) -> Callable[[], int]:
         source = WholeFileInput(

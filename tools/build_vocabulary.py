@@ -1,18 +1,27 @@
-"""Learns a WordPiece vocabulary from text.
+"""Learns a vocabulary from text: word pieces, or a byte-level BPE.
 
     python -m tools.build_vocabulary --input_file='text/*.txt' --output_file=vocab.txt
+    python -m tools.build_vocabulary --kind=byte_bpe --input_file='text/*.txt' \
+        --output_file=vocab.json
 
+Word pieces are BERT's.
 The text is split into words as BERT's tokenizer splits it. TensorFlow Text, which the extras `cpu`
 and `gpu` install, learns the word pieces. The output file has one token per line: [PAD], [UNK],
 [CLS], [SEP] and [MASK], then the characters, then words and pieces of words, most frequent first.
 The same text always gives the same file. Time and memory grow with the number of different words. A
 few hundred megabytes of well-mixed text are enough.
+
+A byte-level BPE is RoBERTa's, of text as it stands. The package `tokenizers` learns it (the extra
+`roberta`). The output files are vocab.json, and merges.txt beside it: <s>, <pad>, </s>, <unk> and
+<mask>, then the 256 bytes, then what is joined of them, most frequent first.
 """
 
 import collections
+import itertools
+import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 from absl import flags, logging
@@ -21,8 +30,10 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.overwriting import check_overwrites
-from bert_tf.files.whole_files import UnfinishedFile
+from bert_tf.files.whole_files import UnfinishedFile, write_whole
 from bert_tf.runs import command_flags
+from bert_tf.text.byte_pairs import MERGES, import_tokenizers
+from bert_tf.text.byte_pairs import SPECIAL_TOKENS as BYTE_PAIR_TOKENS
 from bert_tf.text.text_files import TEXT_FIELD, read_text
 from bert_tf.text.word_counts import count_words
 
@@ -30,12 +41,17 @@ from bert_tf.text.word_counts import count_words
 # because padding is written as 0.
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
+WORD_PIECE, BYTE_BPE = "word_piece", "byte_bpe"
+# The size of the released vocabulary of each kind: BERT's uncased English one, RoBERTa's.
+_SIZES = {WORD_PIECE: 30522, BYTE_BPE: 50265}
+
 # The search is slow, so it ends at a vocabulary up to this share larger than --vocab_size.
 _SLACK = 0.02
 # The learner's default. Longer "words" are almost never words.
 _MAX_TOKEN_LENGTH = 50
 # A limit for memory: a million words take about 2 GB. Rarer words hardly change the result.
 _MAX_WORDS = 1_000_000
+_MAX_UNIQUE_CHARS = 1000
 
 
 def learn_vocabulary(
@@ -133,13 +149,52 @@ def _can_occur(token: str) -> bool:
     return tokenization.BasicTokenizer(do_lower_case=False).tokenize(word) == [word]
 
 
+def learn_byte_pairs(lines: Iterable[str], vocab_size: int) -> tuple[str, str]:
+    """Returns the content of a `vocab.json` and of its `merges.txt`.
+
+    Args:
+        lines: of text.
+        vocab_size: maximum number of tokens; a short text gives fewer.
+
+    Raises:
+        UserError: `vocab_size` is too small for the special tokens and the bytes, the text is too
+            short, or the package `tokenizers` is not installed.
+    """
+    tokenizers = import_tokenizers(f"--kind={BYTE_BPE}")
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    least = len(BYTE_PAIR_TOKENS) + len(alphabet)
+    if vocab_size < least:
+        raise UserError(
+            f"--vocab_size={vocab_size} must be at least {least}, the number of special tokens and"
+            " bytes; raise it"
+        )
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        initial_alphabet=alphabet,
+        special_tokens=list(BYTE_PAIR_TOKENS),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    vocab = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
+    if not model["merges"]:
+        raise UserError("--input_file: the text has nothing twice to learn; name files with text")
+    logging.info("%d tokens, of which %d are joined", len(vocab), len(model["merges"]))
+    merges = "".join(f"{first} {second}\n" for first, second in model["merges"])
+    return json.dumps(vocab, ensure_ascii=False) + "\n", f"#version: 0.2\n{merges}"
+
+
 def build_vocabulary(
     input_file: str,
     output_file: str,
-    vocab_size: int,
-    do_lower_case: bool,
-    max_unique_chars: int,
+    vocab_size: int | None = None,
+    do_lower_case: bool = True,
+    max_unique_chars: int = _MAX_UNIQUE_CHARS,
     text_field: str = TEXT_FIELD,
+    kind: str = WORD_PIECE,
 ) -> None:
     """Learns a vocabulary from text files and writes it; the arguments are the flags.
 
@@ -149,7 +204,16 @@ def build_vocabulary(
         OSError: writing failed for another reason, which may be temporary.
     """
     files = storage.expand_files(input_file, "input_file")
-    check_overwrites([output_file], "output_file", {"input_file": files})
+    written = [output_file]
+    if kind == BYTE_BPE:
+        if not output_file.endswith(".json"):
+            raise UserError(
+                f"--output_file={output_file} must end in .json with --kind={BYTE_BPE}, by which"
+                " the programs know the vocabulary; vocab.json is usual"
+            )
+        written.append(os.path.join(os.path.dirname(output_file), MERGES))
+    check_overwrites(written, "output_file", {"input_file": files})
+    vocab_size = vocab_size or _SIZES[kind]
     try:
         tf.io.gfile.makedirs(os.path.dirname(output_file) or ".")
     except tf.errors.OpError as error:
@@ -157,6 +221,13 @@ def build_vocabulary(
         raise storage.write_error(error, message) from error
     # Opened first, so that a wrong path is found before the work.
     with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
+        if kind == BYTE_BPE:
+            lines = itertools.chain.from_iterable(read_text(files, "input_file", text_field))
+            vocab_json, merges = learn_byte_pairs(lines, vocab_size)
+            write_whole(written[1], merges)
+            file.write(vocab_json.encode())
+            file.finish()
+            return
         word_counts = count_words(read_text(files, "input_file", text_field), do_lower_case)
         vocab = learn_vocabulary(word_counts, vocab_size, max_unique_chars)
         file.write("".join(f"{token}\n" for token in vocab).encode())
@@ -194,10 +265,20 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "text_field", TEXT_FIELD, "Field of JSON lines, or column of Parquet files, with the text."
     )
-    flags.DEFINE_string(
-        "output_file", None, "The vocabulary to write, one token per line. It is overwritten."
+    flags.DEFINE_string("output_file", None, "The vocabulary to write. It is overwritten.")
+    flags.DEFINE_enum(
+        "kind",
+        WORD_PIECE,
+        list(_SIZES),
+        "What to learn: BERT's word pieces, or RoBERTa's byte-level BPE.",
     )
-    flags.DEFINE_integer("vocab_size", 30522, "Maximum number of tokens.", lower_bound=1)
+    flags.DEFINE_integer(
+        "vocab_size",
+        None,
+        f"Maximum number of tokens. Default: {_SIZES[WORD_PIECE]}, or {_SIZES[BYTE_BPE]} with"
+        f" --kind={BYTE_BPE}.",
+        lower_bound=1,
+    )
     flags.DEFINE_bool(
         "do_lower_case",
         True,
@@ -205,7 +286,7 @@ def _define_flags() -> None:
     )
     flags.DEFINE_integer(
         "max_unique_chars",
-        1000,
+        _MAX_UNIQUE_CHARS,
         "Number of different characters to keep, most frequent first. Chinese and Japanese need"
         " several thousand.",
         lower_bound=1,
@@ -216,6 +297,12 @@ def _define_flags() -> None:
 def main() -> None:
     """Reads the flags, then learns and writes the vocabulary."""
     settings = flags.FLAGS
+    for name in ("do_lower_case", "max_unique_chars"):
+        if settings.kind == BYTE_BPE and settings[name].present:
+            raise UserError(
+                f"--{name} is for --kind={WORD_PIECE}; a byte-level BPE has every byte, and text as"
+                " it stands. Leave it out"
+            )
     build_vocabulary(
         settings.input_file,
         settings.output_file,
@@ -223,6 +310,7 @@ def main() -> None:
         settings.do_lower_case,
         settings.max_unique_chars,
         settings.text_field,
+        settings.kind,
     )
 
 

@@ -11,6 +11,10 @@ own: pip install -e ".[compile]". Compiling BERT-Base takes minutes.
 --max_sequences_per_pack compiles the step of packed records with so many places for sequences in a
 row. The batch is then the number of rows.
 
+--teacher_config_file compiles the step of run_distillation.py: a student of --bert_config_file by a
+teacher of that configuration, with the default losses. To try a recipe of distillation, add
+--undefok=alpha_ce,alpha_mlm,alpha_cos,temperature,student_layers: they change nothing here.
+
 --topology is GENERATION:SHAPE, with the shape in chips: v3:2x2 is a v3-8, v5e:2x4 a v5litepod-8.
 The batch size is global. There is one replica per device of the topology, or --num_tpu_cores.
 
@@ -32,12 +36,14 @@ import run_pretraining
 from bert_tf import optimization
 from bert_tf.engine.steps import Replicas, train_step
 from bert_tf.errors import UserError
-from bert_tf.model.albert_configuration import read_config
+from bert_tf.model.family import read_config
 from bert_tf.runs import command_flags
 from bert_tf.runs.settings import device_options
+from bert_tf.tasks.pretraining.distillation import DistillationTask, check_hidden_sizes
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
+from bert_tf.tasks.pretraining.settings import DistillationSettings
 
 from . import hlo_text, tpu_compiler
 from .tpu_report import Program, Run, report
@@ -61,6 +67,8 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
         phase: gives the lengths; `phase.batch_size` is the batch size of one replica.
     """
     task = PretrainingTask(run.config, run.objective, **run.options)
+    if run.teacher is not None:
+        task = _with_teacher(task, run)
     model = task.build_model()
     optimizer = optimization.create_optimizer(
         model.trainable_variables,
@@ -102,6 +110,22 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
     get_ir = step.experimental_get_compiler_ir(features, tf.zeros([2], tf.int32))
     products = hlo_text.matrix_products(get_ir(stage="hlo"))
     return Program(get_ir(stage="hlo_serialized"), products)
+
+
+def _with_teacher(task: PretrainingTask, run: Run) -> DistillationTask:
+    """Returns the task with a teacher of random weights, and the weights of DistilBERT's losses.
+
+    Raises:
+        UserError: the two models' vectors have different sizes.
+    """
+    check_hidden_sizes(run.config, run.teacher)
+    options = {**run.options, "recompute_activations": False}
+    teacher = PretrainingTask(run.teacher, run.objective, **options).build_model()
+    teacher.trainable = False
+    names = ("alpha_ce", "alpha_mlm", "alpha_cos", "alpha_mse")
+    alphas = {name.removeprefix("alpha_"): getattr(DistillationSettings, name) for name in names}
+    temperature = DistillationSettings.temperature
+    return DistillationTask(task, teacher, alphas, temperature, run.restrict_ce_to_mask)
 
 
 def largest_batch(fits: Callable[[int], bool], start: int, multiple: int) -> int:
@@ -191,16 +215,23 @@ def main() -> None:
             f"--num_tpu_cores ({replicas}) must be at most the number of devices in"
             f" --topology={topology.name} ({devices})"
         )
+    teacher = FLAGS.teacher_config_file
+    if FLAGS.restrict_ce_to_mask and not teacher:
+        raise UserError(
+            "--restrict_ce_to_mask needs --teacher_config_file; add it, or leave it out"
+        )
     run = Run(
         config,
         device_options(settings, on_tpu=True),
         replicas,
         settings.gradient_accumulation_steps,
         settings.gradient_reduction,
-        settings.objective,
+        MLM if teacher else settings.objective,
         settings.optimizer,
         settings.lamb_bias_correction,
         FLAGS.max_sequences_per_pack,
+        read_config(teacher, "teacher_config_file") if teacher else None,
+        FLAGS.restrict_ce_to_mask,
     )
     phases = [divide(phase, replicas, run.accumulation_steps) for phase in settings.phases]
     print(
@@ -226,6 +257,14 @@ def _define_flags() -> None:
         None,
         "Places for sequences in the rows of packed records. Default: records are not packed.",
         lower_bound=2,
+    )
+    flags.DEFINE_string(
+        "teacher_config_file",
+        None,
+        "Configuration of a teacher: compile the step of run_distillation.py.",
+    )
+    flags.DEFINE_bool(
+        "restrict_ce_to_mask", False, "As in run_distillation.py, with --teacher_config_file."
     )
     flags.DEFINE_bool(
         "search_batch",

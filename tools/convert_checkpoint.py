@@ -1,4 +1,4 @@
-r"""Converts BERT weights between Hugging Face's format and google-research/bert's.
+r"""Converts models of BERT's family between Hugging Face's format and google-research's.
 
     python -m tools.convert_checkpoint --input=FOLDER --output_dir=FOLDER
     python -m tools.convert_checkpoint --input=bert_model.ckpt --output_dir=FOLDER \
@@ -15,6 +15,19 @@ r"""Converts BERT weights between Hugging Face's format and google-research/bert
     checkpoint    bert_model.ckpt.index and .data-..., bert_config.json, vocab.txt, labels.txt,
                   tokenizer_config.json
     safetensors   model.safetensors, config.json, vocab.txt, tokenizer_config.json
+    distilbert    the same, of a BERT model as a DistilBERT
+
+BERT, ALBERT, RoBERTa and DistilBERT are converted; `model_type` of config.json or bert_config.json,
+or the keys of the latter, say which it is. ALBERT has spm.model, in Hugging Face's format
+spiece.model, in place of vocab.txt; RoBERTa has vocab.json and merges.txt, or Hugging Face's
+tokenizer.json alone.
+
+DistilBERT has no token types. A checkpoint of one has zeros for them; in the other direction, the
+type of a first text is added to the position embeddings, and a second text is read like a first.
+DistilBERT has no pooler either, but a dense layer with ReLU in its classifier, which is the pooler
+in a checkpoint whose bert_config.json says "model_type": "distilbert". So a classifier of BERT,
+whose pooler has tanh, cannot be written as a DistilBERT; masked LM, tagging and SQuAD can, without
+the pooler and the head of the next sentence.
 
 Every weight keeps its bits; only its name changes, and kernels are transposed. The bias of the
 multiple-choice head exists only in Hugging Face's format. It is added to the score of every choice
@@ -35,7 +48,7 @@ and --vocab_file: an --output_dir has neither. So are
 
 `gelu` is the tanh form in google-research/bert and the exact form in Hugging Face's models. So the
 name changes: their `gelu` is `gelu_erf` in bert_config.json, and our `gelu` is `gelu_new` in
-config.json. The epsilon of LayerNorm is always 1e-12 in bert_tf.
+config.json. The epsilon of LayerNorm is RoBERTa's own, and always 1e-12 for the others.
 """
 
 import json
@@ -49,15 +62,23 @@ from bert_tf.files import checkpoints, storage
 from bert_tf.files.label_file import labels_in, write_labels
 from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.whole_files import write_whole
+from bert_tf.hugging_face.config import module_of
 from bert_tf.hugging_face.folder import (
     SAFETENSORS_NAME,
     read_bytes,
     read_safetensors,
     to_safetensors,
 )
-from bert_tf.model.albert_configuration import read_config
+from bert_tf.hugging_face.tokenizer_file import read_byte_pairs
+from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.runs import command_flags
 from bert_tf.text.casing import is_cased, read_casing, write_casing
+from bert_tf.text.tokenizers import (
+    SENTENCE_PIECES,
+    VOCABULARY_FILES,
+    WORD_PIECES,
+    vocabulary_files,
+)
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 
@@ -81,7 +102,7 @@ def convert(
     """
     _check_other_folder(source, output_dir)
     if tf.io.gfile.exists(os.path.join(source, SAFETENSORS_NAME)):
-        if output_format == "safetensors" or bert_config_file:
+        if output_format != "checkpoint" or bert_config_file:
             raise UserError(
                 f"--input={source} has a {SAFETENSORS_NAME}: it can be converted to"
                 " --output_format=checkpoint only, and its configuration is its config.json, not"
@@ -93,34 +114,48 @@ def convert(
         _check_checkpoint(source)
         folder = os.path.dirname(checkpoints.find_prefix(source, "input"))
         _check_other_folder(folder, output_dir)  # a file `checkpoint` may name another one
-        config_file = bert_config_file or os.path.join(folder, "bert_config.json")
-        config = read_config(config_file).to_dict()
+        config_file = (
+            bert_config_file
+            or storage.first_file(folder, CONFIG_FILES)
+            or f"{folder}/bert_config.json"
+        )
+        config = read_config(config_file)
         variables = checkpoints.CheckpointReader(source, "input").read_weights()
         labels = labels_in(folder)
 
-    beside = os.path.join(folder, "vocab.txt")
-    if vocab_file is None and tf.io.gfile.exists(beside):
-        vocab_file = beside
-    written = [os.path.join(output_dir, name) for name in ("bert_config.json", "vocab.txt")]
+    vocab_file = vocab_file or storage.first_file(folder, VOCABULARY_FILES)
+    vocabulary = vocabulary_files(vocab_file) if vocab_file else {}
+    if SENTENCE_PIECES in vocabulary and output_format != "checkpoint":
+        vocabulary = {module_of(config).VOCABULARY: vocab_file}
+    written = [os.path.join(output_dir, name) for name in ("bert_config.json", *vocabulary)]
     read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
     check_overwrites(written, "output_dir", read)
-    vocab = read_bytes(vocab_file) if vocab_file else None
-    if vocab is None:
-        logging.warning("There is no vocab.txt beside --input and no --vocab_file: none is written")
+    contents = {name: read_bytes(path) for name, path in vocabulary.items()}
+    tokenizer_file = os.path.join(folder, "tokenizer.json")
+    if not contents and tf.io.gfile.exists(tokenizer_file):
+        files = read_byte_pairs(tokenizer_file) or {}
+        contents = {name: content.encode() for name, content in files.items()}
+    if not contents:
+        logging.warning(
+            "There is no vocabulary (%s) beside --input and no --vocab_file: none is written",
+            " or ".join(VOCABULARY_FILES),
+        )
 
     storage.make_output_dir(output_dir)
-    if output_format == "safetensors":
-        tensors, config = to_safetensors(variables, config, source, labels)
+    if output_format != "checkpoint":
+        as_distilbert = output_format == "distilbert"
+        tensors, config_json = to_safetensors(variables, config, source, labels, as_distilbert)
         write_whole(os.path.join(output_dir, SAFETENSORS_NAME), tensors)
     else:
         checkpoints.write(os.path.join(output_dir, CHECKPOINT_NAME), variables)
         write_labels(output_dir, labels)
-    config_name = "config.json" if output_format == "safetensors" else "bert_config.json"
-    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+        config_json = config.to_dict()
+    config_name = "bert_config.json" if output_format == "checkpoint" else "config.json"
+    text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
     write_whole(os.path.join(output_dir, config_name), text.encode())
-    if vocab is not None:
-        write_whole(os.path.join(output_dir, "vocab.txt"), vocab)
-    write_casing(output_dir, _casing(folder, vocab_file, vocab))
+    for name, content in contents.items():
+        write_whole(os.path.join(output_dir, name), content)
+    write_casing(output_dir, _casing(folder, vocab_file, contents.get(WORD_PIECES)))
     size = sum(value.size for value in variables.values())
     logging.info("%s: %d variables, %d parameters", output_dir, len(variables), size)
 
@@ -150,12 +185,16 @@ def _casing(folder: str, vocab_file: str | None, vocab: bytes | None) -> bool | 
     Args:
         folder: of --input.
         vocab_file: path of the vocabulary, if there is one.
-        vocab: its content.
+        vocab: its content, if it is a list of word pieces.
     """
     casing = read_casing(folder)
     if casing is None and vocab_file:
         casing = read_casing(os.path.dirname(vocab_file))
-    if casing is None and vocab and is_cased(vocab.decode("utf-8", "replace").split("\n")):
+    if (
+        casing is None
+        and vocab is not None
+        and is_cased(vocab.decode("utf-8", "replace").split("\n"))
+    ):
         logging.info("%s is a cased vocabulary: do_lower_case is recorded as false", vocab_file)
         casing = False
     return casing
@@ -170,15 +209,16 @@ def _define_flags() -> None:
         required=True,
     )
     flags.DEFINE_string("output_dir", None, "Folder to write to.", required=True)
-    flags.DEFINE_enum("output_format", "checkpoint", ["checkpoint", "safetensors"], "Format.")
+    flags.DEFINE_enum(
+        "output_format", "checkpoint", ["checkpoint", "safetensors", "distilbert"], "Format."
+    )
     flags.DEFINE_string(
         "bert_config_file",
         None,
-        "Configuration of a checkpoint; by default bert_config.json in its folder.",
+        "Configuration of a checkpoint; by default bert_config.json or albert_config.json in its"
+        " folder.",
     )
-    flags.DEFINE_string(
-        "vocab_file", None, "Vocabulary; by default vocab.txt in the folder of --input."
-    )
+    flags.DEFINE_string("vocab_file", None, "Vocabulary; by default that in the folder of --input.")
 
 
 def main() -> None:

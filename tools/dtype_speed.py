@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.engine.prediction_loop import PredictionLoop
 from bert_tf.engine.steps import train_step
-from bert_tf.engine.training_loop import TrainingLoop, xla_pays_on_cpu
+from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
@@ -56,9 +56,10 @@ def _calls(
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
     strategy = tf.distribute.get_strategy()
+    update = update_function(strategy, model, optimizer)
     training = TrainingLoop(
         strategy,
-        lambda features, seed: train_step(task, model, optimizer, features, seed),
+        lambda features, seed: train_step(task, model, optimizer, features, seed, update=update),
         compile_on_cpu=xla_pays_on_cpu(model),
     )
 

@@ -17,8 +17,8 @@ from absl import flags
 
 import run_pretraining
 from bert_tf.errors import UserError
-from bert_tf.model.albert_configuration import read_config
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import read_config
 from bert_tf.runs import command_flags
 from bert_tf.runs.settings import device_options
 from bert_tf.tasks.pretraining.phases import PretrainingPhase

@@ -39,7 +39,7 @@ from bert_tf.files.label_file import LABELS_FILE, labels_in, write_labels
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import read_json, read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.model.albert_configuration import read_config
+from bert_tf.model.family import read_config
 from bert_tf.runs.setting_fields import Group, inherit, setting
 from bert_tf.runs.settings import ModelSettings, TextSettings, TrainingSettings
 from bert_tf.text import text_files

@@ -3,8 +3,8 @@
 import dataclasses
 import os
 
-from bert_tf.model.albert_configuration import read_config
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import read_config
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 
 from . import ROOT
@@ -44,12 +44,17 @@ def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
     return [
         Plan(
             *(name, int(replicas), float(limit)),
-            read_config(os.path.join(MODELS, model, "bert_config.json")),
+            read_config(_config_file(model)),
             *(int(length), int(predictions), int(examples), float(gib)),
         )
         for name, replicas, limit, model, length, predictions, examples, gib in rows
         if name == accelerator
     ]
+
+
+def _config_file(model: str) -> str:
+    name = "albert_config.json" if model.startswith("albert") else "bert_config.json"
+    return os.path.join(MODELS, model, name)
 
 
 def describe(
@@ -70,9 +75,10 @@ def describe(
     """
     known = "not known; python -m tools.compile_for_tpu tells"
     for plan in plans:
-        if plan.length != phase.max_seq_length or any(
-            getattr(plan.config, name) != getattr(config, name) for name in _SIZES
-        ):
+        same = type(plan.config) is type(config) and all(
+            getattr(plan.config, name) == getattr(config, name) for name in _SIZES
+        )
+        if plan.length != phase.max_seq_length or not same:
             continue
         examples = -(-phase.batch_size // (plan.replicas * accumulation_steps))
         run = (examples, phase.max_predictions_per_seq, config.vocab_size)

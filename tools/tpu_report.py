@@ -6,7 +6,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 
 from . import hlo_text, tpu_compiler
-from .matrix_products import training_flops
+from .matrix_products import forward_products, training_flops
 
 NAMES_SHOWN = 4
 GIB = 2**30
@@ -25,6 +25,8 @@ class Run:
     optimizer: see `create_optimizer`.
     lamb_bias_correction: see `create_optimizer`.
     max_sequences_per_pack: places for sequences in a row; None if records are not packed.
+    teacher: of a distillation; None for pre-training.
+    restrict_ce_to_mask: see `DistillationTask`.
     """
 
     config: BertConfig
@@ -36,6 +38,8 @@ class Run:
     optimizer: str
     lamb_bias_correction: bool
     max_sequences_per_pack: int | None = None
+    teacher: BertConfig | None = None
+    restrict_ce_to_mask: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +63,16 @@ def program_flops(program: Program, accumulation_steps: int) -> int:
         product.flops * (accumulation_steps if product.in_loop else 1)
         for product in program.matrix_products
     )
+
+
+def model_flops(run: Run, phase: PretrainingPhase) -> int:
+    """Returns the operations of a step's matrix products as on paper, a teacher's included."""
+    if run.teacher is None:
+        return training_flops(run.config, phase, objective=run.objective)
+    if not run.restrict_ce_to_mask:  # logits of all tokens
+        phase = dataclasses.replace(phase, max_predictions_per_seq=phase.max_seq_length)
+    of_teacher = sum(x.flops for x in forward_products(run.teacher, phase, run.objective))
+    return training_flops(run.config, phase, objective=run.objective) + of_teacher
 
 
 def float32_products(program: Program) -> list[str]:
@@ -111,7 +125,7 @@ def report(
         executable: the step after compilation.
         device: the peaks of one replica's device.
     """
-    on_paper = training_flops(run.config, phase, objective=run.objective)
+    on_paper = model_flops(run, phase)
     flops = program_flops(program, run.accumulation_steps)
     bound = lower_bound(executable, flops, device)
     speed = phase.batch_size * run.replicas / bound.seconds

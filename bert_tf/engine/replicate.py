@@ -14,6 +14,21 @@ Batches = list[dict[str, tf.Tensor]]
 ReplicaStep = Callable[[dict[str, tf.Tensor], tf.Tensor], Any]
 
 
+def may_compile(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether the step of a replica may be compiled by itself: of a single one, on no TPU.
+
+    On a TPU the whole loop is compiled. tf.function with jit_compile inside strategy.run works for
+    one replica only.
+    """
+    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    return strategy.num_replicas_in_sync == 1 and not on_tpu
+
+
+def on_gpu() -> bool:
+    """Returns whether there is a GPU."""
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
 def replicate(
     strategy: tf.distribute.Strategy,
     replica_step: ReplicaStep,
@@ -40,10 +55,7 @@ def replicate(
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return combine(replica_step(features, fold_in(seeds, replica)), *more)
 
-    # tf.function with jit_compile inside strategy.run works for one replica only.
-    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-    on_gpu = bool(tf.config.list_physical_devices("GPU"))
-    if strategy.num_replicas_in_sync == 1 and not on_tpu and (on_gpu or compile_on_cpu):
+    if may_compile(strategy) and (compile_on_cpu or on_gpu()):
         step = tf.function(step, jit_compile=True, autograph=False)
 
     @tf.autograph.experimental.do_not_convert

@@ -11,7 +11,7 @@ The route from the command line to the update of the weights:
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import keras
@@ -124,6 +124,7 @@ def train_step(
     gradient_reduction: str = GRADIENT_REDUCTIONS[0],
     replicas: Replicas | None = None,
     clip_norm: float = CLIP_NORM,
+    update: Callable[[Sequence[tf.Tensor | tf.IndexedSlices | None]], None] | None = None,
 ) -> dict[str, tf.Tensor | tuple[tf.Tensor, tf.Tensor]]:
     """Updates the model once; returns loss, gradient norm, learning rate and the task's metrics.
 
@@ -139,6 +140,7 @@ def train_step(
         gradient_reduction: one of `distribution.GRADIENT_REDUCTIONS`.
         replicas: the replicas, of which this is one; None for those of the strategy.
         clip_norm: the largest global norm of the gradients; 0 does not clip.
+        update: updates the variables with their gradients; None for `optimizer.apply_gradients`.
     """
     replicas = replicas or replicas_of_strategy()
     seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
@@ -157,7 +159,10 @@ def train_step(
         gradients = [gradients.get(i) for i in range(len(variables))]
     gradients, norm = reduce_gradients(gradients, gradient_reduction, replicas, clip_norm)
     learning_rate = optimizer.learning_rate(optimizer.global_step)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    if update is not None:
+        update(gradients)
+    else:
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
     return {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate, **sums}
 
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 from bert_tf.engine import distribution, interrupts
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.loop_control import LoopControl
-from bert_tf.engine.replicate import Batches, ReplicaStep, replicate
+from bert_tf.engine.replicate import Batches, ReplicaStep, may_compile, on_gpu, replicate
+from bert_tf.optimization import StepOptimizer
 
 
 class LoopInterrupted(KeyboardInterrupt):
@@ -31,6 +32,23 @@ def xla_pays_on_cpu(model: keras.Model) -> bool:
     kernels alone: with three layers of BERT-Base a step takes 0.7 s, and 1.1 s with XLA.
     """
     return all(layer.compute_dtype != "bfloat16" for layer in model.layers)
+
+
+def update_function(
+    strategy: tf.distribute.Strategy, model: keras.Model, optimizer: StepOptimizer
+) -> Callable[[Sequence[tf.Tensor | tf.IndexedSlices | None]], None]:
+    """Returns what updates a model's variables with their gradients, in a training step.
+
+    XLA compiles it where it does not compile the step, on a CPU with bfloat16. TensorFlow's kernels
+    would go through the float32 variables and moments once for each operation: 6 times as long.
+    """
+
+    def update(gradients):
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    if xla_pays_on_cpu(model) or on_gpu() or not may_compile(strategy):
+        return update
+    return tf.function(update, jit_compile=True, autograph=False)
 
 
 class TrainingLoop:

@@ -28,16 +28,18 @@ from bert_tf.files.whole_files import write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
+from bert_tf.text import sequences
+from bert_tf.text.byte_pairs import MERGES
 from bert_tf.text.casing import TOKENIZER_CONFIG, write_casing
-from bert_tf.text.sentence_pieces import SentencePieceTokenizer
-from bert_tf.text.tokenizers import SENTENCE_PIECES, WORD_PIECES
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizers import BYTE_PAIRS, SENTENCE_PIECES, WORD_PIECES
 
 DESCRIPTION_FILE = "export.json"
 # What an exported folder may have in it.
 _NAMES = (
     *formats.FILES.values(),
     *("variables", "assets", "fingerprint.pb"),  # of a SavedModel
-    *("bert_config.json", WORD_PIECES, SENTENCE_PIECES, "README.md"),
+    *("bert_config.json", WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, MERGES, "README.md"),
     *(LABELS_FILE, TOKENIZER_CONFIG, DESCRIPTION_FILE),
 )
 # Rounding gives 1e-5 at most; more than this is another function.
@@ -69,10 +71,11 @@ def export(settings: ExportSettings) -> None:
             settings.max_seq_length,
         )
         logging.info("%s", folder)
-        if settings.takes_text and isinstance(folder.tokenizer, SentencePieceTokenizer):
+        if settings.takes_text and not isinstance(folder.tokenizer, FastTokenizer):
             raise UserError(
-                f"--input_kind=text needs a vocabulary of word pieces; that of {folder.path} is a"
-                " SentencePiece model. Set --input_kind=ids, and make the ids with tensorflow-text"
+                f"--input_kind=text needs a vocabulary of word pieces; that of {folder.path} is"
+                f" {' and '.join(folder.tokenizer.files)}. Set --input_kind=ids, and make the ids"
+                " with bert_tf.load(...).tokenizer or the package that made the vocabulary"
             )
         head = choose_head(settings.head, folder)
         if (settings.seq_length or 0) > folder.max_seq_length:
@@ -106,7 +109,9 @@ def export(settings: ExportSettings) -> None:
             else:
                 formats.write_saved_model(place, module, signatures)
         _write_companions(place, settings, head, folder, vocab, signatures)
-        inputs = running.sample_inputs(specs, folder.config.vocab_size, folder.max_seq_length)
+        config = folder.config
+        sizes = config.vocab_size, folder.max_seq_length, config.type_vocab_size
+        inputs = running.sample_inputs(specs, *sizes)
         _check(place, settings, inputs, signatures)
     logging.info("Wrote %s; its README.md says how to call the model", settings.output)
 
@@ -167,25 +172,28 @@ def _write_companions(
         "signatures": {name: interface.described() for name, interface in interfaces.items()},
     }
     pieces, _ = folder.tokenizer.encode([EXAMPLE])
-    known = folder.tokenizer.vocab
-    ids = [known["[CLS]"], *pieces.tolist(), known["[SEP]"]][: folder.max_seq_length]
+    packed = sequences.pack_pair(pieces.tolist(), [], 0, folder.tokenizer.layout)
+    ids = packed["input_ids"][: folder.max_seq_length]
     config = folder.config
     casing = "uncased" if folder.tokenizer.do_lower_case else "cased"
     numbers = "8-bit integers for matrices" if settings.quantize else "float32"
     about = (
-        f"BERT with the head `{head}`: {config.num_hidden_layers} layers, hidden size"
+        f"{config.NAME} with the head `{head}`: {config.num_hidden_layers} layers, hidden size"
         f" {config.hidden_size}, {casing}, {numbers}. Exported by bert-tf."
     )
-    vocabulary = (WORD_PIECES, "".join(f"{token}\n" for token in vocab))
-    if isinstance(folder.tokenizer, SentencePieceTokenizer):
-        vocabulary = (SENTENCE_PIECES, folder.tokenizer.model)
+    if isinstance(folder.tokenizer, FastTokenizer):
+        vocabulary = {WORD_PIECES: "".join(f"{token}\n" for token in vocab)}
+    else:
+        vocabulary = folder.tokenizer.files
     tokens = [vocab[i] for i in ids]
-    text = readme(about, settings.format, interfaces, labels, tokens, ids, vocabulary[0])
+    text = readme(
+        about, settings.format, interfaces, labels, tokens, ids, folder.tokenizer, vocabulary
+    )
     write_labels(place, labels or None)
     write_casing(place, folder.tokenizer.do_lower_case)
     for name, content in (
         ("bert_config.json", json.dumps(config.to_dict(), indent=2) + "\n"),
-        vocabulary,
+        *vocabulary.items(),
         ("README.md", text),
         (DESCRIPTION_FILE, json.dumps(description, indent=2) + "\n"),
     ):

@@ -1,13 +1,13 @@
 """The README.md of an exported folder: what is in it, and the lines that call the model."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
 from bert_tf.export.settings import LITERT, ONNX, SAVED_MODEL
 from bert_tf.export.signatures import DEFAULT_SIGNATURE, POSITIONS
-from bert_tf.text.tokenizers import WORD_PIECES
+from bert_tf.text.tokenizers import WORD_PIECES, Tokenizer
 
 EXAMPLE = "the cat sat on the mat"
 _TITLES = {ONNX: "for ONNX Runtime", LITERT: "for LiteRT", SAVED_MODEL: "as a SavedModel"}
@@ -59,7 +59,8 @@ def readme(
     labels: Sequence[str],
     tokens: Sequence[str],
     ids: Sequence[int],
-    vocabulary: str,
+    tokenizer: Tokenizer,
+    vocabulary: Iterable[str],
 ) -> str:
     """Returns the text of README.md.
 
@@ -69,7 +70,8 @@ def readme(
         signatures: by name; formats other than a SavedModel have the default alone.
         labels: classes of the model; () without any.
         tokens, ids: of the example.
-        vocabulary: name of its file.
+        tokenizer: of the model.
+        vocabulary: names of its files.
     """
     interface = signatures[DEFAULT_SIGNATURE]
     takes_ids = "input_ids" in interface.inputs
@@ -95,19 +97,28 @@ def readme(
                 lines.append(f"| {kind} | `{key}` | {spec.dtype.name} | [{sizes}] |")
     lines += ["", "## What they are", ""]
     word_pieces = "word pieces, the numbers of their lines in `vocab.txt` from 0"
-    pieces = word_pieces if vocabulary == WORD_PIECES else f"the pieces of `{vocabulary}`"
+    first, *_ = files = list(vocabulary)
+    pieces = word_pieces if first == WORD_PIECES else f"the pieces of `{first}`"
+    start, end = tokenizer.sequence_tokens
+    special = f"`{start}` and `{end}`"
+    segments = f"1 for the second text and its `{end}`, 0 for all else."
+    if tokenizer.layout.separators > 1:
+        special = f"`{start} A {end}`, and two texts as `{start} A {end}{end} B {end}`"
+    if not tokenizer.layout.second_segment:
+        segments = "0."
     lines += [
-        f"- `input_ids`: ids of {pieces}; with `[CLS]` and `[SEP]`, padded with 0 to one length.",
+        f"- `input_ids`: ids of {pieces}; with {special}, padded with 0 to one length.",
         "- `input_mask`: 1 for tokens, 0 for padding.",
-        "- `segment_ids`: 1 for the second text and its `[SEP]`, 0 for all else.",
+        f"- `segment_ids`: {segments}",
     ]
     if any(POSITIONS in interface.inputs for interface in signatures.values()):
-        lines.append(f"- `{POSITIONS}`: places of `[MASK]` in `input_ids`, from 0.")
+        lines.append(f"- `{POSITIONS}`: places of `{tokenizer.mask_token}` in `input_ids`, from 0.")
     if labels:
         lines.append("- `labels.txt`: the classes, in the order of the outputs' last axis.")
     lines += [
         "- `export.json`: this page for programs.",
-        f"- `bert_config.json`, `{vocabulary}`, `tokenizer_config.json`: those of the model.",
+        f"- `bert_config.json`, {', '.join(f'`{name}`' for name in files)},"
+        " `tokenizer_config.json`: those of the model.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -69,7 +69,7 @@ def open_exported(
 
 
 def sample_inputs(
-    specs: Mapping[str, tf.TensorSpec], vocab_size: int, longest: int
+    specs: Mapping[str, tf.TensorSpec], vocab_size: int, longest: int, num_segments: int = 2
 ) -> dict[str, np.ndarray]:
     """Returns a small batch of random ids, each row with another number of tokens, then padding.
 
@@ -77,6 +77,7 @@ def sample_inputs(
         specs: of `signatures.input_specs`.
         vocab_size: the ids are smaller.
         longest: input that the model can take.
+        num_segments: 1 for a model that knows no second segment.
     """
     generator = np.random.default_rng(0)
     shape = [
@@ -92,7 +93,7 @@ def sample_inputs(
     found = {
         "input_ids": np.where(places < lengths, generator.integers(1, vocab_size, shape), 0),
         "input_mask": np.broadcast_to(places < lengths, shape),
-        "segment_ids": (places >= lengths // 2) & (places < lengths),
+        "segment_ids": (places >= lengths // 2) & (places < lengths) & (num_segments > 1),
     }
     if POSITIONS in specs:
         masks = specs[POSITIONS].shape[1] or 2

@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.export.text_to_ids import TextToIds
-from bert_tf.text import sequences
+from bert_tf.tokenization import MASK_TOKEN, SEQUENCE_TOKENS
 
-MASK = "[MASK]"
 MIN_SEQ_LENGTH = 3  # [CLS], [SEP], [SEP]
 
 # [CLS], [SEP] and padding, in front of the ids of all texts.
@@ -47,7 +46,7 @@ class TextInputs(tf.Module):
             UserError: the vocabulary lacks a special token, or a length is out of bounds.
         """
         super().__init__()
-        missing = [token for token in sequences.REQUIRED_TOKENS if token not in vocab]
+        missing = [token for token in SEQUENCE_TOKENS if token not in vocab]
         if missing:
             raise UserError(
                 f"The vocabulary lacks {', '.join(missing)}, which a model's input needs; it has"
@@ -66,8 +65,8 @@ class TextInputs(tf.Module):
         self.to_ids = TextToIds(vocab, do_lower_case)
         self.max_seq_length = max_seq_length
         self.seq_length = seq_length
-        self._special = (*sequences.special_ids(vocab), 0)
-        self._mask_id = vocab.get(MASK)
+        self._special = (*(vocab[token] for token in SEQUENCE_TOKENS), 0)
+        self._mask_id = vocab.get(MASK_TOKEN)
 
     def __call__(
         self, texts: tf.Tensor, second_texts: tf.Tensor | None = None
@@ -120,10 +119,10 @@ class TextInputs(tf.Module):
             UserError: the vocabulary has no [MASK].
         """
         if self._mask_id is None:
-            raise UserError(f"The vocabulary has no {MASK}, so this model cannot fill one in")
+            raise UserError(f"The vocabulary has no {MASK_TOKEN}, so this model cannot fill one in")
         # Bytes that are ignored may stand within a [MASK].
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
-        parts = tf.strings.split(texts, MASK)
+        parts = tf.strings.split(texts, MASK_TOKEN)
         ids = self.to_ids(parts.values)
         # A mask after each part; that after the last part of a text is not kept.
         ids = tf.concat([ids, tf.fill([ids.nrows(), 1], self._mask_id)], 1)

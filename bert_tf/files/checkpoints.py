@@ -20,6 +20,7 @@ from bert_tf.files import checkpoint_names
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
 
+_ENCODER = "bert/encoder/"  # of every model of the family
 _NAME_ONE = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
 
 
@@ -173,7 +174,7 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
 
     Raises:
         UserError: a variable has another shape or type in the checkpoint, or they have no variable
-            in common; the message lists both sides.
+            in common, or none of the encoder's; the message lists both sides.
         DamagedCheckpointError: a file of the checkpoint is missing or damaged.
     """
     reader = CheckpointReader(init_checkpoint)
@@ -185,6 +186,18 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
         raise UserError(
             f"--init_checkpoint={init_checkpoint} has none of the model's variables.\n"
             f"Missing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}"
+        )
+    # Else an ALBERT's embeddings and pooler might be put around a BERT's random layers.
+    layers, other_layers, common_layers = (
+        [name for name in names if name.startswith(_ENCODER)]
+        for names in (missing, unexpected, common)
+    )
+    if layers and other_layers and not common_layers:
+        raise UserError(
+            f"--init_checkpoint={init_checkpoint} must be of the kind of model that"
+            " --bert_config_file describes. The encoder of the model has"
+            f" {layers[0]} and {len(layers) - 1} more; that of the checkpoint has none of them, but"
+            f" {other_layers[0]} and {len(other_layers) - 1} more"
         )
     _check_shapes(variables, reader, common, f"--init_checkpoint={init_checkpoint}")
     _assign(variables, reader, common)

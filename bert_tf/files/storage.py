@@ -5,6 +5,7 @@ A path is local or in a bucket of Google Cloud Storage (gs://). Messages name th
 
 import contextlib
 import functools
+import os
 import re
 import threading
 from collections.abc import Sequence
@@ -107,6 +108,12 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
         for _ in pool.map(check, files):
             pass
     return files
+
+
+def first_file(folder: str, names: Sequence[str]) -> str | None:
+    """Returns the path of the first of these files that a folder has; None if it has none."""
+    paths = [os.path.join(folder, name) for name in names]
+    return next(filter(tf.io.gfile.exists, paths), None)
 
 
 def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:

@@ -1,16 +1,18 @@
 """Converts between Hugging Face's config.json and bert_config.json with labels.txt."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
-
-from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
 from bert_tf.files.whole_files import read_json
+from bert_tf.hugging_face import albert, bert, distilbert, roberta
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.tagging.conll import is_tag
 
+# By model_type.
+FAMILY = {"bert": bert, "albert": albert, "distilbert": distilbert, "roberta": roberta}
 # Names of activations -> ours. Others, such as relu, have one name.
 _ACTIVATIONS = {
     "gelu": "gelu_erf",
@@ -24,20 +26,20 @@ def read_config(path: str) -> dict[str, Any]:
     """Returns the content of a `config.json`.
 
     Raises:
-        UserError: the file is missing or damaged, or the model is not a BERT of the published
-            architecture.
+        UserError: the file is missing or damaged, or describes no model of the family.
     """
     config = read_json(path, path, "it must describe the model beside it")
     if not isinstance(config, dict):
         raise UserError(f"{path} must hold a dictionary; received {quoted(config)}")
-    rules = {
-        "model_type": ("bert", "bert"),
-        "position_embedding_type": ("absolute", "absolute"),
-        "is_decoder": (False, False),
-        "add_cross_attention": (False, False),
-    }
-    for key, (needed, default) in rules.items():
-        if config.get(key, default) != needed:
+    model_type = config.setdefault("model_type", "bert")
+    if not isinstance(model_type, str) or model_type not in FAMILY:
+        raise UserError(
+            f"{path}: model_type must be one of {listed(sorted(FAMILY))}; received"
+            f" {quoted(model_type)}"
+        )
+    rules = {"position_embedding_type": "absolute", "is_decoder": False}
+    for key, needed in {**rules, "add_cross_attention": False}.items():
+        if config.get(key, needed) != needed:
             raise UserError(
                 f"{path}: google-research/bert has no model whose {key} is {quoted(config[key])};"
                 f" it must be {needed!r}"
@@ -45,8 +47,13 @@ def read_config(path: str) -> dict[str, Any]:
     return config
 
 
-def to_bert_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the `bert_config.json` of a `config.json`.
+def module_of(config: BertConfig) -> ModuleType:
+    """Returns the module of `FAMILY` for the models of a configuration."""
+    return next(module for module in FAMILY.values() if module.CONFIG is type(config))
+
+
+def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
+    """Returns the configuration that a `config.json` describes.
 
     Args:
         config: from `read_config`.
@@ -55,28 +62,27 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     Raises:
         UserError: a value is missing or impossible.
     """
-    if config.get("layer_norm_eps", 1e-12) != 1e-12:
-        logging.warning(
-            "%s: layer_norm_eps is %s; bert_tf always uses 1e-12, so outputs will differ a little",
-            path,
-            quoted(config["layer_norm_eps"]),
-        )
-    if not isinstance(config.get("hidden_act", "gelu"), str):
-        raise UserError(f"{path}: hidden_act must be a text; it is {quoted(config['hidden_act'])}")
-    known = {key: config[key] for key in BertConfig.__init__.__annotations__ if key in config}
-    # Hugging Face's default; BertConfig's is 16.
-    known.setdefault("type_vocab_size", 2)
-    hidden_act = config.get("hidden_act", "gelu")
+    module = FAMILY[config["model_type"]]
+    known = module.to_ours(config, path)
+    hidden_act = known["hidden_act"]
+    if not isinstance(hidden_act, str):
+        raise UserError(f"{path}: hidden_act must be a text; it is {quoted(hidden_act)}")
     known["hidden_act"] = _ACTIVATIONS.get(hidden_act, hidden_act)
     try:
-        return BertConfig.from_dict(known).to_dict()
-    except ValueError as error:
+        return module.CONFIG.from_dict(known)
+    except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
 
-def is_multiple_choice(config: Mapping[str, Any]) -> bool:
-    """Returns whether the classifier is a multiple-choice head."""
-    return config.get("architectures") == ["BertForMultipleChoice"]
+def task_of(config: Mapping[str, Any]) -> str:
+    """Returns the end of the name of a model's architecture, such as "ForTokenClassification".
+
+    "" if `architectures` does not name one.
+    """
+    architectures = config.get("architectures")
+    name = architectures[0] if isinstance(architectures, list) and architectures else ""
+    prefix = FAMILY[config["model_type"]].CLASS_NAME
+    return name.removeprefix(prefix) if isinstance(name, str) else ""
 
 
 def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] | None:
@@ -121,18 +127,36 @@ def _default_names(count: int) -> list[str]:
     return [f"LABEL_{i}" for i in range(count)]
 
 
+def task_to_write(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> str:
+    """Returns the end of the name of an architecture, as `task_of`, for the model of a checkpoint.
+
+    Args:
+        shapes: the shapes of its variables by name.
+        labels: the names of the classes; None if unknown. Those of a tagger are tags.
+    """
+    is_tagger = bool(labels) and "O" in labels and all(map(is_tag, labels))
+    tasks = {
+        "ForQuestionAnswering": "cls/squad/output_weights" in shapes,
+        f"For{'Token' if is_tagger else 'Sequence'}Classification": "output_bias" in shapes,
+        "ForMultipleChoice": shapes.get("output_weights", ())[:1] == (1,),  # one score, no bias
+        "ForPreTraining": "cls/seq_relationship/output_weights" in shapes,
+        "ForMaskedLM": "cls/predictions/output_bias" in shapes,
+    }
+    return next((task for task, is_it in tasks.items() if is_it), "Model")
+
+
 def to_config(
-    bert_config: Mapping[str, Any],
-    parts: Collection[str],
+    bert_config: BertConfig,
+    task: str,
     labels: Sequence[str] | None,
     num_outputs: int,
 ) -> dict[str, Any]:
     """Returns the `config.json` of a model.
 
     Args:
-        bert_config: its `bert_config.json`.
-        parts: the names of its parts, of those in `weights.parts`.
-        labels: the names of the classes; None if unknown. Those of a tagger are tags.
+        bert_config: its configuration.
+        task: from `task_to_write`.
+        labels: the names of the classes; None if unknown.
         num_outputs: number of outputs of the classifier; 0 if it has none.
 
     Raises:
@@ -145,26 +169,13 @@ def to_config(
             f" {len(labels)}: {listed(labels)}. Correct it, or remove it: the classes then have"
             " no names"
         )
-    is_tagger = "O" in labels and all(map(is_tag, labels))
-    architectures = {
-        "SQuAD head": "BertForQuestionAnswering",
-        "classifier": f"BertFor{'Token' if is_tagger else 'Sequence'}Classification",
-        "multiple-choice head": "BertForMultipleChoice",
-        "next-sentence head": "BertForPreTraining",
-        "masked-LM head": "BertForMaskedLM",
-        "encoder": "BertModel",
-    }
-    config = {
-        **bert_config,
-        "architectures": [next(a for part, a in architectures.items() if part in parts)],
-        "layer_norm_eps": 1e-12,
-        "model_type": "bert",
-        "pad_token_id": 0,
-        "position_embedding_type": "absolute",
-    }
-    hidden_act = config.get("hidden_act", "gelu")
-    config["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(hidden_act, hidden_act)
-    if "classifier" in parts:
+    module = module_of(bert_config)
+    values = bert_config.to_dict()
+    hidden_act = values["hidden_act"]
+    values["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(hidden_act, hidden_act)
+    config = module.to_theirs(values)
+    config["architectures"] = [module.CLASS_NAME + task]
+    if num_outputs:
         labels = labels or _default_names(num_outputs)
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}

@@ -12,21 +12,18 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.hugging_face import config as hugging_face_config
-from bert_tf.hugging_face import weights as bert_weights
-from bert_tf.model.albert_configuration import config_from_dict
+from bert_tf.hugging_face import distilbert
+from bert_tf.hugging_face.weights import Weight, present_parts
+from bert_tf.model.configuration import BertConfig
 
 SAFETENSORS_NAME = "model.safetensors"
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
 # Tensors of Hugging Face's that are not weights: constants, and copies of other weights.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
-_TIED = {
-    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
 
 
-def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any], list[str] | None]:
-    """Returns the weights under a checkpoint's names, the `bert_config.json`, and the classes.
+def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], BertConfig, list[str] | None]:
+    """Returns the weights under a checkpoint's names, the configuration, and the classes.
 
     The weights are float32. The classes are those of `hugging_face_config.class_names`.
 
@@ -34,14 +31,15 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
         folder: holds `model.safetensors` and `config.json`.
 
     Raises:
-        UserError: safetensors is not installed, a file is missing or damaged, or the model is not
-            a BERT of the published architecture.
+        UserError: safetensors is not installed, a file is missing or damaged, or it is no model of
+            the family in its published architecture.
     """
     safetensors = _import_safetensors()
     path = os.path.join(folder, SAFETENSORS_NAME)
     config_path = os.path.join(folder, "config.json")
     config = hugging_face_config.read_config(config_path)
     bert_config = hugging_face_config.to_bert_config(config, config_path)
+    module = hugging_face_config.module_of(bert_config)
     try:
         tensors = dict(safetensors.deserialize(read_bytes(path)))
     except safetensors.SafetensorError as error:
@@ -50,15 +48,17 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
         ) from error
     by_name: dict[str, dict[str, Any]] = {}
     for full_name in sorted(tensors):
-        name = full_name.removeprefix("bert.")
+        name = full_name.removeprefix(module.PREFIX)
         # Names in files that are older than the format, such as bert-base-uncased's.
         name = re.sub("LayerNorm.gamma$", "LayerNorm.weight", name)
         name = re.sub("LayerNorm.beta$", "LayerNorm.bias", name)
         if name in by_name:
-            raise UserError(f"{path} has {quoted(name)} twice, with and without the prefix `bert.`")
+            raise UserError(
+                f"{path} has {quoted(name)} twice, with and without the prefix `{module.PREFIX}`"
+            )
         if not _BUFFERS.search(name):
             by_name[name] = tensors[full_name]
-    for tied, name in _TIED.items():
+    for tied, name in module.TIED.items():
         copy = by_name.pop(tied, None)
         if copy is not None and copy["data"] != by_name.get(name, copy)["data"]:
             raise UserError(
@@ -66,13 +66,8 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
                 " for both; they differ"
             )
     shapes = {name: tensor["shape"] for name, tensor in by_name.items()}
-    known = bert_weights.parts(
-        config_from_dict(bert_config),
-        len(shapes),
-        path,
-        hugging_face_config.is_multiple_choice(config),
-    )
-    present = bert_weights.present_parts(known, shapes, "other_name", path)
+    known = _parts(bert_config, hugging_face_config.task_of(config), len(shapes), path)
+    present = present_parts(known, shapes, "other_name", path)
 
     dtypes = {tensor["dtype"] for tensor in by_name.values()}
     if not dtypes.issubset(_DTYPES):
@@ -93,6 +88,8 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
             )
         value = value.reshape(tensor["shape"])
         weights[weight.name] = value.T if weight.transposed else value
+    if module is distilbert:
+        weights |= distilbert.token_types(bert_config)
     if "multiple-choice head" in present:
         del weights["output_bias"]
         logging.info(
@@ -108,34 +105,39 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], dict[str, Any]
 
 def to_safetensors(
     variables: Mapping[str, np.ndarray],
-    bert_config: Mapping[str, Any],
+    bert_config: BertConfig,
     path: str,
     labels: Sequence[str] | None = None,
+    as_distilbert: bool = False,
 ) -> tuple[bytes, dict[str, Any]]:
     """Returns a `model.safetensors` and its `config.json`.
 
     Args:
         variables: the variables of a checkpoint by name, without slots.
-        bert_config: its `bert_config.json`.
+        bert_config: its configuration.
         path: the checkpoint, for messages.
         labels: the names of the classes; None if unknown. Those of a tagger are tags.
+        as_distilbert: whether a BERT model is written as a DistilBERT.
 
     Raises:
-        UserError: safetensors is not installed, or the variables are not those of a BERT model with
-            heads that both formats have.
+        UserError: safetensors is not installed, or the variables are not those of a model whose
+            heads both formats have.
     """
     safetensors = _import_safetensors()
     shapes = {name: value.shape for name, value in variables.items()}
-    multiple_choice = shapes.get("output_weights", ())[:1] == (1,) and "output_bias" not in shapes
-    if multiple_choice:
+    task = hugging_face_config.task_to_write(shapes, labels)
+    if as_distilbert:
+        bert_config = distilbert.config_of_bert(bert_config, task, path)
+    module = hugging_face_config.module_of(bert_config)
+    if module is distilbert:
+        variables, task = distilbert.without_places(variables, task, path)
+        shapes = {name: value.shape for name, value in variables.items()}
+    if task == "ForMultipleChoice":
         variables = {**variables, "output_bias": np.zeros(1, np.float32)}
         shapes["output_bias"] = (1,)
-    known = bert_weights.parts(
-        config_from_dict(dict(bert_config)), len(shapes), path, multiple_choice
-    )
-    present = bert_weights.present_parts(known, shapes, "name", path)
-    # Hugging Face's names begin with "bert." if the model has a head.
-    prefix = "bert." if set(present) - {"encoder", "pooler"} else ""
+    present = present_parts(_parts(bert_config, task, len(shapes), path), shapes, "name", path)
+    # Hugging Face's names begin with it if the model has a head.
+    prefix = module.PREFIX if set(present) - {"encoder", "pooler"} else ""
     tensors = {}
     for part, weights in present.items():
         for weight in weights:
@@ -143,9 +145,31 @@ def to_safetensors(
             name = (prefix if part in ("encoder", "pooler") else "") + weight.other_name
             tensors[name] = np.ascontiguousarray(value.T if weight.transposed else value)
     num_outputs = len(variables["output_bias"]) if "classifier" in present else 0
-    config = hugging_face_config.to_config(bert_config, present, labels, num_outputs)
+    config = hugging_face_config.to_config(bert_config, task, labels, num_outputs)
     logging.info("%s is written as %s", path, config["architectures"][0])
     return safetensors.numpy.save(tensors, metadata={"format": "pt"}), config
+
+
+def _parts(config: BertConfig, task: str, num_weights: int, path: str) -> dict[str, list[Weight]]:
+    """Returns the weights of each part of a model.
+
+    Args:
+        config: of the model.
+        task: see `hugging_face_config.task_of`.
+        num_weights: number of weights in the model's file.
+        path: the file, for messages.
+
+    Raises:
+        UserError: the configuration has more layers than the file has weights. Listing them might
+            take all memory.
+    """
+    layers = len(config.layer_scopes)
+    if layers > num_weights:
+        raise UserError(
+            f"{path} must hold the weights of the model that its configuration describes: it has"
+            f" {layers} layers, but there are only {num_weights} weights"
+        )
+    return hugging_face_config.module_of(config).parts(config, task)
 
 
 def _import_safetensors() -> ModuleType:

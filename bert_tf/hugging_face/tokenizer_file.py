@@ -1,7 +1,10 @@
-"""Reads a `tokenizer.json`: the vocabulary of BERT's tokenizer, and whether it lower-cases."""
+"""Reads a `tokenizer.json`: the tokenizer of BERT, or of RoBERTa."""
+
+import json
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_json
+from bert_tf.text.byte_pairs import MERGES, VOCABULARY
 
 _RULE = "it must be the tokenizer of a BERT model"
 _PARTS = ("model", "normalizer")
@@ -38,3 +41,39 @@ def read_tokenizer(path: str) -> tuple[dict[str, int], bool]:
             f" {quoted(strip_accents)}"
         )
     return dict(sorted(vocab.items(), key=lambda item: item[1])), lowercase
+
+
+def read_byte_pairs(path: str) -> dict[str, str] | None:
+    """Returns the content of the `vocab.json` and `merges.txt` of a byte-level BPE, by name.
+
+    None if the file has another tokenizer.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    content = read_json(path, path, _RULE)
+    model = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(model, dict) or model.get("type") != "BPE":
+        return None
+    vocab, merges, added = model.get("vocab"), model.get("merges"), content.get("added_tokens")
+    splitter = content.get("pre_tokenizer")
+    if (
+        not (isinstance(vocab, dict) and isinstance(merges, list) and isinstance(added, list))
+        or not isinstance(splitter, dict)
+        or (splitter.get("type"), splitter.get("add_prefix_space")) != ("ByteLevel", False)
+        or content.get("normalizer") is not None
+    ):
+        raise UserError(
+            f"{path}: a BPE must be RoBERTa's: with a vocabulary, merges, added tokens, the"
+            " pre-tokenizer ByteLevel without add_prefix_space, and no normalizer; received"
+            f" {quoted(splitter)} and {quoted(content.get('normalizer'))}"
+        )
+    # A pair is a list, or in older files a text with a space in it.
+    lines = [merge if isinstance(merge, str) else " ".join(map(str, merge)) for merge in merges]
+    tokens = {
+        token["content"]: token["id"]
+        for token in added
+        if isinstance(token, dict) and {"content", "id"} <= token.keys()
+    }
+    text = "".join(f"{line}\n" for line in lines)
+    return {VOCABULARY: json.dumps({**vocab, **tokens}), MERGES: f"#version: 0.2\n{text}"}

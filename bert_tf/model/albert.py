@@ -121,9 +121,9 @@ class InnerGroup(Savable, keras.layers.Layer):
         super().__init__(name=f"inner_group_{index}", dtype=dtype)
         self.config = config
         self.attention = AlbertAttention(config, dtype)
-        self.attention_norm = LayerNorm()
+        self.attention_norm = LayerNorm(config)
         self.feed_forward = FeedForward(config, dtype)
-        self.output_norm = LayerNorm("LayerNorm_1")
+        self.output_norm = LayerNorm(config, "LayerNorm_1")
 
     def build(self, input_shape=None):
         """Creates the variables."""

@@ -1,11 +1,7 @@
-"""The configuration of an ALBERT model, an `albert_config.json`; reading BERT's or ALBERT's."""
-
-from typing import Any
+"""The configuration of an ALBERT model, an `albert_config.json`."""
 
 from bert_tf.model.activations import Activation
-from bert_tf.model.configuration import BertConfig, load_configuration
-
-_KEYS = {"num_hidden_groups", "inner_group_num"}  # an `albert_config.json` has them
+from bert_tf.model.configuration import BertConfig
 
 
 class AlbertConfig(BertConfig):
@@ -35,6 +31,7 @@ class AlbertConfig(BertConfig):
         UserError: a value is out of range; the message lists all of these values.
     """
 
+    NAME = "ALBERT"
     GREATEST_SIZES = {
         **BertConfig.GREATEST_SIZES,
         "embedding_size": 2**16,
@@ -98,25 +95,3 @@ class AlbertConfig(BertConfig):
         layer = 4 * hidden + 2 * self.intermediate_size
         groups = self.num_hidden_groups * self.inner_group_num
         return self.embedding_size * rows + hidden * (groups * layer + hidden)
-
-
-def config_from_dict(json_object: dict[str, Any]) -> BertConfig:
-    """Returns the `AlbertConfig` of a dictionary that has ALBERT's keys, else a `BertConfig`.
-
-    Raises:
-        UserError: see `BertConfig.from_dict`.
-    """
-    is_albert = isinstance(json_object, dict) and not _KEYS.isdisjoint(json_object)
-    return (AlbertConfig if is_albert else BertConfig).from_dict(json_object)
-
-
-def read_config(json_file: str) -> BertConfig:
-    """Returns the configuration in a `bert_config.json` or an `albert_config.json`.
-
-    Args:
-        json_file: a path that `tf.io.gfile` can read.
-
-    Raises:
-        UserError: the file is missing, is not JSON, or has a value out of range.
-    """
-    return load_configuration(json_file, config_from_dict)

@@ -43,6 +43,10 @@ class BertConfig:
         UserError: a value is out of range; the message lists all of these values.
     """
 
+    NAME = "BERT"
+    MODEL_TYPE = ""  # `model_type` in the file of a model whose other keys do not tell what it is
+    pooler_activation = "tanh"
+
     # The greatest sizes, with their reasons; released models are far below. An id or an index must
     # fit into int32, which is what TPUs compute with.
     GREATEST_SIZES = {
@@ -85,11 +89,17 @@ class BertConfig:
         self._validate()
 
     def _validate(self) -> None:
+        problems = self._problems()
+        if problems:
+            raise UserError(f"The BERT configuration is invalid: {_listed(problems)}")
+
+    def _problems(self) -> list[str]:
+        """Returns what is wrong with the values."""
         problems = []
         for key, greatest in self.GREATEST_SIZES.items():
             value = getattr(self, key)
             if key == "initializer_range":
-                if not (_is_number(value) and 0.0 < value <= greatest):
+                if not (is_number(value) and 0.0 < value <= greatest):
                     problems.append(
                         f"{key} must be above 0 and at most {greatest:g}, not {quoted(value)}"
                     )
@@ -100,7 +110,7 @@ class BertConfig:
         for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             value = getattr(self, key)
             # None means no dropout in the original, too.
-            if value is not None and not (_is_number(value) and 0.0 <= value < 1.0):
+            if value is not None and not (is_number(value) and 0.0 <= value < 1.0):
                 problems.append(f"{key} must be at least 0 and below 1, not {quoted(value)}")
         if not problems and self.hidden_size % self.num_attention_heads:
             problems.append(
@@ -116,8 +126,29 @@ class BertConfig:
             get_activation(self.hidden_act)
         except UserError as error:
             problems.append(f"hidden_act: {error}")
-        if problems:
-            raise UserError(f"The BERT configuration is invalid: {_listed(problems)}")
+        return problems
+
+    # Not keys of a `bert_config.json`: other models of the family have other values.
+
+    layer_norm_eps = 1e-12  # the default of tf.contrib.layers.layer_norm, which the original calls
+    has_next_sentence = True  # whether the model has a head for a pair of sentences
+    position_offset = 0  # the row of the table of positions that a sequence's first token has
+
+    @property
+    def masked_lm_act(self) -> str | Activation:
+        """Activation of the head of masked LM."""
+        return self.hidden_act
+
+    @property
+    def longest_sequence(self) -> int:
+        """Number of tokens that a sequence may have."""
+        return self.max_position_embeddings - self.position_offset
+
+    @property
+    def length_rule(self) -> str:
+        """Where `longest_sequence` comes from, for messages."""
+        offset = f" - {self.position_offset}" if self.position_offset else ""
+        return f"max_position_embeddings{offset}"
 
     @property
     def embedding_width(self) -> int:
@@ -168,6 +199,8 @@ class BertConfig:
                 "A BERT configuration is a dictionary that has at least the key vocab_size;"
                 f" received {quoted(json_object)}"
             )
+        if cls.MODEL_TYPE:
+            json_object = {k: v for k, v in json_object.items() if k != "model_type"}
         known = cls.__init__.__annotations__
         config = cls(**{key: value for key, value in json_object.items() if key in known})
         config._unknown = {key: value for key, value in json_object.items() if key not in known}
@@ -198,12 +231,12 @@ class BertConfig:
             flag: name of the flag that sets it, without dashes, for the message.
 
         Raises:
-            UserError: the length exceeds `max_position_embeddings`.
+            UserError: the length exceeds `longest_sequence`.
         """
-        if max_seq_length > self.max_position_embeddings:
+        if max_seq_length > self.longest_sequence:
             raise UserError(
-                f"The length {max_seq_length} of --{flag} must be at most max_position_embeddings"
-                f" ({self.max_position_embeddings}) of --bert_config_file"
+                f"The length {max_seq_length} of --{flag} must be at most {self.length_rule}"
+                f" ({self.longest_sequence}) of --bert_config_file"
             )
 
     def check_batch_size(self, batch_size: int, max_seq_length: int, flag: str) -> None:
@@ -228,7 +261,8 @@ class BertConfig:
     def to_dict(self) -> dict[str, Any]:
         """Returns a copy of the configuration as a dictionary, unknown keys included."""
         values = copy.deepcopy(self.__dict__)
-        return {**values.pop("_unknown"), **values}
+        own = {"model_type": self.MODEL_TYPE} if self.MODEL_TYPE else {}
+        return {**values.pop("_unknown"), **values, **own}
 
     def to_json_string(self) -> str:
         """Returns the configuration as the text of a `bert_config.json`."""
@@ -236,25 +270,32 @@ class BertConfig:
 
 
 def load_configuration(
-    json_file: str, from_dict: Callable[[dict[str, Any]], BertConfig]
+    json_file: str,
+    from_dict: Callable[[dict[str, Any]], BertConfig],
+    flag: str = "bert_config_file",
 ) -> BertConfig:
-    """Returns what a function makes of the object in a JSON file; errors as `from_json_file`."""
+    """Returns what a function makes of the object in a JSON file; errors as `from_json_file`.
+
+    Args:
+        json_file: a path that `tf.io.gfile` can read.
+        from_dict: makes it.
+        flag: the flag (no dashes) that names the file, for messages.
+    """
     try:
         with tf.io.gfile.GFile(json_file, "r") as reader:
             json_object = strict_json.loads(reader.read())
     except tf.errors.OpError as error:
         raise UserError(
-            f"The BERT configuration {json_file} cannot be read ({error.message});"
-            " check --bert_config_file."
+            f"The BERT configuration {json_file} cannot be read ({error.message}); check --{flag}."
         ) from error
     except ValueError as error:
         raise UserError(
-            f"The BERT configuration {json_file} is not JSON ({error}); check --bert_config_file."
+            f"The BERT configuration {json_file} is not JSON ({error}); check --{flag}."
         ) from error
     except RecursionError as error:
         raise UserError(
             f"The BERT configuration {json_file} is JSON that is nested too deeply to be read;"
-            " check --bert_config_file."
+            f" check --{flag}."
         ) from error
     try:
         return from_dict(json_object)
@@ -262,7 +303,8 @@ def load_configuration(
         raise UserError(f"{json_file}: {error}") from error
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Returns whether a value of JSON is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -14,6 +14,21 @@ from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 
 
+def positions_without_padding(input_ids: tf.Tensor, pad_id: int) -> tf.Tensor:
+    """Returns RoBERTa's positions, int32 [B, S]: from `pad_id` + 1 on, and `pad_id` for padding.
+
+    The place of padding is no position, at whichever end of a row it is (Hugging Face's
+    create_position_ids_from_input_ids, fairseq's make_positions). Of length S the greatest
+    position is `pad_id` + S.
+
+    Args:
+        input_ids: int32 [B, S].
+        pad_id: id of padding. In records padding has the id 0 at the end, where it moves no token.
+    """
+    is_token = tf.cast(input_ids != pad_id, tf.int32)
+    return tf.cumsum(is_token, axis=1) * is_token + pad_id
+
+
 @register
 class Embeddings(Savable, keras.layers.Layer):
     """Sum of word, segment and position embeddings, normalised (the paper, figure 2).
@@ -39,7 +54,7 @@ class Embeddings(Savable, keras.layers.Layer):
         self.config = config
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.gather_token_types = gather_token_types
-        self.layer_norm = LayerNorm()
+        self.layer_norm = LayerNorm(config)
 
     def build(self, input_shape=None):
         """Creates the variables."""
@@ -70,18 +85,19 @@ class Embeddings(Savable, keras.layers.Layer):
         Args:
             input_ids: int32 [B, S] word-piece ids.
             token_type_ids: int32 [B, S] segment ids.
-            position_ids: int32 [B, S], positions below S; None for 0 to S - 1 in every row.
+            position_ids: int32 [B, S], positions below S; None for 0 to S - 1 in every row, or what
+                RoBERTa counts.
             seed: int32 [2] dropout seed, or None for no dropout.
 
         Raises:
-            UserError: S is static and exceeds max_position_embeddings.
+            UserError: S is static and exceeds the configuration's `longest_sequence`.
             tf.errors.InvalidArgumentError: S is dynamic and exceeds it.
         """
         batch_size, seq_length = get_shape_list(input_ids)
         config = self.config
-        longest = config.max_position_embeddings
+        longest = config.longest_sequence
         rule = (
-            f"must be at most max_position_embeddings ({longest}) of the configuration; lower"
+            f"must be at most {config.length_rule} ({longest}) of the configuration; lower"
             " --max_seq_length or change --bert_config_file."
         )
         checks = []
@@ -106,6 +122,11 @@ class Embeddings(Savable, keras.layers.Layer):
             types = self._one_hot_lookup(token_type_ids, self.token_type_embeddings.value)
         types = tf.reshape(types, shape)  # [B, S, E]
         with tf.control_dependencies(checks):
+            offset = config.position_offset
+            if offset and position_ids is None:
+                position_ids = positions_without_padding(input_ids, config.pad_token_id)
+            elif offset:
+                position_ids += offset
             positions = self._positions(position_ids, shape)
         float32 = tf.float32
         embeddings = tf.cast(words, float32) + tf.cast(types, float32) + positions
@@ -114,7 +135,7 @@ class Embeddings(Savable, keras.layers.Layer):
 
     def _positions(self, position_ids: tf.Tensor | None, shape: list) -> tf.Tensor:
         """Returns the position embeddings, float32 [S, E], or [B, S, E] for given positions."""
-        table = self.position_embeddings.value[: shape[1]]
+        table = self.position_embeddings.value[: shape[1] + self.config.position_offset]
         if position_ids is None:
             return table
         # Gathered from the slice, the gradient is dense, as without packing. Clipping would count

@@ -103,7 +103,7 @@ class ResidualOutput(Savable, keras.layers.Layer):
         super().__init__(name="output", dtype=dtype)
         self.config = config
         self.input_size = input_size
-        self.layer_norm = LayerNorm()
+        self.layer_norm = LayerNorm(config)
 
     def build(self, input_shape=None):
         """Creates the variables."""

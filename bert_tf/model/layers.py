@@ -12,8 +12,6 @@ from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import weights_are_read
 
-LAYER_NORM_EPSILON = 1e-12  # the default of tf.contrib.layers.layer_norm, which the original calls
-
 
 def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
     """Returns a truncated normal initializer (original: modeling.create_initializer).
@@ -80,10 +78,14 @@ class LayerNorm(Savable, keras.layers.LayerNormalization):
 
     `call` takes float [..., H] and returns float32 [..., H], under a bfloat16 policy too. Callers
     cast the result to their own compute dtype.
+
+    Args:
+        config: gives the epsilon.
+        name: the layer's name, part of its variables' paths.
     """
 
-    def __init__(self, name: str = "LayerNorm"):
-        super().__init__(epsilon=LAYER_NORM_EPSILON, dtype="float32", name=name)
+    def __init__(self, config: BertConfig, name: str = "LayerNorm"):
+        super().__init__(epsilon=config.layer_norm_eps, dtype="float32", name=name)
 
 
 @register

@@ -10,8 +10,8 @@ from typing import Any
 import keras
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.model.albert_configuration import config_from_dict
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import config_from_dict
 
 # A decorator: Keras knows the class as `bert_tf>NAME`.
 register = keras.saving.register_keras_serializable("bert_tf")

@@ -57,12 +57,13 @@ class RunSquadSearch:
                 self._pieces,
                 max_seq_length,
                 settings.doc_stride,
-                *sequences.special_ids(tokenizer.vocab),
+                tokenizer.layout,
             )
         )
         self.rows = [row for _, row in inputs]
+        offset = tokenizer.layout.second_start(len(query))
         self._windows = [
-            features.ContextWindow(i, 0, len(query) + 2, span) for i, (span, _) in enumerate(inputs)
+            features.ContextWindow(i, 0, offset, span) for i, (span, _) in enumerate(inputs)
         ]
 
     def find(self, logits: Logits) -> list[Answer]:
@@ -73,7 +74,7 @@ class RunSquadSearch:
         ]
         final_text = FinalText(self._tokenizer.do_lower_case)
         text = answers.ContextText(
-            self._context, self._pieces, self._tokenizer.inv_vocab, final_text
+            self._context, self._pieces, self._tokenizer.words_of, final_text
         )
         settings = self._settings
         nbest, null_score = answers.find_answers(self._windows, scored, settings, text)
@@ -117,8 +118,10 @@ class PipelineSearch:
         starts = [i for i, piece in enumerate(self._pieces) if piece.begins_word]
         self._word_starts = np.array([*starts, len(self._pieces)])
         query = tokenizer.encode([question])[0].tolist()
-        self._offset = len(query) + 2
-        room = max_seq_length - len(query) - 3
+        layout = tokenizer.layout
+        self._offset = layout.second_start(len(query))
+        num_special = layout.num_special(is_pair=True)
+        room = max_seq_length - len(query) - num_special
         if room <= settings.doc_stride:
             raise UserError(
                 f"A question must leave room for more than doc_stride ({settings.doc_stride}) word"
@@ -126,11 +129,11 @@ class PipelineSearch:
                 " word pieces. Shorten it, or set a smaller doc_stride"
             )
         self._spans = features.make_spans(len(self._pieces), room, room - settings.doc_stride)
-        special = sequences.special_ids(tokenizer.vocab)
         self.rows = []
         for start, length in self._spans:
             ids = [piece.token_id for piece in self._pieces[start : start + length]]
-            self.rows.append(sequences.pack_pair(query, ids, len(query) + length + 3, *special))
+            row_length = len(query) + length + num_special
+            self.rows.append(sequences.pack_pair(query, ids, row_length, layout))
 
     def find(self, logits: Logits) -> list[Answer]:
         """Returns the best answers, the best first."""

@@ -13,21 +13,16 @@ from bert_tf.files.label_file import LABELS_FILE, labels_in
 from bert_tf.files.whole_files import read_json
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face.folder import SAFETENSORS_NAME, read_safetensors
-from bert_tf.hugging_face.tokenizer_file import read_tokenizer
-from bert_tf.model.albert_configuration import config_from_dict, read_config
+from bert_tf.hugging_face.tokenizer_file import read_byte_pairs, read_tokenizer
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.tasks.tagging.conll import is_tag
+from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.casing import is_cased, read_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.tokenizers import (
-    SENTENCE_PIECES,
-    VOCABULARY_FILES,
-    Tokenizer,
-    load_tokenizer,
-    vocabulary_name,
-)
+from bert_tf.text.sentence_pieces import SentencePieceTokenizer
+from bert_tf.text.tokenizers import VOCABULARY_FILES, Tokenizer, load_tokenizer
 
-CONFIG_FILES = ("bert_config.json", "albert_config.json")
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _LISTED_HEADS = {
     "masked_lm": "masked language model",
@@ -74,7 +69,7 @@ class ModelFolder:
         heads = ", ".join(_LISTED_HEADS[head] for head in self.heads) or "no head"
         classes = f"; classes: {listed(self.labels)}" if self.labels else ""
         return (
-            f"{self.path}: BERT of {config.num_hidden_layers} layers, hidden size"
+            f"{self.path}: {config.NAME} of {config.num_hidden_layers} layers, hidden size"
             f" {config.hidden_size}, {casing}, {len(self.tokenizer.vocab)} tokens; {heads}{classes}"
         )
 
@@ -104,13 +99,12 @@ def read_folder(
     storage.check_file_system(path, None)
     folder = checkpoints.folder_of(path) or "."
     if _is_hugging_face(path):
-        weights, bert_config, class_names = read_safetensors(path)
+        weights, config, class_names = read_safetensors(path)
         config_file = os.path.join(path, "config.json")
         tagging = _is_tagger(path)
         shapes = {name: list(value.shape) for name, value in weights.items()}
         labels = _labels(shapes, class_names, config_file)
         read = weights.__getitem__
-        config = config_from_dict(bert_config)
     else:
         reader = checkpoints.CheckpointReader(path, flag=None)
         config_file = bert_config_file or _find(folder, CONFIG_FILES, "bert_config_file")
@@ -120,12 +114,12 @@ def read_folder(
         tagging = bool(labels) and "O" in labels and all(map(is_tag, labels))
     tokenizer, vocab_place = _tokenizer(folder, vocab_file, do_lower_case)
     _check_vocabulary(tokenizer.vocab, vocab_place, config, config_file)
-    longest = config.max_position_embeddings
+    longest = config.longest_sequence
     pooling, normalize, sentence_length = _sentence_settings(folder)
     max_seq_length = max_seq_length or min(longest, sentence_length or longest)
     if not 4 <= max_seq_length <= longest:
         raise UserError(
-            f"max_seq_length must be between 4 and {longest} (max_position_embeddings of"
+            f"max_seq_length must be between 4 and {longest} ({config.length_rule} of"
             f" {config_file}); received {quoted(max_seq_length)}"
         )
     return ModelFolder(
@@ -176,9 +170,8 @@ def _find(folder: str, names: Sequence[str], argument: str) -> str:
     if os.path.basename(folder.rstrip("/")) == "best":
         folders.append(os.path.dirname(folder.rstrip("/")))
     for place in folders:
-        for name in names:
-            if tf.io.gfile.exists(os.path.join(place, name)):
-                return os.path.join(place, name)
+        if path := storage.first_file(place, names):
+            return path
     raise UserError(
         f"{folder} must have {' or '.join(names)}, with which the model was trained; copy it there,"
         f" or give load(..., {argument}=...)"
@@ -207,7 +200,7 @@ def _labels(
 
 def _is_tagger(path: str) -> bool:
     config = hugging_face_config.read_config(os.path.join(path, "config.json"))
-    return config.get("architectures") == ["BertForTokenClassification"]
+    return hugging_face_config.task_of(config) == "ForTokenClassification"
 
 
 def _heads(
@@ -230,8 +223,13 @@ def _tokenizer(
     """Returns the tokenizer, and the file of its vocabulary for messages."""
     recorded = read_casing(folder)
     tokenizer_file = os.path.join(folder, "tokenizer.json")
-    own = any(tf.io.gfile.exists(os.path.join(folder, name)) for name in VOCABULARY_FILES)
+    own = storage.first_file(folder, VOCABULARY_FILES)
+    tokenizer = None
     if vocab_file is None and not own and tf.io.gfile.exists(tokenizer_file):
+        if files := read_byte_pairs(tokenizer_file):
+            required = BytePairTokenizer.sequence_tokens
+            tokenizer = BytePairTokenizer(tokenizer_file, bool(do_lower_case), required, files)
+            return tokenizer, tokenizer_file
         vocab, lowercase = read_tokenizer(tokenizer_file)
         vocab_file = tokenizer_file
         recorded = lowercase if recorded is None else recorded
@@ -240,13 +238,15 @@ def _tokenizer(
             raise UserError(f"{tokenizer_file}: the vocabulary must have {listed(missing)}")
     else:
         vocab_file = vocab_file or _find(folder, VOCABULARY_FILES, "vocab_file")
-        tokenizer = load_tokenizer(vocab_file, required_tokens=_SPECIAL[2:])
+        tokenizer = load_tokenizer(vocab_file, bool(do_lower_case))
         vocab = tokenizer.vocab
         if recorded is None:
             recorded = read_casing(os.path.dirname(vocab_file))
     if do_lower_case is None:
         do_lower_case = not is_cased(vocab) if recorded is None else recorded
-    if vocabulary_name(vocab_file) == SENTENCE_PIECES:
+    if isinstance(tokenizer, BytePairTokenizer):
+        return tokenizer, vocab_file
+    if isinstance(tokenizer, SentencePieceTokenizer):
         tokenizer.do_lower_case = do_lower_case  # no table of it depends on that
         return tokenizer, vocab_file
     return FastTokenizer(vocab, do_lower_case), vocab_file

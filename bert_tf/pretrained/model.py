@@ -132,8 +132,11 @@ class Pretrained:
     def _fillings(self, logits: np.ndarray, top_k: int) -> list[Filling]:
         probabilities = _softmax(logits)
         best = np.argsort(-logits, kind="stable")[:top_k]
-        names = self.tokenizer.inv_vocab
-        return [Filling(names.get(i, f"[{i}]"), i, float(probabilities[i])) for i in best.tolist()]
+        known, text_of = self.tokenizer.inv_vocab, self.tokenizer.text_of
+        return [
+            Filling(text_of([i]) if i in known else f"[{i}]", i, float(probabilities[i]))
+            for i in best.tolist()
+        ]
 
     def classify(self, texts: Any) -> Any:
         """Returns the class of each text, or the number that a regression gives it.
@@ -211,7 +214,7 @@ class Pretrained:
                 f"There must be a context for each question, or one for all; received"
                 f" {len(questions)} questions and {len(contexts)} contexts"
             )
-        max_seq_length = min(max_seq_length, self.config.max_position_embeddings)
+        max_seq_length = min(max_seq_length, self.config.longest_sequence)
         settings = AnswerSettings(
             doc_stride=doc_stride,
             max_query_length=max(1, min(64, max_seq_length // 2)),
@@ -261,14 +264,13 @@ class Pretrained:
         model = self._model_with("tagging", "tag")
         entities.check_strategy(aggregation_strategy)
         texts, single = text_input.as_list(texts)
-        special = sequences.special_ids(self.tokenizer.vocab)
         rows, taken = [], []
         pieces = [self.tokenizer.pieces(text) for text in texts]
         for text, found in zip(texts, pieces, strict=True):
             windows = entities.cut(text, found, self.max_seq_length - 2)
             for window in windows:
                 ids = [piece.token_id for piece in found[window.begin : window.end]]
-                rows.append(sequences.pack_pair(ids, [], len(ids) + 2, *special))
+                rows.append(sequences.pack_pair(ids, [], len(ids) + 2, self.tokenizer.layout))
             taken.append(windows)
         outputs = iter(
             self._run("tagging", lambda features: {"logits": model_logits(model, features)}, rows)

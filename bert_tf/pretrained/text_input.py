@@ -9,8 +9,6 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
-MASK = "[MASK]"
-
 
 def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list, bool]:
     """Returns texts as a list, and whether one alone was given.
@@ -50,15 +48,15 @@ def encode(
     """
     parts = [(text, "") if isinstance(text, str) else text for text in texts]
     ids, edges = tokenizer.encode([part for pair in parts for part in pair])
-    special = sequences.special_ids(tokenizer.vocab)
+    layout = tokenizer.layout
     rows, num_cut = [], 0
     for i in range(len(parts)):
         start, middle, end = edges[2 * i : 2 * i + 3]
         both = ids[start:middle].tolist(), ids[middle:end].tolist()
-        length = end - start + (3 if both[1] else 2)
+        length = end - start + layout.num_special(bool(both[1]))
         num_cut += length > max_seq_length
         length = min(length, max_seq_length)
-        rows.append(sequences.truncate_and_pack(*both, length, *special))
+        rows.append(sequences.truncate_and_pack(*both, length, layout))
     if num_cut:
         logging.warning(
             "%d of %d texts have more than %d word pieces, [CLS] and [SEP] included, and are cut",
@@ -78,31 +76,33 @@ def encode_masks(
         UserError: a text has no [MASK], or one beyond the model's longest input; or the vocabulary
             has no [MASK].
     """
-    if MASK not in tokenizer.vocab:
-        raise UserError(f"The vocabulary has no {MASK}, so this model cannot fill one in")
-    parts = [text.split(MASK) for text in texts]
+    mask, mask_id = tokenizer.mask_token, tokenizer.vocab.get(tokenizer.mask_token)
+    if mask_id is None:
+        raise UserError(f"The vocabulary has no {mask}, so this model cannot fill one in")
+    parts = [text.split(mask) for text in texts]
+    # The space before a mask belongs to it where spaces are parts of pieces.
+    parts = [[*(part.rstrip() for part in text[:-1]), text[-1]] for text in parts]
     ids, edges = tokenizer.encode([part for text in parts for part in text])
-    special = sequences.special_ids(tokenizer.vocab)
     rows, piece = [], 0
     for i, text in enumerate(parts):
         if len(text) == 1:
-            raise UserError(f"texts[{i}] must have a {MASK}; received {quoted(texts[i])}")
+            raise UserError(f"texts[{i}] must have a {mask}; received {quoted(texts[i])}")
         tokens: list[int] = []
         for number in range(len(text)):
             if number:
-                tokens.append(tokenizer.vocab[MASK])
+                tokens.append(mask_id)
             tokens += ids[edges[piece] : edges[piece + 1]].tolist()
             piece += 1
-        row = sequences.pack_pair(tokens, [], 0, *special)
-        positions = [k for k, x in enumerate(row["input_ids"]) if x == tokenizer.vocab[MASK]]
+        row = sequences.pack_pair(tokens, [], 0, tokenizer.layout)
+        positions = [k for k, x in enumerate(row["input_ids"]) if x == mask_id]
         if positions[-1] >= max_seq_length - 1:
             raise UserError(
-                f"texts[{i}]: each {MASK} must be within the first {max_seq_length - 2} word"
+                f"texts[{i}]: each {mask} must be within the first {max_seq_length - 2} word"
                 f" pieces, the model's longest input; the last one is number {positions[-1]}."
                 " Shorten the text"
             )
         row = sequences.truncate_and_pack(
-            tokens, [], min(len(row["input_ids"]), max_seq_length), *special
+            tokens, [], min(len(row["input_ids"]), max_seq_length), tokenizer.layout
         )
         rows.append({**row, "masked_lm_positions": positions})
     return rows

@@ -1,7 +1,6 @@
 """Checks and preparations that fine-tuning programs share."""
 
 import os
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -44,18 +43,17 @@ def learned_labels(settings: FineTuningSettings) -> list[str] | None:
 def make_tokenizer(
     config: BertConfig,
     settings: TextSettings,
-    required_tokens: Sequence[str],
     init_checkpoint: str | None,
     output_dir: str | None = None,
 ) -> Tokenizer:
     """Returns the tokenizer of the vocabulary that belongs to the checkpoint.
 
     Raises:
-        UserError: the vocabulary lacks one of `required_tokens`, has more tokens than the model
-            has embeddings, is another than that beside the checkpoint, or `do_lower_case` is wrong
+        UserError: the vocabulary lacks [CLS] or [SEP], has more tokens than the model has
+            embeddings, is another than that beside the checkpoint, or `do_lower_case` is wrong
             for it or for the checkpoint (see `casing.check_casing`).
     """
-    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, required_tokens)
+    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     casing.check_casing(
         settings.do_lower_case,
         tokenizer.vocab,

@@ -7,10 +7,10 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files.overwriting import real_path
 from bert_tf.files.whole_files import write_whole
-from bert_tf.model.albert_configuration import read_config
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import read_config
 from bert_tf.text.casing import write_casing
-from bert_tf.text.tokenizers import vocabulary_name
+from bert_tf.text.tokenizers import vocabulary_files
 
 
 def write_config(folder: str, config: BertConfig) -> None:
@@ -31,7 +31,7 @@ def write_config(folder: str, config: BertConfig) -> None:
 
 
 def write_model_files(
-    folder: str, config: BertConfig, vocab_file: str, do_lower_case: bool
+    folder: str, config: BertConfig, vocab_file: str, do_lower_case: bool | None
 ) -> None:
     """Writes `bert_config.json`, the vocabulary and the casing; errors as `write_config`.
 
@@ -39,11 +39,12 @@ def write_model_files(
         folder: of the checkpoint.
         config: of the model.
         vocab_file: the vocabulary, which may be the one in the folder.
-        do_lower_case: whether text is lower-cased.
+        do_lower_case: whether text is lower-cased; None if that is unknown.
     """
     write_config(folder, config)
-    path = os.path.join(folder, vocabulary_name(vocab_file))
-    if real_path(path) != real_path(vocab_file):
-        with tf.io.gfile.GFile(vocab_file, "rb") as reader:
-            write_whole(path, reader.read())
+    for name, source in vocabulary_files(vocab_file).items():
+        path = os.path.join(folder, name)
+        if real_path(path) != real_path(source):
+            with tf.io.gfile.GFile(source, "rb") as reader:
+                write_whole(path, reader.read())
     write_casing(folder, do_lower_case)

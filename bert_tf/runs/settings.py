@@ -31,8 +31,8 @@ class TextSettings(Settings):
     """The vocabulary, and how text is prepared for it."""
 
     vocab_file: str = setting(
-        help="Vocabulary that the model was trained with: a vocab.txt, or ALBERT's SentencePiece"
-        " model, whose name ends in .model.",
+        help="Vocabulary that the model was trained with: a vocab.txt; ALBERT's SentencePiece"
+        " model, whose name ends in .model; or RoBERTa's vocab.json, with merges.txt beside it.",
         group=Group.DATA,
     )
     do_lower_case: bool = setting(
@@ -293,6 +293,29 @@ class EvaluationSettings(FineTuningSettings):
         group=Group.EVALUATION,
         at_least=1,
         at_most=MAX_BATCH,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TeacherSettings(Settings):
+    """The teacher of a distillation, and the temperature of its answers."""
+
+    teacher_checkpoint: str | None = setting(
+        None,
+        help="Checkpoint of the teacher: the prefix of its files, or a folder with a file"
+        " `checkpoint`.",
+        group=Group.MODEL,
+    )
+    teacher_config_file: str | None = setting(
+        None,
+        help="Configuration of the teacher. Default: the bert_config.json beside its checkpoint.",
+        group=Group.MODEL,
+    )
+    temperature: float = setting(
+        2.0,
+        help="Temperature of the soft targets: both models' logits are divided by it.",
+        group=Group.TRAINING,
+        above=0.0,
     )
 
 

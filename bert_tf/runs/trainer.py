@@ -10,7 +10,7 @@ from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline, interrupts
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.steps import Task, train_step
-from bert_tf.engine.training_loop import TrainingLoop, xla_pays_on_cpu
+from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.progress import Progress
@@ -216,6 +216,8 @@ class Trainer:
         return sources
 
     def _make_loop(self, buckets: Buckets | None) -> TrainingLoop:
+        update = update_function(self.strategy, self.model, self.optimizer)
+
         def replica_step(features, seed):
             return train_step(
                 self.task,
@@ -226,6 +228,7 @@ class Trainer:
                 self._settings.gradient_accumulation_steps,
                 self._settings.gradient_reduction,
                 clip_norm=self._settings.clip_norm,
+                update=update,
             )
 
         return TrainingLoop(

@@ -10,6 +10,7 @@ A text takes one of two paths, which give the same ids:
     texts take the first path.
 """
 
+import functools
 import itertools
 import re
 import unicodedata
@@ -22,6 +23,7 @@ from absl import logging
 from bert_tf import tokenization
 from bert_tf.errors import quoted
 from bert_tf.text.offsets import Piece, pieces_with_offsets
+from bert_tf.text.sequences import Layout
 
 # For fewer texts than this, a call of tensorflow-text takes longer than the cache.
 _MIN_BATCH = 100
@@ -93,8 +95,16 @@ class FastTokenizer:
         inv_vocab: id -> token.
         do_lower_case: whether text is lower-cased and its accents are stripped.
         unknown_id: id of what the vocabulary has no pieces for.
+        sequence_tokens, mask_token: [CLS] and [SEP], and [MASK].
+        layout: how they stand in a sequence; the vocabulary must have them.
+        continuations: ids of tokens that continue a word.
+        aliases: what other ids of `encode_for_masking` stand for; none.
         reference: the `FullTokenizer` with the same ids.
     """
+
+    sequence_tokens = tokenization.SEQUENCE_TOKENS
+    mask_token = tokenization.MASK_TOKEN
+    aliases: Mapping[int, int] = {}
 
     def __init__(
         self,
@@ -156,9 +166,35 @@ class FastTokenizer:
         np.cumsum(lengths, out=row_splits[1:])
         return ids, row_splits
 
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """How special tokens stand in a sequence."""
+        return Layout(*(self.vocab[token] for token in self.sequence_tokens))
+
+    @functools.cached_property
+    def continuations(self) -> frozenset[int]:
+        """Ids of tokens that continue a word."""
+        return frozenset(i for token, i in self.vocab.items() if token.startswith("##"))
+
+    def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the same as `encode`: an id says whether it continues a word."""
+        return self.encode(texts)
+
     def pieces(self, text: str) -> list[Piece]:
         """Returns the word pieces of a text with their places."""
         return pieces_with_offsets(text, self.reference)
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Returns word pieces with a space between any two."""
+        return " ".join(self.inv_vocab[i] for i in token_ids)
+
+    def words_of(self, token_ids: Sequence[int]) -> str:
+        """Returns the words of some word pieces and their marks, with a space between any two.
+
+        Pieces are joined as in the original's run_squad.py, where one may be just "##".
+        """
+        text = self.text_of(token_ids).replace(" ##", "").replace("##", "")
+        return " ".join(text.split())
 
     def _load_ascii_encoder(self, texts: Sequence[str]) -> _Encoder | None:
         """Returns tensorflow-text's encoder; None if it is missing or there was little text yet."""

@@ -9,42 +9,50 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints
 from bert_tf.files.overwriting import real_path
-from bert_tf.text.sentence_pieces import SentencePieceTokenizer
-from bert_tf.text.tokenizers import WORD_PIECES, vocabulary_name
+from bert_tf.text.tokenizers import WORD_PIECES, load_tokenizer, vocabulary_name
 
 UNUSED_TOKEN = re.compile(r"\[unused\d+\]")  # of a line that is there to be given a meaning
 
 
-def check_model_vocabulary(vocab: dict[str, int], vocab_file: str, init_checkpoint: str) -> None:
+def check_model_vocabulary(
+    vocab: dict[str, int], vocab_file: str, checkpoint: str, flag: str = "init_checkpoint"
+) -> None:
     """Checks that tokens have the ids that they had when the checkpoint was trained.
 
     The folder of a released model or of an export has the model's `vocab.txt`. A vocabulary may
     differ from it where that one has [unusedN], and may be longer. A SentencePiece model must have
-    the pieces of the `spm.model` there.
+    the pieces of the `spm.model` there, a byte-level BPE those of the `vocab.json`.
 
     Args:
         vocab: token -> id.
         vocab_file: the path that they were read from.
-        init_checkpoint: see `checkpoints.find_prefix`.
+        checkpoint: see `checkpoints.find_prefix`.
+        flag: the flag (no dashes) that names the checkpoint, for messages.
 
     Raises:
         UserError: a token of the model's vocabulary has another id now, or none.
     """
     name = vocabulary_name(vocab_file)
-    model_file = os.path.join(checkpoints.folder_of(init_checkpoint), name)
+    model_file = os.path.join(checkpoints.folder_of(checkpoint), name)
     if not tf.io.gfile.exists(model_file) or real_path(vocab_file) == real_path(model_file):
         return
     expected = (
         tokenization.load_vocab(model_file)
         if name == WORD_PIECES
-        else SentencePieceTokenizer(model_file).vocab
+        else load_tokenizer(model_file, do_lower_case=False).vocab
     )
     for token, number in expected.items():
         if vocab.get(token) != number and not UNUSED_TOKEN.fullmatch(token):
+            if name != WORD_PIECES:
+                raise UserError(
+                    f"--vocab_file={vocab_file} must have the pieces of {model_file}, the"
+                    f" vocabulary of --init_checkpoint: {quoted(token)} has the id {number} there,"
+                    f" and {vocab.get(token, 'none')} here. Give --vocab_file={model_file}"
+                )
             now = f"in line {vocab[token] + 1}" if token in vocab else "nowhere"
             raise UserError(
                 f"--vocab_file={vocab_file} must have every token where the vocabulary of"
-                f" --init_checkpoint has it: {quoted(token)} is in line {number + 1} of"
+                f" --{flag} has it: {quoted(token)} is in line {number + 1} of"
                 f" {model_file}, and {now} here. Give --vocab_file={model_file}; own words may"
                 " replace its [unused...] lines, or follow at its end"
             )

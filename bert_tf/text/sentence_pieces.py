@@ -4,6 +4,7 @@ tensorflow-text splits the text. Before that ALBERT simplifies it, and after it 
 more (original: google-research/albert, tokenization.py).
 """
 
+import functools
 import re
 import string
 import unicodedata
@@ -15,7 +16,9 @@ import tensorflow as tf
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
 from bert_tf.text.offsets import Piece
+from bert_tf.text.sequences import Layout
 
+MODEL = "spm.model"
 WORD_START = "▁"  # what stands for the space before a word
 UNKNOWN_PIECE = "<unk>"
 _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # without the apostrophe
@@ -51,10 +54,16 @@ class SentencePieceTokenizer:
         vocab: piece -> id.
         inv_vocab: id -> piece.
         do_lower_case: whether text is lower-cased.
-        model: the bytes of the model's file.
+        files: the content of the model's file, by its name in a model's folder.
         unknown_id: id of what the model does not know.
-        continued_unknown_id: see `encode_for_masking`; no piece has it.
+        sequence_tokens, mask_token: [CLS] and [SEP], and [MASK].
+        layout: how they stand in a sequence; the model must have them.
+        continuations: ids of pieces that continue a word.
+        aliases: what other ids of `encode_for_masking` stand for.
     """
+
+    sequence_tokens = tokenization.SEQUENCE_TOKENS
+    mask_token = tokenization.MASK_TOKEN
 
     def __init__(
         self, model_file: str, do_lower_case: bool = True, required_tokens: Sequence[str] = ()
@@ -104,10 +113,22 @@ class SentencePieceTokenizer:
                 f" been made with --control_symbols={','.join(required_tokens)}"
             )
         self.do_lower_case = do_lower_case
-        self.model = model
+        self.files = {MODEL: model}
         self.unknown_id = self.vocab[UNKNOWN_PIECE]
-        self.continued_unknown_id = size
+        self._continued_unknown_id = size
+        self.aliases = {size: self.unknown_id}
         self._ids = {piece: i for i, piece in enumerate(pieces)}
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """How special tokens stand in a sequence."""
+        return Layout(*(self.vocab[token] for token in self.sequence_tokens))
+
+    @functools.cached_property
+    def continuations(self) -> frozenset[int]:
+        """Ids of pieces that continue a word, that of `aliases` included."""
+        known = (i for piece, i in self.vocab.items() if continues_word(piece))
+        return frozenset([*known, *self.aliases])
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of all texts in one array, and where each text's ids begin and end.
@@ -130,7 +151,7 @@ class SentencePieceTokenizer:
         return np.array(ids, np.int32), row_splits
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same, but for unknown pieces that continue a word: `continued_unknown_id`.
+        """Returns the same, but for unknown pieces that continue a word: the id in `aliases`.
 
         Their text, which the id does not tell, decides on it; see `continues_word`.
 
@@ -142,7 +163,7 @@ class SentencePieceTokenizer:
         for i, piece in enumerate(pieces):
             if ids[i] < 0:
                 continued = continues_word(piece.decode())
-                ids[i] = self.continued_unknown_id if continued else self.unknown_id
+                ids[i] = self._continued_unknown_id if continued else self.unknown_id
         return np.array(ids, np.int32), row_splits
 
     def pieces(self, text: str) -> list[Piece]:
@@ -178,6 +199,15 @@ class SentencePieceTokenizer:
                 placed.append(Piece(piece_id, start, stop, after_mark or mark))
                 after_mark = mark
         return placed
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Returns the text of some pieces."""
+        return "".join(self.inv_vocab[i] for i in token_ids).replace(WORD_START, " ")
+
+    def words_of(self, token_ids: Sequence[int]) -> str:
+        """Returns the words of some pieces and their marks, with a space between any two."""
+        basic = tokenization.BasicTokenizer(self.do_lower_case)
+        return " ".join(basic.tokenize(self.text_of(token_ids)))
 
     def split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
         """Returns the pieces of all texts, UTF-8, and where each text's pieces begin and end.

@@ -1,16 +1,36 @@
 """Model input from token ids: truncates pairs, adds [CLS] and [SEP], pads."""
 
+import dataclasses
 import random
 from collections.abc import Mapping, Sequence
 
-# The tokens that the vocabulary must have.
-REQUIRED_TOKENS = ("[CLS]", "[SEP]")
 
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The special tokens of a sequence: [CLS] a [SEP] b [SEP], or what a model has for them.
 
-def special_ids(vocab: Mapping[str, int]) -> tuple[int, int]:
-    """Returns the ids of [CLS] and [SEP], as `pack_pair` takes them."""
-    cls, sep = REQUIRED_TOKENS
-    return vocab[cls], vocab[sep]
+    cls_id: id of [CLS].
+    sep_id: id of [SEP].
+    separators: number of [SEP] between two texts.
+    second_segment: the segment id of the second text.
+    """
+
+    cls_id: int
+    sep_id: int
+    separators: int = 1
+    second_segment: int = 1
+
+    def num_special(self, is_pair: bool) -> int:
+        """Returns the number of special tokens in a sequence of one text, or of two."""
+        return 2 + self.separators if is_pair else 2
+
+    def second_start(self, length_a: int) -> int:
+        """Returns the position of the second text's first token.
+
+        Args:
+            length_a: number of tokens of the first text.
+        """
+        return 1 + length_a + self.separators
 
 
 def truncate_pair(
@@ -53,32 +73,34 @@ def truncate_longer(length_a: int, length_b: int, max_num_tokens: int) -> tuple[
 
 
 def pack_pair(
-    ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, cls_id: int, sep_id: int
+    ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, layout: Layout
 ) -> dict[str, list[int]]:
     """Returns `input_ids`, `input_mask` and `segment_ids` of [CLS] a [SEP] b [SEP].
 
     Each is a list of `max_seq_length` ints. `input_mask` is 1 for a token and 0 for padding.
-    `segment_ids` is 0 up to the first [SEP] and 1 after it up to the second. Padding is 0 in all
-    three. If b is empty there is no second [SEP].
+    `segment_ids` is 0 before the second text, and in it `second_segment`, as in the [SEP] after it.
+    Padding is 0 in all three. If b is empty there is no second [SEP].
     """
-    part_a = [cls_id, *ids_a, sep_id]
-    part_b = [*ids_b, sep_id] if len(ids_b) else []
+    part_a, part_b = [layout.cls_id, *ids_a, layout.sep_id], []
+    if len(ids_b):
+        part_a += [layout.sep_id] * (layout.separators - 1)
+        part_b = [*ids_b, layout.sep_id]
     length = len(part_a) + len(part_b)
     padding = [0] * (max_seq_length - length)
     return {
         "input_ids": part_a + part_b + padding,
         "input_mask": [1] * length + padding,
-        "segment_ids": [0] * len(part_a) + [1] * len(part_b) + padding,
+        "segment_ids": [0] * len(part_a) + [layout.second_segment] * len(part_b) + padding,
     }
 
 
 def truncate_and_pack(
-    ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, cls_id: int, sep_id: int
+    ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, layout: Layout
 ) -> dict[str, list[int]]:
     """Truncates two sequences by `truncate_longer` to fit, and packs them by `pack_pair`."""
-    room = max_seq_length - (3 if len(ids_b) else 2)
+    room = max_seq_length - layout.num_special(len(ids_b) > 0)
     length_a, length_b = truncate_longer(len(ids_a), len(ids_b), room)
-    return pack_pair(ids_a[:length_a], ids_b[:length_b], max_seq_length, cls_id, sep_id)
+    return pack_pair(ids_a[:length_a], ids_b[:length_b], max_seq_length, layout)
 
 
 def unpadded_tokens(

@@ -1,34 +1,54 @@
-"""The tokenizer of a vocabulary: word pieces in a text file, or a SentencePiece model."""
+"""The tokenizer of a vocabulary: word pieces, a SentencePiece model, or a byte-level BPE."""
 
-from collections.abc import Sequence
+import os
 
+from bert_tf.text.byte_pairs import MERGES, VOCABULARY, BytePairTokenizer
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.sentence_pieces import SentencePieceTokenizer
+from bert_tf.text.sentence_pieces import MODEL, SentencePieceTokenizer
 
-Tokenizer = FastTokenizer | SentencePieceTokenizer
+Tokenizer = FastTokenizer | SentencePieceTokenizer | BytePairTokenizer
 
-# Names of a model's vocabulary in its folder; the last is that of ALBERT's released models.
-VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, _) = ("vocab.txt", "spm.model", "30k-clean.model")
+WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS = "vocab.txt", MODEL, VOCABULARY
+# Names of a model's vocabulary in its folder; the others are those of ALBERT's released models, and
+# of Hugging Face's.
+VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, "30k-clean.model", "spiece.model")
+
+_KINDS = {
+    WORD_PIECES: FastTokenizer,
+    SENTENCE_PIECES: SentencePieceTokenizer,
+    BYTE_PAIRS: BytePairTokenizer,
+}
 
 
 def vocabulary_name(vocab_file: str) -> str:
     """Returns the name that a vocabulary has in a model's folder; its ending says what it is."""
-    return SENTENCE_PIECES if vocab_file.endswith(".model") else WORD_PIECES
+    if vocab_file.endswith(".model"):
+        return SENTENCE_PIECES
+    return BYTE_PAIRS if vocab_file.endswith(".json") else WORD_PIECES
 
 
-def load_tokenizer(
-    vocab_file: str, do_lower_case: bool = True, required_tokens: Sequence[str] = ()
-) -> Tokenizer:
+def vocabulary_files(vocab_file: str) -> dict[str, str]:
+    """Returns the paths of a vocabulary's files, by their names in a model's folder."""
+    name = vocabulary_name(vocab_file)
+    files = {name: vocab_file}
+    if name == BYTE_PAIRS:
+        files[MERGES] = os.path.join(os.path.dirname(vocab_file), MERGES)
+    return files
+
+
+def load_tokenizer(vocab_file: str, do_lower_case: bool, needs_mask: bool = False) -> Tokenizer:
     """Returns the tokenizer of a vocabulary.
 
     Args:
-        vocab_file: a `vocab.txt`, or a SentencePiece model, whose name ends in `.model`.
+        vocab_file: a `vocab.txt`; or a SentencePiece model, whose name ends in `.model`; or a
+            `vocab.json` with a `merges.txt` beside it.
         do_lower_case: whether to lower-case text; word pieces then lose their accents, too.
-        required_tokens: tokens that the vocabulary must have.
+        needs_mask: whether the vocabulary must have the token for a mask.
 
     Raises:
-        UserError: the file cannot be read, is no vocabulary, or lacks required tokens.
+        UserError: the file cannot be read, is no vocabulary, or lacks a special token; or a
+            `vocab.json` is to lower-case text.
     """
-    if vocabulary_name(vocab_file) == SENTENCE_PIECES:
-        return SentencePieceTokenizer(vocab_file, do_lower_case, required_tokens)
-    return FastTokenizer(vocab_file, do_lower_case, required_tokens)
+    kind = _KINDS[vocabulary_name(vocab_file)]
+    masks = (kind.mask_token,) if needs_mask else ()
+    return kind(vocab_file, do_lower_case, (*kind.sequence_tokens, *masks))

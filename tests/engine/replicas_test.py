@@ -17,8 +17,9 @@ from bert_tf.engine.prediction_loop import PredictionLoop
 from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.model.configuration import BertConfig
 from bert_tf.seeds import fold_in
+from bert_tf.tasks.pretraining.distillation import DistillationTask
 from bert_tf.tasks.pretraining.model import PretrainingTask
-from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
 from tests.support import numpy_bert
 from tests.support.predicting_task import PredictingTask
 from tests.support.pretraining_runs import CONFIG, run_code, write_records
@@ -72,7 +73,11 @@ class NumpyReplicas:
         return (
             float(loss),
             {name: (float(a), float(b)) for name, (a, b) in sums.items()},
-            {name: tf.convert_to_tensor(g).numpy().astype(np.float64) for name, g in named},
+            {
+                name: tf.convert_to_tensor(g).numpy().astype(np.float64)
+                for name, g in named
+                if g is not None
+            },
         )
 
     @staticmethod
@@ -88,7 +93,7 @@ class NumpyReplicas:
             self._gradients({n: x[i * size : (i + 1) * size] for n, x in batch.items()})
             for i in range(replicas)
         ]
-        names = self.weights
+        names = each[0][2]
         if self._reduction == "local_clip_sum":
             clipped, norms = zip(*(self._clip(g) for _, _, g in each), strict=True)
             gradients = {name: sum(g[name] for g in clipped) for name in names}
@@ -269,6 +274,27 @@ def check_two_hosts(strategy, folder):
     check_training(strategy, task, files, "local_clip_sum", 1)
     check_evaluation(strategy, files)
     check_prediction(strategy, files)
+
+
+def distil(folder):
+    """Steps of a student on two replicas, its teacher on both of them."""
+    strategy = distribution.get_strategy("mirrored", 2)
+    files = make_files(folder, (40, 53))
+    with strategy.scope():
+        teacher = PretrainingTask(BertConfig.from_dict({**QUIET, "num_hidden_layers": 2}))
+        model = teacher.build_model()
+        model.trainable = False
+    assign(model, random_weights(model, 9))
+    student = PretrainingTask(BertConfig.from_dict(QUIET), MLM)
+    alphas = {"ce": 5.0, "mlm": 2.0, "cos": 1.0, "mse": 0.01}
+    for restrict, parts in ((False, 1), (True, 2)):
+        task = DistillationTask(student, model, alphas, 2.0, restrict)
+        check_training(strategy, task, files, "local_clip_sum", parts)
+
+
+@pytest.mark.slow
+def test_replicas_of_a_student(tmp_path):
+    run_code(f"from tests.engine import replicas_test as t; t.distil({str(tmp_path)!r})")
 
 
 @pytest.mark.slow

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.engine.training_loop import TrainingLoop, xla_pays_on_cpu
+from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.model.configuration import BertConfig
+from bert_tf.optimization import create_optimizer
 from bert_tf.tasks.pretraining.model import PretrainingTask
 
 
@@ -52,5 +53,39 @@ def test_xla_compiles_what_it_makes_faster(dtype):
     traced = tf.function(loop.step, autograph=False).get_concrete_function(
         [{"x": tf.constant([1])}]
     )
-    compiled = [op for op in traced.graph.get_operations() if "_XlaMustCompile" in op.node_def.attr]
-    assert bool(compiled) == (dtype == "float32")
+    assert _compiles(traced) == (dtype == "float32")
+
+
+def _compiles(traced):
+    return any("_XlaMustCompile" in op.node_def.attr for op in traced.graph.get_operations())
+
+
+def _updated(dtype, with_function):
+    """Returns variables and moments after two updates, and whether XLA compiled them."""
+    config = BertConfig(7, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
+    model = PretrainingTask(config, dtype=dtype).build_model()
+    rng = np.random.default_rng(3)
+    gradients = []
+    for variable in model.trainable_variables:
+        values = rng.normal(size=(2, *variable.shape)).astype(np.float32)
+        variable.assign(values[0])
+        gradients.append(None if "pooler" in variable.path else tf.constant(values[1]))
+    # A row twice, as where words are gathered.
+    gradients[0] = tf.IndexedSlices(tf.ones([3, 4]), tf.constant([2, 5, 2]), tf.constant([7, 4]))
+    optimizer = create_optimizer(model.trainable_variables, lambda step: 0.1)
+    pairs = list(zip(gradients, model.trainable_variables, strict=True))
+    update = update_function(tf.distribute.get_strategy(), model, optimizer)
+    traced = tf.function(lambda: update(gradients), autograph=False).get_concrete_function()
+    for _ in range(2):
+        update(gradients) if with_function else optimizer.apply_gradients(pairs)
+    values = [v.numpy() for v in (*model.variables, *optimizer.variables.values())]
+    return values, _compiles(traced)
+
+
+def test_the_update_of_a_bfloat16_model_is_compiled_by_itself():
+    values, compiled = _updated("bfloat16", with_function=True)
+    expected, _ = _updated("bfloat16", with_function=False)
+    assert compiled and not _updated("float32", with_function=True)[1]
+    assert values[0].dtype == np.float32
+    for value, wanted in zip(values, expected, strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-7)

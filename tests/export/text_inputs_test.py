@@ -142,11 +142,9 @@ def test_questions(inputs):
     for question, context in zip(questions, contexts, strict=True):
         ids, _ = TOKENIZER.encode([question])
         (pieces,) = features.tokenize_contexts([context], TOKENIZER)
-        special = sequences.special_ids(VOCAB)
-        windows = features.make_inputs(ids.tolist()[:5], pieces, 12, 128, *special)
-        _, row = next(
-            iter(windows), (None, sequences.pack_pair(ids.tolist()[:5], [], 12, *special))
-        )
+        layout = TOKENIZER.layout
+        windows = features.make_inputs(ids.tolist()[:5], pieces, 12, 128, layout)
+        _, row = next(iter(windows), (None, sequences.pack_pair(ids.tolist()[:5], [], 12, layout)))
         length = sum(row["input_mask"])
         rows.append({name: row[name][:length] for name in NAMES})
     check(found, rows)

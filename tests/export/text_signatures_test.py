@@ -56,9 +56,7 @@ def packed(model, texts, length=None):
         parts = [text] if isinstance(text, str) else text
         a, b = [tokenizer.encode([part])[0].tolist() for part in (*parts, "")[:2]]
         longest = min(32, len(a) + len(b) + (3 if b else 2))
-        rows.append(
-            sequences.truncate_and_pack(a, b, longest, *sequences.special_ids(tokenizer.vocab))
-        )
+        rows.append(sequences.truncate_and_pack(a, b, longest, tokenizer.layout))
     size = max(len(row["input_ids"]) for row in rows)
     return {
         name: np.array([row[name] + [0] * (size - len(row[name])) for row in rows])

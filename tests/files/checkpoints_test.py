@@ -286,6 +286,23 @@ def test_initialize_refuses_a_checkpoint_with_nothing_in_common(tmp_path):
     )
 
 
+def test_initialize_refuses_the_encoder_of_another_model(tmp_path):
+    names = ["bert/pooler/dense/bias", "bert/encoder/transformer/a", "bert/encoder/transformer/b"]
+    prefix = _write(tmp_path / "x", {name: np.float32([1]) for name in names})
+    variables = {name: tf.Variable([7.0]) for name in (names[0], "bert/encoder/layer_0/c")}
+    with pytest.raises(UserError) as info:
+        checkpoints.initialize(variables, prefix)
+    assert str(info.value) == (
+        f"--init_checkpoint={prefix} must be of the kind of model that --bert_config_file"
+        " describes. The encoder of the model has bert/encoder/layer_0/c and 0 more; that of the"
+        " checkpoint has none of them, but bert/encoder/transformer/a and 1 more"
+    )
+    assert variables[names[0]].numpy() == [7.0]
+    # A checkpoint without an encoder, such as a head's, is taken.
+    prefix = _write(tmp_path / "y", {names[0]: np.float32([1])})
+    assert checkpoints.initialize(variables, prefix) == names[:1]
+
+
 def _different():
     variables = _variables(100.0)
     variables["bert/embeddings/word_embeddings"] = tf.Variable(np.zeros((3, 5), np.float32))

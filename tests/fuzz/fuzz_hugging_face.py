@@ -7,8 +7,6 @@ from pathlib import Path
 
 from bert_tf.files.label_file import labels_in, write_labels
 from bert_tf.hugging_face import config as hugging_face_config
-from bert_tf.hugging_face import weights as bert_weights
-from bert_tf.model.configuration import BertConfig
 from bert_tf.text.casing import read_casing, write_casing
 from tests.fuzz.cases import damage, refusal
 from tests.support.hugging_face_folders import CONFIG
@@ -42,10 +40,10 @@ def fuzz_hugging_face_configurations(random: random.Random, folder: Path) -> Non
 
     def action() -> None:
         config = hugging_face_config.read_config(str(path))
-        bert_config = BertConfig.from_dict(hugging_face_config.to_bert_config(config, str(path)))
+        bert_config = hugging_face_config.to_bert_config(config, str(path))
         labels = hugging_face_config.class_names(config, 2, str(path))
-        hugging_face_config.is_multiple_choice(config)
-        bert_weights.parts(bert_config, 40, str(path))
+        task = hugging_face_config.task_of(config)
+        hugging_face_config.module_of(bert_config).parts(bert_config, task)
         read.append((config, bert_config, labels))
 
     if refusal(action, naming=str(path)) is not None:
@@ -59,10 +57,10 @@ def fuzz_hugging_face_configurations(random: random.Random, folder: Path) -> Non
     write_labels(str(folder), labels)
     assert labels_in(str(folder)) == labels
     # And back: what is written is JSON that is read as the same model.
-    written = hugging_face_config.to_config(sizes, ["encoder", "classifier"], labels, 2)
+    written = hugging_face_config.to_config(bert_config, "ForTokenClassification", labels, 2)
     path.write_text(json.dumps(written, allow_nan=False))
     again = hugging_face_config.read_config(str(path))
-    assert hugging_face_config.to_bert_config(again, str(path)) == sizes
+    assert hugging_face_config.to_bert_config(again, str(path)).to_dict() == sizes
     assert hugging_face_config.class_names(again, 2, str(path)) == labels
 
 

@@ -8,6 +8,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.files import label_file
 from bert_tf.hugging_face import config as hugging_face_config
+from bert_tf.model.configuration import BertConfig
 from tests.support.hugging_face_folders import (
     CONFIG,
     ENCODER,
@@ -144,7 +145,10 @@ LONG = ["x" * 10_000] * 3
         ('{"a":' * 100_000, "nested too deeply"),
         ('{"layer_norm_eps": NaN}', "NaN is no number in JSON"),
         (json.dumps(LONG), "must hold a dictionary; received "),
-        (json.dumps({"model_type": LONG}), "has no model whose model_type is "),
+        (
+            json.dumps({"model_type": LONG}),
+            "model_type must be one of 'albert', 'bert', ",
+        ),
         (json.dumps({"is_decoder": {"a": LONG}}), "whose is_decoder is {'a': "),
         (
             json.dumps({**CONFIG, "hidden_act": ["gelu"]}),
@@ -180,7 +184,7 @@ def test_messages_on_names_are_short(names):
 
 def test_a_message_on_labels_is_short():
     with pytest.raises(UserError) as error:
-        hugging_face_config.to_config(CONFIG, ["classifier"], LONG, 2)
+        hugging_face_config.to_config(BertConfig(13), "ForSequenceClassification", LONG, 2)
     assert len(str(error.value)) < 500
 
 
@@ -200,5 +204,5 @@ def test_each_form_of_gelu_keeps_its_meaning(theirs, ours, written):
     if theirs is None:
         del config["hidden_act"]
     bert_config = hugging_face_config.to_bert_config(config, "config.json")
-    assert bert_config["hidden_act"] == ours
-    assert hugging_face_config.to_config(bert_config, ["encoder"], None, 0)["hidden_act"] == written
+    assert bert_config.hidden_act == ours
+    assert hugging_face_config.to_config(bert_config, "Model", None, 0)["hidden_act"] == written

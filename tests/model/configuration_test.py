@@ -9,7 +9,9 @@ import pytest
 from absl import logging
 
 from bert_tf.errors import UserError, quoted
+from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import config_from_dict
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEFAULTS = {
@@ -275,3 +277,23 @@ def test_every_released_configuration_is_read():
     for file in files:
         config = BertConfig.from_json_file(str(file))
         assert config.to_dict() == json.loads(file.read_text())
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        ({}, BertConfig),
+        ({"model_type": "bert"}, BertConfig),
+        ({"num_hidden_groups": 1}, AlbertConfig),
+        ({"model_type": "albert"}, AlbertConfig),
+    ],
+)
+def test_the_keys_say_which_model_it_is(keys, kind):
+    assert type(config_from_dict({"vocab_size": 97, **keys})) is kind
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", None, ["bert"], "x" * 10_000])
+def test_a_model_of_another_family(model_type):
+    with pytest.raises(UserError, match="^model_type must be one of 'albert', 'bert'") as error:
+        config_from_dict({"vocab_size": 97, "model_type": model_type})
+    assert len(str(error.value)) < 300

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bert_tf.model.configuration import BertConfig
 from bert_tf.model.layers import LayerNorm
 from tests.support import numpy_bert
 from tests.support.numpy_bert import assert_near
@@ -15,7 +16,7 @@ def test_layer_norm_epsilon_is_1e_12(deviation):
     rng = np.random.default_rng(3)
     x = (rng.normal(size=(B, S, H)) * deviation).astype(np.float32)
     gamma, beta = rng.normal(size=(2, H)).astype(np.float32)
-    norm = LayerNorm()
+    norm = LayerNorm(BertConfig(9))
     norm.build((None, None, H))
     norm.gamma.assign(gamma)
     norm.beta.assign(beta)

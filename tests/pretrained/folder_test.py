@@ -36,7 +36,7 @@ def edit(path, old, new):
         ),
         (
             lambda f: os.remove(f / "vocab.txt"),
-            r"must have vocab.txt or spm.model or 30k-clean.model, .*load\(..., vocab_file=...\)",
+            r"must have vocab.txt or spm.model or .*, with .*load\(..., vocab_file=...\)",
         ),
         (
             lambda f: edit(f / "vocab.txt", "[PAD]", "more\nand\nmore\n[PAD]"),
@@ -170,9 +170,10 @@ def test_tokenizer_json_instead_of_vocab_txt(tmp_path):
     assert_near(model.encode(["A Bc"]), plain.encode(["a bc"]), 1e-6)
     for change, message in (
         (
-            {"model": {"type": "BPE", "vocab": vocab}},
-            "the tokenizer of a BERT model: .*'BPE'",
+            {"model": {"type": "Unigram", "vocab": vocab}},
+            "the tokenizer of a BERT model: .*'Unigram'",
         ),
+        ({"model": {"type": "BPE", "vocab": vocab}}, "a BPE must be RoBERTa's: .* merges"),
         ({"normalizer": {"type": "Lowercase"}}, "received .'WordPiece', 'Lowercase'"),
         ({"normalizer": {"type": "BertNormalizer", "lowercase": 1}}, "must be true or false"),
         ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, "numbers from 0 to 1, each once"),

@@ -60,7 +60,9 @@ class NumpyBert:
     def norm(self, x, scope, name="LayerNorm"):
         """Returns the output of the LayerNorm in the scope."""
         scope += f"/{name}"
-        return layer_norm(x, self.weights[f"{scope}/gamma"], self.weights[f"{scope}/beta"])
+        epsilon = self.config.get("layer_norm_eps", 1e-12)
+        weights = (self.weights[f"{scope}/{name}"] for name in ("gamma", "beta"))
+        return layer_norm(x, *weights, epsilon)
 
     def attention(self, hidden, input_mask, scope):
         """Returns the context, [B, S, H], and the probabilities, [B, N, S, S]."""
@@ -80,12 +82,16 @@ class NumpyBert:
         scope = "bert/embeddings"
         x = self.weights[f"{scope}/word_embeddings"][input_ids]
         x = x + self.weights[f"{scope}/token_type_embeddings"][segment_ids]
-        x = x + self.weights[f"{scope}/position_embeddings"][: input_ids.shape[1]]
+        x = x + self.weights[f"{scope}/position_embeddings"][self.positions(input_ids)]
         hidden = self.norm(x, scope)
         outputs = {"embedding_output": hidden, **self.encode(hidden, input_mask)}
         first = outputs["sequence_output"][:, 0]
         outputs["pooled_output"] = np.tanh(self.dense(first, "bert/pooler/dense"))
         return outputs
+
+    def positions(self, input_ids):
+        """Returns the rows of the table of positions."""
+        return np.arange(input_ids.shape[1])
 
     def encode(self, hidden, input_mask):
         """Returns the outputs of the encoder by name."""
@@ -143,6 +149,27 @@ class NumpyBert:
             "next_sentence_log_probs": next_log_probs,
             "total_loss": masked_lm_loss + next_sentence_loss,
         }
+
+
+class NumpyRoberta(NumpyBert):
+    """The same for RoBERTa, without `losses`; its `bert_config.json` has RoBERTa's keys."""
+
+    def positions(self, input_ids):
+        """Returns the rows of the table of positions: padding has its id, others follow it."""
+        pad_id = self.config["pad_token_id"]
+        rows = np.full(input_ids.shape, pad_id)
+        for row, ids in zip(rows, input_ids, strict=True):
+            tokens = np.flatnonzero(ids != pad_id)
+            row[tokens] += np.arange(1, len(tokens) + 1)
+        return rows
+
+    def masked_lm_logits(self, sequence_output):
+        """Returns the logits of every position, [B, S, V]."""
+        scope = "cls/predictions"
+        hidden = gelu_erf(self.dense(sequence_output, f"{scope}/transform/dense"))
+        hidden = self.norm(hidden, f"{scope}/transform")
+        logits = hidden @ self.weights["bert/embeddings/word_embeddings"].T
+        return logits + self.weights[f"{scope}/output_bias"]
 
 
 class NumpyAlbert(NumpyBert):

@@ -4,18 +4,12 @@ import json
 import os
 from pathlib import Path
 
-import pytest
-
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.sequences import REQUIRED_TOKENS
+from bert_tf.tokenization import SEQUENCE_TOKENS
 
 GOLDEN = Path(os.environ.get("BERT_TF_GOLDEN", ""))
 RELEASED_VOCAB = GOLDEN.parent / "released" / "vocab_uncased.txt"
-needs_golden = pytest.mark.skipif(
-    "BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN names no golden folder"
-)
-
 VOCAB = (
     "[PAD] [UNK] [CLS] [SEP] who what when was born is here ? . , ( ) - the leader john smith 1895"
     " 1943 man went to store and ##s ##ese japan electron ##ics a river runs # @ $ cafe"
@@ -31,7 +25,7 @@ def write_vocab(folder: Path) -> str:
 
 def make_tokenizer(folder: Path) -> FastTokenizer:
     """Returns a tokenizer of that vocabulary."""
-    return FastTokenizer(write_vocab(folder), True, REQUIRED_TOKENS)
+    return FastTokenizer(write_vocab(folder), True, SEQUENCE_TOKENS)
 
 
 def settings_of_lengths(

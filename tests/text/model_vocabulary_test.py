@@ -1,10 +1,13 @@
 """A vocabulary is held against the one beside the checkpoint."""
 
+import json
+
 import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.text.model_vocabulary import check_model_vocabulary
 from bert_tf.tokenization import load_vocab
+from tests.support.byte_pair_files import write_vocabulary
 
 MODEL = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "the", "of"]
 
@@ -48,3 +51,20 @@ def test_another_model_s_vocabulary_is_refused(folder, tokens, token, line, now)
 
 def test_without_a_vocabulary_beside_it_nothing_is_known(tmp_path):
     check(tmp_path, MODEL[:2])
+
+
+def test_pieces_have_ids_instead_of_lines(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "other").mkdir()
+    theirs = write_vocabulary(tmp_path / "model", ["t h", "h e"])
+    mine = write_vocabulary(tmp_path / "other", ["h e", "t h"])
+    vocab = json.loads((tmp_path / "other" / "vocab.json").read_text())
+    checkpoint = str(tmp_path / "model" / "bert_model.ckpt")
+    with pytest.raises(UserError) as info:
+        check_model_vocabulary(vocab, mine, checkpoint)
+    assert str(info.value) == (
+        f"--vocab_file={mine} must have the pieces of {theirs}, the vocabulary of"
+        f" --init_checkpoint: 'th' has the id 261 there, and 262 here. Give --vocab_file={theirs}"
+    )
+    vocab = json.loads((tmp_path / "model" / "vocab.json").read_text())
+    check_model_vocabulary(vocab, mine, checkpoint)

@@ -8,7 +8,7 @@ from bert_tf.text import sequences
 
 
 def test_pack_pair_literal():
-    packed = sequences.pack_pair([7, 8], [9], 9, cls_id=2, sep_id=3)
+    packed = sequences.pack_pair([7, 8], [9], 9, sequences.Layout(2, 3))
     assert packed == {
         "input_ids": [2, 7, 8, 3, 9, 3, 0, 0, 0],
         "input_mask": [1, 1, 1, 1, 1, 1, 0, 0, 0],
@@ -17,14 +17,14 @@ def test_pack_pair_literal():
 
 
 def test_pack_pair_without_padding():
-    packed = sequences.pack_pair([7], [8, 9], 6, cls_id=2, sep_id=3)
+    packed = sequences.pack_pair([7], [8, 9], 6, sequences.Layout(2, 3))
     assert packed["input_ids"] == [2, 7, 3, 8, 9, 3]
     assert packed["input_mask"] == [1] * 6
     assert packed["segment_ids"] == [0, 0, 0, 1, 1, 1]
 
 
 def test_pack_pair_without_a_second_sequence():
-    packed = sequences.pack_pair([7, 8], [], 6, cls_id=2, sep_id=3)
+    packed = sequences.pack_pair([7, 8], [], 6, sequences.Layout(2, 3))
     assert packed == {
         "input_ids": [2, 7, 8, 3, 0, 0],
         "input_mask": [1, 1, 1, 1, 0, 0],
@@ -75,10 +75,23 @@ def test_truncate_longer(lengths, limit, kept):
     assert sequences.truncate_longer(*lengths, limit) == kept
 
 
-def test_special_ids_and_unpadded_tokens():
+def test_a_layout_with_two_separators():
+    layout = sequences.Layout(2, 3, separators=2, second_segment=0)
+    assert sequences.pack_pair([7, 8], [9], 8, layout) == {
+        "input_ids": [2, 7, 8, 3, 3, 9, 3, 0],
+        "input_mask": [1, 1, 1, 1, 1, 1, 1, 0],
+        "segment_ids": [0] * 8,
+    }
+    assert sequences.pack_pair([7], [], 4, layout)["input_ids"] == [2, 7, 3, 0]
+    assert layout.second_start(2) == 5
+    assert [layout.num_special(False), layout.num_special(True)] == [2, 4]
+    cut = sequences.truncate_and_pack([7] * 9, [8] * 9, 9, layout)
+    assert cut["input_ids"] == [2, 7, 7, 7, 3, 3, 8, 8, 3]
+
+
+def test_unpadded_tokens():
     vocab = {"[PAD]": 0, "[SEP]": 1, "a": 2, "[CLS]": 3, "b": 4}
-    cls_id, sep_id = sequences.special_ids(vocab)
-    packed = sequences.pack_pair([2], [4, 0], 9, cls_id, sep_id)
+    packed = sequences.pack_pair([2], [4, 0], 9, sequences.Layout(3, 1))
     inv_vocab = {i: token for token, i in vocab.items()}
     found = sequences.unpadded_tokens(packed, inv_vocab)
     assert found == ["[CLS]", "a", "[SEP]", "b", "[PAD]", "[SEP]"]

@@ -14,7 +14,8 @@ from bert_tf.errors import UserError
 pytest.importorskip("tensorflow_text")
 
 from bert_tf import tokenization  # noqa: E402
-from bert_tf.text import fast_tokenization
+from bert_tf.text import fast_tokenization  # noqa: E402
+from bert_tf.text.byte_pairs import BytePairTokenizer  # noqa: E402
 from tools import build_vocabulary  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,3 +173,49 @@ def test_the_program_without_its_input(tmp_path):
     assert result.returncode != 0
     assert "--input_file" in result.stdout + result.stderr
     assert not (tmp_path / "v").exists()
+
+
+def test_a_byte_level_bpe(tmp_path):
+    pytest.importorskip("tokenizers")
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    made = [tmp_path / name / "vocab.json" for name in ("program", "call")]
+    flags = (f"--input_file={tmp_path}/text.txt", "--kind=byte_bpe", "--vocab_size=290")
+    result = run(*flags, f"--output_file={made[0]}")
+    assert result.returncode == 0, result.stderr
+    assert "290 tokens, of which 29 are joined" in result.stderr
+    build_vocabulary.build_vocabulary(flags[0][13:], str(made[1]), 290, kind="byte_bpe")
+    for path in made:
+        assert sorted(os.listdir(path.parent)) == ["merges.txt", "vocab.json"]
+    assert made[0].read_bytes() == made[1].read_bytes()
+    merges = made[0].with_name("merges.txt").read_text(encoding="utf-8")
+    assert merges == made[1].with_name("merges.txt").read_text(encoding="utf-8")
+    assert merges.splitlines()[0] == "#version: 0.2" and len(merges.splitlines()) == 30
+    tokenizer = BytePairTokenizer(str(made[0]), required_tokens=["<s>", "</s>", "<mask>"])
+    assert list(tokenizer.vocab)[:5] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    for text in (TEXT, "another, \U0001f600 \x00\n"):
+        ids, _ = tokenizer.encode([text])
+        assert tokenizer.text_of(ids.tolist()) == text
+    assert len(tokenizer.encode(["the widest"])[0]) < 7
+
+
+def test_what_no_byte_level_bpe_can_be_made_of(tmp_path):
+    pytest.importorskip("tokenizers")
+    source = tmp_path / "text.txt"
+    source.write_text("ab")
+
+    def build_pairs(output_file="vocab.json", vocab_size=300):
+        build_vocabulary.build_vocabulary(
+            str(source), str(tmp_path / output_file), vocab_size, kind="byte_bpe"
+        )
+
+    with pytest.raises(UserError, match=r"vocab.txt must end in \.json with --kind=byte_bpe"):
+        build_pairs("vocab.txt")
+    with pytest.raises(UserError, match="--vocab_size=260 must be at least 261"):
+        build_pairs(vocab_size=260)
+    with pytest.raises(UserError, match="nothing twice to learn"):
+        build_pairs()
+    assert os.listdir(tmp_path) == ["text.txt"]
+    result = run(
+        f"--input_file={source}", "--output_file=v.json", "--kind=byte_bpe", "--do_lower_case"
+    )
+    assert result.returncode == 1 and "--do_lower_case is for --kind=word_piece" in result.stderr

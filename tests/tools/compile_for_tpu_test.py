@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.modeling import BertConfig
+from bert_tf.model.family import config_from_dict
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from tools import compile_for_tpu, hlo_text, tpu_compiler, tpu_report
 from tools.matrix_products import training_flops
@@ -51,7 +51,7 @@ def make_run(
         "dtype": "bfloat16",
         **options,
     }
-    config = BertConfig.from_dict({**ONE_LAYER, **(sizes or {})})
+    config = config_from_dict({**ONE_LAYER, **(sizes or {})})
     corrected = optimizer == "lamb"  # compiles what there is to compile
     return tpu_report.Run(
         config, options, replicas, accumulation_steps, reduction, objective, optimizer, corrected
@@ -71,7 +71,7 @@ def lookup_flops(run, phase):
     rows = run.config.type_vocab_size  # always one-hot
     if run.options["use_one_hot_embeddings"]:
         rows += run.config.vocab_size
-    return 2 * 2 * phase.batch_size * phase.max_seq_length * rows * run.config.hidden_size
+    return 2 * 2 * phase.batch_size * phase.max_seq_length * rows * run.config.embedding_width
 
 
 @pytest.mark.parametrize("accumulation_steps", [1, 4])
@@ -83,6 +83,15 @@ def test_the_products_of_the_step_are_those_on_paper(accumulation_steps, one_hot
     assert tpu_report.program_flops(program, accumulation_steps) == expected
 
 
+@pytest.mark.slow
+def test_albert_computes_each_layer_though_their_weights_are_shared():
+    sizes = {"embedding_size": 24, "num_hidden_groups": 1, "num_hidden_layers": 3}
+    run = make_run(sizes=sizes, objective="mlm_sop", optimizer="lamb")
+    program = compile_for_tpu.lower(run, PHASE)
+    on_paper = training_flops(run.config, PHASE)
+    assert tpu_report.program_flops(program, 1) == on_paper + lookup_flops(run, PHASE)
+
+
 def test_masked_lm_alone_trains_neither_pooler_nor_next_sentences():
     program = lowered(objective="mlm", optimizer="lamb")
     run = make_run(objective="mlm")
@@ -91,6 +100,23 @@ def test_masked_lm_alone_trains_neither_pooler_nor_next_sentences():
     unused = (training_flops(run.config, PHASE) - on_paper) / 3
     lookups = lookup_flops(run, PHASE)
     assert tpu_report.program_flops(program, 1) == on_paper + lookups + unused > on_paper + lookups
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restrict", [False, True])
+def test_a_teacher_adds_its_forward_pass(restrict):
+    sizes = {**ONE_LAYER, "num_hidden_layers": 3, "intermediate_size": 200}
+    teacher = config_from_dict(sizes)
+    run = make_run(2, objective="mlm")
+    run = dataclasses.replace(run, teacher=teacher, restrict_ce_to_mask=restrict)
+    program = compile_for_tpu.lower(run, PHASE)
+    of_teacher = lookup_flops(dataclasses.replace(run, config=teacher), PHASE) / 2
+    # Nothing uses the poolers: the compiler drops them.
+    poolers = 2 * PHASE.batch_size * sum(c.hidden_size**2 for c in (run.config, teacher))
+    found = tpu_report.program_flops(program, 1) - lookup_flops(run, PHASE) - of_teacher - poolers
+    assert found == tpu_report.model_flops(run, PHASE)
+    on_paper = training_flops(run.config, PHASE, objective="mlm")
+    assert found > on_paper if restrict else found > 2 * on_paper
 
 
 @pytest.mark.slow

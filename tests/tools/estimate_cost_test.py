@@ -9,6 +9,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
+from bert_tf.modeling import AlbertConfig
 from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
 from tools import estimate_cost, tpu_memory
 
@@ -89,6 +90,7 @@ def test_an_accelerator_that_is_not_in_the_table():
         ("v6e-8", BASE, (128, 1, 256, 20), 1, "not known"),
         ("v3-8", with_vocabulary(BASE, 50265), (128, 1, 256, 20), 1, "not known"),
         ("v3-8", with_vocabulary(BASE, 28996), (128, 1, 256, 20), 1, "fits: 2.64"),
+        ("v3-8", AlbertConfig(3, 128, 768, 12, 1, 12, 3072), (128, 1, 256, 20), 1, "not known"),
     ],
 )
 def test_memory(accelerator, config, phase, parts, expected):

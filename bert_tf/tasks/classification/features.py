@@ -32,20 +32,20 @@ def write_records(
         examples: the examples.
         label_list: the classes in the order of the logits; None for regression.
         max_seq_length: length of the sequences; longer texts are cut at their ends.
-        tokenizer: its vocabulary must have `sequences.REQUIRED_TOKENS`.
+        tokenizer: its vocabulary must have the tokens of its `layout`.
         output_file: the TFRecord file.
 
     Raises:
         UserError: `max_seq_length` is too small, an example has no valid label, or the file cannot
             be written.
     """
-    if max_seq_length < 4:
+    least = tokenizer.layout.num_special(is_pair=True) + 1
+    if max_seq_length < least:
         raise UserError(
-            "--max_seq_length must be at least 4, for [CLS], one token of the text and two [SEP];"
-            f" got {max_seq_length}"
+            f"--max_seq_length must be at least {least}, for the special tokens of a pair and one"
+            f" token of the text; got {max_seq_length}"
         )
     schema = classification_schema(max_seq_length, regression=label_list is None)
-    cls_id, sep_id = sequences.special_ids(tokenizer.vocab)
     label_ids = None if label_list is None else {name: i for i, name in enumerate(label_list)}
     with (
         records.write_files([output_file], "output_dir") as write,
@@ -56,7 +56,7 @@ def write_records(
             batch = examples[start : start + _EXAMPLES_PER_BATCH]
             for example, ids_a, ids_b in _tokenize(batch, tokenizer):
                 # A second text without tokens is left out, as in the original.
-                values = sequences.truncate_and_pack(ids_a, ids_b, max_seq_length, cls_id, sep_id)
+                values = sequences.truncate_and_pack(ids_a, ids_b, max_seq_length, tokenizer.layout)
                 values["label_ids"] = [_label(example, label_ids)]
                 values["is_real_example"] = [1]
                 if written < _LOGGED_EXAMPLES:

@@ -82,14 +82,18 @@ class ClassificationTask:
         The accuracy is a pair of float32 []: the number of right predictions and of examples.
         """
         logits = model_logits(model, features, training, dropout_seed)
+        loss = tf.reduce_sum(example_weights(features) * self.losses(logits, features))
+        loss = tf.math.divide_no_nan(loss, normalizers["examples"])
+        return loss, self.metrics(logits, features)
+
+    def metrics(self, logits, features) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+        """Returns the accuracy of a classification, a weighted sum and its weight, float32 []."""
+        if not self.num_labels:
+            return {}
         weights = example_weights(features)
-        loss = tf.reduce_sum(weights * self._losses(logits, features))
-        sums = {}
-        if self.num_labels:
-            predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
-            right = tf.cast(predictions == features["label_ids"], tf.float32)
-            sums["accuracy"] = (tf.reduce_sum(weights * right), tf.reduce_sum(weights))
-        return tf.math.divide_no_nan(loss, normalizers["examples"]), sums
+        predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        right = tf.cast(predictions == features["label_ids"], tf.float32)
+        return {"accuracy": (tf.reduce_sum(weights * right), tf.reduce_sum(weights))}
 
     def predictions(self, model, features) -> dict[str, tf.Tensor]:
         """Returns the prediction and the loss of each example.
@@ -101,10 +105,10 @@ class ClassificationTask:
         return {
             "outputs": tf.nn.softmax(logits) if self.num_labels else logits[:, 0],
             "label_ids": features["label_ids"],
-            "per_example_loss": self._losses(logits, features),
+            "per_example_loss": self.losses(logits, features),
         }
 
-    def _losses(self, logits, features) -> tf.Tensor:
+    def losses(self, logits, features) -> tf.Tensor:
         """Returns the cross entropy, or the squared error, of each example, float32 [B]."""
         label_ids = features["label_ids"]
         if not self.num_labels:

@@ -7,19 +7,23 @@ import tensorflow as tf
 
 from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError, listed
-from bert_tf.files.label_file import LABELS_FILE, check_label
+from bert_tf.files import checkpoints
+from bert_tf.files.label_file import LABELS_FILE, check_label, labels_in
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.runs.fine_tuning_checks import learned_labels, make_tokenizer, needed_sets
 from bert_tf.runs.settings import model_options
+from bert_tf.runs.teacher import load_teacher, read_teacher_config, teacher_folder
 from bert_tf.tasks.classification import scores, submission
+from bert_tf.tasks.classification.distillation import DistilledClassificationTask
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.features import write_records
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.classification.settings import ClassifierSettings
-from bert_tf.text.sequences import REQUIRED_TOKENS
+from bert_tf.text.model_vocabulary import check_model_vocabulary
+from bert_tf.text.tokenizers import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,15 +98,15 @@ def run_classifier(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or gradient is not finite.
     """
-    tokenizer = make_tokenizer(
-        config, settings, REQUIRED_TOKENS, settings.init_checkpoint, settings.output_dir
-    )
+    tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
     label_list = processor.get_labels()
     for label in label_list or ():
         check_label(label, f"get_labels of {type(processor).__name__}")
     schema = classification_schema(settings.max_seq_length, regression=label_list is None)
     options = model_options(settings, strategy)
     task = ClassificationTask(config, label_list and len(label_list), **options)
+    if settings.teacher_checkpoint and settings.do_train:
+        task = _by_teacher(task, strategy, settings, tokenizer, label_list or ())
 
     # All files are read first, so that their errors show before anything is computed.
     sets = _example_sets(processor, strategy, settings)
@@ -144,6 +148,44 @@ def run_classifier(
 
         num_train = next((num_examples[s] for s in sets if s.purpose == "train"), None)
         return tuner.train_evaluate_predict(num_train, evaluate, predict)
+
+
+def _by_teacher(
+    task: ClassificationTask,
+    strategy: tf.distribute.Strategy,
+    settings: ClassifierSettings,
+    tokenizer: Tokenizer,
+    labels: Sequence[str],
+) -> DistilledClassificationTask:
+    """Returns the task with the teacher's answers.
+
+    Raises:
+        UserError: the teacher has another vocabulary or other classes, or cannot be read.
+    """
+    config = read_teacher_config(settings, task.config, settings.max_seq_length)
+    folder = teacher_folder(settings)
+    check_model_vocabulary(tokenizer.vocab, settings.vocab_file, folder, "teacher_checkpoint")
+    learned = labels_in(folder)
+    if learned not in (None, list(labels)):
+        raise UserError(
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have the classes of the task"
+            f" in the same order: its {LABELS_FILE} has {listed(learned) or 'none'}, and the task"
+            f" {listed(labels) or 'none'}. Fine-tune the teacher for this task, or set --labels"
+        )
+    checkpoint = checkpoints.CheckpointReader(settings.teacher_checkpoint, "teacher_checkpoint")
+    outputs = (checkpoint.shapes.get("output_bias", [0])[0], task.num_labels or 1)
+    if outputs[0] != outputs[1]:
+        raise UserError(
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have a classifier with an"
+            f" output for each class of the task, or one for a regression: {outputs[1]}; it has"
+            f" {outputs[0]}. Fine-tune the teacher for this task first"
+        )
+    options = model_options(settings, strategy) | {"recompute_activations": False}
+    build = ClassificationTask(config, task.num_labels, **options).build_model
+    teacher, _ = load_teacher(build, settings, strategy)
+    return DistilledClassificationTask(
+        task, teacher, settings.alpha_ce, settings.alpha_labels, settings.temperature
+    )
 
 
 def _example_sets(

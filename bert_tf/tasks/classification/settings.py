@@ -5,18 +5,52 @@ from collections.abc import Sequence
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
-from bert_tf.runs.setting_fields import Group, Settings, setting
-from bert_tf.runs.settings import EvaluationSettings
+from bert_tf.runs.setting_fields import Group, Settings, inherit, setting
+from bert_tf.runs.settings import EvaluationSettings, TeacherSettings
 from bert_tf.text.tables import check_delimiter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(EvaluationSettings):
+class ClassifierSettings(EvaluationSettings, TeacherSettings):
     """Settings of run_classifier."""
 
     data_dir: str | None = setting(
         None, help="Folder with the files of the task. Needed without --tfds.", group=Group.DATA
     )
+    teacher_checkpoint: str | None = inherit(
+        TeacherSettings,
+        "teacher_checkpoint",
+        help="Checkpoint of a model that was fine-tuned for this task, whose answers are learned"
+        " besides the labels: the prefix of its files, or a folder with a file `checkpoint`.",
+    )
+    alpha_ce: float = setting(
+        0.5,
+        help="Weight of the loss of the teacher's answers: the cross entropy with its probabilities"
+        " at --temperature, in a regression the squared error to its output. With"
+        " --teacher_checkpoint.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    alpha_labels: float = setting(
+        0.5,
+        help="Weight of the loss of the examples' labels, with --teacher_checkpoint.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.alpha_ce and not self.alpha_labels:
+            raise UserError(
+                "--alpha_ce and --alpha_labels must not both be 0: there would be no loss to train"
+                " by"
+            )
+        for name in ("teacher_config_file", "alpha_ce", "alpha_labels", "temperature"):
+            if getattr(self, name) != getattr(type(self), name) and not self.teacher_checkpoint:
+                raise UserError(
+                    f"--{name} is for a student; it needs --teacher_checkpoint. Add it, or leave"
+                    " this flag out"
+                )
 
 
 @dataclasses.dataclass(frozen=True)

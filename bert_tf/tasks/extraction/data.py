@@ -92,7 +92,6 @@ def read_examples(input_file: str, tokenizer: Tokenizer, max_seq_length: int) ->
     Raises:
         UserError: see `read_lines`.
     """
-    cls_id, sep_id = sequences.special_ids(tokenizer.vocab)
     lines = enumerate(read_lines(input_file))
     while batch := list(itertools.islice(lines, _LINES_PER_CALL)):
         texts = [text for _, line in batch for text in split_line(line)]
@@ -101,7 +100,7 @@ def read_examples(input_file: str, tokenizer: Tokenizer, max_seq_length: int) ->
         for number, (index, _) in enumerate(batch):
             start_a, start_b, end_b = edges[2 * number : 2 * number + 3]
             ids_a, ids_b = ids[start_a:start_b].tolist(), ids[start_b:end_b].tolist()
-            features = sequences.truncate_and_pack(ids_a, ids_b, max_seq_length, cls_id, sep_id)
+            features = sequences.truncate_and_pack(ids_a, ids_b, max_seq_length, tokenizer.layout)
             tokens = sequences.unpadded_tokens(features, tokenizer.inv_vocab)
             example = Example(index, tokens, features)
             if index < _LOGGED_EXAMPLES:

@@ -22,7 +22,6 @@ from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesTask
 from bert_tf.tasks.extraction.settings import ExtractionSettings
-from bert_tf.text.sequences import REQUIRED_TOKENS
 from bert_tf.text.tokenizers import Tokenizer
 
 _MAX_BYTES = 512 << 20
@@ -55,7 +54,7 @@ def extract_features(
     layers = schema.parse_layers(settings.layers, config.num_layer_outputs)
     outputs = schema.parse_outputs(settings.outputs)
     check_prediction(strategy, settings.batch_size, "batch_size")
-    tokenizer = make_tokenizer(config, settings, REQUIRED_TOKENS, settings.init_checkpoint)
+    tokenizer = make_tokenizer(config, settings, settings.init_checkpoint)
     read = {
         "input_file": settings.input_file,
         "vocab_file": settings.vocab_file,

@@ -30,20 +30,20 @@ def write_records(
 
     Args:
         questions: the questions; one without a label gets label 0.
-        tokenizer: its vocabulary must have `sequences.REQUIRED_TOKENS`.
+        tokenizer: its vocabulary must have the tokens of its `layout`.
         max_seq_length: length of each sequence.
         output_file: the TFRecord file.
 
     Raises:
         UserError: `max_seq_length` is too small, or the file cannot be written.
     """
-    if max_seq_length < 5:
+    least = tokenizer.layout.num_special(is_pair=True) + 2
+    if max_seq_length < least:
         raise UserError(
-            "--max_seq_length must be at least 5, for [CLS], two texts of one token and two [SEP];"
-            f" got {max_seq_length}"
+            f"--max_seq_length must be at least {least}, for the special tokens of a pair and one"
+            f" token of each text; got {max_seq_length}"
         )
     schema = multiple_choice_schema(max_seq_length)
-    cls_id, sep_id = sequences.special_ids(tokenizer.vocab)
     written = 0
     with (
         records.write_files([output_file], "output_dir") as write,
@@ -53,7 +53,7 @@ def write_records(
             batch = questions[start : start + _QUESTIONS_PER_BATCH]
             for question, context, choices in _tokenize(batch, tokenizer):
                 packed = [
-                    sequences.truncate_and_pack(context, choice, max_seq_length, cls_id, sep_id)
+                    sequences.truncate_and_pack(context, choice, max_seq_length, tokenizer.layout)
                     for choice in choices
                 ]
                 label = question.label or 0

@@ -15,7 +15,6 @@ from bert_tf.tasks.multiple_choice import data, swag
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
-from bert_tf.text.sequences import REQUIRED_TOKENS
 
 _FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}  # SWAG's names
 
@@ -43,9 +42,7 @@ def run_multiple_choice(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or gradient is not finite.
     """
-    tokenizer = make_tokenizer(
-        config, settings, REQUIRED_TOKENS, settings.init_checkpoint, settings.output_dir
-    )
+    tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
 
     # All files are read first, so that their errors show before anything is computed.
     sets = {

@@ -22,14 +22,12 @@ from bert_tf.tasks.pretraining.shuffling import shuffle
 from bert_tf.tasks.pretraining.spill_file import RecordSpill, SpillFile
 from bert_tf.text.casing import check_casing
 from bert_tf.text.documents import Documents, Lines, read_documents
-from bert_tf.text.sentence_pieces import SentencePieceTokenizer, continues_word
 from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.text_files import read_text
 from bert_tf.text.tfds import read_tfds
 from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
-_REQUIRED_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
 
 
 class RecordCounts(NamedTuple):
@@ -80,8 +78,14 @@ def make_tokenizer(settings: PretrainingDataSettings) -> Tokenizer:
     Raises:
         UserError: the vocabulary lacks tokens, or the casing is wrong.
     """
-    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, _REQUIRED_TOKENS)
+    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, needs_mask=True)
     check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
+    least = tokenizer.layout.num_special(is_pair=True) + 2
+    if settings.objective != MLM and settings.max_seq_length < least:
+        raise UserError(
+            f"--max_seq_length={settings.max_seq_length} must be at least {least}, for the special"
+            " tokens of a pair and one token of each text"
+        )
     return tokenizer
 
 
@@ -169,11 +173,13 @@ def input_files(settings: PretrainingDataSettings, output_files: list[str]) -> l
 def _read_documents(
     lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSettings
 ) -> Documents:
-    vocab_size = max(tokenizer.vocab.values()) + 1
+    ids = tokenizer.vocab.values()
     encode = tokenizer.encode
-    if isinstance(tokenizer, SentencePieceTokenizer) and settings.objective == MLM_SOP:
-        encode, vocab_size = tokenizer.encode_for_masking, vocab_size + 1
-    documents = read_documents(lines, encode, vocab_size)
+    # What needs to know where words begin.
+    if settings.do_whole_word_mask or not settings.mask or settings.objective == MLM_SOP:
+        ids = [*ids, *tokenizer.aliases]
+        encode = tokenizer.encode_for_masking
+    documents = read_documents(lines, encode, max(ids) + 1)
     logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
     if not len(documents):
         flag, value = "input_file", settings.input_file
@@ -201,11 +207,7 @@ def _spill_instances(
     Returns:
         The number of tokens in each; empty without --pack.
     """
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        aliases = {tokenizer.continued_unknown_id: tokenizer.unknown_id}
-        vocabulary = masking.Vocabulary(tokenizer.vocab, continues_word, aliases)
-    else:
-        vocabulary = masking.Vocabulary(tokenizer.vocab)
+    vocabulary = masking.Vocabulary(tokenizer)
     ngrams = NgramLengths(settings.ngram, settings.favor_shorter_ngram, seed)
     schema = _schema(settings)
     lengths = array("I")

@@ -79,7 +79,7 @@ class _Sequence:
     def add(self, sentence: list[int]) -> None:
         """Adds a sentence, after a [SEP] if it begins a document."""
         if self._between:
-            self.tokens.append(self._vocabulary.sep_id)
+            self.tokens.append(self._vocabulary.layout.sep_id)
             self._between = False
         first = len(self.tokens) + 1  # after [CLS]
         self._positions += range(first, first + len(sentence))
@@ -91,7 +91,8 @@ class _Sequence:
 
     def take(self) -> dict[str, list]:
         """Returns the instance, and starts another."""
-        ids = [self._vocabulary.cls_id, *self.tokens, self._vocabulary.sep_id]
+        layout = self._vocabulary.layout
+        ids = [layout.cls_id, *self.tokens, layout.sep_id]
         padding = [0] * (self._settings.max_seq_length - len(ids))
         instance = {
             "input_ids": ids + padding,

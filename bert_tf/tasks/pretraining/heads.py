@@ -27,12 +27,12 @@ class Transform(Savable, keras.layers.Layer):
         self.config = config
         self.dense = keras.layers.Dense(
             config.embedding_width,
-            activation=get_activation(config.hidden_act),
+            activation=get_activation(config.masked_lm_act),
             kernel_initializer=create_initializer(config.initializer_range),
             dtype=dtype,
             name="dense",
         )
-        self.layer_norm = LayerNorm()
+        self.layer_norm = LayerNorm(config)
 
     def build(self, input_shape=None):
         """Creates the variables."""
@@ -72,10 +72,14 @@ class MaskedLanguageModel(Savable, keras.layers.Layer):
 
         Args:
             sequence_output: float [B, S, H].
-            positions: int32 [B, P], the masked positions.
+            positions: int32 [B, P], the masked positions; None for all, with logits [B*S, V].
             embedding_table: float [V, E], the word embeddings.
         """
-        hidden = self.transform(gather_indexes(sequence_output, positions))  # [B*P, E]
+        if positions is None:
+            hidden = tf.reshape(sequence_output, [-1, sequence_output.shape[-1]])  # [B*S, H]
+        else:
+            hidden = gather_indexes(sequence_output, positions)  # [B*P, H]
+        hidden = self.transform(hidden)  # [B*P, E]
         table = tf.cast(embedding_table, self.compute_dtype)
         logits = tf.cast(tf.matmul(hidden, table, transpose_b=True), tf.float32)
         return logits + self.output_bias.value
@@ -115,7 +119,7 @@ class NextSentence(Savable, keras.layers.Layer):
 
 @register
 class PretrainingHeads(Savable, keras.layers.Layer):
-    """The scope `cls` of both pre-training heads.
+    """The scope `cls` of both pre-training heads; RoBERTa has the first alone.
 
     Args:
         config: sizes and dropout rates.
@@ -125,18 +129,21 @@ class PretrainingHeads(Savable, keras.layers.Layer):
     def __init__(self, config: BertConfig, dtype="float32"):
         super().__init__(name="cls", dtype=dtype)
         self.predictions = MaskedLanguageModel(config, self.dtype_policy)
-        self.seq_relationship = NextSentence(config, self.dtype_policy)
+        self.seq_relationship = None
+        if config.has_next_sentence:
+            self.seq_relationship = NextSentence(config, self.dtype_policy)
         self.build()
 
     def build(self, input_shape=None):
         """Creates the variables; the constructor has called it."""
         if not self.built:
             self.predictions.build()
-            self.seq_relationship.build()
+            if self.seq_relationship is not None:
+                self.seq_relationship.build()
             self.built = True
 
     def call(self, sequence_output, pooled_output, positions, embedding_table):
-        """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2].
+        """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2] or None.
 
         Args:
             sequence_output: float [B, S, H].
@@ -146,4 +153,6 @@ class PretrainingHeads(Savable, keras.layers.Layer):
                 dtype.
         """
         masked_lm_logits = self.predictions(sequence_output, positions, embedding_table)
+        if self.seq_relationship is None:
+            return masked_lm_logits, None
         return masked_lm_logits, self.seq_relationship(pooled_output)

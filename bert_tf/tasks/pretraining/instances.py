@@ -50,7 +50,7 @@ def create_instances(
         The features of a record by name; lengths are those of `pretraining_schema`.
     """
     document = documents[index]
-    max_num_tokens = settings.max_seq_length - 3  # [CLS], [SEP], [SEP]
+    max_num_tokens = settings.max_seq_length - vocabulary.layout.num_special(is_pair=True)
     target = max_num_tokens
     if rng.random() < settings.short_seq_prob:
         # Some sequences are short, as in fine-tuning.
@@ -98,18 +98,22 @@ def pack_parts(
         rng: generator of all random numbers.
     """
     (text_a, start_a, end_a), (text_b, start_b, end_b) = part_a, part_b
+    layout = vocabulary.layout
     keep_a, keep_a_end, keep_b, keep_b_end = sequences.truncate_pair(
-        end_a - start_a, end_b - start_b, settings.max_seq_length - 3, rng
+        end_a - start_a,
+        end_b - start_b,
+        settings.max_seq_length - layout.num_special(is_pair=True),
+        rng,
     )
     instance = sequences.pack_pair(
         text_a.ids(start_a + keep_a, start_a + keep_a_end),
         text_b.ids(start_b + keep_b, start_b + keep_b_end),
         settings.max_seq_length,
-        vocabulary.cls_id,
-        vocabulary.sep_id,
+        layout,
     )
     length_a, length_b = keep_a_end - keep_a, keep_b_end - keep_b
-    return instance, [*range(1, length_a + 1), *range(length_a + 2, length_a + length_b + 2)]
+    second = layout.second_start(length_a)
+    return instance, [*range(1, length_a + 1), *range(second, second + length_b)]
 
 
 def random_next(documents: Documents, index: int, target_length: int, rng: random.Random) -> Part:

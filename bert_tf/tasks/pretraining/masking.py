@@ -7,13 +7,13 @@ in the original's order.
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from absl import logging
 
 from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.shuffling import shuffle
-from bert_tf.text import sequences
+from bert_tf.text.tokenizers import Tokenizer
 
 MASKED = 0.8  # share of the chosen tokens
 UNCHANGED = 0.5  # share of the other chosen ones
@@ -23,23 +23,21 @@ class Vocabulary:
     """The parts of a vocabulary that masking uses.
 
     Args:
-        vocab: token -> id, in the order of the vocabulary file.
-        continues_word: says of a token whether it continues a word.
-        aliases: ids in the documents that continue a word, and the id that each stands for.
+        tokenizer: of the documents.
     """
 
-    def __init__(
-        self,
-        vocab: Mapping[str, int],
-        continues_word: Callable[[str], bool] = lambda token: token.startswith("##"),
-        aliases: Mapping[int, int] | None = None,
-    ):
-        self.cls_id, self.sep_id = sequences.special_ids(vocab)
-        self.mask_id = vocab["[MASK]"]
+    def __init__(self, tokenizer: Tokenizer):
+        vocab = tokenizer.vocab
+        self.layout = tokenizer.layout
+        self.mask_id = vocab[tokenizer.mask_token]
         self.ids = list(vocab.values())  # a random replacement is drawn by its line in the file
-        self.aliases = dict(aliases or {})
-        continuations = (id for token, id in vocab.items() if continues_word(token))
-        self.continuations = frozenset([*continuations, *self.aliases])
+        self.continuations = tokenizer.continuations
+        self._aliases = tokenizer.aliases
+
+    def replace_aliases(self, ids: list[int]) -> None:
+        """Replaces ids that only `encode_for_masking` gives by those that they stand for."""
+        if self._aliases:
+            ids[:] = [self._aliases.get(number, number) for number in ids]
 
 
 def check_predictions(max_seq_length: int, max_predictions: int, masked_lm_prob: float) -> None:
@@ -71,15 +69,19 @@ def add_targets(
         vocabulary: of the tokens.
         rng: generator of all random numbers.
     """
+    words = [[position] for position in positions]
+    if settings.do_whole_word_mask or not settings.mask:
+        words = _words(positions, instance["input_ids"], vocabulary)
+        vocabulary.replace_aliases(instance["input_ids"])
     if settings.mask:
-        _add_masks(instance, positions, settings, vocabulary, rng)
+        _add_masks(instance, words, settings, vocabulary, rng)
     else:
-        _add_word_ids(instance, positions, vocabulary)
+        _add_word_ids(instance, words)
 
 
 def _add_masks(
     instance: dict[str, list],
-    positions: list[int],
+    words: list[list[int]],
     settings: PretrainingDataSettings,
     vocabulary: Vocabulary,
     rng: random.Random,
@@ -90,13 +92,8 @@ def _add_masks(
     num_to_predict = min(
         settings.max_predictions_per_seq, max(1, round(num_tokens * settings.masked_lm_prob))
     )
-    if settings.do_whole_word_mask:
-        chosen = _choose_whole_words(positions, input_ids, num_to_predict, vocabulary, rng)
-    else:
-        shuffle(positions, rng)
-        chosen = positions[:num_to_predict]
     labels = {}
-    for position in chosen:
+    for position in _choose(words, num_to_predict, rng):
         labels[position] = input_ids[position]
         if rng.random() < MASKED:
             input_ids[position] = vocabulary.mask_id
@@ -109,10 +106,10 @@ def _add_masks(
     instance["masked_lm_weights"] = [1.0] * len(chosen) + [0.0] * len(padding)
 
 
-def _add_word_ids(instance: dict[str, list], positions: list[int], vocabulary: Vocabulary) -> None:
+def _add_word_ids(instance: dict[str, list], words: list[list[int]]) -> None:
     """Adds `word_ids`: the number of the word of each token, from 1; 0 for what is not masked."""
     word_ids = [0] * len(instance["input_ids"])
-    for number, word in enumerate(_words(positions, instance["input_ids"], vocabulary), 1):
+    for number, word in enumerate(words, 1):
         for position in word:
             word_ids[position] = number
     instance["word_ids"] = word_ids
@@ -135,18 +132,13 @@ def _words(
     return words
 
 
-def _choose_whole_words(
-    positions: list[int],
-    input_ids: list[int],
-    num_to_predict: int,
-    vocabulary: Vocabulary,
-    rng: random.Random,
-) -> list[int]:
+def _choose(words: list[list[int]], num_to_predict: int, rng: random.Random) -> list[int]:
     """Returns at most `num_to_predict` positions that make up whole words, in random order."""
-    words = _words(positions, input_ids, vocabulary)
     shuffle(words, rng)
     chosen: list[int] = []
     for word in words:
+        if len(chosen) == num_to_predict:
+            break
         if len(chosen) + len(word) <= num_to_predict:
             chosen.extend(word)
     return chosen

@@ -46,7 +46,8 @@ class PretrainingModel(TaskModel):
     @property
     def task(self) -> "PretrainingTask":
         """The task that gives the losses of `fit`."""
-        return PretrainingTask(self.bert.config)
+        config = self.bert.config
+        return PretrainingTask(config, MLM_NSP if config.has_next_sentence else MLM)
 
     def call(
         self,
@@ -61,7 +62,7 @@ class PretrainingModel(TaskModel):
     ):
         """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2].
 
-        Those of next sentence are [B*K, 2] for packed rows.
+        Those of next sentence are [B*K, 2] for packed rows, and None for RoBERTa.
 
         Args:
             input_ids: int32 [B, S].
@@ -118,7 +119,7 @@ class PretrainingTask:
         """
         weights = example_weights(features)
         sums = {
-            "masked_lm": tf.reduce_sum(_masked_lm_weights(features, weights)),
+            "masked_lm": tf.reduce_sum(masked_lm_weights(features, weights)),
             "next_sentence": tf.reduce_sum(_next_sentence_weights(features, weights)),
         }
         if "position_ids" in features:
@@ -147,7 +148,7 @@ class PretrainingTask:
             "masked_lm": (
                 masked_lm_logits,
                 features["masked_lm_ids"],
-                _masked_lm_weights(features, example_weight),
+                masked_lm_weights(features, example_weight),
                 normalizers["masked_lm"] + WEIGHT_EPSILON,
             )
         }
@@ -162,18 +163,34 @@ class PretrainingTask:
         total = tf.zeros([], tf.float32)
         sums = {}
         for name, (logits, label_ids, weights, normalizer) in losses.items():
-            example_loss = cross_entropy(logits, tf.reshape(label_ids, [-1]))
-            weighted_loss = tf.reduce_sum(weights * example_loss)
-            total += tf.math.divide_no_nan(weighted_loss, normalizer)
-            predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
-            right = tf.cast(predictions == tf.reshape(label_ids, [-1]), tf.float32)
-            weight = tf.reduce_sum(weights)
-            sums[f"{name}_loss"] = (weighted_loss, weight)
-            sums[f"{name}_accuracy"] = (tf.reduce_sum(weights * right), weight)
+            parts = loss_and_accuracy(name, logits, label_ids, weights)
+            total += tf.math.divide_no_nan(parts[f"{name}_loss"][0], normalizer)
+            sums |= parts
         return total, sums
 
 
-def _masked_lm_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
+def loss_and_accuracy(
+    name: str, logits: tf.Tensor, label_ids: tf.Tensor, weights: tf.Tensor
+) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+    """Returns `NAME_loss` and `NAME_accuracy`, each a weighted sum and its weight, float32 [].
+
+    Args:
+        name: of the objective.
+        logits: float32 [R, classes].
+        label_ids: int32 of R values.
+        weights: float32 [R].
+    """
+    label_ids = tf.reshape(label_ids, [-1])
+    predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    right = tf.cast(predictions == label_ids, tf.float32)
+    weight = tf.reduce_sum(weights)
+    return {
+        f"{name}_loss": (tf.reduce_sum(weights * cross_entropy(logits, label_ids)), weight),
+        f"{name}_accuracy": (tf.reduce_sum(weights * right), weight),
+    }
+
+
+def masked_lm_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
     """Returns the weights of the masked positions, float32 [B*P]."""
     weights = features["masked_lm_weights"] * example_weight[:, tf.newaxis]  # [B, P]
     return tf.reshape(weights, [-1])

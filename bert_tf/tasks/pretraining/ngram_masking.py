@@ -67,7 +67,7 @@ def add_masks(
     input_ids = instance["input_ids"]
     num_tokens = sum(instance["input_mask"])
     starts = [input_ids[position] not in vocabulary.continuations for position in positions]
-    input_ids[:] = [vocabulary.aliases.get(number, number) for number in input_ids]
+    vocabulary.replace_aliases(input_ids)
     boundary = [1] * num_tokens + [0] * (len(input_ids) - num_tokens)
     words: _Words = []
     for position, is_start in zip(positions, starts, strict=True):

@@ -1,7 +1,7 @@
 """Pre-trains and evaluates a model on record files (run_pretraining.py)."""
 
 import dataclasses
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 import tensorflow as tf
 from absl import logging
@@ -9,6 +9,7 @@ from absl import logging
 from bert_tf import optimization, tokenization
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.input_pipeline import Augment
+from bert_tf.engine.steps import Task
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records, storage
 from bert_tf.model.configuration import BertConfig
@@ -25,8 +26,9 @@ from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.packed_records import check_packed_predictions, mean_sequences
 from bert_tf.tasks.pretraining.packing import rows_a_step
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.schema import PACKED, UNMASKED, pretraining_schema
+from bert_tf.tasks.pretraining.schema import MLM, PACKED, UNMASKED, pretraining_schema
 from bert_tf.tasks.pretraining.settings import PretrainingSettings
+from bert_tf.text.tokenizers import load_tokenizer
 
 
 def run_pretraining(
@@ -54,14 +56,44 @@ def run_pretraining(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
+    return run_task(
+        config,
+        strategy,
+        settings,
+        lambda: PretrainingTask(config, settings.objective, **model_options(settings, strategy)),
+        lambda: write_config(settings.output_dir, config),
+    )
+
+
+def run_task(
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+    settings: PretrainingSettings,
+    make_task: Callable[[], Task],
+    write_files: Callable[[], None],
+) -> dict[str, float | int] | None:
+    """Trains and evaluates a task on record files; see `run_pretraining`.
+
+    Args:
+        config: configuration of the model.
+        strategy: the devices.
+        settings: the flags.
+        make_task: called when the settings and files are checked and the directory is held.
+        write_files: writes the files beside the checkpoints.
+    """
     _check(settings)
+    if settings.objective != MLM and not config.has_next_sentence:
+        raise UserError(
+            f"--objective={settings.objective} needs a model with a head for pairs of sentences;"
+            " that of --bert_config_file has none. Set --objective=mlm"
+        )
     replicas = strategy.num_replicas_in_sync
     phases = _training_phases(config, settings, replicas) if settings.do_train else []
     evaluation = None
     if settings.do_eval or settings.evaluate_every_steps:
         evaluation = _evaluation_input(config, settings, replicas)
     with Run(strategy, settings) as run:
-        task = PretrainingTask(config, settings.objective, **model_options(settings, strategy))
+        task = make_task()
         schedule = budget = None
         if settings.do_train:
             schedule = optimization.restarting_schedule(settings.schedules())
@@ -86,7 +118,7 @@ def run_pretraining(
         if settings.do_train:
             logging.info("***** Running training *****")
             if run.chief:
-                write_config(settings.output_dir, config)
+                write_files()
             trainer.train(phases, evaluate)
         if settings.do_eval:
             evaluate()
@@ -113,8 +145,8 @@ def _check(settings: PretrainingSettings) -> None:
         )
     if settings.dynamic_masking and not settings.vocab_file:
         raise UserError(
-            "--dynamic_masking needs --vocab_file, the vocabulary of the records, for the id of"
-            " [MASK]"
+            "--dynamic_masking needs --vocab_file, the vocabulary of the records, for the id of the"
+            " mask"
         )
     for name in ("do_whole_word_mask", "masked_lm_prob"):
         changed = getattr(settings, name) != getattr(PretrainingSettings, name)
@@ -278,11 +310,12 @@ def _dynamic_masking(
     phase: PretrainingPhase,
     packed_places: int | None,
 ) -> DynamicMasking:
-    vocab = tokenization.load_vocab(settings.vocab_file, ("[MASK]",))
+    tokenizer = load_tokenizer(settings.vocab_file, do_lower_case=False, needs_mask=True)
+    vocab = tokenizer.vocab
     tokenization.check_vocab_size(vocab, config.vocab_size, settings.vocab_file)
     check_predictions(phase.max_seq_length, phase.max_predictions_per_seq, settings.masked_lm_prob)
     return DynamicMasking(
-        vocab["[MASK]"],
+        vocab[tokenizer.mask_token],
         max(vocab.values()) + 1,
         phase.max_predictions_per_seq,
         settings.masked_lm_prob,

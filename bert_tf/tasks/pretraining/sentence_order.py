@@ -50,7 +50,7 @@ def create_instances(
         or the second is a random one.
     """
     document = documents[index]
-    max_num_tokens = settings.max_seq_length - 3  # [CLS], [SEP], [SEP]
+    max_num_tokens = settings.max_seq_length - vocabulary.layout.num_special(is_pair=True)
     target = max_num_tokens
     if rng.random() < settings.short_seq_prob:
         target = rng.randint(2, max_num_tokens)
@@ -83,7 +83,5 @@ def create_instances(
             add_masks(instance, positions, settings, vocabulary, lengths, rng)
         else:
             masking.add_targets(instance, positions, settings, vocabulary, rng)
-            ids = instance["input_ids"]
-            ids[:] = [vocabulary.aliases.get(number, number) for number in ids]
         yield instance
         first = sentence

@@ -6,14 +6,19 @@ from typing import ClassVar
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.optimization import PolynomialSchedule
-from bert_tf.runs.setting_fields import Group, Settings, inherit, rule_of, setting
-from bert_tf.runs.settings import MAX_LENGTH, EvaluationSettings, TrainingSettings
+from bert_tf.runs.setting_fields import REQUIRED, Group, Settings, inherit, rule_of, setting
+from bert_tf.runs.settings import (
+    MAX_LENGTH,
+    EvaluationSettings,
+    TeacherSettings,
+    TrainingSettings,
+)
 from bert_tf.tasks.pretraining.phases import (
     PretrainingPhase,
     parse_phase_values,
     parse_phases,
 )
-from bert_tf.tasks.pretraining.schema import MLM_NSP, OBJECTIVES
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +62,7 @@ class PretrainingSettings(TrainingSettings):
     )
     vocab_file: str | None = setting(
         None,
-        help="Vocabulary of the records, with --dynamic_masking: a vocab.txt.",
+        help="Vocabulary of the records, with --dynamic_masking, as they were made with it.",
         group=Group.DATA,
     )
     masked_lm_prob: float = setting(
@@ -172,6 +177,77 @@ class PretrainingSettings(TrainingSettings):
         ):
             if getattr(self, name) and of_all in given:
                 raise UserError(f"--{of_all} is in --{name} already; leave one of them out")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationSettings(PretrainingSettings, TeacherSettings):
+    """Settings of run_distillation.
+
+    The defaults of the losses are DistilBERT's; names as in transformers' research project.
+    """
+
+    objective: ClassVar[str] = MLM  # no flag: DistilBERT drops the next sentence
+    teacher_checkpoint: str = inherit(TeacherSettings, "teacher_checkpoint", default=REQUIRED)
+    vocab_file: str | None = inherit(
+        PretrainingSettings,
+        "vocab_file",
+        help="Vocabulary of the records: a vocab.txt, which is put beside the student. Default: the"
+        " one beside --teacher_checkpoint, if there is one.",
+    )
+    student_layers: str | None = setting(
+        None,
+        help="Layers of the teacher, from 0, with whose weights the student's layers begin, such as"
+        " 0,2,4,7,9,11; none for random weights. Default: spread evenly from the first to the last."
+        " Not with --init_checkpoint.",
+        group=Group.MODEL,
+    )
+    alpha_ce: float = setting(
+        5.0,
+        help="Weight of the soft targets: the teacher's probabilities of all tokens, at"
+        " --temperature.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    alpha_mlm: float = setting(
+        2.0, help="Weight of the masked-LM loss.", group=Group.TRAINING, at_least=0.0
+    )
+    alpha_cos: float = setting(
+        1.0,
+        help="Weight of the cosine loss, which turns the last layer's vectors in the directions of"
+        " the teacher's.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    alpha_mse: float = setting(
+        0.0,
+        help="Weight of the squared distance between the logits of student and teacher.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    restrict_ce_to_mask: bool = setting(
+        False,
+        help="Compare logits (--alpha_ce, --alpha_mse) at masked positions only, not at all tokens:"
+        " less memory, fewer targets.",
+        group=Group.TRAINING,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not any(self.alphas.values()):
+            raise UserError(
+                "At least one of --alpha_ce, --alpha_mlm, --alpha_cos and --alpha_mse must be above"
+                " 0; all are 0, so that there is no loss to train by"
+            )
+        if self.student_layers and self.init_checkpoint:
+            raise UserError(
+                "--init_checkpoint gives all of the student's initial weights, and --student_layers"
+                " takes them from the teacher; leave one of them out"
+            )
+
+    @property
+    def alphas(self) -> dict[str, float]:
+        """The weight of each loss, by its name."""
+        return {name: getattr(self, f"alpha_{name}") for name in ("ce", "mlm", "cos", "mse")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -111,7 +111,7 @@ def write_records(
 
     Args:
         sentences: the examples, all with the same number of texts; at least one.
-        tokenizer: its vocabulary must have `sequences.REQUIRED_TOKENS`.
+        tokenizer: its vocabulary must have the tokens of its `layout`.
         max_seq_length: length of each sequence.
         output_file: the TFRecord file.
 
@@ -119,7 +119,6 @@ def write_records(
         UserError: the file cannot be written.
     """
     schema = sentences_schema(max_seq_length, len(sentences[0].texts))
-    cls_id, sep_id = sequences.special_ids(tokenizer.vocab)
     written = 0
     with (
         records.write_files([output_file], "output_dir") as write,
@@ -129,7 +128,7 @@ def write_records(
             batch = sentences[start : start + _EXAMPLES_PER_BATCH]
             for example, ids in _tokenize(batch, tokenizer):
                 packed = [
-                    sequences.truncate_and_pack(text, [], max_seq_length, cls_id, sep_id)
+                    sequences.truncate_and_pack(text, [], max_seq_length, tokenizer.layout)
                     for text in ids
                 ]
                 if written < _LOGGED_EXAMPLES:

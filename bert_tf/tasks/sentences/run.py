@@ -20,7 +20,6 @@ from bert_tf.tasks.sentences.data import Sentences, read_sentences, write_record
 from bert_tf.tasks.sentences.model import SentenceTask
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, sentences_schema
 from bert_tf.tasks.sentences.settings import SentenceSettings
-from bert_tf.text.sequences import REQUIRED_TOKENS
 from bert_tf.text.tables import table_path
 
 # Name of a set of examples -> the name of its file, and what needs its columns.
@@ -58,9 +57,7 @@ def run_sentence_similarity(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or gradient is not finite.
     """
-    tokenizer = make_tokenizer(
-        config, settings, REQUIRED_TOKENS, settings.init_checkpoint, settings.output_dir
-    )
+    tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
     _check_batch(strategy, settings)
     # All files are read first, so that their errors show before anything is computed.
     sets = {name: _read(name, settings) for name in needed_sets(strategy, settings)}

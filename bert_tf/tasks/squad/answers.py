@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,9 @@ from bert_tf.tasks.squad.settings import AnswerSettings, SquadSettings
 NO_OTHER_ANSWER = 1000000.0
 # What `write_predictions` writes, the last one for SQuAD 2.0 alone.
 FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json")
+
+# Ids of word pieces -> their words and marks, with a space between any two.
+WordsOf = Callable[[Sequence[int]], str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,17 +84,15 @@ class ContextText:
     Args:
         text: the context.
         context: its word pieces.
-        tokens: word piece by id.
+        words_of: the tokenizer's method of this name.
         final_text: finds joined word pieces in the original words.
     """
 
-    def __init__(
-        self, text: str, context: Context, tokens: Mapping[int, str], final_text: FinalText
-    ):
+    def __init__(self, text: str, context: Context, words_of: WordsOf, final_text: FinalText):
         self._words = split_words(text)
         self._word_spans = word_spans(text)
         self._context = context
-        self._tokens = tokens
+        self._words_of = words_of
         self._final_text = final_text
 
     def of(self, start: int, end: int) -> tuple[str, int, int]:
@@ -100,10 +101,7 @@ class ContextText:
         White space within the text is one space, as in the original. The place is that in the
         context: first character, last character + 1.
         """
-        ids = self._context.ids[start : end + 1].tolist()
-        pieces = " ".join(self._tokens[token_id] for token_id in ids)
-        # Joins word pieces as in the original, where a piece may be just "##".
-        predicted = " ".join(pieces.replace(" ##", "").replace("##", "").split())
+        predicted = self._words_of(self._context.ids[start : end + 1].tolist())
         first, last = np.searchsorted(self._context.word_starts, [start, end], side="right") - 1
         words = self._words[first : last + 1]
         begin, stop = self._final_text(predicted, words)
@@ -125,7 +123,7 @@ def predict_answers(
     windows: Sequence[ContextWindow],
     logits: Iterable[WindowLogits],
     settings: SquadSettings,
-    tokens: Mapping[int, str],
+    words_of: WordsOf,
 ) -> Predictions:
     """Returns the answers to all questions (original: write_predictions).
 
@@ -136,7 +134,7 @@ def predict_answers(
         logits: logits of each window, in the same order; read one question at a time.
         settings: `n_best_size`, `max_answer_length`, `version_2_with_negative`,
             `null_score_diff_threshold`, `do_lower_case` and `verbose_logging` are used.
-        tokens: word piece by id.
+        words_of: the tokenizer's method of this name.
 
     Raises:
         RuntimeError: the logits come in another order than the windows.
@@ -153,7 +151,7 @@ def predict_answers(
             own = [(window, _scored(window, found)) for window, found in group[1]]
             group = next(groups, None)
         context = contexts[example.context_index]
-        text = ContextText(data.contexts[example.context_index], context, tokens, final_text)
+        text = ContextText(data.contexts[example.context_index], context, words_of, final_text)
         _add_prediction(
             predictions,
             example.qas_id,

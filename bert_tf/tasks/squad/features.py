@@ -89,7 +89,9 @@ def tokenize_contexts(
 
     words_waiting = 0
     for context in contexts:
-        waiting.append(split_words(context))
+        words = split_words(context)
+        # In a vocabulary with spaces in its pieces, the space before a word decides on its pieces.
+        waiting.append(words[:1] + [f" {word}" for word in words[1:]])
         words_waiting += len(waiting[-1])
         if words_waiting >= batch_words:
             flush()
@@ -116,8 +118,7 @@ def make_inputs(
     context: Context,
     max_seq_length: int,
     doc_stride: int,
-    cls_id: int,
-    sep_id: int,
+    layout: sequences.Layout,
 ) -> Iterator[tuple[Span, dict[str, list[int]]]]:
     """Yields each span of a context, and the model's input: [CLS] query [SEP] span [SEP].
 
@@ -126,13 +127,13 @@ def make_inputs(
         context: word pieces of the context.
         max_seq_length: length of each input, see `sequences.pack_pair`.
         doc_stride: see `make_spans`.
-        cls_id, sep_id: see `sequences.special_ids`.
+        layout: the special tokens.
     """
     ids = context.ids.tolist()
-    max_tokens = max_seq_length - len(query) - 3  # [CLS], [SEP], [SEP]
+    max_tokens = max_seq_length - len(query) - layout.num_special(is_pair=True)
     for span in make_spans(len(ids), max_tokens, doc_stride):
         text = ids[span.start : span.start + span.length]
-        yield span, sequences.pack_pair(query, text, max_seq_length, cls_id, sep_id)
+        yield span, sequences.pack_pair(query, text, max_seq_length, layout)
 
 
 def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
@@ -202,7 +203,7 @@ def write_records(
         OSError: writing failed in a way that may pass, such as a full disk.
     """
     schema = squad_schema(settings.max_seq_length, is_training)
-    cls_id, sep_id = sequences.special_ids(tokenizer.vocab)
+    layout = tokenizer.layout
     windows: list[ContextWindow] = []
     with (
         records.write_files([path], "output_dir") as write,
@@ -213,10 +214,10 @@ def write_records(
             context = contexts[example.context_index]
             answer = _answer_tokens(example, context, answer_ids) if is_training else None
             for span, values in make_inputs(
-                query, context, settings.max_seq_length, settings.doc_stride, cls_id, sep_id
+                query, context, settings.max_seq_length, settings.doc_stride, layout
             ):
                 unique_id = FIRST_UNIQUE_ID + len(windows)
-                window = ContextWindow(unique_id, index, len(query) + 2, span)
+                window = ContextWindow(unique_id, index, layout.second_start(len(query)), span)
                 values["unique_ids"] = [unique_id]
                 if is_training:
                     start, end = _positions(window, answer)
@@ -232,27 +233,39 @@ def write_records(
 
 def _queries(
     examples: Sequence[SquadExample], tokenizer: Tokenizer, max_query_length: int
-) -> Iterator[tuple[SquadExample, list[int], list[int]]]:
-    """Yields (example, ids of its question, ids of its first answer or [])."""
+) -> Iterator[tuple[SquadExample, list[int], list[list[int]]]]:
+    """Yields (example, ids of its question, ids of its first answer with and without a space).
+
+    The ids of the answer are [] if there is none.
+    """
     for begin in range(0, len(examples), _BATCH_EXAMPLES):
         batch = examples[begin : begin + _BATCH_EXAMPLES]
         questions = [example.question_text for example in batch]
         answers = [example.answers[0] if example.answers else "" for example in batch]
-        ids, splits = tokenizer.encode(questions + answers)
+        within = [f" {answer}" if answer else "" for answer in answers]
+        ids, splits = tokenizer.encode(questions + within + answers)
         rows = [ids[i:j].tolist() for i, j in itertools.pairwise(splits)]
         for i, example in enumerate(batch):
-            yield example, rows[i][:max_query_length], rows[len(batch) + i]
+            yield example, rows[i][:max_query_length], rows[len(batch) + i :: len(batch)]
 
 
 def _answer_tokens(
-    example: SquadExample, context: Context, answer_ids: Sequence[int]
+    example: SquadExample, context: Context, answer_ids: Sequence[Sequence[int]]
 ) -> tuple[int, int] | None:
-    """Returns the answer's first and last token in the context, or None without an answer."""
+    """Returns the answer's first and last token in the context, or None without an answer.
+
+    Args:
+        example: the question.
+        context: word pieces of its context.
+        answer_ids: the answer's tokens, as they may be in the context; the first that are count.
+    """
     if example.is_impossible:
         return None
     start = int(context.word_starts[:-1][example.start_position])
     end = int(context.word_starts[1:][example.end_position]) - 1
-    return improve_answer_span(context.ids.tolist(), start, end, answer_ids)
+    ids = context.ids.tolist()
+    spans = [improve_answer_span(ids, start, end, answer) for answer in answer_ids]
+    return next((span for span in spans if span != (start, end)), (start, end))
 
 
 def _positions(window: ContextWindow, answer: tuple[int, int] | None) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.squad.settings import SquadSettings
-from bert_tf.text.sequences import REQUIRED_TOKENS
+from bert_tf.text.sequences import Layout
 from bert_tf.text.tokenizers import Tokenizer
 
 # Seed of the order of the training examples (original: main). --random_seed does not change it.
@@ -58,9 +58,8 @@ def run_squad(
         FloatingPointError: a loss or a gradient is not finite.
     """
     _check(settings)
-    tokenizer = make_tokenizer(
-        config, settings, REQUIRED_TOKENS, settings.init_checkpoint, settings.output_dir
-    )
+    tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
+    _check_lengths(settings, tokenizer.layout)
     # All files are read first, so that errors in them show before hours of training.
     train_data = _read_training_data(settings)
     predict_data = _read_questions(strategy, settings)
@@ -95,6 +94,16 @@ def _check(settings: SquadSettings) -> None:
         "output_dir",
         {"train_file": settings.train_file, "predict_file": settings.predict_file},
     )
+
+
+def _check_lengths(settings: SquadSettings, layout: Layout) -> None:
+    """Checks that there is room for the text beside the longest question, whatever the model."""
+    taken = settings.max_query_length + layout.num_special(is_pair=True)
+    if settings.max_seq_length <= taken:
+        raise UserError(
+            f"--max_seq_length={settings.max_seq_length} must be greater than {taken}:"
+            f" --max_query_length={settings.max_query_length} and the special tokens of a pair"
+        )
 
 
 def _read_training_data(settings: SquadSettings) -> SquadData | None:
@@ -155,7 +164,7 @@ class _Questions:
         self.data = data
         self._tuner = tuner
         self._settings = settings
-        self._tokens = tokenizer.inv_vocab
+        self._words_of = tokenizer.words_of
         self._contexts = features.tokenize_contexts(data.contexts, tokenizer)
         self.windows = features.write_records(
             tuner.record_file("eval"),
@@ -169,7 +178,7 @@ class _Questions:
     def answer(self) -> answers.Predictions:
         """Returns the answers of the model with its current weights."""
         return answers.predict_answers(
-            self.data, self._contexts, self.windows, self._logits(), self._settings, self._tokens
+            self.data, self._contexts, self.windows, self._logits(), self._settings, self._words_of
         )
 
     def _logits(self) -> Iterator[answers.WindowLogits]:

@@ -108,7 +108,7 @@ def write_records(
     Args:
         sentences: sentences; those of a document are consecutive.
         labels: all tags in the order of the logits. Words without a tag get the first.
-        tokenizer: its vocabulary must have `sequences.REQUIRED_TOKENS`.
+        tokenizer: its vocabulary must have the tokens of its `layout`.
         max_seq_length: length of the records, [CLS] and [SEP] included.
         document_context: see `make_windows`.
         output_file: the TFRecord file, in --output_dir.
@@ -124,7 +124,10 @@ def write_records(
         )
     schema = tagging_schema(max_seq_length)
     label_ids = {label: i for i, label in enumerate(labels)}
-    words = [word for sentence in sentences for word in sentence.words]
+    # In a vocabulary with spaces in its pieces, the space before a word decides on its pieces.
+    words = [
+        f" {word}" if i else word for sentence in sentences for i, word in enumerate(sentence.words)
+    ]
     pieces = iter(tokenize(words, tokenizer, (max_seq_length - 2) // 2))
     written = 0
     with (
@@ -171,7 +174,7 @@ def _features(
         label_ids[position], label_mask[position] = labels[word], 1
         position += len(pieces[word])
     return {
-        **sequences.pack_pair(ids, [], max_seq_length, *sequences.special_ids(tokenizer.vocab)),
+        **sequences.pack_pair(ids, [], max_seq_length, tokenizer.layout),
         "label_ids": label_ids,
         "label_mask": label_mask,
     }

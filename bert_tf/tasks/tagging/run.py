@@ -22,7 +22,6 @@ from bert_tf.tasks.tagging.entities import entity_metrics
 from bert_tf.tasks.tagging.model import TaggingTask
 from bert_tf.tasks.tagging.schema import tagging_schema
 from bert_tf.tasks.tagging.settings import TaggingSettings
-from bert_tf.text.sequences import REQUIRED_TOKENS
 
 # Flag -> file in --data_dir that is read without the flag.
 _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "test.txt"}
@@ -55,9 +54,7 @@ def run_tagging(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
-    tokenizer = make_tokenizer(
-        config, settings, REQUIRED_TOKENS, settings.init_checkpoint, settings.output_dir
-    )
+    tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
     # All files are read first, so that errors in them show before hours of training.
     sets: dict[str, list[Sentence]] = {}
     for name in needed_sets(strategy, settings):

@@ -12,7 +12,7 @@ from bert_tf.tasks.multiple_choice import data
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.multiple_choice.swag import Question, read_questions
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.sequences import REQUIRED_TOKENS
+from bert_tf.tokenization import SEQUENCE_TOKENS
 
 COLUMNS = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
@@ -117,7 +117,7 @@ def test_a_line_that_is_not_utf8_is_named(write):
 def written(tmp_path, questions, length):
     """Returns the records: pieces and segments of each choice, and the label."""
     (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    tokenizer = FastTokenizer(str(tmp_path / "vocab.txt"), True, REQUIRED_TOKENS)
+    tokenizer = FastTokenizer(str(tmp_path / "vocab.txt"), True, SEQUENCE_TOKENS)
     path = str(tmp_path / "file.tf_record")
     data.write_records(questions, tokenizer, length, path)
     found = []

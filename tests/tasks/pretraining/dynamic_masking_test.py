@@ -12,13 +12,14 @@ from bert_tf.tasks.pretraining import masking
 from bert_tf.tasks.pretraining.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.packed_records import pack_row
 from bert_tf.tasks.pretraining.schema import MLM, predictions_per_row, pretraining_schema
+from bert_tf.text.fast_tokenization import FastTokenizer
 
 LENGTH, NUMBER, PROBABILITY = 41, 9, 0.22
-WORDS = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##x", "##y", "##z"]
+WORDS = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##x", "##y", "##z"]
 VOCAB = {token: number for number, token in enumerate(WORDS)}
 CLS, SEP, MASK = VOCAB["[CLS]"], VOCAB["[SEP]"], VOCAB["[MASK]"]
 FIRST = VOCAB["a"]
-VOCABULARY = masking.Vocabulary(VOCAB)
+VOCABULARY = masking.Vocabulary(FastTokenizer(VOCAB))
 
 
 def settings(mask, whole_words=False):

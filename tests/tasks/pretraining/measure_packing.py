@@ -60,7 +60,7 @@ def write_records(path: str, tokens: np.ndarray, count: int, vocab_file: str, se
         max_seq_length=LENGTH,
         max_predictions_per_seq=PREDICTIONS,
     )
-    vocabulary = Vocabulary(FastTokenizer(vocab_file, True, ()).vocab)
+    vocabulary = Vocabulary(FastTokenizer(vocab_file, True, ()))
     schema = pretraining_schema(LENGTH, PREDICTIONS)
     with records.write_files([path], "output_file") as write:
         for length in lengths:
@@ -74,7 +74,7 @@ def write_records(path: str, tokens: np.ndarray, count: int, vocab_file: str, se
             instance = pack_pair(
                 tokens[first : first + split].tolist(),
                 tokens[second : second + number - split].tolist(),
-                *(LENGTH, vocabulary.cls_id, vocabulary.sep_id),
+                *(LENGTH, vocabulary.layout),
             )
             instance["next_sentence_labels"] = [int(is_random_next)]
             positions = [*range(1, split + 1), *range(split + 2, number + 2)]

@@ -8,7 +8,7 @@ from bert_tf.files import records
 from bert_tf.tasks.sentences.data import Sentences, read_sentences, write_records
 from bert_tf.tasks.sentences.schema import sentences_schema
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.sequences import REQUIRED_TOKENS
+from bert_tf.tokenization import SEQUENCE_TOKENS
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] a man is dancing in the rain , too".split()
 PAIR = {"text_a_column": "first", "text_b_column": "second"}
@@ -78,7 +78,7 @@ def test_what_is_refused(tmp_path, text, columns, options, message):
 def written(folder, sentences, length):
     """Returns the records: pieces of each text, and the score."""
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    tokenizer = FastTokenizer(str(folder / "vocab.txt"), True, REQUIRED_TOKENS)
+    tokenizer = FastTokenizer(str(folder / "vocab.txt"), True, SEQUENCE_TOKENS)
     path = str(folder / "file.tf_record")
     assert write_records(sentences, tokenizer, length, path) == len(sentences)
     num_texts = len(sentences[0].texts)

@@ -57,7 +57,7 @@ class Questions:
         path = write_squad(folder / "x.json", (CONTEXT, qas), ("\u200b", [question("c", "what")]))
         self.data = read_squad_examples(path, "predict_file", False, True)
         tokenizer = make_tokenizer(folder)
-        self.tokens = tokenizer.inv_vocab
+        self.tokenizer = tokenizer
         self.contexts = features.tokenize_contexts(self.data.contexts, tokenizer)
         self.windows = features.write_records(
             str(folder / "x.tf_record"),
@@ -95,7 +95,7 @@ class Questions:
             self.windows,
             iter(self.results),
             settings_of_lengths(LENGTH, 5, 10, **settings),
-            self.tokens,
+            self.tokenizer.words_of,
         )
 
 
@@ -132,7 +132,7 @@ def slow_nbest(questions, example, n_best_size, max_answer_length, with_negative
                 if j - i + 1 > max_answer_length:
                     continue
                 first, last = first + window.span.start, last + window.span.start
-                pieces = " ".join(questions.tokens[k] for k in ids[first : last + 1])
+                pieces = questions.tokenizer.text_of(ids[first : last + 1])
                 of_answer = words[word_of[first] : word_of[last] + 1]
                 predicted = pieces.replace(" ##", "").replace("##", "")
                 start, end = FinalText(True)(predicted, of_answer)
@@ -250,7 +250,7 @@ def test_an_answer_has_its_place_in_the_context(tmp_path):
     context = features.tokenize_contexts([text], tokenizer)[0]
     pieces = [tokenizer.inv_vocab[i] for i in context.ids]
     assert pieces[:7] == ["steve", "smith", "'", "s", "(", "1895", "-"]
-    at = answers.ContextText(text, context, tokenizer.inv_vocab, FinalText(True)).of
+    at = answers.ContextText(text, context, tokenizer.words_of, FinalText(True)).of
     for first, last, answer, place in (
         (0, 1, "Steve Smith", "Steve \n Smith"),
         (1, 3, "Smith's", "Smith's"),

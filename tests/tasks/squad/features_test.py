@@ -12,14 +12,13 @@ from bert_tf.tasks.squad import features
 from bert_tf.tasks.squad.examples import read_squad_examples, split_words
 from bert_tf.tasks.squad.features import Span
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.sequences import REQUIRED_TOKENS
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import SEQUENCE_TOKENS, FullTokenizer
+from tests.support.golden import needs_golden
 from tests.support.squad_files import (
     GOLDEN,
     RELEASED_VOCAB,
     golden_run,
     make_tokenizer,
-    needs_golden,
     question,
     settings_of_lengths,
     write_squad,
@@ -188,7 +187,7 @@ def test_records_of_the_original(tmp_path, monkeypatch, version, is_training):
     )
     if is_training:
         random.Random(12345).shuffle(data.examples)
-    tokenizer = FastTokenizer(str(RELEASED_VOCAB), True, REQUIRED_TOKENS)
+    tokenizer = FastTokenizer(str(RELEASED_VOCAB), True, SEQUENCE_TOKENS)
     contexts = features.tokenize_contexts(data.contexts, tokenizer)
     settings = settings_of_lengths(run["flags"]["max_seq_length"], run["flags"]["doc_stride"])
     output = str(tmp_path / "x.tf_record")

@@ -11,7 +11,7 @@ from bert_tf.tasks.tagging import data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.schema import tagging_schema
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.sequences import REQUIRED_TOKENS
+from bert_tf.tokenization import SEQUENCE_TOKENS
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] un ##want ##ed London is big , The ##x".split()
 LABELS = ["O", "B-LOC", "I-LOC"]
@@ -21,7 +21,7 @@ LABELS = ["O", "B-LOC", "I-LOC"]
 def tokenizer(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     path.write_text("\n".join(VOCAB) + "\n")
-    return FastTokenizer(str(path), False, REQUIRED_TOKENS)
+    return FastTokenizer(str(path), False, SEQUENCE_TOKENS)
 
 
 def written(tmp_path, sentences, tokenizer, length, document_context=False):

@@ -1,0 +1,101 @@
+"""ALBERT in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.errors import UserError
+from bert_tf.hugging_face import bert
+from bert_tf.hugging_face.weights import Weight, dense, layer_norm, output
+from bert_tf.model.albert_configuration import AlbertConfig
+from bert_tf.model.heads import OUTPUT_DROPOUT_PROB
+
+CONFIG = AlbertConfig
+CLASS_NAME = "Albert"
+VOCABULARY = "spiece.model"
+PREFIX = "albert."
+TIED = {
+    "predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "predictions.decoder.bias": "predictions.bias",
+}
+
+
+def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Returns the values of an `albert_config.json`; `hidden_act` is still Hugging Face's name.
+
+    Args:
+        config: the content of a `config.json`.
+        path: its file, for messages.
+    """
+    # Hugging Face's defaults where they are others than ALBERT's.
+    return {
+        "vocab_size": 30000,
+        "hidden_act": "gelu_new",
+        **{key: config[key] for key in CONFIG.__init__.__annotations__ if key in config},
+    }
+
+
+def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a `config.json`; `hidden_act` is Hugging Face's name already."""
+    return {
+        **config,
+        "bos_token_id": 2,
+        "classifier_dropout_prob": OUTPUT_DROPOUT_PROB,
+        "eos_token_id": 3,
+        "layer_norm_eps": 1e-12,
+        "model_type": "albert",
+        "pad_token_id": 0,
+        "position_embedding_type": "absolute",
+    }
+
+
+def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
+    """Returns the weights of each part of a model; see `bert.parts`.
+
+    Raises:
+        UserError: the model lacks what every one of Hugging Face's has.
+    """
+    hidden, inner, width = config.hidden_size, config.intermediate_size, config.embedding_size
+    if width == hidden:
+        raise UserError(
+            "In Hugging Face's format every ALBERT widens its embeddings, in google-research's none"
+            f" whose embedding_size is hidden_size; both are {hidden}, so it cannot be converted"
+        )
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    if any(int(i / (layers / groups)) != int(i / layers * groups) for i in range(layers)):
+        raise UserError(
+            f"Of {layers} layers in {groups} groups, some have another group in Hugging Face's"
+            " format than in google-research's, so the model cannot be converted"
+        )
+    mapping = "embedding_hidden_mapping_in"
+    encoder = bert.embeddings(config)
+    encoder += dense(f"bert/encoder/{mapping}", f"encoder.{mapping}", width, hidden)
+    for i in range(config.num_hidden_groups):
+        for j in range(config.inner_group_num):
+            name = f"bert/encoder/transformer/group_{i}/inner_group_{j}"
+            other = f"encoder.albert_layer_groups.{i}.albert_layers.{j}"
+            for k in ("query", "key", "value"):
+                encoder += dense(
+                    f"{name}/attention_1/self/{k}", f"{other}.attention.{k}", hidden, hidden
+                )
+            encoder += dense(
+                f"{name}/attention_1/output/dense", f"{other}.attention.dense", hidden, hidden
+            )
+            encoder += layer_norm(f"{name}/LayerNorm", f"{other}.attention.LayerNorm", hidden)
+            ffn = f"{name}/ffn_1/intermediate"
+            encoder += dense(f"{ffn}/dense", f"{other}.ffn", hidden, inner)
+            encoder += dense(f"{ffn}/output/dense", f"{other}.ffn_output", inner, hidden)
+            encoder += layer_norm(f"{name}/LayerNorm_1", f"{other}.full_layer_layer_norm", hidden)
+    transform = "cls/predictions/transform"
+    return {
+        "encoder": encoder,
+        "pooler": dense("bert/pooler/dense", "pooler", hidden, hidden),
+        "masked-LM head": [
+            *dense(f"{transform}/dense", "predictions.dense", hidden, width),
+            *layer_norm(f"{transform}/LayerNorm", "predictions.LayerNorm", width),
+            Weight("cls/predictions/output_bias", (config.vocab_size,), "predictions.bias"),
+        ],
+        "next-sentence head": output(
+            "cls/seq_relationship/", "sop_classifier.classifier", 2, hidden
+        ),
+        **bert.fine_tuning_heads(hidden, task),
+    }

@@ -1,0 +1,161 @@
+"""DistilBERT in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`.
+
+DistilBERT has no token types and no pooler. Here their places are taken by zeros, and by the dense
+layer of its classifier, `pre_classifier`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from bert_tf.errors import UserError, listed
+from bert_tf.hugging_face import bert
+from bert_tf.hugging_face.weights import Weight, dense, layer_norm
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.distilbert_configuration import DistilBertConfig
+from bert_tf.model.heads import OUTPUT_DROPOUT_PROB
+
+CONFIG = DistilBertConfig
+CLASS_NAME = "DistilBert"
+VOCABULARY = "vocab.txt"
+PREFIX = "distilbert."
+TIED = {"vocab_projector.weight": "embeddings.word_embeddings.weight"}
+# Our keys -> Hugging Face's, and Hugging Face's defaults.
+_KEYS = {
+    "vocab_size": ("vocab_size", 30522),
+    "hidden_size": ("dim", 768),
+    "num_hidden_layers": ("n_layers", 6),
+    "num_attention_heads": ("n_heads", 12),
+    "intermediate_size": ("hidden_dim", 3072),
+    "hidden_act": ("activation", "gelu"),
+    "hidden_dropout_prob": ("dropout", 0.1),
+    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
+    "max_position_embeddings": ("max_position_embeddings", 512),
+    "initializer_range": ("initializer_range", 0.02),
+}
+_TYPES = "bert/embeddings/token_type_embeddings"
+_POSITIONS = "bert/embeddings/position_embeddings"
+_NUM_TYPES = 2  # as in every program's records
+_POOLER = "bert/pooler/"
+_NEXT_SENTENCE = "cls/seq_relationship/"
+_WITH_PRE_CLASSIFIER = ("ForSequenceClassification", "ForMultipleChoice")
+
+
+def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Returns the values of a `bert_config.json`; `hidden_act` is still Hugging Face's name.
+
+    Args:
+        config: the content of a `config.json`.
+        path: its file, for messages.
+    """
+    values = {ours: config.get(theirs, default) for ours, (theirs, default) in _KEYS.items()}
+    return {**values, "type_vocab_size": _NUM_TYPES}
+
+
+def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a `config.json`; `hidden_act` is Hugging Face's name already."""
+    return {
+        **{theirs: config[ours] for ours, (theirs, _) in _KEYS.items()},
+        "model_type": "distilbert",
+        "pad_token_id": 0,
+        "qa_dropout": 0.0,
+        "seq_classif_dropout": OUTPUT_DROPOUT_PROB,
+        "sinusoidal_pos_embds": False,
+        "tie_weights_": True,
+    }
+
+
+def parts(config: DistilBertConfig, task: str) -> dict[str, list[Weight]]:
+    """Returns the weights of each part of a model, without token types; see `bert.parts`."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    encoder = [weight for weight in bert.embeddings(config) if weight.name != _TYPES]
+    for i in range(config.num_hidden_layers):
+        name, other = f"bert/encoder/layer_{i}", f"transformer.layer.{i}"
+        for ours, theirs in (("query", "q_lin"), ("key", "k_lin"), ("value", "v_lin")):
+            encoder += dense(
+                f"{name}/attention/self/{ours}", f"{other}.attention.{theirs}", hidden, hidden
+            )
+        encoder += dense(
+            f"{name}/attention/output/dense", f"{other}.attention.out_lin", hidden, hidden
+        )
+        encoder += layer_norm(
+            f"{name}/attention/output/LayerNorm", f"{other}.sa_layer_norm", hidden
+        )
+        encoder += dense(f"{name}/intermediate/dense", f"{other}.ffn.lin1", hidden, inner)
+        encoder += dense(f"{name}/output/dense", f"{other}.ffn.lin2", inner, hidden)
+        encoder += layer_norm(f"{name}/output/LayerNorm", f"{other}.output_layer_norm", hidden)
+    transform = "cls/predictions/transform"
+    return {
+        "encoder": encoder,
+        "pre-classifier": dense("bert/pooler/dense", "pre_classifier", hidden, hidden),
+        "masked-LM head": [
+            *dense(f"{transform}/dense", "vocab_transform", hidden, hidden),
+            *layer_norm(f"{transform}/LayerNorm", "vocab_layer_norm", hidden),
+            Weight("cls/predictions/output_bias", (config.vocab_size,), "vocab_projector.bias"),
+        ],
+        **bert.fine_tuning_heads(hidden, task),
+    }
+
+
+def token_types(config: DistilBertConfig) -> dict[str, np.ndarray]:
+    """Returns the token types that Hugging Face's format has not: zeros."""
+    return {_TYPES: np.zeros([config.type_vocab_size, config.hidden_size], np.float32)}
+
+
+def without_places(
+    variables: Mapping[str, np.ndarray], task: str, path: str
+) -> tuple[dict[str, np.ndarray], str]:
+    """Returns variables without those that DistilBERT has no place for, and the task they leave.
+
+    The first token type, that of a single text, is added to every position embedding, so that the
+    sum of the embeddings stays the same. A pooler on which no output depends is omitted, and with
+    it the head of the next sentence.
+
+    Args:
+        variables: of a checkpoint, by name.
+        task: the end of the architecture's name, as `config.task_to_write` returns it.
+        path: the checkpoint, for messages.
+    """
+    omitted = [_NEXT_SENTENCE] if task in _WITH_PRE_CLASSIFIER else [_NEXT_SENTENCE, _POOLER]
+    kept = {name: v for name, v in variables.items() if not name.startswith(tuple(omitted))}
+    if len(kept) < len(variables):
+        left = sorted(set(variables).difference(kept))
+        logging.warning("%s: DistilBERT has no %s: omitted", path, listed(left))
+    types = kept.pop(_TYPES, None)
+    if types is not None and _POSITIONS in kept and types.any():
+        kept[_POSITIONS] = kept[_POSITIONS] + types[0]
+        logging.warning(
+            "%s: DistilBERT has no token types: that of a first text is added to the position"
+            " embeddings, and a second text is read like the first",
+            path,
+        )
+    return kept, "ForMaskedLM" if task == "ForPreTraining" else task
+
+
+def config_of_bert(config: BertConfig, task: str, path: str) -> DistilBertConfig:
+    """Returns the configuration of a BERT model as a DistilBERT.
+
+    Args:
+        config: of the model.
+        task: see `without_places`.
+        path: the checkpoint, for messages.
+
+    Raises:
+        UserError: DistilBERT has no place for a part of the model.
+    """
+    if type(config) not in (BertConfig, DistilBertConfig):
+        raise UserError(
+            f"--output_format=distilbert is for models with BERT's encoder; {path} is an"
+            f" {config.NAME}. Give --output_format=safetensors"
+        )
+    if task in _WITH_PRE_CLASSIFIER and config.pooler_activation != "relu":
+        raise UserError(
+            f"{path} cannot be written as a DistilBERT: its classifier depends on a pooler with"
+            f" {config.pooler_activation}, and DistilBERT's has ReLU in that place. Give"
+            " --output_format=safetensors, or fine-tune a model whose bert_config.json has"
+            ' "model_type": "distilbert"'
+        )
+    values = config.to_dict()
+    return DistilBertConfig.from_dict({k: values[k] for k in [*_KEYS, "type_vocab_size"]})

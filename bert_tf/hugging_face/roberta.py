@@ -1,0 +1,63 @@
+"""RoBERTa in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.hugging_face import bert
+from bert_tf.hugging_face.weights import Weight, dense, layer_norm, output
+from bert_tf.model.roberta_configuration import RobertaConfig
+
+CONFIG = RobertaConfig
+CLASS_NAME = "Roberta"
+VOCABULARY = "vocab.json"
+PREFIX = "roberta."
+TIED = {
+    "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
+}
+
+
+def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Returns the values of a `bert_config.json`; `hidden_act` is still Hugging Face's name.
+
+    Args:
+        config: the content of a `config.json`.
+        path: its file, for messages.
+    """
+    # Hugging Face's defaults where they are others than RoBERTa's.
+    return {
+        "vocab_size": 50265,
+        "hidden_act": "gelu",
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        **{key: config[key] for key in CONFIG.__init__.__annotations__ if key in config},
+    }
+
+
+def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a `config.json`; `hidden_act` is still our name."""
+    special = {"bos_token_id": 0, "eos_token_id": 2}
+    return {**config, "position_embedding_type": "absolute", **special}
+
+
+def parts(config: RobertaConfig, task: str) -> dict[str, list[Weight]]:
+    """Returns the weights of each part of a model; see `bert.parts`.
+
+    The classifier of texts has what is BERT's pooler as its own first layer.
+    """
+    hidden, transform = config.hidden_size, "cls/predictions/transform"
+    known = bert.parts(config, task)
+    del known["next-sentence head"]
+    known["masked-LM head"] = [
+        *dense(f"{transform}/dense", "lm_head.dense", hidden, hidden),
+        *layer_norm(f"{transform}/LayerNorm", "lm_head.layer_norm", hidden),
+        Weight("cls/predictions/output_bias", (config.vocab_size,), "lm_head.bias"),
+    ]
+    if task == "ForSequenceClassification":
+        del known["pooler"]
+        known["classifier"] = [
+            *dense("bert/pooler/dense", "classifier.dense", hidden, hidden),
+            *output("", "classifier.out_proj", -1, hidden),
+        ]
+    return known

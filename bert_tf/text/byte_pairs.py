@@ -1,0 +1,243 @@
+"""`BytePairTokenizer`: text to the ids of a byte-level BPE, as RoBERTa and GPT-2 make them.
+
+The bytes of a text are joined to pieces, a space with the word after it. So no text is unknown and
+none is changed. The package `tokenizers` splits the text.
+"""
+
+import functools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import tokenization
+from bert_tf.errors import UserError, missing_package, quoted
+from bert_tf.text.offsets import Piece
+from bert_tf.text.sequences import Layout
+
+VOCABULARY, MERGES = "vocab.json", "merges.txt"
+SPACE = "Ġ"  # what stands for the byte of a space in a piece
+SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # in the order of RoBERTa's ids
+_UNKNOWN = "<unk>"
+_EXTRA = "roberta"
+
+
+class BytePairTokenizer:
+    """Converts texts to the ids of a byte-level BPE; used like a `FastTokenizer`.
+
+    A special token in a text, such as <mask>, is that token, as in Hugging Face's tokenizer. The
+    space before a <mask> belongs to it.
+
+    Attributes:
+        vocab: piece -> id. A piece is written with one character for each of its bytes.
+        inv_vocab: id -> piece.
+        do_lower_case: False.
+        unknown_id: id of <unk>.
+        sequence_tokens, mask_token: <s> and </s>, and <mask>.
+        layout: how they stand in a sequence.
+        continuations: ids of pieces that continue a word.
+        aliases: what other ids of `encode_for_masking` stand for.
+        files: the content of both files by name.
+    """
+
+    sequence_tokens = ("<s>", "</s>")
+    mask_token = "<mask>"
+    do_lower_case = False
+
+    def __init__(
+        self,
+        vocab_file: str,
+        do_lower_case: bool = False,
+        required_tokens: Sequence[str] = (),
+        files: Mapping[str, str] | None = None,
+    ):
+        """Reads the vocabulary and the `merges.txt` beside it.
+
+        Args:
+            vocab_file: path of a `vocab.json`.
+            do_lower_case: must be False.
+            required_tokens: tokens that the vocabulary must have, besides <unk>.
+            files: the content of both by name, which is then not read.
+
+        Raises:
+            UserError: a file cannot be read or is damaged, tokens are missing, or the package
+                `tokenizers` is; or `do_lower_case` is True.
+        """
+        place = f"--vocab_file={vocab_file}"
+        if do_lower_case:
+            raise UserError(
+                f"{place} is a byte-level BPE, which is made of text as it stands; set"
+                " --do_lower_case=False"
+            )
+        merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
+        self.files = dict(files or _read_files(vocab_file, merges_file, place))
+        self.vocab = _parse_vocabulary(self.files[VOCABULARY], place)
+        missing = [t for t in dict.fromkeys([_UNKNOWN, *required_tokens]) if t not in self.vocab]
+        if missing:
+            raise UserError(
+                f"{place}: the vocabulary lacks {', '.join(missing)}; RoBERTa's has"
+                f" {', '.join(SPECIAL_TOKENS)}. It has {len(self.vocab)} tokens"
+            )
+        self.inv_vocab = {i: token for token, i in self.vocab.items()}
+        self.unknown_id = self.vocab[_UNKNOWN]
+        self._tokenizer = _make_tokenizer(self.vocab, self.files[MERGES], merges_file, place)
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """How special tokens stand in a sequence: <s> a </s></s> b </s>, all of segment 0."""
+        first, separator = (self.vocab[token] for token in self.sequence_tokens)
+        return Layout(first, separator, separators=2, second_segment=0)
+
+    @functools.cached_property
+    def continuations(self) -> frozenset[int]:
+        """Ids of pieces that continue a word: they do not begin with a space."""
+        return frozenset(
+            i
+            for piece, i in self.vocab.items()
+            if not piece.startswith(SPACE) and piece not in SPECIAL_TOKENS
+        )
+
+    @functools.cached_property
+    def aliases(self) -> Mapping[int, int]:
+        """The ids of pieces that begin a text, and so a word, and what they stand for."""
+        size = len(self.vocab)
+        return {size + i: i for i in self.continuations}
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of all texts in one array, and where each text's ids begin and end.
+
+        Args:
+            texts: any strings.
+
+        Returns:
+            ids: int32 `[number of ids]`.
+            row_splits: int64 `[len(texts) + 1]`; the ids of texts[i] are
+                ids[row_splits[i] : row_splits[i + 1]].
+
+        Raises:
+            TypeError: `texts` is a single string.
+        """
+        if isinstance(texts, str):
+            raise TypeError(f"texts must be a sequence of strings, not one string: {quoted(texts)}")
+        rows = [encoding.ids for encoding in self._encodings(texts)]
+        row_splits = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=row_splits[1:])
+        ids = np.fromiter((i for row in rows for i in row), np.int32, row_splits[-1])
+        return ids, row_splits
+
+    def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the same, but the first piece of a text has an id of `aliases`.
+
+        It begins a word, also without a space.
+
+        Args:
+            texts: any strings.
+        """
+        ids, row_splits = self.encode(texts)
+        first = row_splits[:-1][np.diff(row_splits) > 0]
+        begins = first[np.isin(ids[first], list(self.continuations))]
+        ids[begins] += len(self.vocab)
+        return ids, row_splits
+
+    def pieces(self, text: str) -> list[Piece]:
+        """Returns the pieces of a text with their places; the space before a word is in none."""
+        (encoding,) = self._encodings([text])
+        found = zip(encoding.ids, encoding.offsets, encoding.word_ids, strict=True)
+        placed, last_word = [], None
+        for token_id, (start, end), word in found:
+            placed.append(Piece(token_id, start, end, word is None or word != last_word))
+            last_word = word
+        return placed
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Returns the text of some pieces; U+FFFD stands for bytes that are no character."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
+
+    def words_of(self, token_ids: Sequence[int]) -> str:
+        """Returns the words of some pieces and their marks, with a space between any two."""
+        words = tokenization.BasicTokenizer(do_lower_case=False).tokenize(self.text_of(token_ids))
+        return " ".join(words)
+
+    def _encodings(self, texts: Sequence[str]) -> list[Any]:
+        # Half of a surrogate pair, which no UTF-8 has, becomes a question mark.
+        valid = [text.encode("utf-8", "replace").decode() for text in texts]
+        return self._tokenizer.encode_batch(valid, add_special_tokens=False)
+
+
+def _read_files(vocab_file: str, merges_file: str, place: str) -> dict[str, str]:
+    vocabulary = _read(vocab_file, place)
+    if not tf.io.gfile.exists(merges_file):
+        raise UserError(
+            f"{place} needs the file {MERGES} beside it, which says how bytes are joined; there is"
+            f" no {merges_file}"
+        )
+    return {VOCABULARY: vocabulary, MERGES: _read(merges_file, merges_file)}
+
+
+def _read(path: str, place: str) -> str:
+    try:
+        with tf.io.gfile.GFile(path, "rb") as reader:
+            return reader.read().decode("utf-8")
+    except tf.errors.OpError as error:
+        raise UserError(f"{place}: cannot be read: {error.message}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{place}: the file must be UTF-8; it is not ({error})") from error
+
+
+def _parse_vocabulary(content: str, place: str) -> dict[str, int]:
+    """Returns token -> id in the order of ids."""
+    rule = "the file must be a dictionary of tokens and their ids, the numbers from 0 on, each once"
+    try:
+        vocab = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: {rule}; it is not JSON: {error}") from error
+    ids = list(vocab.values()) if isinstance(vocab, dict) else []
+    if not ids or any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
+        raise UserError(f"{place}: {rule}; received {quoted(vocab)}")
+    return dict(sorted(vocab.items(), key=lambda item: item[1]))
+
+
+def _make_tokenizer(vocab: Mapping[str, int], merges: str, merges_file: str, place: str):
+    """Returns the package's tokenizer."""
+    tokenizers = import_tokenizers(place)
+    lines = merges.split("\n")
+    if lines[0].startswith("#version"):
+        del lines[0]
+    pairs = [tuple(line.split(" ")) for line in lines if line]
+    for pair in pairs:
+        if len(pair) != 2 or any(token not in vocab for token in (*pair, "".join(pair))):
+            raise UserError(
+                f"{merges_file}: each line must have two tokens of {place}, which joined are a"
+                f" third; received {quoted(' '.join(pair))}. Are both files of one model?"
+            )
+    model = tokenizers.models.BPE(dict(vocab), pairs, unk_token=_UNKNOWN)
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    special = [
+        tokenizers.AddedToken(t, special=True, normalized=False, lstrip=t == "<mask>")
+        for t in SPECIAL_TOKENS
+        if t in vocab
+    ]
+    tokenizer.add_special_tokens(special)
+    return tokenizer
+
+
+def import_tokenizers(needed_by: str):
+    """Returns the package `tokenizers`.
+
+    Args:
+        needed_by: what needs it, the subject of the error's message.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise missing_package(needed_by, "tokenizers", _EXTRA, error) from error
+    return tokenizers

@@ -1,0 +1,57 @@
+#!/usr/bin/env python
+r"""Distils BERT: pre-trains a student with fewer layers by a trained teacher (DistilBERT).
+
+    python run_distillation.py --input_file='/data/tf_examples.tfrecord*' \
+        --teacher_checkpoint=uncased_L-12_H-768_A-12/bert_model.ckpt \
+        --bert_config_file=flags/models/uncased_L-6_H-768_A-12/bert_config.json \
+        --output_dir=/data/student --do_train --max_seq_length=128 --max_predictions_per_seq=20 \
+        --train_batch_size=256 --num_train_steps=100000 --learning_rate=5e-4
+
+--bert_config_file is the student's. The records are those of create_pretraining_data.py, as for
+run_pretraining.py. The student is a BERT checkpoint like any other.
+
+Started again, the same command resumes from the last checkpoint in --output_dir.
+"""
+
+from absl import flags
+
+from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
+from bert_tf.model.family import read_config
+from bert_tf.runs.settings import DeviceSettings, ModelSettings
+from bert_tf.tasks.pretraining.run_distillation import run_distillation
+from bert_tf.tasks.pretraining.settings import DistillationSettings, ScheduleSettings
+
+FLAGS = flags.FLAGS
+SETTINGS = (DistillationSettings, ScheduleSettings, ModelSettings, DeviceSettings)
+command_flags.define_flags(*SETTINGS)
+
+
+def settings_from_flags() -> DistillationSettings:
+    """Returns the settings, with the phases made of their flags.
+
+    Raises:
+        UserError: flags contradict each other.
+    """
+    schedule = command_flags.settings_from_flags(ScheduleSettings)
+    phases, evaluation_phase = schedule.make_phases(command_flags.given(ScheduleSettings))
+    settings = command_flags.settings_from_flags(
+        DistillationSettings, phases=phases, evaluation_phase=evaluation_phase
+    )
+    settings.check_given(command_flags.given(DistillationSettings))
+    return settings
+
+
+def main() -> None:
+    """Reads the flags and distils."""
+    settings = settings_from_flags()
+    config = read_config(FLAGS.bert_config_file)
+    strategy = command_flags.get_strategy(
+        ["input_file", "eval_input_file", "output_dir", "init_checkpoint", "teacher_checkpoint"]
+    )
+    run_distillation(config, strategy, settings)
+
+
+if __name__ == "__main__":
+    command_flags.run_program(main)

@@ -1,0 +1,94 @@
+"""Tests of flags/albert and flags/roberta: the settings and figures of their papers."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Table 14 of ALBERT's paper: steps, batch, steps of warm-up, learning rate; and the number of the
+# task's training examples.
+ALBERT = {
+    "cola": (5336, 16, 320, "1e-5", 8_551),
+    "stsb": (3598, 16, 214, "2e-5", 5_749),
+    "sst2": (20935, 32, 1256, "1e-5", 67_349),
+    "mnli": (10000, 128, 1000, "3e-5", 392_702),
+    "qnli": (33112, 32, 1986, "1e-5", 104_743),
+    "qqp": (14000, 128, 1000, "5e-5", 363_846),
+    "rte": (800, 32, 200, "3e-5", 2_490),
+    "mrpc": (800, 32, 200, "2e-5", 3_668),
+    "squad_v1": (3649, 48, 365, "5e-5", 87_599),
+    "squad_v2": (8144, 48, 814, "3e-5", 130_319),
+}
+
+
+@pytest.mark.parametrize("name", ALBERT)
+def test_albert_recipe(name):
+    steps, batch, warmup, rate, examples = ALBERT[name]
+    text = (ROOT / "flags" / "albert" / f"{name}.flags").read_text(encoding="utf-8")
+    flags = dict(re.findall(r"^--(\w+)=(.*)$", text, re.MULTILINE))
+    assert (flags["train_batch_size"], flags["learning_rate"]) == (f"{batch}", rate)
+    epochs = float(flags["num_train_epochs"])
+    assert epochs * examples / batch == pytest.approx(steps, rel=0.003)
+    assert float(flags.get("warmup_proportion", 0.1)) * steps == pytest.approx(warmup, abs=1)
+    assert f"{steps:,} steps" in text
+
+
+def test_every_albert_recipe_is_tested():
+    assert {path.stem for path in (ROOT / "flags" / "albert").iterdir()} == {*ALBERT, "glue"}
+
+
+# RoBERTa's paper, table 10, and fairseq's examples/roberta/README.glue.md: steps, batch, steps of
+# warm-up, learning rate, training examples, figures with roberta-base and roberta-large.
+ROBERTA_GLUE = {
+    "cola": (5336, 16, 320, "1e-5", 8_551, 63.6, 68.0),
+    "mnli": (123873, 32, 7432, "1e-5", 392_702, 87.6, 90.2),
+    "mrpc": (2296, 16, 137, "1e-5", 3_668, 90.2, 90.9),
+    "qnli": (33112, 32, 1986, "1e-5", 104_743, 92.8, 94.7),
+    "qqp": (113272, 32, 28318, "1e-5", 363_846, 91.9, 92.2),
+    "rte": (2036, 16, 122, "2e-5", 2_490, 78.7, 86.6),
+    "sst2": (20935, 32, 1256, "1e-5", 67_349, 94.8, 96.4),
+    "stsb": (3598, 16, 214, "2e-5", 5_749, 91.2, 92.4),
+}
+ROBERTA_SQUAD = {"squad_v1": ("88.9", "94.6"), "squad_v2": ("86.5", "89.4")}
+# As in pre-training.
+ROBERTA_ADAM = {"beta_2": "0.98", "epsilon": "1e-6", "clip_norm": "0", "warmup_proportion": "0.06"}
+
+
+def recipe(name):
+    """Returns the text and the flags of a recipe of RoBERTa, with those of glue.flags."""
+    text = (ROOT / "flags" / "roberta" / f"{name}.flags").read_text(encoding="utf-8")
+    flags = dict(re.findall(r"^--(\w+)=(.*)$", text, re.MULTILINE))
+    return text, {**(recipe("glue")[1] if "flagfile" in flags else {}), **flags}
+
+
+@pytest.mark.parametrize("name", ROBERTA_GLUE)
+def test_roberta_glue_recipe(name):
+    steps, batch, warmup, rate, examples, *figures = ROBERTA_GLUE[name]
+    text, flags = recipe(name)
+    assert (flags["train_batch_size"], flags["learning_rate"]) == (f"{batch}", rate)
+    assert flags.items() >= {"weight_decay_rate": "0.1", "do_lower_case": "False"}.items()
+    epochs = float(flags["num_train_epochs"])
+    assert epochs == (13.08 if name == "rte" else 10)
+    assert epochs * examples / batch == pytest.approx(steps, rel=0.025)
+    assert float(flags["warmup_proportion"]) * steps == pytest.approx(warmup, abs=2)
+    others = ROBERTA_ADAM.items() - {("warmup_proportion", "0.06")}
+    assert flags.items() >= others
+    assert f"{steps:,} steps" in text
+    assert [f"{figure}" for figure in figures] == re.findall(r"(\d\d\.\d) with", text)
+
+
+@pytest.mark.parametrize("name", ROBERTA_SQUAD)
+def test_roberta_squad_recipe(name):
+    text, flags = recipe(name)
+    values = {"train_batch_size": "48", "learning_rate": "1.5e-5", "num_train_epochs": "2"}
+    assert flags.items() >= {**values, **ROBERTA_ADAM, "weight_decay_rate": "0.01"}.items()
+    assert flags["do_lower_case"] == "False"
+    exact, f1 = ROBERTA_SQUAD[name]
+    assert f"exact match {exact} and F1 {f1}" in " ".join(re.sub("#", "", text).split())
+
+
+def test_every_roberta_recipe_is_tested():
+    found = {path.stem for path in (ROOT / "flags" / "roberta").iterdir()}
+    assert found == {*ROBERTA_GLUE, *ROBERTA_SQUAD, "glue"}

@@ -1,0 +1,249 @@
+"""Tests of bert_tf/hugging_face/distilbert.py: DistilBERT from Hugging Face's format and back."""
+
+import json
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.model.distilbert_configuration import DistilBertConfig
+from bert_tf.model.family import read_config
+from bert_tf.modeling import AlbertConfig, BertConfig
+from bert_tf.pretrained.build import build_model
+from bert_tf.pretrained.folder import read_folder
+from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.pretraining.model import PretrainingModel
+from bert_tf.tasks.squad.model import SquadModel
+from bert_tf.tasks.tagging.model import TaggingModel
+from tests.support.hugging_face_folders import assert_same_bits
+from tests.support.pretraining_runs import variables
+from tools import convert_checkpoint
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SIZES = {
+    "vocab_size": 13,
+    "hidden_size": 6,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 10,
+    "max_position_embeddings": 7,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu_erf",
+    "hidden_dropout_prob": 0.25,
+    "attention_probs_dropout_prob": 0.125,
+    "initializer_range": 0.5,
+}
+LAYER = {
+    "attention.q_lin": (6, 6),
+    "attention.k_lin": (6, 6),
+    "attention.v_lin": (6, 6),
+    "attention.out_lin": (6, 6),
+    "sa_layer_norm": (6,),
+    "ffn.lin1": (10, 6),
+    "ffn.lin2": (6, 10),
+    "output_layer_norm": (6,),
+}
+ENCODER = {
+    "distilbert.embeddings.LayerNorm": (6,),
+    **{
+        f"distilbert.transformer.layer.{i}.{n}": shape for i in (0, 1) for n, shape in LAYER.items()
+    },
+}
+TABLES = {
+    "distilbert.embeddings.word_embeddings.weight": (13, 6),
+    "distilbert.embeddings.position_embeddings.weight": (7, 6),
+}
+# A head -> its model, its modules, the name of the architecture.
+HEADS = {
+    "masked_lm": (
+        PretrainingModel,
+        {"vocab_transform": (6, 6), "vocab_layer_norm": (6,)},
+        "MaskedLM",
+    ),
+    "classification": (
+        lambda config: ClassificationModel(config, 4),
+        {"pre_classifier": (6, 6), "classifier": (4, 6)},
+        "SequenceClassification",
+    ),
+    "tagging": (
+        lambda config: TaggingModel(config, 3),
+        {"classifier": (3, 6)},
+        "TokenClassification",
+    ),
+    "squad": (SquadModel, {"qa_outputs": (2, 6)}, "QuestionAnswering"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["masked_lm", "sequence_classification", "token_classification", "question_answering"]
+)
+def test_outputs_are_transformers(name, tmp_path):
+    """As it is and converted to a checkpoint, within 1e-5 of the largest value."""
+    if not os.environ.get("BERT_TF_GOLDEN"):
+        pytest.skip("the environment variable BERT_TF_GOLDEN is not set")
+    source = tmp_path / "model"
+    shutil.copytree(pathlib.Path(os.environ["BERT_TF_GOLDEN"]) / "distilbert" / name, source)
+    source.chmod(0o755)
+    size = json.loads((source / "config.json").read_text())["vocab_size"]
+    words = [*SPECIAL, *(f"w{i}" for i in range(size - len(SPECIAL)))]
+    (source / "vocab.txt").write_text("\n".join(words) + "\n")
+    converted = str(tmp_path / "converted")
+    convert_checkpoint.convert(str(source), converted, "checkpoint")
+    if name == "token_classification":
+        # Nothing in a checkpoint but tags as labels distinguishes a tagger.
+        tags = ["O", *(f"{x}-{y}" for y in "abc" for x in "BI")]
+        (tmp_path / "converted" / "labels.txt").write_text("\n".join(tags) + "\n")
+    arrays = np.load(source / "forward.npz")
+    inputs = (arrays["input_ids"].astype(np.int32), arrays["attention_mask"].astype(np.int32))
+    real = arrays["attention_mask"] == 1
+
+    def check(actual, expected, at=...):
+        actual, expected = np.asarray(actual)[at], expected[at]
+        assert actual.shape == expected.shape
+        assert np.abs(actual - expected).max() <= 1e-5 * np.abs(expected).max()
+
+    for path in (str(source), converted):
+        folder = read_folder(path)
+        (head,) = folder.heads
+        model = build_model(head, folder)
+        output = model.bert(*inputs)
+        layers = [output.embedding_output, *output.all_encoder_layers]
+        for layer, expected in zip(layers, arrays["hidden_states"], strict=True):
+            check(layer, expected, real)
+        if head == "squad":
+            start, end = model(*inputs)
+            check(start, arrays["start_logits"], real)
+            check(end, arrays["end_logits"], real)
+        elif head == "masked_lm":
+            logits = model.cls.predictions(output.sequence_output, None, output.embedding_table)
+            check(np.reshape(logits, arrays["logits"].shape), arrays["logits"], real)
+        else:
+            check(model(*inputs), arrays["logits"], real if head == "tagging" else ...)
+
+
+def write_model(folder, model, config):
+    """Writes a checkpoint with random weights; returns the folder's path and the weights."""
+    folder.mkdir()
+    rng = np.random.default_rng(5)
+    values = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.variables}
+    checkpoints.write(str(folder / "bert_model.ckpt"), values)
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    if isinstance(model, TaggingModel):
+        (folder / "labels.txt").write_text("O\nB-x\nI-x\n")
+    words = [*SPECIAL, *(f"w{i}" for i in range(8))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    return str(folder), values
+
+
+@pytest.mark.parametrize("output_format", ["distilbert", "safetensors"])
+@pytest.mark.parametrize("head", HEADS)
+def test_a_checkpoint_is_written_in_transformers_layout(tmp_path, head, output_format):
+    """From BERT's configuration, or from DistilBERT's, whose classifier has ReLU."""
+    build, modules, architecture = HEADS[head]
+    relu = output_format == "safetensors" or head == "classification"
+    config = (DistilBertConfig if relu else BertConfig)(**SIZES)
+    source, values = write_model(tmp_path / "tf", build(config), config)
+    there, back = str(tmp_path / "hf"), str(tmp_path / "back")
+    convert_checkpoint.convert(source, there, output_format)
+    tensors = safetensors.numpy.load_file(f"{there}/model.safetensors")
+    shapes = dict(TABLES)
+    for module, shape in (ENCODER | modules).items():
+        shapes |= {f"{module}.weight": shape, f"{module}.bias": shape[:1]}
+    if head == "masked_lm":
+        shapes["vocab_projector.bias"] = (13,)
+    assert {name: tensor.shape for name, tensor in tensors.items()} == shapes
+    np.testing.assert_array_equal(
+        tensors["distilbert.transformer.layer.1.ffn.lin2.weight"].T,
+        values["bert/encoder/layer_1/output/dense/kernel"],
+    )
+    written = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert written["architectures"] == [f"DistilBertFor{architecture}"]
+    expected = {
+        "model_type": "distilbert",
+        "vocab_size": 13,
+        "dim": 6,
+        "n_layers": 2,
+        "n_heads": 3,
+        "hidden_dim": 10,
+        "max_position_embeddings": 7,
+        "activation": "gelu",
+        "dropout": 0.25,
+        "attention_dropout": 0.125,
+        "initializer_range": 0.5,
+    }
+    assert written.items() >= expected.items()
+
+    convert_checkpoint.convert(there, back, "checkpoint")
+    positions, types = (f"bert/embeddings/{k}_embeddings" for k in ("position", "token_type"))
+    values[positions] = values[positions] + values[types][0]
+    values[types] = np.zeros_like(values[types])
+    kept = {
+        name: value
+        for name, value in values.items()
+        if not name.startswith("cls/seq_relationship")
+        and (head == "classification" or not name.startswith("bert/pooler"))
+    }
+    assert_same_bits(variables(f"{back}/bert_model.ckpt"), kept)
+    assert read_config(f"{back}/bert_config.json").to_dict() == {
+        **SIZES,
+        "model_type": "distilbert",
+    }
+
+
+def test_embeddings_of_a_first_text_stay_the_same(tmp_path):
+    config = BertConfig(**SIZES)
+    source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config)
+    convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
+    ids = np.array([[2, 7, 4, 9, 3]], np.int32)
+    outputs = [
+        build_model("masked_lm", read_folder(str(path))).bert(ids).sequence_output
+        for path in (tmp_path / "tf", tmp_path / "hf")
+    ]
+    np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-5)
+
+
+def test_a_classifier_with_a_tanh_pooler_is_refused(tmp_path):
+    config = BertConfig(**SIZES)
+    source, _ = write_model(tmp_path / "tf", ClassificationModel(config, 4), config)
+    with pytest.raises(UserError) as error:
+        convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
+    assert str(error.value) == (
+        f"{source} cannot be written as a DistilBERT: its classifier depends on a pooler with tanh,"
+        " and DistilBERT's has ReLU in that place. Give --output_format=safetensors, or fine-tune a"
+        ' model whose bert_config.json has "model_type": "distilbert"'
+    )
+
+
+def test_an_albert_is_refused(tmp_path):
+    config = AlbertConfig(13, 4, 6, 2, 1, 3, 10, max_position_embeddings=7)
+    source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config)
+    with pytest.raises(UserError, match="is an ALBERT. Give --output_format=safetensors"):
+        convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
+
+
+def test_a_distilbert_pools_with_relu():
+    config = DistilBertConfig(**SIZES)
+    model = ClassificationModel(config, 4)
+    ids = np.array([[2, 7, 4, 9, 3]], np.int32)
+    output = model.bert(ids)
+    kernel = np.asarray(model.bert.pooler.dense.kernel)
+    expected = np.maximum(np.asarray(output.sequence_output)[:, 0] @ kernel, 0.0)
+    np.testing.assert_allclose(output.pooled_output, expected, atol=1e-6)
+    assert (np.asarray(output.pooled_output) == 0.0).any()
+    again = ClassificationModel.from_config(model.get_config())
+    assert again.bert.config.to_dict() == config.to_dict()
+    assert isinstance(again.bert.config, DistilBertConfig)
+
+
+def test_load_answers(tmp_path):
+    config = DistilBertConfig(**SIZES)
+    source, _ = write_model(tmp_path / "tf", ClassificationModel(config, 4), config)
+    convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
+    model = bert_tf.load(str(tmp_path / "hf"))
+    assert model.classify("w1 w3").label in {"LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"}

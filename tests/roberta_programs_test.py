@@ -1,0 +1,293 @@
+"""RoBERTa through the programs: pre-trained with masks drawn while training, fine-tuned, loaded."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.export.exporting import export
+from bert_tf.export.settings import ExportSettings
+from bert_tf.runs import reporting
+from bert_tf.tasks.pretraining.data import create_pretraining_data
+from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from tests.support.byte_pair_files import word_merges, write_vocabulary
+from tests.support.pretraining_runs import run, variables
+from tests.support.small_classification import WORDS, flags, write_reviews
+from tools import convert_checkpoint
+from tools.build_vocabulary import BYTE_BPE, build_vocabulary
+
+pytest.importorskip("tokenizers")
+QUICKSTART = Path(__file__).resolve().parents[1] / "flags" / "quickstart"
+CONFIG = {
+    "model_type": "roberta",
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 42,
+}
+
+
+def write_roberta(folder):
+    """Returns the configuration's and the vocabulary's path."""
+    vocab_file = write_vocabulary(folder, word_merges(WORDS))
+    with open(vocab_file, encoding="utf-8") as reader:
+        size = len(json.load(reader))
+    config = folder / "bert_config.json"
+    config.write_text(json.dumps({**CONFIG, "vocab_size": size}))
+    return str(config), vocab_file
+
+
+@pytest.mark.slow
+def test_a_classifier_is_trained_and_loaded(tmp_path):
+    reviews = write_reviews(tmp_path)
+    (tmp_path / "roberta").mkdir()
+    config, vocab_file = write_roberta(tmp_path / "roberta")
+    out = tmp_path / "out"
+    more = [f"--bert_config_file={config}", f"--vocab_file={vocab_file}"]
+    message = run(*flags(reviews, out, "--do_eval"), *more, program="run_classifier.py", status=1)
+    assert "is made of text as it stands; set --do_lower_case=False" in message
+    run(
+        *flags(reviews, out, "--do_train", "--do_eval", "--do_predict", "--num_train_epochs=6"),
+        *more,
+        "--do_lower_case=False",
+        program="run_classifier.py",
+    )
+    assert reporting.read_results(str(out / "eval_results.txt"))["eval_accuracy"] > 0.9
+    assert json.loads((out / "bert_config.json").read_text())["model_type"] == "roberta"
+
+    model = bert_tf.load(str(out))
+    lines = (reviews / "test.csv").read_text().splitlines()[1:]
+    texts = [line.split(",")[0] for line in lines]
+    results = model.classify(texts)
+    expected = np.loadtxt(out / "test_results.tsv")
+    found = [[r.probabilities[label] for label in model.labels] for r in results]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+    saved, there = tmp_path / "saved", tmp_path / "there"
+    export(ExportSettings(input=str(out), output=str(saved), input_kind="ids"))
+    # LiteRT looks up even segments, of which there is one.
+    lite = ExportSettings(
+        input=str(out), output=str(tmp_path / "lite"), input_kind="ids", format="litert"
+    )
+    export(lite)
+    convert_checkpoint.convert(str(out), str(there), "safetensors")
+    written = " ".join((saved / "README.md").read_text().split())
+    assert (
+        "pieces of `vocab.json`; with `<s> A </s>`, and two texts as `<s> A </s></s> B" in written
+    )
+    assert "- `segment_ids`: 0." in written and "`vocab.json`, `merges.txt`" in written
+    for folder in (saved, there):
+        for name in ("vocab.json", "merges.txt"):
+            source = tmp_path / "roberta" / name
+            assert (folder / name).read_bytes() == source.read_bytes()
+    again = bert_tf.load(str(there)).classify(texts)
+    assert [r.probabilities for r in again] == [r.probabilities for r in results]
+    with pytest.raises(UserError, match="of word pieces; that of .* is vocab.json and merges.txt"):
+        export(ExportSettings(input=str(out), output=str(tmp_path / "text")))
+
+
+@pytest.mark.slow
+def test_masks_are_drawn_while_pre_training(tmp_path):
+    config, vocab_file = write_roberta(tmp_path)
+    rng = random.Random(3)
+    lines = [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) * (i % 6 > 0) for i in range(120)]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    make = [f"--input_file={tmp_path}/text.txt", f"--vocab_file={vocab_file}"]
+    make += ["--max_seq_length=24", "--nomask", "--dupe_factor=3", "--do_lower_case=False"]
+    name = f"{tmp_path}/records"
+    run(*make, "--objective=mlm", f"--output_file={name}", program="create_pretraining_data.py")
+    out = tmp_path / "out"
+    words = [f"--input_file={name}", f"--bert_config_file={config}", "--max_seq_length=24"]
+    words += ["--max_predictions_per_seq=5", "--train_batch_size=8", f"--output_dir={out}"]
+    words += ["--do_train", "--do_eval", "--num_train_steps=40", "--num_warmup_steps=4"]
+    words += ["--learning_rate=5e-3", "--dynamic_masking", f"--vocab_file={vocab_file}"]
+    message = run(*words, status=1)
+    assert "--objective=mlm_nsp needs a model with a head for pairs of sentences" in message
+    run(*words, "--objective=mlm", "--do_whole_word_mask")
+    results = reporting.read_results(str(out / "eval_results.txt"))
+    assert results["global_step"] == 40 and results["masked_lm_loss"] < 5.0
+    assert not any("seq_relationship" in name for name in variables(out))
+
+
+def create(folder, vocab_file, lines, **changes):
+    """Returns the records of a text, lists by name."""
+    (folder / "text.txt").write_text("\n".join(lines))
+    settings = PretrainingDataSettings(
+        input_file=str(folder / "text.txt"),
+        output_file=str(folder / "records"),
+        vocab_file=vocab_file,
+        do_lower_case=False,
+        max_predictions_per_seq=9,
+        dupe_factor=1,
+        **changes,
+    )
+    create_pretraining_data(settings)
+    found = []
+    for record in tf.data.TFRecordDataset(str(folder / "records")):
+        features = tf.train.Example.FromString(record.numpy()).features.feature
+        found.append({n: list((x.int64_list or x).value) for n, x in features.items()})
+    return found
+
+
+def test_words_begin_with_a_space_or_a_sentence(tmp_path):
+    _, vocab_file = write_roberta(tmp_path)
+    lines = ["the film was", "fine", "so very lovely"]
+    (record,) = create(tmp_path, vocab_file, lines, objective="mlm", mask=False, max_seq_length=24)
+    # The first word of a line has no space, and so a piece for each letter.
+    pieces = [["t", "h", "e"], ["Ġfilm"], ["Ġwas"], [*"fine"], ["s", "o"], ["Ġvery"], ["Ġlovely"]]
+    with open(vocab_file, encoding="utf-8") as reader:
+        vocab = json.load(reader)
+    tokens = ["<s>", *(piece for word in pieces for piece in word), "</s>"]
+    numbers = [0, *(i for i, word in enumerate(pieces, 1) for _ in word), 0]
+    padding = [0] * (24 - len(tokens))
+    assert record["input_ids"] == [vocab[token] for token in tokens] + padding
+    assert record["word_ids"] == numbers + padding
+    assert record["segment_ids"] == [0] * 24
+
+
+def test_whole_words_are_masked(tmp_path):
+    _, vocab_file = write_roberta(tmp_path)
+    lines = ["the film was", "fine", "so very lovely"]
+    settings = {"objective": "mlm", "do_whole_word_mask": True, "max_seq_length": 24}
+    kept = {**settings, "mask": False, "do_whole_word_mask": False}
+    (unmasked,) = create(tmp_path, vocab_file, lines, **kept)
+    numbers = unmasked["word_ids"]
+    for seed in range(9):
+        (record,) = create(
+            tmp_path, vocab_file, lines, masked_lm_prob=0.5, random_seed=seed, **settings
+        )
+        count = sum(position > 0 for position in record["masked_lm_positions"])
+        places = record["masked_lm_positions"][:count]
+        chosen = {numbers[place] for place in places}
+        assert places == [i for i, number in enumerate(numbers) if number in chosen and number]
+        restored = list(record["input_ids"])
+        for place, label in zip(places, record["masked_lm_ids"], strict=False):
+            restored[place] = label
+        assert restored == unmasked["input_ids"]
+
+
+def test_pairs_have_two_separators_between_them(tmp_path):
+    """Also where a length leaves no room for them."""
+    _, vocab_file = write_roberta(tmp_path)
+    lines = ["the film was", "fine", "so very lovely"]
+    settings = {"mask": False, "max_seq_length": 30, "short_seq_prob": 0.0}
+    for record in create(tmp_path, vocab_file, lines, **settings):
+        ids = record["input_ids"][: sum(record["input_mask"])]
+        first = ids.index(2)
+        assert ids[0] == 0 and ids[first : first + 2] == [2, 2] and ids[-1] == 2
+        assert ids.count(2) == 3 and not any(record["segment_ids"])
+        special = [i for i, number in enumerate(record["word_ids"][: len(ids)]) if not number]
+        assert special == [0, first, first + 1, len(ids) - 1]
+    with pytest.raises(UserError, match="--max_seq_length=5 must be at least 6"):
+        create(tmp_path, vocab_file, lines, **{**settings, "max_seq_length": 5})
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The flags of a small model whose vocabulary is learned from the quickstart's text."""
+    folder = tmp_path_factory.mktemp("model")
+    vocab_file = str(folder / "vocab.json")
+    build_vocabulary(str(QUICKSTART / "corpus.txt"), vocab_file, 900, kind=BYTE_BPE)
+    config = {**CONFIG, "vocab_size": 900, "hidden_size": 32, "max_position_embeddings": 66}
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    return [
+        f"--vocab_file={vocab_file}",
+        f"--bert_config_file={folder}/bert_config.json",
+        *("--do_lower_case=False", "--max_seq_length=64", "--learning_rate=2e-3"),
+    ]
+
+
+@pytest.mark.slow
+def test_questions_are_answered(model, tmp_path):
+    source = QUICKSTART / "squad.json"
+    run(
+        *model,
+        *(f"--train_file={source}", f"--predict_file={source}", f"--output_dir={tmp_path}/out"),
+        *("--do_train", "--do_predict", "--version_2_with_negative", "--max_query_length=16"),
+        *("--doc_stride=32", "--train_batch_size=12", "--num_train_epochs=60"),
+        program="run_squad.py",
+    )
+    results = reporting.read_results(f"{tmp_path}/out/eval_results.txt")
+    assert results["best_exact"] > 60  # it guesses 0 to 20
+    answered = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    loaded = bert_tf.load(str(tmp_path / "out"))
+    content = json.loads(source.read_text())
+    asked = [
+        (question["question"], paragraph["context"], answered[question["id"]])
+        for article in content["data"]
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    found = loaded.answer(
+        [question for question, _, _ in asked],
+        [context for _, context, _ in asked],
+        null_score_diff_threshold=0.0,
+        **{"max_seq_length": 64, "doc_stride": 32},
+    )
+    same = [x.text == text for x, (_, _, text) in zip(found, asked, strict=True)]
+    assert np.mean(same) > 0.95  # the program cuts questions to 16 pieces
+    for answer, (_, context, _) in zip(found, asked, strict=True):
+        assert context[answer.start : answer.end].split() == answer.text.split()
+
+
+@pytest.mark.slow
+def test_entities_are_tagged(model, tmp_path):
+    """Each word has the tag that the loaded model gives it in the sentence as a text."""
+    out = tmp_path / "out"
+    run(
+        *model,
+        *(f"--data_dir={QUICKSTART}/entities", f"--output_dir={out}", "--do_train"),
+        *("--do_predict", "--train_batch_size=8", "--num_train_epochs=40"),
+        "--nodocument_context",
+        program="run_tagging.py",
+    )
+    loaded = bert_tf.load(str(out))
+    sentences = (out / "predictions.txt").read_text().strip().split("\n\n")
+    rows = [[line.split() for line in sentence.splitlines()] for sentence in sentences]
+    rows = [row for row in rows if row[0][0] != "-DOCSTART-"]
+    number = 0
+    for row, entities in zip(
+        rows, loaded.tag([" ".join(word for word, *_ in row) for row in rows]), strict=True
+    ):
+        tagged = " ".join(word for word, *_, tag in row if tag != "O")
+        assert " ".join(entity.text for entity in entities) == tagged
+        number += len(entities)
+    assert number > 3
+
+
+@pytest.mark.slow
+def test_endings_sentences_and_features(model, tmp_path):
+    run(
+        *model,
+        *(f"--data_dir={QUICKSTART}/endings", f"--output_dir={tmp_path}/endings"),
+        *("--do_train", "--do_eval", "--train_batch_size=4", "--num_train_epochs=1"),
+        program="run_multiple_choice.py",
+    )
+    run(
+        *model,
+        *(f"--data_dir={QUICKSTART}/sentences", f"--output_dir={tmp_path}/sentences"),
+        *("--text_a_column=sentence1", "--text_b_column=sentence2", "--label_column=score"),
+        *("--score_scale=5", "--do_train", "--do_eval", "--train_batch_size=8"),
+        *("--num_train_epochs=1", f"--export_dir={tmp_path}/exported"),
+        program="run_sentence_similarity.py",
+    )
+    (tmp_path / "lines.txt").write_text("A small town. ||| The sea\n")
+    run(
+        *[flag for flag in model if "learning_rate" not in flag],
+        *(f"--input_file={tmp_path}/lines.txt", f"--output_file={tmp_path}/features.jsonl"),
+        *("--layers=-1", f"--init_checkpoint={tmp_path}/exported"),
+        program="extract_features.py",
+    )
+    line = json.loads((tmp_path / "features.jsonl").read_text())
+    tokens = [feature["token"] for feature in line["features"]]
+    assert tokens[0] == "<s>" and tokens.count("</s>") == 3
+    assert "".join(tokens).replace("Ġ", " ") == "<s>A small town.</s></s>The sea</s>"
+    vector = bert_tf.load(f"{tmp_path}/exported").encode(("A small town.", "The sea"))
+    last = np.array([feature["layers"][0]["values"] for feature in line["features"]])
+    np.testing.assert_allclose(vector, last.mean(0), atol=2e-5)

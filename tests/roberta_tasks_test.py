@@ -1,0 +1,110 @@
+"""What RoBERTa's vocabulary makes of the tasks: spaces belong to words, pairs have four tokens."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.pretrained.text_input import encode, encode_masks
+from bert_tf.tasks.classification.features import write_records as write_texts
+from bert_tf.tasks.multiple_choice.data import write_records as write_questions
+from bert_tf.tasks.squad import answers, features
+from bert_tf.tasks.squad.examples import SquadData, SquadExample
+from bert_tf.tasks.squad.final_text import FinalText
+from bert_tf.tasks.tagging.data import tokenize
+from bert_tf.text.tokenizers import load_tokenizer
+from tests.support.byte_pair_files import word_merges, write_vocabulary
+from tests.support.squad_files import settings_of_lengths
+
+pytest.importorskip("tokenizers")
+WORDS = "the film was fine smith born (1895-1943)".split()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    return load_tokenizer(write_vocabulary(folder, word_merges(WORDS[:-1])), False)
+
+
+def tokens(tokenizer, ids):
+    return [tokenizer.inv_vocab[int(i)] for i in ids]
+
+
+def test_the_words_of_a_context_are_those_of_its_text(tokenizer):
+    text = "film  was\tfine (1895-1943)."
+    (context,) = features.tokenize_contexts([text], tokenizer)
+    whole, _ = tokenizer.encode([" ".join(text.split())])
+    assert context.ids.tolist() == whole.tolist()
+    assert tokens(tokenizer, context.ids)[:6] == ["f", "i", "l", "m", "Ġwas", "Ġfine"]
+    assert context.word_starts.tolist() == [0, 4, 5, 6, len(whole)]
+
+
+def test_an_answer_is_found_within_a_word_and_mapped_back(tokenizer):
+    text = "smith was born (1895-1943). fine"
+    (context,) = features.tokenize_contexts([text], tokenizer)
+    at = answers.ContextText(text, context, tokenizer.words_of, FinalText(False)).of
+    pieces = tokens(tokenizer, context.ids)
+    first, last = pieces.index("("), pieces.index("4")
+    assert pieces[first - 1] == "Ġ" and pieces[first + 1 : first + 5] == list("1895")
+    for span, expected in (
+        ((first + 1, first + 4), "1895"),
+        ((first - 1, first + 4), "(1895"),
+        ((0, len("smith") - 1), "smith"),
+        ((last - 2, len(pieces) - 1), "1943). fine"),
+    ):
+        found, start, end = at(*span)
+        assert found == text[start:end] == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [("1895", list("1895")), ("born", ["Ġborn"]), ("fine", ["Ġfine"])]
+)
+def test_the_positions_of_answers(tmp_path, tokenizer, answer, expected):
+    """With the space before an answer, if it begins a word; without, if it does not."""
+    text = "smith was born (1895-1943). fine"
+    word = next(i for i, word in enumerate(text.split()) if answer in word)
+    example = SquadExample("q", "the film", 0, (answer,), word, word)
+    settings = settings_of_lengths(max_seq_length=40, doc_stride=16, max_query_length=9)
+    contexts = features.tokenize_contexts([text], tokenizer)
+    path = str(tmp_path / "records")
+    data = SquadData([text], [example])
+    (window,) = features.write_records(path, data, contexts, tokenizer, settings, True)
+    (record,) = tf.data.TFRecordDataset(path)
+    values = tf.train.Example.FromString(record.numpy()).features.feature
+    ids = list(values["input_ids"].int64_list.value)
+    start, end = (values[f"{x}_positions"].int64_list.value[0] for x in ("start", "end"))
+    assert tokens(tokenizer, ids[start : end + 1]) == expected
+    # <s> the film </s></s> context </s>
+    query = tokenizer.encode(["the film"])[0].tolist()
+    assert ids[: window.offset] == [0, *query, 2, 2]
+    assert ids[window.offset : window.offset + len(contexts[0].ids)] == contexts[0].ids.tolist()
+
+
+def test_the_words_of_a_sentence_have_their_spaces(tokenizer):
+    words = ["the", " film", " was"]
+    assert [tokens(tokenizer, ids) for ids in tokenize(words, tokenizer, 9)] == [
+        ["t", "h", "e"],
+        ["Ġfilm"],
+        ["Ġwas"],
+    ]
+
+
+def test_lengths_without_room_are_refused(tmp_path, tokenizer):
+    path = str(tmp_path / "records")
+    with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; got 4"):
+        write_texts([], ["a"], 4, tokenizer, path)
+    with pytest.raises(UserError, match="--max_seq_length must be at least 6, .*; got 5"):
+        write_questions([], tokenizer, 5, path)
+
+
+def test_a_text_is_cut_to_the_length(tokenizer):
+    texts = [("the film was fine", "born born born born born"), "the"]
+    pair, single = encode(texts, tokenizer, 9)
+    assert pair["input_ids"][:1] == [0] and pair["input_ids"].count(2) == 3
+    assert len(pair["input_ids"]) == 9 and single["input_ids"][-1] == 2
+    assert not np.any(pair["segment_ids"])
+    (row,) = encode_masks(["the <mask> was <mask>"], tokenizer, 20)
+    assert tokens(tokenizer, row["input_ids"]) == [
+        *("<s>", "t", "h", "e", "<mask>", "Ġwas", "<mask>", "</s>")
+    ]
+    assert row["masked_lm_positions"] == [4, 6]

@@ -1,0 +1,325 @@
+"""Tests of run_distillation: a student from its teacher to a checkpoint, and wrong input."""
+
+import dataclasses
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs import reporting
+from bert_tf.tasks.pretraining.model import PretrainingModel
+from bert_tf.tasks.pretraining.run_distillation import run_distillation
+from bert_tf.tasks.pretraining.schema import UNMASKED
+from bert_tf.tasks.pretraining.settings import DistillationSettings, ScheduleSettings
+from tests.support.pretraining_runs import CONFIG, run, variables, write_config, write_records
+
+LAYERS = 3
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(32))]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Records, a teacher of three layers with its files, the configuration of a student of two."""
+    folder = tmp_path_factory.mktemp("inputs")
+    write_records(folder / "train.tfrecord", 60, 12, 2, seed=1)
+    write_records(folder / "dev.tfrecord", 13, 12, 2, seed=2)
+    write_teacher(folder / "teacher")
+    write_config(folder / "bert_config.json", num_hidden_layers=2)
+    return folder
+
+
+def write_teacher(folder, without=(), **changes):
+    """Writes a checkpoint with random weights, its configuration and vocabulary."""
+    folder.mkdir()
+    changes = {"num_hidden_layers": LAYERS, **changes}
+    write_config(folder / "bert_config.json", **changes)
+    model = PretrainingModel(BertConfig.from_dict({**CONFIG, **changes}))
+    rng = np.random.default_rng(4)
+    values = {
+        v.path: rng.normal(v.path.endswith("gamma"), 0.3, v.shape).astype(np.float32)
+        for v in model.variables
+        if not v.path.startswith(tuple(without))
+    }
+    checkpoints.write(str(folder / "bert_model.ckpt"), values)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    return str(folder / "bert_model.ckpt")
+
+
+def distil(inputs, output_dir, student=None, **changes):
+    """Returns the results of the call that the program makes with these flags."""
+    flags = {
+        "input_file": f"{inputs}/train.tfrecord",
+        "teacher_checkpoint": f"{inputs}/teacher/bert_model.ckpt",
+        "output_dir": str(output_dir),
+        "do_train": True,
+        "learning_rate": 1e-2,
+        "num_warmup_steps": 2,
+        "max_seq_length": 12,
+        "max_predictions_per_seq": 2,
+        "num_train_steps": 6,
+        "train_batch_size": 8,
+        **changes,
+    }
+    names = {field.name for field in dataclasses.fields(ScheduleSettings)} & flags.keys()
+    schedule = ScheduleSettings(**{name: flags.pop(name) for name in names})
+    phases, evaluation_phase = schedule.make_phases(names)
+    settings = DistillationSettings(phases=phases, evaluation_phase=evaluation_phase, **flags)
+    config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 2, **(student or {})})
+    return run_distillation(config, tf.distribute.get_strategy(), settings)
+
+
+@pytest.fixture(scope="module")
+def trained(inputs, tmp_path_factory):
+    """The output directory of a run that trains and evaluates."""
+    output_dir = tmp_path_factory.mktemp("trained")
+    distil(
+        inputs,
+        output_dir,
+        do_eval=True,
+        eval_input_file=f"{inputs}/dev.tfrecord",
+        eval_batch_size=5,
+        max_eval_steps=0,
+        save_checkpoints_steps=3,
+        alpha_mse=0.001,
+    )
+    return output_dir
+
+
+def test_the_student_is_a_bert_like_any_other(trained, inputs):
+    config = BertConfig.from_json_file(str(trained / "bert_config.json"))
+    assert config.num_hidden_layers == 2
+    names = {v.path for v in PretrainingModel(config).variables}
+    slots = {f"{name}/adam_{x}" for name in names for x in "mv"}
+    assert set(variables(trained / "model.ckpt-6")) == names | slots | {"global_step"}
+    assert (trained / "vocab.txt").read_text() == "\n".join(WORDS) + "\n"
+    model = bert_tf.load(str(trained))
+    assert len(model.fill_mask("w3 [MASK] w7", top_k=4)) >= 1
+    results = reporting.read_results(f"{trained}/eval_results.txt")
+    assert results.keys() == {
+        "ce_loss",
+        "cos_loss",
+        "global_step",
+        "loss",
+        "masked_lm_accuracy",
+        "masked_lm_loss",
+        "mse_loss",
+    }
+    parts = zip(
+        ("ce_loss", "masked_lm_loss", "cos_loss", "mse_loss"), (5, 2, 1, 0.001), strict=True
+    )
+    # Batches of 5, 5 and 3 examples have their own mean over positions each.
+    assert results["loss"] == pytest.approx(sum(results[k] * x for k, x in parts), rel=0.02)
+
+
+def test_it_begins_with_the_teachers_first_and_last_layer(trained, inputs):
+    teacher = variables(inputs / "teacher" / "bert_model.ckpt")
+    student = variables(trained / "model.ckpt-0")
+    name = "bert/encoder/layer_{}/attention/self/query/kernel"
+    for layer, source in ((0, 0), (1, LAYERS - 1)):
+        np.testing.assert_array_equal(student[name.format(layer)], teacher[name.format(source)])
+    for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
+        np.testing.assert_array_equal(student[name], teacher[name])
+        assert (variables(trained / "model.ckpt-6")[name] != teacher[name]).any()
+
+
+@pytest.mark.slow
+def test_a_resumed_run_ends_with_the_same_bits(trained, inputs, tmp_path):
+    output_dir = tmp_path / "out"
+    shutil.copytree(trained, output_dir)
+    os.truncate(output_dir / "model.ckpt-6.data-00000-of-00001", 1000)
+    distil(inputs, output_dir, save_checkpoints_steps=3, alpha_mse=0.001)
+    expected = variables(trained / "model.ckpt-6")
+    found = variables(output_dir / "model.ckpt-6")
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+@pytest.mark.slow
+def test_masks_drawn_while_training_with_the_teachers_vocabulary(inputs, tmp_path):
+    plain = tf.data.TFRecordDataset(f"{inputs}/train.tfrecord")
+    with tf.io.TFRecordWriter(str(tmp_path / "unmasked.tfrecord")) as writer:
+        for record in plain.as_numpy_iterator():
+            example = tf.train.Example.FromString(record)
+            for name in ("positions", "ids", "weights"):
+                del example.features.feature[f"masked_lm_{name}"]
+            starts = example.features.feature[UNMASKED].int64_list.value
+            starts.extend(range(12))
+            writer.write(example.SerializeToString())
+    changes = {"input_file": f"{tmp_path}/unmasked.tfrecord", "dynamic_masking": True}
+    distil(inputs, tmp_path / "out", **changes)
+    assert variables(tmp_path / "out" / "model.ckpt-6")["global_step"] == 6
+
+
+@pytest.mark.parametrize(
+    "changes,student,message",
+    [
+        (
+            {},
+            {"vocab_size": 39},
+            "The student and its teacher must have the same vocabulary: vocab_size of"
+            " --bert_config_file is 39, and of the teacher (",
+        ),
+        (
+            {},
+            {"num_hidden_layers": 4},
+            "num_hidden_layers of --bert_config_file is 4, and the teacher's is 3",
+        ),
+        ({"student_layers": "0,3"}, {}, "the teacher has 3 layers, 0 to 2; there is no '3'"),
+        (
+            {},
+            {"hidden_size": 6},
+            "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is 6, and"
+            " the teacher's is 8. Give --alpha_cos=0, or change --bert_config_file",
+        ),
+        (
+            {"alpha_cos": 0.0},
+            {"hidden_size": 6},
+            "bert/embeddings/word_embeddings is [37, 6] by --bert_config_file, and [37, 8] in the"
+            " teacher",
+        ),
+        (
+            {},
+            {"num_attention_heads": 4},
+            "num_attention_heads of --bert_config_file is 4, and the teacher's is 2",
+        ),
+        (
+            {"teacher_checkpoint": "no/such.ckpt"},
+            {},
+            "--teacher_checkpoint=no/such.ckpt: a checkpoint is named by its prefix",
+        ),
+        (
+            {"teacher_config_file": "no/such.json"},
+            {},
+            "The BERT configuration no/such.json cannot be read (no/such.json; No such file or"
+            " directory); check --teacher_config_file.",
+        ),
+        (
+            dict.fromkeys(("alpha_ce", "alpha_mlm", "alpha_cos"), 0.0),
+            {},
+            "At least one of --alpha_ce, --alpha_mlm, --alpha_cos and --alpha_mse must be above 0",
+        ),
+        (
+            {"student_layers": "0,1", "init_checkpoint": "x"},
+            {},
+            "--init_checkpoint gives all of the student's initial weights, and --student_layers",
+        ),
+        ({"temperature": 0.0}, {}, "--temperature=0.0 must be a finite number above 0"),
+    ],
+    ids=range(11),
+)
+def test_wrong_input(inputs, tmp_path, changes, student, message):
+    with pytest.raises(UserError) as error:
+        distil(inputs, tmp_path / "out", student, **changes)
+    assert message in str(error.value)
+    assert not tf.io.gfile.glob(f"{tmp_path}/out/model.ckpt*")
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        (
+            {"max_position_embeddings": 11},
+            "Sequences must not be longer than the teacher can read: they have 12 tokens, and"
+            " max_position_embeddings of the teacher (",
+        ),
+        (
+            {"type_vocab_size": 1},
+            "The teacher must know the segments of the student's records: type_vocab_size of"
+            " --bert_config_file is 2, and of the teacher (",
+        ),
+    ],
+)
+def test_a_teacher_that_cannot_read_the_records(inputs, tmp_path, changes, message):
+    path = write_teacher(tmp_path / "teacher", **changes)
+    with pytest.raises(UserError) as error:
+        distil(inputs, tmp_path / "out", teacher_checkpoint=path)
+    assert message in str(error.value)
+
+
+@pytest.mark.slow
+def test_two_replicas_begin_with_the_same_weights_and_end_with_finite_ones(inputs, tmp_path):
+    log = run(
+        f"--input_file={inputs}/train.tfrecord",
+        f"--bert_config_file={inputs}/bert_config.json",
+        f"--teacher_checkpoint={inputs}/teacher/bert_model.ckpt",
+        f"--output_dir={tmp_path}/out",
+        "--do_train",
+        "--max_seq_length=12",
+        "--max_predictions_per_seq=2",
+        "--num_train_steps=5",
+        "--train_batch_size=8",
+        "--student_layers=2,1",
+        "--distribution_strategy=mirrored",
+        "--num_cpu_devices=2",
+        program="run_distillation.py",
+    )
+    assert "The student begins with the teacher's layers [2, 1]" in log
+    teacher = variables(inputs / "teacher" / "bert_model.ckpt")
+    student = variables(tmp_path / "out" / "model.ckpt-0")
+    name = "bert/encoder/layer_{}/output/dense/kernel"
+    for layer, source in ((0, 2), (1, 1)):
+        np.testing.assert_array_equal(student[name.format(layer)], teacher[name.format(source)])
+    assert variables(tmp_path / "out" / "model.ckpt-5")["global_step"] == 5
+
+
+def test_a_teacher_without_configuration_or_without_a_head(inputs, tmp_path):
+    path = write_teacher(tmp_path / "teacher", without=["cls/predictions/"])
+    with pytest.raises(UserError) as error:
+        distil(inputs, tmp_path / "out", teacher_checkpoint=path)
+    message = str(error.value)
+    assert message.startswith(
+        f"--teacher_checkpoint={path} must hold a model of this task, with the"
+    )
+    assert "5 weights are not so" in message
+    assert "'cls/predictions/transform/dense/kernel is missing'" in message
+    os.remove(tmp_path / "teacher" / "bert_config.json")
+    with pytest.raises(UserError) as error:
+        distil(inputs, tmp_path / "out", teacher_checkpoint=path)
+    assert (
+        f"--teacher_checkpoint={path} must have its configuration beside it, bert_config.json or"
+        f" albert_config.json; there is none in {tmp_path}/teacher. Give --teacher_config_file"
+    ) == str(error.value)
+
+
+@pytest.mark.slow
+def test_a_teacher_without_a_head_teaches_by_its_vectors(inputs, tmp_path):
+    path = write_teacher(tmp_path / "teacher", without=["cls/predictions/"])
+    distil(inputs, tmp_path / "out", teacher_checkpoint=path, alpha_ce=0.0, num_train_steps=1)
+    student = variables(tmp_path / "out" / "model.ckpt-0")
+    assert np.abs(student["cls/predictions/transform/dense/kernel"]).max() <= 0.04  # random
+
+
+def test_another_vocabulary_than_the_teachers(inputs, tmp_path):
+    words = [*WORDS[:9], "other", *WORDS[10:]]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    with pytest.raises(UserError) as error:
+        distil(inputs, tmp_path / "out", vocab_file=f"{tmp_path}/vocab.txt")
+    assert "must have every token where the vocabulary of --teacher_checkpoint has it: 'w4'" in str(
+        error.value
+    )
+
+
+@pytest.mark.slow
+def test_the_program(inputs, tmp_path):
+    flags = [
+        f"--input_file={inputs}/train.tfrecord",
+        f"--bert_config_file={inputs}/bert_config.json",
+        f"--output_dir={tmp_path}/out",
+        "--do_train",
+    ]
+    program = "run_distillation.py"
+    line = run(*flags, program=program, status=1).strip().splitlines()[-1]
+    assert (
+        line == "run_distillation.py: --teacher_checkpoint must be given (--help lists the flags)"
+    )
+    flags += [f"--teacher_checkpoint={inputs}/teacher", "--max_seq_length=12"]
+    flags += ["--max_predictions_per_seq=2", "--student_layers=1,9"]
+    log = run(*flags, program=program, status=1)
+    assert "run_distillation.py: --student_layers=1,9: the teacher has 3 layers, 0 to 2" in log

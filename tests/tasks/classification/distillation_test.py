@@ -1,0 +1,242 @@
+"""Tests of fine-tuning by a teacher: the loss against numpy, a run, wrong input."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.engine import steps
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.classification.distillation import DistilledClassificationTask
+from bert_tf.tasks.classification.model import ClassificationModel, ClassificationTask
+from bert_tf.tasks.classification.run import run_classifier
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from bert_tf.tasks.classification.table import TableProcessor
+from tests.support.pretraining_runs import CONFIG, variables
+from tests.support.small_classification import SIZES, write_reviews
+
+BATCH, LENGTH = 5, 7
+
+
+def make_features(regression, seed=0):
+    rng = np.random.default_rng(seed)
+    mask = (np.arange(LENGTH) < rng.integers(3, LENGTH + 1, (BATCH, 1))).astype(np.int32)
+    labels = rng.normal(size=BATCH).astype("f") if regression else rng.integers(0, 3, BATCH)
+    return {
+        "input_ids": rng.integers(0, 37, (BATCH, LENGTH), dtype=np.int32),
+        "input_mask": mask,
+        "segment_ids": rng.integers(0, 2, (BATCH, LENGTH), dtype=np.int32),
+        "label_ids": labels.astype(np.float32 if regression else np.int32),
+        "example_weight": np.array([1, 0, 1, 0.5, 1], np.float32),
+    }
+
+
+def models(num_labels):
+    """Returns a student and a teacher with other sizes, with large random weights."""
+    made = []
+    for seed, changes in enumerate(({}, {"hidden_size": 12, "num_hidden_layers": 2})):
+        model = ClassificationModel(BertConfig.from_dict({**CONFIG, **changes}), num_labels)
+        rng = np.random.default_rng(seed)
+        for v in model.variables:
+            v.assign(rng.normal(v.path.endswith("gamma"), 0.4, v.shape))
+        made.append(model)
+    return made
+
+
+def log_softmax(x):
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_loss_against_numpy(regression):
+    student, teacher = models(1 if regression else 3)
+    features = make_features(regression)
+    plain = ClassificationTask(BertConfig.from_dict(CONFIG), None if regression else 3)
+    task = DistilledClassificationTask(plain, teacher, 0.7, 0.2, 3.0)
+    tensors = {name: tf.constant(x) for name, x in features.items()}
+    variables = [v.value for v in (*student.variables, *teacher.variables)]
+    with tf.GradientTape() as tape:
+        tape.watch(variables)
+        loss, sums = task.loss_and_metrics(student, tensors, task.normalizers(tensors), False, None)
+    inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    logits, targets = (np.asarray(model(*inputs), np.float64) for model in (student, teacher))
+    labels, weights = features["label_ids"], features["example_weight"]
+    if regression:
+        soft = (logits - targets)[:, 0] ** 2
+        hard = (logits[:, 0] - labels) ** 2
+    else:
+        p, q = log_softmax(targets / 3.0), log_softmax(logits / 3.0)
+        soft = 9.0 * (np.exp(p) * (p - q)).sum(-1)
+        hard = -log_softmax(logits)[np.arange(BATCH), labels]
+    expected = {"ce_loss": (weights * soft).sum(), "label_loss": (weights * hard).sum()}
+    total = (0.7 * expected["ce_loss"] + 0.2 * expected["label_loss"]) / weights.sum()
+    np.testing.assert_allclose(loss, total, rtol=1e-5)
+    for name, value in expected.items():
+        np.testing.assert_allclose(sums[name], (value, weights.sum()), rtol=1e-5)
+    assert ("accuracy" in sums) == (not regression)
+    gradients = tape.gradient(loss, variables)
+    count = len(student.variables)
+    assert all(gradient is not None for gradient in gradients[:count])
+    assert all(gradient is None for gradient in gradients[count:])
+
+
+def test_a_step_is_compiled_and_leaves_the_teacher():
+    student, teacher = models(3)
+    before = [v.numpy() for v in teacher.variables]
+    task = DistilledClassificationTask(
+        ClassificationTask(BertConfig.from_dict(CONFIG), 3), teacher, 0.5, 0.5, 2.0
+    )
+    assert isinstance(task, steps.FineTuningTask)
+    optimizer = optimization.create_optimizer(student.trainable_variables, lambda step: 1e-2)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(features):
+        return steps.train_step(task, student, optimizer, features, tf.constant([0, 0]))
+
+    features = {name: tf.constant(x) for name, x in make_features(False).items()}
+    losses = [float(step(features)["loss"]) for _ in range(3)]
+    assert losses[2] < losses[0]
+    for variable, value in zip(teacher.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    """The table of reviews, and a teacher in a folder of its own."""
+    folder = write_reviews(tmp_path_factory.mktemp("reviews"))
+    run(folder, folder / "teacher", num_train_epochs=8.0)
+    return folder
+
+
+def run(folder, output_dir, columns=None, student=None, **changes):
+    """Returns the results of the call that run_classifier.py makes with these flags."""
+    settings = {
+        "data_dir": str(folder),
+        "vocab_file": f"{folder}/vocab.txt",
+        "output_dir": str(output_dir),
+        "max_seq_length": 40,
+        "length_buckets": "28,40",
+        "learning_rate": 5e-3,
+        "train_batch_size": 8,
+        "do_train": True,
+        **changes,
+    }
+    columns = {"text_a_column": "review", "label_column": "stars", **(columns or {})}
+    config = BertConfig.from_dict({**CONFIG, **SIZES, **(student or {})})
+    processor = TableProcessor(TableColumns(**columns), str(folder))
+    strategy = tf.distribute.get_strategy()
+    return run_classifier(config, processor, strategy, ClassifierSettings(**settings))
+
+
+def test_a_student_learns_from_the_teacher_alone_and_resumes(reviews, tmp_path):
+    output_dir = tmp_path / "out"
+    changes = {
+        "teacher_checkpoint": f"{reviews}/teacher",
+        "alpha_labels": 0.0,
+        "alpha_ce": 1.0,
+        "num_train_epochs": 8.0,
+        "save_checkpoints_steps": 60,
+        "student": {"hidden_size": 12},
+    }
+    results = run(reviews, output_dir, do_eval=True, **changes)
+    assert results["eval_accuracy"] > 0.9
+    names = {v.path for v in ClassificationModel(BertConfig(**{**CONFIG, **SIZES}), 2).variables}
+    found = variables(output_dir / "model.ckpt-90")
+    assert {name for name in found if "/adam_" not in name} == names | {"global_step"}
+    os.truncate(output_dir / "model.ckpt-90.data-00000-of-00001", 1000)
+    run(reviews, output_dir, **changes)
+    again = variables(output_dir / "model.ckpt-90")
+    for name, value in found.items():
+        np.testing.assert_array_equal(again[name], value, err_msg=name)
+
+
+def test_a_regression_learns_from_the_teacher_s_numbers(reviews, tmp_path):
+    """Whose labels are of another range: the student predicts as it does."""
+    for name in ("train", "dev"):
+        lines = (
+            (reviews / f"{name}.csv").read_text().replace(",bad", ",-1.5").replace(",good", ",2")
+        )
+        (tmp_path / f"{name}.csv").write_text(lines)
+    (tmp_path / "vocab.txt").write_text((reviews / "vocab.txt").read_text())
+    columns = {"regression": True}
+    run(tmp_path, tmp_path / "teacher", columns, num_train_epochs=8.0)
+    for name in ("train", "dev"):
+        path = tmp_path / f"{name}.csv"
+        path.write_text(path.read_text().replace(",-1.5", ",0").replace(",2", ",0.5"))
+    results = run(
+        tmp_path,
+        tmp_path / "out",
+        columns,
+        teacher_checkpoint=f"{tmp_path}/teacher",
+        alpha_labels=0.0,
+        do_eval=True,
+        num_train_epochs=8.0,
+    )
+    # Its mean squared error to the labels, 0 and 0.5, is what the teacher's numbers have.
+    assert results["eval_loss"] == pytest.approx((1.5**2 + 1.5**2) / 2, rel=0.2)
+    assert results["eval_pearson"] > 0.9
+
+
+def test_predictions_need_no_teacher(reviews, tmp_path):
+    results = run(
+        reviews,
+        tmp_path / "out",
+        teacher_checkpoint="no/such",  # it is not read
+        init_checkpoint=f"{reviews}/teacher",
+        do_train=False,
+        do_eval=True,
+    )
+    assert results["eval_accuracy"] > 0.9
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        (
+            {"columns": {"labels": ["good", "bad"]}},
+            "must have the classes of the task in the same order: its labels.txt has 'bad', 'good',"
+            " and the task 'good', 'bad'. Fine-tune the teacher for this task, or set --labels",
+        ),
+        (
+            {"student": {"vocab_size": SIZES["vocab_size"] + 1}},
+            "The student and its teacher must have the same vocabulary: vocab_size of",
+        ),
+        (
+            {"teacher_checkpoint": "no/such.ckpt"},
+            "--teacher_checkpoint=no/such.ckpt: a checkpoint is named by its prefix",
+        ),
+        (
+            {"alpha_ce": 0.0, "alpha_labels": 0.0},
+            "--alpha_ce and --alpha_labels must not both be 0: there would be no loss to train by",
+        ),
+        (
+            {"teacher_checkpoint": None, "temperature": 4.0},
+            "--temperature is for a student; it needs --teacher_checkpoint",
+        ),
+    ],
+    ids=range(5),
+)
+def test_wrong_input(reviews, tmp_path, changes, message):
+    changes = {"teacher_checkpoint": f"{reviews}/teacher", **changes}
+    with pytest.raises(UserError) as error:
+        run(reviews, tmp_path / "out", **changes)
+    assert message in str(error.value)
+
+
+def test_a_teacher_with_other_classes(reviews, tmp_path):
+    """Without their names: by their number."""
+    config = BertConfig.from_dict({**CONFIG, **SIZES})
+    values = {v.path: v.value for v in ClassificationModel(config, 3).variables}
+    checkpoints.write(str(tmp_path / "x.ckpt"), values)
+    (tmp_path / "bert_config.json").write_text(config.to_json_string())
+    with pytest.raises(UserError) as error:
+        run(reviews, tmp_path / "out", teacher_checkpoint=f"{tmp_path}/x.ckpt")
+    assert (
+        f"--teacher_checkpoint={tmp_path}/x.ckpt must have a classifier with an output for each"
+        " class of the task, or one for a regression: 2; it has 3."
+    ) in str(error.value)

@@ -1,0 +1,164 @@
+"""Measures distillation: a student with half the layers against its teacher and against itself.
+
+    python -m tests.tasks.classification.measure_distillation --model=minilm --glue=glue \
+        --text=sentences.txt --output_dir=/tmp/distillation
+
+--model is a folder with a BERT, such as MiniLM's of docs/fine-tuning.md; --glue has MRPC and STS-B.
+For each task and seed three models are fine-tuned and evaluated on the dev set:
+
+    teacher    the model
+    alone      every second of its layers
+    distilled  the same layers, brought near to the model's last vectors on --text and the training
+               texts of both tasks by run_distillation.py; then fine-tuned by the teacher
+
+The seconds are those of encoding the dev set's pairs, all models in turn; start is left out.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+import bert_tf
+from bert_tf.runs import reporting
+from bert_tf.tasks.classification.glue import MrpcProcessor, StsbProcessor
+from tests.support.pretraining_runs import ROOT
+
+FLAGS = flags.FLAGS
+LENGTH, PREDICTIONS = 64, 10
+TASKS = {
+    "MRPC": (MrpcProcessor, "eval_accuracy"),
+    "STS-B": (StsbProcessor, "eval_pearson"),
+}
+
+
+def run(program: str, *words: str) -> str:
+    """Runs a program or tool with these flags; returns what it logged."""
+    done = subprocess.run(
+        [sys.executable, *program.split(), *words], cwd=ROOT, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return done.stderr
+
+
+def pairs_of(task: str, name: str) -> list[tuple[str, str]]:
+    """Returns the pairs of texts of a task's train or dev set."""
+    processor = TASKS[task][0]()
+    read = processor.get_train_examples if name == "train" else processor.get_dev_examples
+    return [(x.text_a, x.text_b) for x in read(f"{FLAGS.glue}/{task}")]
+
+
+def distil(folder: Path, student_file: Path) -> str:
+    """Brings the student near to the model; returns the folder of its checkpoint."""
+    texts = Path(FLAGS.text).read_text(encoding="utf-8").splitlines()
+    texts += [text for task in TASKS for pair in pairs_of(task, "train") for text in pair]
+    # Each sentence is a document, so that none shares a sequence with another by chance.
+    (folder / "text.txt").write_text("\n\n".join(filter(None, texts)) + "\n", encoding="utf-8")
+    lengths = [f"--max_seq_length={LENGTH}", f"--max_predictions_per_seq={PREDICTIONS}"]
+    run(
+        "create_pretraining_data.py",
+        *(f"--input_file={folder}/text.txt", f"--output_file={folder}/text.tfrecord"),
+        *(f"--vocab_file={FLAGS.model}/vocab.txt", "--objective=mlm", "--dupe_factor=1", *lengths),
+    )
+    steps = FLAGS.num_train_steps
+    run(
+        "run_distillation.py",
+        *(f"--teacher_checkpoint={FLAGS.model}", f"--bert_config_file={student_file}"),
+        *(f"--input_file={folder}/text.tfrecord", f"--output_dir={folder}/student", "--do_train"),
+        *("--alpha_ce=0", "--alpha_mlm=0", "--alpha_cos=1", "--learning_rate=3e-4", *lengths),
+        *("--train_batch_size=32", f"--num_train_steps={steps}"),
+        f"--num_warmup_steps={steps // 20}",
+    )
+    return f"{folder}/student"
+
+
+def fine_tune(task: str, seed: int, config: str, init: str, output: Path, *more: str) -> float:
+    """Fine-tunes a model and returns its figure on the dev set."""
+    run(
+        "run_classifier.py",
+        *(f"--task_name={task}", f"--data_dir={FLAGS.glue}/{task}", "--do_train", "--do_eval"),
+        *(f"--vocab_file={FLAGS.model}/vocab.txt", f"--bert_config_file={config}"),
+        *(f"--init_checkpoint={init}", f"--output_dir={output}", f"--random_seed={seed}"),
+        *("--max_seq_length=128", "--train_batch_size=32", "--learning_rate=5e-5"),
+        *(f"--num_train_epochs={FLAGS.num_train_epochs}", *more),
+    )
+    figure = TASKS[task][1]
+    return reporting.read_results(str(output / "eval_results.txt"))[figure]
+
+
+def seconds_in_turn(task: str, folders: dict[str, Path]) -> dict[str, float]:
+    """Returns the median seconds in which each model answers the dev set's pairs."""
+    pairs = pairs_of(task, "dev")
+    models = {name: bert_tf.load(str(folder)) for name, folder in folders.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for _ in range(4):
+        for name, model in models.items():
+            began = time.monotonic()
+            model.classify(pairs)
+            seconds[name].append(time.monotonic() - began)
+    return {name: float(np.median(times[1:])) for name, times in seconds.items()}
+
+
+def main(_: list[str]) -> None:
+    """Makes the students, fine-tunes all models and prints their figures."""
+    folder = Path(FLAGS.output_dir).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    config_file = f"{FLAGS.model}/bert_config.json"
+    config = json.loads(Path(config_file).read_text())
+    layers = config["num_hidden_layers"]
+    student_file = folder / "student.json"
+    student_file.write_text(json.dumps({**config, "num_hidden_layers": layers // 2}))
+    # The same layers without a teacher: a run of no consequence puts them into a checkpoint.
+    distilled = distil(folder, student_file)
+    alone = str(folder / "alone")
+    if not os.path.exists(alone):
+        run(
+            "run_distillation.py",
+            *(f"--teacher_checkpoint={FLAGS.model}", f"--bert_config_file={student_file}"),
+            *(f"--input_file={folder}/text.tfrecord", f"--output_dir={alone}", "--do_train"),
+            *("--alpha_ce=0", "--alpha_mlm=0", "--learning_rate=0", "--num_train_steps=1"),
+            *(f"--max_seq_length={LENGTH}", f"--max_predictions_per_seq={PREDICTIONS}"),
+        )
+    for task, (_, figure) in TASKS.items():
+        rows: dict[str, list[float]] = {"teacher": [], "alone": [], "distilled": []}
+        for seed in range(1, FLAGS.num_seeds + 1):
+            place = folder / f"{task}_{seed}"
+            rows["teacher"].append(
+                fine_tune(task, seed, config_file, FLAGS.model, place / "teacher")
+            )
+            student = task, seed, str(student_file)
+            rows["alone"].append(fine_tune(*student, alone, place / "alone"))
+            teacher = f"--teacher_checkpoint={place}/teacher"
+            rows["distilled"].append(
+                fine_tune(*student, distilled, place / "distilled", teacher, *FLAGS.student_flags)
+            )
+        seconds = seconds_in_turn(task, {name: folder / f"{task}_1" / name for name in rows})
+        print(f"{task}, {re.sub('eval_', '', figure)} on the dev set")
+        for name, values in rows.items():
+            share = np.mean(values) / np.mean(rows["teacher"])
+            print(
+                f"  {name}: {', '.join(f'{value:.4f}' for value in values)}; mean"
+                f" {np.mean(values):.4f}, {share:.1%} of the teacher's; {seconds[name]:.2f} s,"
+                f" {seconds[name] / seconds['teacher']:.2f} of its time",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("model", None, "Folder of the model.", required=True)
+    flags.DEFINE_string("glue", None, "Folder with MRPC and STS-B.", required=True)
+    flags.DEFINE_string("text", None, "Text: a sentence on each line.", required=True)
+    flags.DEFINE_string("output_dir", None, "Folder to work in.", required=True)
+    flags.DEFINE_integer("num_seeds", 3, "Seeds, from 1.")
+    flags.DEFINE_integer("num_train_steps", 1500, "Steps of distillation on text.")
+    flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of fine-tuning.")
+    flags.DEFINE_multi_string("student_flags", [], "More flags of the student's fine-tuning.")
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    app.run(main)

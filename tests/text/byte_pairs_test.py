@@ -1,0 +1,179 @@
+"""Byte-level BPE: ids, places, words; against Hugging Face's tokenizer where it is given."""
+
+import gzip
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.text import sequences
+from bert_tf.text.byte_pairs import BytePairTokenizer
+from bert_tf.text.tokenizers import load_tokenizer, vocabulary_files, vocabulary_name
+from tests.support.byte_pair_files import write_vocabulary
+from tests.support.golden import needs_golden
+
+pytest.importorskip("tokenizers")
+JOINED = ["Ġ t", "h e", "Ġt he", "c a", "Ġ ca", "Ġca t", "1 2"]
+
+
+@pytest.fixture(scope="module")
+def vocab_file(tmp_path_factory):
+    return write_vocabulary(tmp_path_factory.mktemp("pairs"), JOINED)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+    return load_tokenizer(vocab_file, do_lower_case=False, needs_mask=True)
+
+
+def tokens(tokenizer, *texts):
+    ids, splits = tokenizer.encode(texts)
+    assert ids.dtype == np.int32 and splits.dtype == np.int64
+    rows = [ids[a:b] for a, b in zip(splits, splits[1:], strict=False)]
+    return [[tokenizer.inv_vocab[i] for i in row] for row in rows]
+
+
+def test_bytes_are_joined_and_spaces_belong_to_the_word_after_them(tokenizer):
+    assert tokens(tokenizer, "the cat", "", " the12", "é\n") == [
+        ["t", "he", "Ġcat"],
+        [],
+        ["Ġthe", "12"],
+        ["Ã", "©", "Ċ"],
+    ]
+    text = " the \ud800cat"  # half of a pair
+    ids, _ = tokenizer.encode([text])
+    assert tokenizer.text_of(ids.tolist()) == " the ?cat"
+
+
+def test_special_tokens_in_a_text(tokenizer):
+    assert tokens(tokenizer, "the <mask> cat</s>") == [["t", "he", "<mask>", "Ġcat", "</s>"]]
+
+
+def test_the_layout_is_robertas(tokenizer):
+    assert tokenizer.layout == sequences.Layout(0, 2, separators=2, second_segment=0)
+    row = sequences.truncate_and_pack([9] * 5, [8, 8], 9, tokenizer.layout)
+    assert row["input_ids"] == [0, 9, 9, 9, 2, 2, 8, 8, 2]
+    assert row["segment_ids"] == [0] * 9
+
+
+def test_places(tokenizer):
+    text = "the  cat é12."
+    found = [
+        (tokenizer.inv_vocab[piece.token_id], text[piece.start : piece.end], piece.begins_word)
+        for piece in tokenizer.pieces(text)
+    ]
+    assert found == [
+        ("t", "t", True),
+        ("he", "he", False),
+        ("Ġ", "", True),
+        ("Ġcat", "cat", True),
+        ("Ġ", "", True),
+        ("Ã", "é", False),
+        ("©", "é", False),
+        ("12", "12", True),
+        (".", ".", True),
+    ]
+    assert tokenizer.pieces("") == []
+
+
+def test_words_for_whole_word_masking(tokenizer):
+    """A word begins with a space, or with the text."""
+    texts = ["the cat", "", "12 t.", " the"]
+    ids, splits = tokenizer.encode_for_masking(texts)
+    real, same_splits = tokenizer.encode(texts)
+    assert splits.tolist() == same_splits.tolist()
+    assert [tokenizer.aliases.get(i, i) for i in ids.tolist()] == real.tolist()
+    continued = [i in tokenizer.continuations for i in ids.tolist()]
+    #   t      he    Ġcat   12     Ġt     .     Ġthe
+    assert continued == [False, True, False, False, False, True, False]
+    assert tokenizer.continuations.isdisjoint(range(5))  # the special tokens
+
+
+def test_the_words_of_pieces(tokenizer):
+    ids, _ = tokenizer.encode([" the12.cat"])
+    assert tokenizer.words_of(ids.tolist()) == "the12 . cat"
+    assert tokenizer.words_of(ids.tolist()[2:]) == ". cat"
+
+
+def test_the_ending_tells_the_kind(vocab_file):
+    assert vocabulary_name(vocab_file) == "vocab.json"
+    folder = os.path.dirname(vocab_file)
+    assert vocabulary_files(vocab_file) == {
+        "vocab.json": vocab_file,
+        "merges.txt": f"{folder}/merges.txt",
+    }
+
+
+@pytest.mark.parametrize(
+    ("vocab", "merges", "message"),
+    [
+        (None, None, r"needs the file merges.txt beside it, .* there is no .*merges\.txt"),
+        ("[1, 2]", "", r"must be a dictionary of tokens and their ids, .*; received \[1, 2\]"),
+        ('{"a": 0, "b": 2}', "", r"the numbers from 0 on, each once; received {'a': 0, 'b': 2}"),
+        ('{"a": "0"}', "", "each once; received {'a': '0'}"),
+        ("[PAD]\n[UNK]", "", "must be a dictionary .*; it is not JSON"),
+        (b"\xff", "", "the file must be UTF-8"),
+        ('{"<s>": 0, "<mask>": 1}', "", "lacks <unk>, </s>; RoBERTa's has <s>, <pad>, </s>"),
+        (None, "#version: 0.2\nĠ zz\n", "merges.txt: each line must have two tokens .* 'Ġ zz'"),
+        (None, "Ġ\n", "merges.txt: each line must have two tokens of .*; received 'Ġ'"),
+    ],
+)
+def test_bad_files(tmp_path, vocab, merges, message):
+    path = write_vocabulary(tmp_path, JOINED)
+    os.remove(tmp_path / "merges.txt")
+    if vocab is not None:
+        Path(path).write_bytes(vocab if isinstance(vocab, bytes) else vocab.encode())
+    if merges is not None:
+        (tmp_path / "merges.txt").write_text(merges, encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(path, do_lower_case=False, needs_mask=True)
+
+
+def test_other_wrong_use(tmp_path, vocab_file, tokenizer, monkeypatch):
+    with pytest.raises(UserError, match="absent.json: cannot be read"):
+        BytePairTokenizer(str(tmp_path / "absent.json"))
+    with pytest.raises(UserError, match="text as it stands; set --do_lower_case=False"):
+        load_tokenizer(vocab_file, do_lower_case=True)
+    with pytest.raises(TypeError, match="not one string"):
+        tokenizer.encode("cats")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(UserError, match=r"needs tokenizers; run `pip install tokenizers`.*roberta"):
+        load_tokenizer(vocab_file, do_lower_case=False)
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    source = Path(os.environ["BERT_TF_GOLDEN"]) / "roberta" / "tokenizer"
+    folder = tmp_path_factory.mktemp("golden")
+    for name in ("vocab.json", "merges.txt", "lines.jsonl", "ids.jsonl"):
+        (folder / name).write_bytes(gzip.decompress((source / f"{name}.gz").read_bytes()))
+    (folder / "special.jsonl").write_bytes((source / "special.jsonl").read_bytes())
+    return load_tokenizer(str(folder / "vocab.json"), False, needs_mask=True), folder
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@needs_golden
+def test_every_id_is_hugging_faces(golden):
+    tokenizer, folder = golden
+    ids, splits = tokenizer.encode(lines(folder / "lines.jsonl"))
+    found = [ids[a:b].tolist() for a, b in zip(splits, splits[1:], strict=False)]
+    assert found == lines(folder / "ids.jsonl")
+
+
+@needs_golden
+def test_pairs_truncation_and_special_tokens_are_hugging_faces(golden):
+    tokenizer, folder = golden
+    for call in lines(folder / "special.jsonl"):
+        ids, splits = tokenizer.encode([call["text"], call.get("text_pair", "")])
+        both = ids[: splits[1]].tolist(), ids[splits[1] :].tolist()
+        length = len(ids) + tokenizer.layout.num_special(bool(both[1]))
+        length = min(length, call.get("max_length", length))
+        row = sequences.truncate_and_pack(*both, length, tokenizer.layout)
+        assert row["input_ids"] == call["input_ids"], call
