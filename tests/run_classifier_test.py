@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from bert_tf.files import checkpoints
 from bert_tf.runs import command_flags, reporting
+from tests.support import forked_programs
 from tests.support.pretraining_runs import command, run, variables
 from tests.support.small_classification import flags, write_reviews
 
@@ -181,17 +182,17 @@ def test_a_stopped_run_ends_like_one_left_alone(reviews, tmp_path):
     run(*flags(reviews, tmp_path / "alone", *words), program=PROGRAM)
     stopped = 0
     for i in range(20):
-        with open(tmp_path / "log", "w") as log:
-            process = subprocess.Popen(
-                command(*flags(reviews, tmp_path / "out", *words), program=PROGRAM),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        log = tmp_path / f"log{i}"
+        log.touch()
+        out = flags(reviews, tmp_path / "out", *words)
+        process = forked_programs.start(command(*out, program=PROGRAM), log)
         goal = f"Saved step {12 + 6 * (i % 8)} "
-        while process.poll() is None and goal not in (tmp_path / "log").read_text():
+        while process.exitcode is None and goal not in log.read_text():
             time.sleep(0.01)
-        process.send_signal(signal.SIGTERM if i % 2 else signal.SIGKILL)
-        if process.wait() == 0:
+        if process.exitcode is None:
+            os.kill(process.pid, signal.SIGTERM if i % 2 else signal.SIGKILL)
+        process.join()
+        if process.exitcode == 0:
             break
         stopped += 1
     assert stopped >= 3

@@ -2,9 +2,7 @@
 
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 
@@ -20,8 +18,8 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from tests.engine import replicas_test
+from tests.support import forked_programs
 from tests.support.pretraining_runs import (
-    ROOT,
     command,
     run,
     variables,
@@ -46,28 +44,18 @@ def start_both(words, logs):
             "cluster": {"worker": addresses},
             "task": {"type": "worker", "index": index},
         }
-        with open(f"{logs}{index}", "w") as log:
-            processes.append(
-                subprocess.Popen(
-                    words,
-                    env={
-                        **os.environ,
-                        "PYTHONPATH": ROOT,
-                        "TF_CONFIG": json.dumps(config),
-                    },
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
-            )
+        open(f"{logs}{index}", "w").close()
+        environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
+        processes.append(forked_programs.start(words, f"{logs}{index}", environment))
     return processes
 
 
 def wait_for_both(processes, logs, status=0, timeout=400):
     for process in processes:
-        process.wait(timeout)
+        process.join(timeout)
     for index, process in enumerate(processes):
         with open(f"{logs}{index}") as log:
-            assert process.returncode == status, log.read()[-6000:]
+            assert process.exitcode == status, log.read()[-6000:]
 
 
 def check_worker(folder):
@@ -137,13 +125,13 @@ def test_the_restart_of_both(tmp_path):
 
     def wait_for(step, processes):
         while not os.path.exists(f"{output_dir}/model.ckpt-{step}.index"):
-            assert all(process.poll() is None for process in processes)
+            assert all(process.exitcode is None for process in processes)
             time.sleep(0.02)
 
     # With loops of one step most moments are between two of them, where both must agree, too.
     processes = start_both([*words, "--iterations_per_loop=1"], logs)
     wait_for(200, processes)
-    processes[1].send_signal(signal.SIGTERM)
+    processes[1].terminate()
     wait_for_both(processes, logs, status=75)
     state = (output_dir / "checkpoint").read_text()
     stopped_at = int(state.split('"')[1].removeprefix("model.ckpt-"))
@@ -154,7 +142,8 @@ def test_the_restart_of_both(tmp_path):
         wait_for(step, processes)
         processes[killed].kill()
         # The other one notices that it is alone, and ends: what started it may start both again.
-        assert processes[1 - killed].wait(300) not in (0, 2)
+        processes[1 - killed].join(300)
+        assert processes[1 - killed].exitcode not in (None, 0, 2)
     wait_for_both(start_both(words, logs), logs)
     expected = variables(f"{undisturbed}/model.ckpt-1200")
     for name, value in variables(output_dir / "model.ckpt-1200").items():

@@ -15,6 +15,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.support.forked_programs import start
 from tests.support.pretraining_runs import command, variables, write_config, write_records
 
 # 94 and 61 records a phase, so both phases go past one epoch; saves every 4 steps, loops of 7.
@@ -67,31 +68,30 @@ def run_and_kill(
 ) -> int | None:
     """Returns the exit status of a run that is sent a signal `delay` seconds after its n-th new
     save, or is killed before that save is complete; None if the signal has ended it."""
-    with open(output_dir.with_suffix(".log"), "a") as log:
-        process = subprocess.Popen(
-            [*words, f"--output_dir={output_dir}"], stdout=log, stderr=subprocess.STDOUT
-        )
+    process = start([*words, f"--output_dir={output_dir}"], output_dir.with_suffix(".log"))
     goal = max(named_step(output_dir), 0) + 4 * saves
-    while process.poll() is None:
+    while process.exitcode is None:
         if within_save:
             # The place in the input is written first, the name in `checkpoint` last.
             begun = glob.glob(f"{output_dir}/model.ckpt-*.input.json")
             steps = [int(re.search(r"ckpt-(\d+)", path).group(1)) for path in begun]
             if max(steps, default=-1) >= goal:
-                process.send_signal(signal.SIGSTOP)
+                os.kill(process.pid, signal.SIGSTOP)
                 if named_step(output_dir) < max(steps):
                     process.kill()
-                    process.wait()
+                    process.join()
                     return None
                 goal = max(steps) + 4  # too late: the next one
-                process.send_signal(signal.SIGCONT)
+                os.kill(process.pid, signal.SIGCONT)
         elif named_step(output_dir) >= goal:
             time.sleep(delay)
-            process.send_signal(sent)
+            if process.exitcode is None:
+                os.kill(process.pid, sent)
+            process.join()
             ends = {-signal.SIGKILL, 75} if sent == signal.SIGTERM else {-signal.SIGKILL}
-            return None if process.wait() in ends else process.returncode
+            return None if process.exitcode in ends else process.exitcode
         time.sleep(0.0005)
-    return process.returncode
+    return process.exitcode
 
 
 def check_kills(words, undisturbed, output_dir, seed: int, kills: int) -> None:

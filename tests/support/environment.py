@@ -2,9 +2,12 @@
 
 import os
 
-# LLVM's optimizations take a third of the time of a test that compiles a step; its results are
-# within the same bounds without them.
-_QUICK_TO_COMPILE = "--xla_backend_optimization_level=0"
+# LLVM's optimizations take a third of the time of a test that compiles a step, and a module for
+# each fused loop a quarter; the results are within the same bounds without them.
+_QUICK_TO_COMPILE = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    " --xla_cpu_parallel_codegen_split_count=1"
+)
 
 
 def compile_quickly() -> None:

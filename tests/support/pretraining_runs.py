@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import tensorflow as tf
 
 from bert_tf.files import checkpoints, records
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from tests.support import forked_programs
 
 ROOT = str(Path(__file__).resolve().parents[2])
 VOCAB_SIZE = 37
@@ -65,17 +68,30 @@ def command(*flags: str, program: str = "run_pretraining.py") -> list[str]:
     return [sys.executable, os.path.join(ROOT, program), *flags]
 
 
-def run(*flags: str, program: str = "run_pretraining.py", status: int = 0, **options) -> str:
-    """Runs a program and checks its exit status; returns its output, stdout and stderr."""
-    done = subprocess.run(
-        command(*flags, program=program),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        **options,
-    )
-    assert done.returncode == status, done.stdout
-    return done.stdout
+def run(
+    *flags: str,
+    program: str = "run_pretraining.py",
+    status: int = 0,
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """Runs a program and checks its exit status; returns its output, stdout and stderr.
+
+    Args:
+        env: all environment variables, which may be some that TensorFlow reads at its import; None
+            for those of the tests.
+    """
+    with tempfile.NamedTemporaryFile("r", prefix="program", suffix=".log") as log:
+        words = command(*flags, program=program)
+        if env is None:
+            process = forked_programs.start(words, log.name)
+            process.join()
+            found = process.exitcode
+        else:
+            with open(log.name, "a") as file:
+                found = subprocess.run(words, stdout=file, stderr=file, env=env).returncode
+        output = log.read()
+    assert found == status, output
+    return output
 
 
 def run_code(code: str, *arguments: object, timeout: float | None = None) -> str:

@@ -1,6 +1,11 @@
 """Text of a few files, and settings that make records of it in shards."""
 
+import os
 import random
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
@@ -44,3 +49,25 @@ def settings(text: Path, output: Path, **more) -> PretrainingDataSettings:
 def contents(folder: Path) -> dict[str, bytes]:
     """Returns what is in each file of a folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def kill_at_each_shard(
+    words: Sequence[str], output: Path, environment: Mapping[str, str] | None = None
+) -> None:
+    """Runs a command that makes shards, and kills its processes while it writes; again and again.
+
+    The n-th time n shards are there when it is killed, or one or two more, and one is half done.
+    """
+    for finished in range(NUM_SHARDS - 1):
+        before = {*output.iterdir()}
+        process = subprocess.Popen(
+            words, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+        )
+        while process.poll() is None:
+            paths = {*output.iterdir()}
+            begun = any(path.suffix == ".unfinished" for path in paths - before)
+            if begun and sum(path.suffix == ".tfrecord" for path in paths) >= finished:
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.002)
+        assert process.wait() == -signal.SIGKILL, f"it was not killed at shard {finished}"

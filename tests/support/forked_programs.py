@@ -1,0 +1,57 @@
+"""Starts programs in processes that have imported TensorFlow already, which takes seconds.
+
+They are copies of a process that has imported it and done nothing more. Otherwise such a program
+runs as from a shell, with its own arguments, environment and output.
+"""
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing.process import BaseProcess
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+# All programs import these two. What defines a program's own flags must not be here.
+_CONTEXT.set_forkserver_preload(["bert_tf.runs.command_flags", "bert_tf.runs.trainer"])
+
+
+def start(
+    words: Sequence[str], log: str | os.PathLike, env: Mapping[str, str] | None = None
+) -> BaseProcess:
+    """Starts a program.
+
+    Args:
+        words: the interpreter, the program's file and its flags, as for subprocess; or the
+            interpreter, "-c" and code.
+        log: file that stdout and stderr are added to.
+        env: all environment variables, but for those that TensorFlow reads at its import; None
+            for those of the tests.
+
+    Returns:
+        The process: `pid`; `exitcode`, which is None as long as it runs, and the negative number
+        of the signal that ended it; `join`, `terminate`, `kill`.
+    """
+    environment = dict(os.environ if env is None else env)
+    process = _CONTEXT.Process(target=_main, args=(list(words[1:]), environment, str(log)))
+    process.start()
+    return process
+
+
+def _main(words: list[str], environment: dict[str, str], log: str) -> None:
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        if words[0] == "-c":
+            exec(words[1], {"__name__": "__main__"})
+        else:
+            sys.argv = words
+            sys.path.insert(0, os.path.dirname(words[0]))
+            runpy.run_path(words[0], run_name="__main__")
+    finally:
+        atexit._run_exitfuncs()
