@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import nbformat
@@ -25,6 +26,7 @@ import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 from nbclient import NotebookClient
 
+from tests.support import forked_programs
 from tests.support.environment import of_a_user
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,13 +87,13 @@ def make_checkout(folder: Path) -> Path:
     return folder
 
 
-def execute(script: str, folder: Path) -> str:
+def execute(script: str, folder: Path, environment: Mapping[str, str]) -> str:
     """Returns what a shell script prints, which must succeed, in a folder of `make_checkout`."""
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env={**of_a_user(), "PATH": path, "PYTHONPATH": str(folder)},
+        env={**environment, "PATH": path, "PYTHONPATH": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -105,7 +107,7 @@ def quickstart(tmp_path_factory) -> tuple[Path, float]:
     """The quickstart's output, with what it printed in `log`, and the seconds that it took."""
     folder = make_checkout(tmp_path_factory.mktemp("quickstart"))
     began = time.monotonic()
-    log = execute(shlex.join(["python", *QUICKSTART]), folder)
+    log = execute(shlex.join(["python", *QUICKSTART]), folder, of_a_user())
     seconds = time.monotonic() - began
     output = folder / "output" / "quickstart"
     (output / "log").write_text(log)
@@ -128,20 +130,6 @@ def test_the_quickstart_learns(quickstart):
 
 
 NOTEBOOKS = sorted(DOCS.glob("*.ipynb"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_runs(path, quickstart, tmp_path):
-    """In a folder that has nothing of the checkout, but for the quickstart's output."""
-    shutil.copytree(quickstart[0], tmp_path / "output" / "quickstart")
-    notebook = nbformat.read(path, as_version=4)
-    resources = {"metadata": {"path": str(tmp_path)}}
-    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources)
-    client.execute(env=of_a_user())
-    printed = [output.get("text", "") for cell in codes(notebook) for output in cell.outputs]
-    assert "town is still asleep." in "".join(printed)
-    assert (tmp_path / "output" / "attention.html").exists()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
@@ -180,22 +168,35 @@ def run_page(page: str, folder: Path, finished_quickstart: Path | None) -> None:
         if language == "python":
             (folder / f"block_{number}.py").write_text(content)
             content = f"python block_{number}.py"
-        execute(content, folder)
+        execute(content, folder, os.environ)
+
+
+def run_notebook(path: Path, folder: Path, finished_quickstart: Path) -> str:
+    """Runs a notebook in a folder with the quickstart's output; returns what its cells print."""
+    shutil.copytree(finished_quickstart, folder / "output" / "quickstart")
+    notebook = nbformat.read(path, as_version=4)
+    resources = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources)
+    client.execute(env=os.environ)
+    assert (folder / "output" / "attention.html").exists()
+    return "".join(out.get("text", "") for cell in codes(notebook) for out in cell.outputs)
 
 
 @pytest.fixture(scope="module")
 def runs(request, tmp_path_factory):
-    """The runs of the pages that are to be tested, two at a time; by page."""
-    tests = [item for item in request.session.items if item.function is test_the_commands_run]
-    pages = [item.callspec.params["page"] for item in tests]
+    """The runs of the pages and notebooks that are to be tested, two at a time; by name or path."""
+    chosen = [item for item in request.session.items if "runs" in getattr(item, "fixturenames", ())]
+    keys = [next(iter(item.callspec.params.values())) for item in chosen]
     finished = None
-    if any(map(needs_quickstart, pages)):
+    if any(key not in TEXTS or needs_quickstart(key) for key in keys):
         finished, _ = request.getfixturevalue("quickstart")
+
+    def run(key: str | Path) -> str | None:
+        of = run_page if key in TEXTS else run_notebook
+        return of(key, tmp_path_factory.mktemp("page"), finished)
+
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        yield {
-            page: pool.submit(run_page, page, tmp_path_factory.mktemp(page), finished)
-            for page in pages
-        }
+        yield {key: pool.submit(run, key) for key in keys}
         pool.shutdown(cancel_futures=True)
 
 
@@ -204,17 +205,21 @@ def test_the_commands_run(page, runs):
     runs[page].result()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_runs(path, runs):
+    """In a folder that has nothing of the checkout, but for the quickstart's output."""
+    assert "town is still asleep." in runs[path].result()
+
+
 @functools.cache
 def described_flags(program: str) -> frozenset[str]:
     """Returns the names of the flags of a program, given as `python NAME.py`."""
-    done = subprocess.run(
-        [sys.executable, *program.split()[1:], "--helpfull"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    known = frozenset(re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", done.stdout, re.MULTILINE))
+    words = program.split()[1:]
+    if words[0] != "-m":
+        words[0] = str(ROOT / words[0])
+    _, printed = forked_programs.run([sys.executable, *words, "--helpfull"])
+    known = frozenset(re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", printed, re.MULTILINE))
     if program.endswith("_beam"):  # takes Beam's options, too
         known |= PipelineOptions([]).get_all_options().keys()
     return known

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 
@@ -23,8 +24,8 @@ def start(
     """Starts a program.
 
     Args:
-        words: the interpreter, the program's file and its flags, as for subprocess; or the
-            interpreter, "-c" and code.
+        words: the interpreter, the program's file and its flags, as for subprocess; "-m" and a
+            module, or "-c" and code, may stand for the file.
         log: file that stdout and stderr are added to.
         env: all environment variables, but for those that TensorFlow reads at its import; None
             for those of the tests.
@@ -39,6 +40,14 @@ def start(
     return process
 
 
+def run(words: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Returns the exit code of a program, and what it printed: stdout and stderr."""
+    with tempfile.NamedTemporaryFile("r", prefix="program", suffix=".log") as log:
+        process = start(words, log.name, env)
+        process.join()
+        return process.exitcode, log.read()
+
+
 def _main(words: list[str], environment: dict[str, str], log: str) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
@@ -49,6 +58,9 @@ def _main(words: list[str], environment: dict[str, str], log: str) -> None:
     try:
         if words[0] == "-c":
             exec(words[1], {"__name__": "__main__"})
+        elif words[0] == "-m":
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv = words
             sys.path.insert(0, os.path.dirname(words[0]))

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -80,16 +79,14 @@ def run(
         env: all environment variables, which may be some that TensorFlow reads at its import; None
             for those of the tests.
     """
-    with tempfile.NamedTemporaryFile("r", prefix="program", suffix=".log") as log:
-        words = command(*flags, program=program)
-        if env is None:
-            process = forked_programs.start(words, log.name)
-            process.join()
-            found = process.exitcode
-        else:
-            with open(log.name, "a") as file:
-                found = subprocess.run(words, stdout=file, stderr=file, env=env).returncode
-        output = log.read()
+    words = command(*flags, program=program)
+    if env is None:
+        found, output = forked_programs.run(words)
+    else:
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+        )
+        found, output = done.returncode, done.stdout
     assert found == status, output
     return output
 
