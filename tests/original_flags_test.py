@@ -3,15 +3,12 @@
 import functools
 import json
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from bert_tf.runs.setting_fields import Group
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.support import forked_programs
 
 TEXT = {"vocab_file": None, "do_lower_case": True}
 MODEL = {"bert_config_file": None, "init_checkpoint": None}
@@ -135,11 +132,9 @@ print(json.dumps({
 @functools.cache
 def read(program):
     """Returns the flags of a program and the fields of its settings, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", READ_FLAGS, program], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    status, printed = forked_programs.run([sys.executable, "-c", READ_FLAGS, program])
+    assert status == 0, printed
+    return json.loads(printed.splitlines()[-1])
 
 
 @pytest.mark.parametrize("program", DEFAULTS)

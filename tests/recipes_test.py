@@ -14,6 +14,7 @@ from bert_tf.model.family import config_from_dict
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.modeling import AlbertConfig
 from bert_tf.tasks.pretraining.model import PretrainingModel
+from tests.support import forked_programs
 from tests.support.shapes import variables_without_values
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -228,17 +229,17 @@ print(json.dumps(found))
 """
 
 
+def read_flags(code: str, *recipes: str) -> dict:
+    """Returns what READ_FLAGS, or the like of it, prints."""
+    status, printed = forked_programs.run([sys.executable, "-c", code, *recipes])
+    assert status == 0, printed
+    return json.loads(printed.splitlines()[-1])
+
+
 @pytest.fixture(scope="module")
 def pretraining_recipes():
     """What the real program's flags make of each recipe, in a process of their own."""
-    done = subprocess.run(
-        [sys.executable, "-c", READ_FLAGS, *RECIPES, *ROBERTA, *LAMB, "albert"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return read_flags(READ_FLAGS, *RECIPES, *ROBERTA, *LAMB, "albert")
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -284,11 +285,7 @@ def test_distilbert_recipe():
     code = READ_FLAGS.replace("run_pretraining", "run_distillation")
     code = code.replace("pretraining/{recipe}", "distillation/{recipe}")
     code = code.replace('"--input_file=x"', '"--input_file=x", "--teacher_checkpoint=z"')
-    done = subprocess.run(
-        [sys.executable, "-c", code, "distilbert"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    read = json.loads(done.stdout.splitlines()[-1])["distilbert"]
+    read = read_flags(code, "distilbert")["distilbert"]
     # Sanh et al. (2019), sections 2 and 3, and the defaults of transformers' train.py.
     expected = {"alpha_ce": 5.0, "alpha_mlm": 2.0, "alpha_cos": 1.0, "alpha_mse": 0.0}
     expected |= {"temperature": 2.0, "student_layers": "0,2,4,7,9,11", "dynamic_masking": True}

@@ -57,6 +57,7 @@ def _main(words: list[str], environment: dict[str, str], log: str) -> None:
     os.environ.update(environment)
     try:
         if words[0] == "-c":
+            sys.argv = ["-c", *words[2:]]
             exec(words[1], {"__name__": "__main__"})
         elif words[0] == "-m":
             sys.argv = words[1:]
