@@ -87,7 +87,7 @@ def fine_tune(task: str, seed: int, config: str, init: str, output: Path, *more:
         *(f"--vocab_file={FLAGS.model}/vocab.txt", f"--bert_config_file={config}"),
         *(f"--init_checkpoint={init}", f"--output_dir={output}", f"--random_seed={seed}"),
         *("--max_seq_length=128", "--train_batch_size=32", "--learning_rate=5e-5"),
-        *(f"--num_train_epochs={FLAGS.num_train_epochs}", *more),
+        *(f"--num_train_epochs={FLAGS.num_train_epochs}", *FLAGS.fine_tuning_flags, *more),
     )
     figure = TASKS[task][1]
     return reporting.read_results(str(output / "eval_results.txt"))[figure]
@@ -159,6 +159,7 @@ if __name__ == "__main__":
     flags.DEFINE_integer("num_seeds", 3, "Seeds, from 1.")
     flags.DEFINE_integer("num_train_steps", 1500, "Steps of distillation on text.")
     flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of fine-tuning.")
-    flags.DEFINE_multi_string("student_flags", [], "More flags of the student's fine-tuning.")
+    flags.DEFINE_multi_string("fine_tuning_flags", [], "More flags of all fine-tuning.")
+    flags.DEFINE_multi_string("student_flags", [], "More flags of the distilled student's.")
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     app.run(main)
