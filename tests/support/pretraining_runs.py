@@ -4,8 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -67,26 +67,20 @@ def command(*flags: str, program: str = "run_pretraining.py") -> list[str]:
     return [sys.executable, os.path.join(ROOT, program), *flags]
 
 
-def run(
-    *flags: str,
-    program: str = "run_pretraining.py",
-    status: int = 0,
-    env: Mapping[str, str] | None = None,
-) -> str:
+def run(*flags: str, program: str = "run_pretraining.py", status: int = 0, **options: Any) -> str:
     """Runs a program and checks its exit status; returns its output, stdout and stderr.
 
     Args:
-        env: all environment variables, which may be some that TensorFlow reads at its import; None
-            for those of the tests.
+        options: of subprocess.run, such as `env`. A program with any imports TensorFlow itself.
     """
     words = command(*flags, program=program)
-    if env is None:
-        found, output = forked_programs.run(words)
-    else:
+    if options:
         done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
         )
         found, output = done.returncode, done.stdout
+    else:
+        found, output = forked_programs.run(words)
     assert found == status, output
     return output
 
