@@ -9,14 +9,17 @@ For each task and seed three models are fine-tuned and evaluated on the dev set:
     teacher    the model
     alone      every second of its layers
     distilled  the same layers, brought near to the model's last vectors on --text and the training
-               texts of both tasks by run_distillation.py; then fine-tuned by the teacher
+               texts of both tasks by run_distillation.py; then fine-tuned by the teacher's answers
+               alone, to the training pairs of both tasks and to noisy copies of them
 
 The seconds are those of encoding the dev set's pairs, all models in turn; start is left out.
 """
 
 import json
 import os
+import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -31,7 +34,7 @@ from bert_tf.tasks.classification.glue import MrpcProcessor, StsbProcessor
 from tests.support.pretraining_runs import ROOT
 
 FLAGS = flags.FLAGS
-LENGTH, PREDICTIONS = 64, 10
+LENGTH, PREDICTIONS = 80, 4
 TASKS = {
     "MRPC": (MrpcProcessor, "eval_accuracy"),
     "STS-B": (StsbProcessor, "eval_pearson"),
@@ -55,25 +58,74 @@ def pairs_of(task: str, name: str) -> list[tuple[str, str]]:
     return [(x.text_a, x.text_b) for x in read(f"{FLAGS.glue}/{task}")]
 
 
+def noisy(text: str, words: list[str], rng: random.Random) -> str:
+    """Returns a text in which one word in eight is left out, replaced or moved to its neighbor."""
+    found = text.split()
+    for i in reversed(range(len(found))):
+        kind = rng.randrange(24)
+        if kind == 0 and len(found) > 1:
+            del found[i]
+        elif kind == 1:
+            found[i] = rng.choice(words)
+        elif kind == 2 and i:
+            found[i - 1], found[i] = found[i], found[i - 1]
+    return " ".join(found)
+
+
+def noisy_pairs(pairs: list[tuple[str, str]], rng: random.Random) -> list[tuple[str, str]]:
+    """Returns a noisy copy of each pair; some are of a text and itself, or of two pairs."""
+    words = [word for pair in pairs for text in pair for word in text.split()]
+    rows = []
+    for a, b in pairs:
+        kind = rng.randrange(10)
+        if kind == 0:
+            b = a
+        elif kind == 1:
+            b = rng.choice(pairs)[1]
+        elif kind < 5:
+            a, b = b, a
+        rows.append((noisy(a, words, rng), noisy(b, words, rng)))
+    return rows
+
+
+def write_noisy(folder: Path, task: str, seed: int) -> str:
+    """Writes a folder of the task with more pairs to train on, without labels; returns it."""
+    rng = random.Random(seed)
+    pairs = [pair for name in TASKS for pair in pairs_of(name, "train")]
+    rows = pairs + [x for _ in range(FLAGS.num_copies) for x in noisy_pairs(pairs, rng)]
+    columns = TASKS[task][0].columns
+    with open(folder / "train.tsv", "w", encoding="utf-8") as file:
+        file.write("\t".join(f"column{i}" for i in range(10)) + "\n")
+        for a, b in rows:
+            line = ["0"] * 10
+            line[columns.text_a], line[columns.text_b] = a, b
+            file.write("\t".join(line) + "\n")
+    shutil.copy(f"{FLAGS.glue}/{task}/dev.tsv", folder)
+    return str(folder)
+
+
 def distil(folder: Path, student_file: Path) -> str:
     """Brings the student near to the model; returns the folder of its checkpoint."""
-    texts = Path(FLAGS.text).read_text(encoding="utf-8").splitlines()
-    texts += [text for task in TASKS for pair in pairs_of(task, "train") for text in pair]
-    # Each sentence is a document, so that none shares a sequence with another by chance.
-    (folder / "text.txt").write_text("\n\n".join(filter(None, texts)) + "\n", encoding="utf-8")
+    pairs = [pair for task in TASKS for pair in pairs_of(task, "train")]
+    text = Path(FLAGS.text).read_text(encoding="utf-8").splitlines()
+    pairs += zip(text[::2], text[1::2], strict=False)
+    # Each pair is a document, of which both halves are the two texts of a sequence; or another's.
+    documents = ["\n".join(pair) for pair in pairs if all(pair)]
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     lengths = [f"--max_seq_length={LENGTH}", f"--max_predictions_per_seq={PREDICTIONS}"]
     run(
         "create_pretraining_data.py",
         *(f"--input_file={folder}/text.txt", f"--output_file={folder}/text.tfrecord"),
-        *(f"--vocab_file={FLAGS.model}/vocab.txt", "--objective=mlm", "--dupe_factor=1", *lengths),
+        *(f"--vocab_file={FLAGS.model}/vocab.txt", "--dupe_factor=3", "--masked_lm_prob=0.05"),
+        *lengths,
     )
     steps = FLAGS.num_train_steps
     run(
         "run_distillation.py",
         *(f"--teacher_checkpoint={FLAGS.model}", f"--bert_config_file={student_file}"),
         *(f"--input_file={folder}/text.tfrecord", f"--output_dir={folder}/student", "--do_train"),
-        *("--alpha_ce=0", "--alpha_mlm=0", "--alpha_cos=1", "--learning_rate=3e-4", *lengths),
-        *("--train_batch_size=32", f"--num_train_steps={steps}"),
+        *("--alpha_ce=0", "--alpha_mlm=0", "--alpha_cos=1", "--learning_rate=5e-4", *lengths),
+        *("--train_batch_size=32", f"--num_train_steps={steps}", *FLAGS.distillation_flags),
         f"--num_warmup_steps={steps // 20}",
     )
     return f"{folder}/student"
@@ -135,10 +187,10 @@ def main(_: list[str]) -> None:
             )
             student = task, seed, str(student_file)
             rows["alone"].append(fine_tune(*student, alone, place / "alone"))
-            teacher = f"--teacher_checkpoint={place}/teacher"
-            rows["distilled"].append(
-                fine_tune(*student, distilled, place / "distilled", teacher, *FLAGS.student_flags)
-            )
+            answers = ["--alpha_ce=1", "--alpha_labels=0", "--num_train_epochs=1"]
+            answers += [f"--teacher_checkpoint={place}/teacher", "--learning_rate=1e-4"]
+            answers += [f"--data_dir={write_noisy(place, task, seed)}", *FLAGS.student_flags]
+            rows["distilled"].append(fine_tune(*student, distilled, place / "distilled", *answers))
         seconds = seconds_in_turn(task, {name: folder / f"{task}_1" / name for name in rows})
         print(f"{task}, {re.sub('eval_', '', figure)} on the dev set")
         for name, values in rows.items():
@@ -159,6 +211,8 @@ if __name__ == "__main__":
     flags.DEFINE_integer("num_seeds", 3, "Seeds, from 1.")
     flags.DEFINE_integer("num_train_steps", 1500, "Steps of distillation on text.")
     flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of fine-tuning.")
+    flags.DEFINE_integer("num_copies", 3, "Noisy copies of the pairs that the student learns.")
+    flags.DEFINE_multi_string("distillation_flags", [], "More flags of run_distillation.py.")
     flags.DEFINE_multi_string("fine_tuning_flags", [], "More flags of all fine-tuning.")
     flags.DEFINE_multi_string("student_flags", [], "More flags of the distilled student's.")
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
