@@ -8,9 +8,9 @@ For each task and seed three models are fine-tuned and evaluated on the dev set:
 
     teacher    the model
     alone      every second of its layers
-    distilled  the same layers, brought near to the model's last vectors on --text and the training
-               texts of both tasks by run_distillation.py; then fine-tuned by the teacher's answers
-               alone, to the training pairs of both tasks and to noisy copies of them
+    distilled  the same layers: brought near to the model's last vectors on --text and the training
+               pairs of both tasks by run_distillation.py, then near to the fine-tuned teacher's;
+               then fine-tuned by its answers alone, to the pairs and to noisy copies of them
 
 The seconds are those of encoding the dev set's pairs, all models in turn; start is left out.
 """
@@ -34,7 +34,7 @@ from bert_tf.tasks.classification.glue import MrpcProcessor, StsbProcessor
 from tests.support.pretraining_runs import ROOT
 
 FLAGS = flags.FLAGS
-LENGTH, PREDICTIONS = 80, 4
+LENGTHS = ("--max_seq_length=80", "--max_predictions_per_seq=4")
 TASKS = {
     "MRPC": (MrpcProcessor, "eval_accuracy"),
     "STS-B": (StsbProcessor, "eval_pearson"),
@@ -104,31 +104,33 @@ def write_noisy(folder: Path, task: str, seed: int) -> str:
     return str(folder)
 
 
-def distil(folder: Path, student_file: Path) -> str:
-    """Brings the student near to the model; returns the folder of its checkpoint."""
+def write_records(folder: Path) -> None:
+    """Makes records of --text and the training pairs of all tasks."""
     pairs = [pair for task in TASKS for pair in pairs_of(task, "train")]
     text = Path(FLAGS.text).read_text(encoding="utf-8").splitlines()
     pairs += zip(text[::2], text[1::2], strict=False)
     # Each pair is a document, of which both halves are the two texts of a sequence; or another's.
     documents = ["\n".join(pair) for pair in pairs if all(pair)]
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    lengths = [f"--max_seq_length={LENGTH}", f"--max_predictions_per_seq={PREDICTIONS}"]
     run(
         "create_pretraining_data.py",
         *(f"--input_file={folder}/text.txt", f"--output_file={folder}/text.tfrecord"),
         *(f"--vocab_file={FLAGS.model}/vocab.txt", "--dupe_factor=3", "--masked_lm_prob=0.05"),
-        *lengths,
+        *LENGTHS,
     )
-    steps = FLAGS.num_train_steps
+
+
+def distil(folder: Path, output: Path, teacher: str, steps: int, *more: str) -> str:
+    """Brings the student's last vectors near to a teacher's; returns the student's folder."""
     run(
         "run_distillation.py",
-        *(f"--teacher_checkpoint={FLAGS.model}", f"--bert_config_file={student_file}"),
-        *(f"--input_file={folder}/text.tfrecord", f"--output_dir={folder}/student", "--do_train"),
-        *("--alpha_ce=0", "--alpha_mlm=0", "--alpha_cos=1", "--learning_rate=5e-4", *lengths),
-        *("--train_batch_size=32", f"--num_train_steps={steps}", *FLAGS.distillation_flags),
-        f"--num_warmup_steps={steps // 20}",
+        *(f"--teacher_checkpoint={teacher}", f"--bert_config_file={folder}/student.json"),
+        *(f"--input_file={folder}/text.tfrecord", f"--output_dir={output}", "--do_train"),
+        *("--alpha_ce=0", "--alpha_mlm=0", "--alpha_cos=1", "--learning_rate=5e-4", *LENGTHS),
+        *("--train_batch_size=32", f"--num_train_steps={steps}"),
+        *(f"--num_warmup_steps={steps // 20}", *FLAGS.distillation_flags, *more),
     )
-    return f"{folder}/student"
+    return str(output)
 
 
 def fine_tune(task: str, seed: int, config: str, init: str, output: Path, *more: str) -> float:
@@ -167,17 +169,11 @@ def main(_: list[str]) -> None:
     layers = config["num_hidden_layers"]
     student_file = folder / "student.json"
     student_file.write_text(json.dumps({**config, "num_hidden_layers": layers // 2}))
+    if not (folder / "text.tfrecord").exists():
+        write_records(folder)
+    general = distil(folder, folder / "student", FLAGS.model, FLAGS.num_train_steps)
     # The same layers without a teacher: a run of no consequence puts them into a checkpoint.
-    distilled = distil(folder, student_file)
-    alone = str(folder / "alone")
-    if not os.path.exists(alone):
-        run(
-            "run_distillation.py",
-            *(f"--teacher_checkpoint={FLAGS.model}", f"--bert_config_file={student_file}"),
-            *(f"--input_file={folder}/text.tfrecord", f"--output_dir={alone}", "--do_train"),
-            *("--alpha_ce=0", "--alpha_mlm=0", "--learning_rate=0", "--num_train_steps=1"),
-            *(f"--max_seq_length={LENGTH}", f"--max_predictions_per_seq={PREDICTIONS}"),
-        )
+    alone = distil(folder, folder / "alone", FLAGS.model, 1, "--learning_rate=0")
     for task, (_, figure) in TASKS.items():
         rows: dict[str, list[float]] = {"teacher": [], "alone": [], "distilled": []}
         for seed in range(1, FLAGS.num_seeds + 1):
@@ -187,8 +183,16 @@ def main(_: list[str]) -> None:
             )
             student = task, seed, str(student_file)
             rows["alone"].append(fine_tune(*student, alone, place / "alone"))
+            teacher = f"{place}/teacher"
+            distilled = distil(
+                folder,
+                place / "near",
+                teacher,
+                FLAGS.num_train_steps // 2,
+                *(f"--init_checkpoint={general}", "--learning_rate=3e-4"),
+            )
             answers = ["--alpha_ce=1", "--alpha_labels=0", "--num_train_epochs=1"]
-            answers += [f"--teacher_checkpoint={place}/teacher", "--learning_rate=1e-4"]
+            answers += [f"--teacher_checkpoint={teacher}", "--learning_rate=1e-4"]
             answers += [f"--data_dir={write_noisy(place, task, seed)}", *FLAGS.student_flags]
             rows["distilled"].append(fine_tune(*student, distilled, place / "distilled", *answers))
         seconds = seconds_in_turn(task, {name: folder / f"{task}_1" / name for name in rows})
@@ -209,7 +213,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("text", None, "Text: a sentence on each line.", required=True)
     flags.DEFINE_string("output_dir", None, "Folder to work in.", required=True)
     flags.DEFINE_integer("num_seeds", 3, "Seeds, from 1.")
-    flags.DEFINE_integer("num_train_steps", 1500, "Steps of distillation on text.")
+    flags.DEFINE_integer("num_train_steps", 1500, "Steps with the model; half with each teacher.")
     flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of fine-tuning.")
     flags.DEFINE_integer("num_copies", 3, "Noisy copies of the pairs that the student learns.")
     flags.DEFINE_multi_string("distillation_flags", [], "More flags of run_distillation.py.")
