@@ -1,6 +1,7 @@
 """Runs a model over inputs of any lengths: like lengths together, results in the order given."""
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,10 @@ class Forward:
         names: Sequence[str] = ("input_ids", "input_mask", "segment_ids"),
     ):
         spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
-        self._function = tf.function(outputs, input_signature=[spec], autograph=False)
+        # TensorFlow counts traces by the lines of a function, over all models, and warns of many. A
+        # partial is counted for itself.
+        own = functools.partial(outputs)
+        self._function = tf.function(own, input_signature=[spec], autograph=False)
 
     def __call__(self, rows: Sequence[Row], what: str = "Computing") -> list[dict[str, np.ndarray]]:
         """Returns the outputs of each row, in order; an axis of the sequence has the padded length.
