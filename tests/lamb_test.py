@@ -14,6 +14,7 @@ from bert_tf.files import checkpoints
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from tests.support import numpy_bert
+from tests.support.golden import needs_golden
 from tests.support.small_pretraining import difference, weights_of
 
 
@@ -133,7 +134,7 @@ FEATURES = "input_ids input_mask segment_ids masked_lm_positions masked_lm_ids m
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set")
+@needs_golden
 @pytest.mark.parametrize("case", ["linear", "poly"])
 def test_training_is_that_of_alberts_original(case):
     folder = Path(os.environ["BERT_TF_GOLDEN"]) / "lamb"

@@ -15,6 +15,7 @@ from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.modeling import AlbertConfig
 from bert_tf.tasks.pretraining.model import PretrainingModel
 from tests.support import forked_programs
+from tests.support.golden import needs_golden
 from tests.support.shapes import variables_without_values
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -160,9 +161,7 @@ def test_the_pages_list_every_model():
         assert f"{count:,}" in row, f"docs/checkpoints.md gives another parameter count for {name}"
 
 
-@pytest.mark.skipif(
-    "BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN names no golden folder"
-)
+@needs_golden
 @pytest.mark.parametrize(
     "released, name",
     [

@@ -8,6 +8,7 @@ import pytest
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
+from tests.support.golden import needs_golden
 
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
 
@@ -196,7 +197,7 @@ def test_casing_of_other_checkpoints_is_not_judged(checkpoint):
     tokenization.validate_case_matches_checkpoint(False, checkpoint)
 
 
-@pytest.mark.skipif("BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set")
+@needs_golden
 @pytest.mark.parametrize("casing", ["uncased", "cased"])
 def test_ids_are_the_originals(casing):
     golden = Path(os.environ["BERT_TF_GOLDEN"])

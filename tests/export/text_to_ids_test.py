@@ -18,6 +18,7 @@ from bert_tf.export.piece_trie import PieceTrie
 from bert_tf.export.text_to_ids import TextToIds
 from bert_tf.export.unicode_tables import SPACE
 from tests.fuzz import fuzz_tokenizers
+from tests.support.golden import needs_golden
 from tests.text.fast_tokenization_test import random_text, random_tokens
 
 # One of each kind: letters, final and other sigma, marks that are kept (\u302e and \u302f of class
@@ -237,7 +238,7 @@ def test_saved_model_needs_tensorflow_alone(tmp_path):
     assert json.loads(done.stdout) == to_ids(True)(tf.constant(texts)).to_list()
 
 
-@pytest.mark.skipif("BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set")
+@needs_golden
 @CASINGS
 def test_ids_are_the_originals(do_lower_case):
     golden = Path(os.environ["BERT_TF_GOLDEN"])

@@ -40,10 +40,10 @@ def start(
     return process
 
 
-def run(words: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
+def run(words: Sequence[str]) -> tuple[int, str]:
     """Returns the exit code of a program, and what it printed: stdout and stderr."""
     with tempfile.NamedTemporaryFile("r", prefix="program", suffix=".log") as log:
-        process = start(words, log.name, env)
+        process = start(words, log.name)
         process.join()
         return process.exitcode, log.read()
 

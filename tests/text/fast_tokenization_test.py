@@ -13,6 +13,7 @@ import pytest
 from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.text import fast_tokenization
+from tests.support.golden import needs_golden
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -258,7 +259,7 @@ def test_tensorflow_text_is_imported_only_for_much_text(tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.skipif("BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set")
+@needs_golden
 @pytest.mark.parametrize("casing", ["uncased", "cased"])
 def test_ids_are_the_originals(path, casing):
     golden = Path(os.environ["BERT_TF_GOLDEN"])

@@ -9,6 +9,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
+from tests.support.golden import needs_golden
 from tests.support.sentence_piece_model import write_model
 
 PIECES = ["[CLS]", "[SEP]", "[MASK]", "▁", "▁the", "▁cat", "s", "1", "2", "12", "▁12,", "2,", ","]
@@ -86,7 +87,7 @@ def test_what_is_no_model_is_refused(tmp_path, model_file):
         SentencePieceTokenizer(model_file).encode("cats")
 
 
-@pytest.mark.skipif("BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN is not set")
+@needs_golden
 @pytest.mark.parametrize("kind", ["uncased", "cased", "raw"])
 @pytest.mark.parametrize("model", ["sentencepiece_test", "albert_layout"])
 def test_every_id_is_the_originals(model, kind):

@@ -13,6 +13,7 @@ from bert_tf.tasks.classification import processors
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.xnli import XNLI_LANGUAGES
 from bert_tf.text.tables import read_rows
+from tests.support.golden import needs_golden
 
 
 def write(folder, files):
@@ -242,9 +243,7 @@ def test_short_rows_of_qqp_are_skipped(tmp_path, warnings):
         read("QQP", "test", tmp_path)
 
 
-@pytest.mark.skipif(
-    "BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN names no golden folder"
-)
+@needs_golden
 @pytest.mark.parametrize(
     "task, counts", [("MRPC", (3668, 408, 1725)), ("STS-B", (5749, 1500, 1379))]
 )

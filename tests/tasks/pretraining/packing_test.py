@@ -17,6 +17,7 @@ from bert_tf.tasks.pretraining.packing import (
     rows_a_step,
     rows_of,
 )
+from tests.support.golden import needs_golden
 
 
 def histogram(lengths, row_length):
@@ -100,9 +101,7 @@ def test_long_documents_do_not_pay():
     )
 
 
-@pytest.mark.skipif(
-    "BERT_TF_GOLDEN" not in os.environ, reason="the environment variable BERT_TF_GOLDEN is not set"
-)
+@needs_golden
 def test_wikipedia():
     data = Path(os.environ["BERT_TF_GOLDEN"]).parent / "data" / "wikipedia_lengths_512.json"
     counts = [0, *json.loads(data.read_text())["counts_of_length_1_to_512"]]

