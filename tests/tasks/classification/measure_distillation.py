@@ -8,17 +8,19 @@ For each task and seed three models are fine-tuned and evaluated on the dev set:
 
     teacher    the model
     alone      every second of its layers
-    distilled  the same layers: brought near to the model's last vectors on --text and the training
-               pairs of both tasks by run_distillation.py, then near to the fine-tuned teacher's;
-               then fine-tuned by its answers alone, to the pairs and to noisy copies of them
+    distilled  the same layers: brought near to the model's last vectors on --text, the training
+               pairs of both tasks and noisy copies of these by run_distillation.py, then near to
+               the fine-tuned teacher's; then fine-tuned by its answers alone, to the pairs and the
+               copies. There is always more text than steps, so the student has no dropout
 
 The seconds are those of encoding the dev set's pairs, all models in turn; start is left out.
+Started again, it goes on where it was.
 """
 
+import itertools
 import json
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -34,10 +36,10 @@ from bert_tf.tasks.classification.glue import MrpcProcessor, StsbProcessor
 from tests.support.pretraining_runs import ROOT
 
 FLAGS = flags.FLAGS
-LENGTHS = ("--max_seq_length=80", "--max_predictions_per_seq=4")
+LENGTHS = ("--max_seq_length=128", "--max_predictions_per_seq=8")
 TASKS = {
-    "MRPC": (MrpcProcessor, "eval_accuracy"),
-    "STS-B": (StsbProcessor, "eval_pearson"),
+    "MRPC": (MrpcProcessor, ("eval_accuracy", "eval_f1")),
+    "STS-B": (StsbProcessor, ("eval_pearson", "eval_spearmanr")),
 }
 
 
@@ -88,15 +90,19 @@ def noisy_pairs(pairs: list[tuple[str, str]], rng: random.Random) -> list[tuple[
     return rows
 
 
-def write_noisy(folder: Path, task: str, seed: int) -> str:
-    """Writes a folder of the task with more pairs to train on, without labels; returns it."""
+def training_pairs(seed: int) -> list[tuple[str, str]]:
+    """Returns the training pairs of all tasks and --num_copies noisy copies of each."""
     rng = random.Random(seed)
-    pairs = [pair for name in TASKS for pair in pairs_of(name, "train")]
-    rows = pairs + [x for _ in range(FLAGS.num_copies) for x in noisy_pairs(pairs, rng)]
+    pairs = [pair for task in TASKS for pair in pairs_of(task, "train")]
+    return pairs + [x for _ in range(FLAGS.num_copies) for x in noisy_pairs(pairs, rng)]
+
+
+def write_noisy(folder: Path, task: str, seed: int) -> str:
+    """Writes a folder of the task with all training pairs, without labels; returns it."""
     columns = TASKS[task][0].columns
     with open(folder / "train.tsv", "w", encoding="utf-8") as file:
         file.write("\t".join(f"column{i}" for i in range(10)) + "\n")
-        for a, b in rows:
+        for a, b in training_pairs(seed):
             line = ["0"] * 10
             line[columns.text_a], line[columns.text_b] = a, b
             file.write("\t".join(line) + "\n")
@@ -105,8 +111,8 @@ def write_noisy(folder: Path, task: str, seed: int) -> str:
 
 
 def write_records(folder: Path) -> None:
-    """Makes records of --text and the training pairs of all tasks."""
-    pairs = [pair for task in TASKS for pair in pairs_of(task, "train")]
+    """Makes packed records of --text and the training pairs."""
+    pairs = training_pairs(seed=0)
     text = Path(FLAGS.text).read_text(encoding="utf-8").splitlines()
     pairs += zip(text[::2], text[1::2], strict=False)
     # Each pair is a document, of which both halves are the two texts of a sequence; or another's.
@@ -115,16 +121,17 @@ def write_records(folder: Path) -> None:
     run(
         "create_pretraining_data.py",
         *(f"--input_file={folder}/text.txt", f"--output_file={folder}/text.tfrecord"),
-        *(f"--vocab_file={FLAGS.model}/vocab.txt", "--dupe_factor=3", "--masked_lm_prob=0.05"),
+        *(f"--vocab_file={FLAGS.model}/vocab.txt", "--dupe_factor=2", "--masked_lm_prob=0.05"),
+        "--pack",
         *LENGTHS,
     )
 
 
-def distil(folder: Path, output: Path, teacher: str, steps: int, *more: str) -> str:
+def distil(folder: Path, config: str, output: Path, teacher: str, steps: int, *more: str) -> str:
     """Brings the student's last vectors near to a teacher's; returns the student's folder."""
     run(
         "run_distillation.py",
-        *(f"--teacher_checkpoint={teacher}", f"--bert_config_file={folder}/student.json"),
+        *(f"--teacher_checkpoint={teacher}", f"--bert_config_file={config}"),
         *(f"--input_file={folder}/text.tfrecord", f"--output_dir={output}", "--do_train"),
         *("--alpha_ce=0", "--alpha_mlm=0", "--alpha_cos=1", "--learning_rate=5e-4", *LENGTHS),
         *("--train_batch_size=32", f"--num_train_steps={steps}"),
@@ -133,8 +140,10 @@ def distil(folder: Path, output: Path, teacher: str, steps: int, *more: str) -> 
     return str(output)
 
 
-def fine_tune(task: str, seed: int, config: str, init: str, output: Path, *more: str) -> float:
-    """Fine-tunes a model and returns its figure on the dev set."""
+def fine_tune(
+    task: str, seed: int, config: str, init: str, output: Path, *more: str
+) -> list[float]:
+    """Fine-tunes a model and returns its figures on the dev set."""
     run(
         "run_classifier.py",
         *(f"--task_name={task}", f"--data_dir={FLAGS.glue}/{task}", "--do_train", "--do_eval"),
@@ -143,8 +152,10 @@ def fine_tune(task: str, seed: int, config: str, init: str, output: Path, *more:
         *("--max_seq_length=128", "--train_batch_size=32", "--learning_rate=5e-5"),
         *(f"--num_train_epochs={FLAGS.num_train_epochs}", *FLAGS.fine_tuning_flags, *more),
     )
-    figure = TASKS[task][1]
-    return reporting.read_results(str(output / "eval_results.txt"))[figure]
+    results = reporting.read_results(str(output / "eval_results.txt"))
+    figures = [results[name] for name in TASKS[task][1]]
+    print(task, f"seed {seed}", output.name, *(f"{x:.4f}" for x in figures), flush=True)
+    return figures
 
 
 def seconds_in_turn(task: str, folders: dict[str, Path]) -> dict[str, float]:
@@ -166,43 +177,49 @@ def main(_: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     config_file = f"{FLAGS.model}/bert_config.json"
     config = json.loads(Path(config_file).read_text())
-    layers = config["num_hidden_layers"]
-    student_file = folder / "student.json"
-    student_file.write_text(json.dumps({**config, "num_hidden_layers": layers // 2}))
+    student = {**config, "num_hidden_layers": config["num_hidden_layers"] // 2}
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    student_file, distilled_file = str(folder / "student.json"), str(folder / "distilled.json")
+    Path(student_file).write_text(json.dumps(student))
+    Path(distilled_file).write_text(json.dumps({**student, **no_dropout}))
     if not (folder / "text.tfrecord").exists():
         write_records(folder)
-    general = distil(folder, folder / "student", FLAGS.model, FLAGS.num_train_steps)
+    general = distil(folder, distilled_file, folder / "student", FLAGS.model, FLAGS.num_train_steps)
     # The same layers without a teacher: a run of no consequence puts them into a checkpoint.
-    alone = distil(folder, folder / "alone", FLAGS.model, 1, "--learning_rate=0")
-    for task, (_, figure) in TASKS.items():
-        rows: dict[str, list[float]] = {"teacher": [], "alone": [], "distilled": []}
-        for seed in range(1, FLAGS.num_seeds + 1):
-            place = folder / f"{task}_{seed}"
-            rows["teacher"].append(
-                fine_tune(task, seed, config_file, FLAGS.model, place / "teacher")
-            )
-            student = task, seed, str(student_file)
-            rows["alone"].append(fine_tune(*student, alone, place / "alone"))
-            teacher = f"{place}/teacher"
-            distilled = distil(
-                folder,
-                place / "near",
-                teacher,
-                FLAGS.num_train_steps // 2,
-                *(f"--init_checkpoint={general}", "--learning_rate=3e-4"),
-            )
-            answers = ["--alpha_ce=1", "--alpha_labels=0", "--num_train_epochs=1"]
-            answers += [f"--teacher_checkpoint={teacher}", "--learning_rate=1e-4"]
-            answers += [f"--data_dir={write_noisy(place, task, seed)}", *FLAGS.student_flags]
-            rows["distilled"].append(fine_tune(*student, distilled, place / "distilled", *answers))
-        seconds = seconds_in_turn(task, {name: folder / f"{task}_1" / name for name in rows})
-        print(f"{task}, {re.sub('eval_', '', figure)} on the dev set")
-        for name, values in rows.items():
-            share = np.mean(values) / np.mean(rows["teacher"])
+    alone = distil(folder, student_file, folder / "alone", FLAGS.model, 1, "--learning_rate=0")
+    rows = {task: {"teacher": [], "alone": [], "distilled": []} for task in TASKS}
+    for seed, task in itertools.product(range(1, FLAGS.num_seeds + 1), TASKS):
+        place = folder / f"{task}_{seed}"
+        teacher = f"{place}/teacher"
+        figures = fine_tune(task, seed, config_file, FLAGS.model, place / "teacher")
+        rows[task]["teacher"].append(figures)
+        rows[task]["alone"].append(fine_tune(task, seed, student_file, alone, place / "alone"))
+        near = ["--learning_rate=3e-4", f"--init_checkpoint={general}"]
+        steps = FLAGS.num_teacher_steps
+        init = distil(folder, distilled_file, place / "near", teacher, steps, *near)
+        answers = ["--alpha_ce=1", "--alpha_labels=0", "--num_train_epochs=1"]
+        answers += [f"--teacher_checkpoint={teacher}", "--learning_rate=1e-4"]
+        answers += [f"--data_dir={write_noisy(place, task, seed)}", *FLAGS.student_flags]
+        figures = fine_tune(task, seed, distilled_file, init, place / "distilled", *answers)
+        rows[task]["distilled"].append(figures)
+    for task, (_, names) in TASKS.items():
+        print_table(task, names, rows[task], folder)
+
+
+def print_table(
+    task: str, names: tuple[str, ...], rows: dict[str, list[list[float]]], folder: Path
+) -> None:
+    """Prints the figures of a task's models, and their seconds."""
+    seconds = seconds_in_turn(task, {model: folder / f"{task}_1" / model for model in rows})
+    for i, name in enumerate(names):
+        print(f"{task}, {name.removeprefix('eval_')} on the dev set")
+        teacher = np.mean([figures[i] for figures in rows["teacher"]])
+        for model, seeds in rows.items():
+            values = [figures[i] for figures in seeds]
             print(
-                f"  {name}: {', '.join(f'{value:.4f}' for value in values)}; mean"
-                f" {np.mean(values):.4f}, {share:.1%} of the teacher's; {seconds[name]:.2f} s,"
-                f" {seconds[name] / seconds['teacher']:.2f} of its time",
+                f"  {model}: {', '.join(f'{x:.4f}' for x in values)}; mean {np.mean(values):.4f},"
+                f" {np.mean(values) / teacher:.1%} of the teacher's; {seconds[model]:.2f} s,"
+                f" {seconds[model] / seconds['teacher']:.2f} of its time",
                 flush=True,
             )
 
@@ -213,9 +230,10 @@ if __name__ == "__main__":
     flags.DEFINE_string("text", None, "Text: a sentence on each line.", required=True)
     flags.DEFINE_string("output_dir", None, "Folder to work in.", required=True)
     flags.DEFINE_integer("num_seeds", 3, "Seeds, from 1.")
-    flags.DEFINE_integer("num_train_steps", 1500, "Steps with the model; half with each teacher.")
+    flags.DEFINE_integer("num_train_steps", 3000, "Steps near the model's vectors.")
+    flags.DEFINE_integer("num_teacher_steps", 600, "Steps near each fine-tuned teacher's.")
     flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of fine-tuning.")
-    flags.DEFINE_integer("num_copies", 3, "Noisy copies of the pairs that the student learns.")
+    flags.DEFINE_integer("num_copies", 2, "Noisy copies of each training pair.")
     flags.DEFINE_multi_string("distillation_flags", [], "More flags of run_distillation.py.")
     flags.DEFINE_multi_string("fine_tuning_flags", [], "More flags of all fine-tuning.")
     flags.DEFINE_multi_string("student_flags", [], "More flags of the distilled student's.")
