@@ -17,6 +17,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import record_checks
 from bert_tf.tasks.pretraining import data, schema
 from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from tests.support.golden import needs_golden
 from tests.support.memory import peak_memory
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -258,9 +259,9 @@ def test_same_command_same_bytes(tmp_path, vocab_file):
 
 
 def _golden_cases():
-    folder = os.environ.get("BERT_TF_GOLDEN")
-    if not folder:
-        return [pytest.param(None, marks=pytest.mark.skip("BERT_TF_GOLDEN is not set"))]
+    if "BERT_TF_GOLDEN" not in os.environ:
+        return [pytest.param(None, marks=needs_golden)]
+    folder = os.environ["BERT_TF_GOLDEN"]
     runs = json.loads(pathlib.Path(folder, "programs", "golden.json").read_text())
     return [run for run in runs if run["program"] == "create_pretraining_data"]
 
