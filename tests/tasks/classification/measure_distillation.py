@@ -39,7 +39,7 @@ FLAGS = flags.FLAGS
 LENGTHS = ("--max_seq_length=128", "--max_predictions_per_seq=8")
 TASKS = {
     "MRPC": (MrpcProcessor, ("eval_accuracy", "eval_f1")),
-    "STS-B": (StsbProcessor, ("eval_pearson", "eval_spearmanr")),
+    "STS-B": (StsbProcessor, ("eval_pearson", "eval_spearman")),
 }
 
 
