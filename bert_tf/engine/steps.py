@@ -75,6 +75,21 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class InitializedTask(Protocol):
+    """A task whose model begins with weights that are neither random nor --init_checkpoint's."""
+
+    def initialize(self, model: keras.Model) -> None:
+        """Sets these weights, at the start of a run that does not resume.
+
+        Args:
+            model: from `build_model`; it has the weights of --init_checkpoint, if there is one.
+
+        Raises:
+            UserError: they do not fit the model.
+        """
+
+
+@runtime_checkable
 class PredictionTask(Protocol):
     """What a task provides for prediction (`bert_tf.engine.prediction.Predictor`)."""
 

@@ -9,7 +9,7 @@ from absl import logging
 from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline, interrupts
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.engine.steps import Task, train_step
+from bert_tf.engine.steps import InitializedTask, Task, train_step
 from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
@@ -76,7 +76,10 @@ class Trainer:
             self._initialize(weights, [] if trains else learned)
 
     def _initialize(self, weights: Mapping[str, tf.Variable], needed: Sequence[str]) -> None:
-        """Sets the weights from --init_checkpoint, which must have those that are needed."""
+        """Sets the weights from --init_checkpoint and by the task.
+
+        The checkpoint must have those that are needed.
+        """
         init_checkpoint = self._settings.init_checkpoint
         if init_checkpoint:
             found = set(checkpoints.initialize(weights, init_checkpoint))
@@ -92,6 +95,8 @@ class Trainer:
                 "The weights are untrained: --output_dir has no checkpoint, and there is no"
                 " --init_checkpoint"
             )
+        if isinstance(self.task, InitializedTask):
+            self.task.initialize(self.model)
 
     @property
     def global_step(self) -> int:

@@ -4,14 +4,17 @@ Source: https://arxiv.org/abs/1503.02531. Dimension letters and dtypes: see `ber
 """
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.model.distillation import soft_cross_entropy, squared_distance
 from bert_tf.model.heads import example_weights, model_logits
 from bert_tf.tasks.classification.model import ClassificationModel, ClassificationTask
 
+_HEAD = ("bert/pooler/", "output_")
+
 
 class DistilledClassificationTask:
-    """Classification or regression by a teacher, a `bert_tf.engine.steps.FineTuningTask`.
+    """Classification or regression by a teacher: a `FineTuningTask` and an `InitializedTask`.
 
     The teacher computes its answers in each step. So they fit every batch, whatever its length.
 
@@ -23,6 +26,7 @@ class DistilledClassificationTask:
             the squared error to its output.
         alpha_labels: weight of the loss of the examples' own labels.
         temperature: of the probabilities; without meaning for a regression.
+        copy_head: whether the student begins with the teacher's pooler and classifier.
     """
 
     def __init__(
@@ -32,15 +36,27 @@ class DistilledClassificationTask:
         alpha_ce: float,
         alpha_labels: float,
         temperature: float,
+        copy_head: bool = False,
     ):
         self._task = task
         self._teacher = teacher
         self._alpha_ce = alpha_ce
         self._alpha_labels = alpha_labels
         self._temperature = temperature
+        self._copy_head = copy_head
         self.build_model = task.build_model
         self.normalizers = task.normalizers
         self.predictions = task.predictions
+
+    def initialize(self, model: ClassificationModel) -> None:
+        """Sets the student's pooler and classifier to the teacher's, if they are copied."""
+        if not self._copy_head:
+            return
+        values = {variable.path: variable.value for variable in self._teacher.variables}
+        for variable in model.variables:
+            if variable.path.startswith(_HEAD):
+                variable.assign(values[variable.path].numpy())
+        logging.info("The student's pooler and classifier begin with the teacher's")
 
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
         """Returns the weighted mean loss, float32 [], the accuracy, and both losses as metrics."""

@@ -180,12 +180,35 @@ def _by_teacher(
             f" output for each class of the task, or one for a regression: {outputs[1]}; it has"
             f" {outputs[0]}. Fine-tune the teacher for this task first"
         )
+    if settings.copy_teacher_head:
+        _check_same_head(task.config, config)
     options = model_options(settings, strategy) | {"recompute_activations": False}
     build = ClassificationTask(config, task.num_labels, **options).build_model
     teacher, _ = load_teacher(build, settings, strategy)
     return DistilledClassificationTask(
-        task, teacher, settings.alpha_ce, settings.alpha_labels, settings.temperature
+        task,
+        teacher,
+        settings.alpha_ce,
+        settings.alpha_labels,
+        settings.temperature,
+        settings.copy_teacher_head,
     )
+
+
+def _check_same_head(student: BertConfig, teacher: BertConfig) -> None:
+    """Checks that the teacher's pooler and classifier fit the student.
+
+    Raises:
+        UserError: they do not.
+    """
+    for name in ("hidden_size", "pooler_activation"):
+        sizes = getattr(student, name), getattr(teacher, name)
+        if sizes[0] != sizes[1]:
+            raise UserError(
+                "--copy_teacher_head needs models whose pooler takes the same vectors: the"
+                f" student's {name} is {sizes[0]} and the teacher's {sizes[1]}. Change"
+                " --bert_config_file, or leave this flag out"
+            )
 
 
 def _example_sets(

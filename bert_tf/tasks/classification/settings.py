@@ -38,6 +38,14 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
         at_least=0.0,
     )
 
+    copy_teacher_head: bool = setting(
+        False,
+        help="Begin with the teacher's pooler and classifier, whatever --init_checkpoint has, with"
+        " --teacher_checkpoint. For a student whose last vectors are near the teacher's:"
+        " run_distillation.py --alpha_cos.",
+        group=Group.MODEL,
+    )
+
     def __post_init__(self):
         super().__post_init__()
         if not self.alpha_ce and not self.alpha_labels:
@@ -45,7 +53,10 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
                 "--alpha_ce and --alpha_labels must not both be 0: there would be no loss to train"
                 " by"
             )
-        for name in ("teacher_config_file", "alpha_ce", "alpha_labels", "temperature"):
+        for name in (
+            *("teacher_config_file", "alpha_ce", "alpha_labels", "temperature"),
+            "copy_teacher_head",
+        ):
             if getattr(self, name) != getattr(type(self), name) and not self.teacher_checkpoint:
                 raise UserError(
                     f"--{name} is for a student; it needs --teacher_checkpoint. Add it, or leave"

@@ -13,7 +13,6 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distillation import cosine_distance, soft_cross_entropy, squared_distance
 from bert_tf.model.heads import example_weights
 from bert_tf.model.layers import gather_indexes
-from bert_tf.seeds import weights_are_read
 from bert_tf.tasks.pretraining.model import (
     WEIGHT_EPSILON,
     PretrainingModel,
@@ -26,7 +25,7 @@ _ENCODER = ("bert/embeddings/", "bert/encoder/")
 
 
 class DistillationTask:
-    """Pre-training by a teacher, a `bert_tf.engine.steps.Task`.
+    """Pre-training by a teacher, a `bert_tf.engine.steps.Task` and `InitializedTask`.
 
     Args:
         task: of the student, with masked LM alone.
@@ -52,6 +51,7 @@ class DistillationTask:
     ):
         self._task = task
         self._teacher = teacher
+        self.build_model = task.build_model
         self._alphas = dict(alphas)
         self._temperature = temperature
         self._initial_weights = dict(initial_weights or {})
@@ -59,15 +59,14 @@ class DistillationTask:
         by_logits = self._alphas["ce"] or self._alphas["mse"]
         self._every_position = bool(by_logits) and not restrict_ce_to_mask
 
-    def build_model(self) -> PretrainingModel:
-        """Returns a new student with initial weights, the teacher's where it has them.
+    def initialize(self, model: PretrainingModel) -> None:
+        """Sets the student's weights to the teacher's where it has them.
 
         Raises:
             UserError: the teacher has a variable in another shape, or not at all.
         """
-        model = self._task.build_model()
-        if not self._initial_weights or weights_are_read():
-            return model
+        if not self._initial_weights:
+            return
         for variable in model.variables:
             value = self._initial_weights.get(variable.path)
             if value is None and not variable.path.startswith(_ENCODER):
@@ -81,7 +80,6 @@ class DistillationTask:
                     " --student_layers=none for random initial weights, or --init_checkpoint"
                 )
             variable.assign(value.numpy())
-        return model
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns those of `PretrainingTask`, and `tokens`, the sum of the tokens' weights."""

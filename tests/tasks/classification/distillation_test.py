@@ -155,6 +155,34 @@ def test_a_student_learns_from_the_teacher_alone_and_resumes(reviews, tmp_path):
         np.testing.assert_array_equal(again[name], value, err_msg=name)
 
 
+def test_a_student_begins_with_the_teacher_s_head(reviews, tmp_path):
+    """Whatever is in --init_checkpoint; but it resumes with its own."""
+    student = {"num_hidden_layers": 2}
+    run(reviews, tmp_path / "other", student=student)
+    changes = {
+        "teacher_checkpoint": f"{reviews}/teacher",
+        "copy_teacher_head": True,
+        "init_checkpoint": f"{tmp_path}/other",
+        "student": student,
+    }
+    run(reviews, tmp_path / "out", learning_rate=0.0, **changes)
+    teacher, other, found = (
+        variables(tf.train.latest_checkpoint(folder))
+        for folder in (reviews / "teacher", tmp_path / "other", tmp_path / "out")
+    )
+    head = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias", "output_weights", "output_bias"}
+    for name in other.keys() - {"global_step"}:
+        if "/adam_" not in name:
+            expected = teacher if name in head else other
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+            assert name not in head or (teacher[name] != other[name]).any()
+    run(reviews, tmp_path / "other", num_train_epochs=6.0, learning_rate=0.0, **changes)
+    again = variables(tf.train.latest_checkpoint(tmp_path / "other"))
+    assert again["global_step"] > other["global_step"]
+    for name in head:
+        np.testing.assert_array_equal(again[name], other[name], err_msg=name)
+
+
 def test_a_regression_learns_from_the_teacher_s_numbers(reviews, tmp_path):
     """Whose labels are of another range: the student predicts as it does."""
     for name in ("train", "dev"):
@@ -218,8 +246,17 @@ def test_predictions_need_no_teacher(reviews, tmp_path):
             {"teacher_checkpoint": None, "temperature": 4.0},
             "--temperature is for a student; it needs --teacher_checkpoint",
         ),
+        (
+            {"teacher_checkpoint": None, "copy_teacher_head": True},
+            "--copy_teacher_head is for a student; it needs --teacher_checkpoint",
+        ),
+        (
+            {"copy_teacher_head": True, "student": {"hidden_size": 12}},
+            "--copy_teacher_head needs models whose pooler takes the same vectors: the student's"
+            " hidden_size is 12 and the teacher's 16. Change --bert_config_file",
+        ),
     ],
-    ids=range(5),
+    ids=range(7),
 )
 def test_wrong_input(reviews, tmp_path, changes, message):
     changes = {"teacher_checkpoint": f"{reviews}/teacher", **changes}
