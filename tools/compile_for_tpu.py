@@ -39,7 +39,8 @@ from bert_tf.errors import UserError
 from bert_tf.model.family import read_config
 from bert_tf.runs import command_flags
 from bert_tf.runs.settings import device_options
-from bert_tf.tasks.pretraining.distillation import DistillationTask, check_hidden_sizes
+from bert_tf.runs.teacher import check_hidden_sizes
+from bert_tf.tasks.pretraining.distillation import DistillationTask
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema

@@ -98,6 +98,12 @@ def example_weights(features) -> tf.Tensor:
     return tf.ones([tf.shape(features["input_ids"])[0] if size is None else size])
 
 
+def token_weights(features) -> tf.Tensor:
+    """Returns the weights of all positions, float32 [B*S]: the example's for a token, else 0."""
+    tokens = tf.cast(features["input_mask"] > 0, tf.float32)  # packed rows number their sequences
+    return tf.reshape(tokens * example_weights(features)[:, tf.newaxis], [-1])
+
+
 def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
     """Returns the cross entropy of each row of logits, float32 [...].
 

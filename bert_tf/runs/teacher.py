@@ -73,6 +73,20 @@ def read_teacher_config(
     return config
 
 
+def check_hidden_sizes(student: BertConfig, teacher: BertConfig) -> None:
+    """Checks that the cosine loss can compare the vectors of two models.
+
+    Raises:
+        UserError: the vectors have different sizes.
+    """
+    if student.hidden_size != teacher.hidden_size:
+        raise UserError(
+            "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is"
+            f" {student.hidden_size}, and the teacher's is {teacher.hidden_size}. Give"
+            " --alpha_cos=0, or change --bert_config_file"
+        )
+
+
 def load_teacher(
     build: Callable[[], keras.Model],
     settings: TeacherSettings,

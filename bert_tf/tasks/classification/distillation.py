@@ -1,13 +1,17 @@
-"""Fine-tuning of a student by a fine-tuned teacher: its probabilities as soft labels.
+"""Fine-tuning of a student by a fine-tuned teacher: by its probabilities and its vectors.
 
-Source: https://arxiv.org/abs/1503.02531. Dimension letters and dtypes: see `bert_tf/modeling.py`.
+Sources: https://arxiv.org/abs/1503.02531, section 2, for the probabilities; DistilBERT
+(https://arxiv.org/abs/1910.01108), section 3, for the vectors. Dimension letters and dtypes: see
+`bert_tf/modeling.py`.
 """
+
+from collections.abc import Mapping
 
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.model.distillation import soft_cross_entropy, squared_distance
-from bert_tf.model.heads import example_weights, model_logits
+from bert_tf.model.distillation import cosine_distance, soft_cross_entropy, squared_distance
+from bert_tf.model.heads import example_weights, token_weights
 from bert_tf.tasks.classification.model import ClassificationModel, ClassificationTask
 
 _HEAD = ("bert/pooler/", "output_")
@@ -22,9 +26,10 @@ class DistilledClassificationTask:
         task: of the student; gives the predictions.
         teacher: gives targets, without dropout; it gets no gradients. Its variables are of no
             concern to whoever trains and saves the model of `build_model`.
-        alpha_ce: weight of the cross entropy with the teacher's probabilities, in a regression of
-            the squared error to its output.
-        alpha_labels: weight of the loss of the examples' own labels.
+        alphas: the weights of the losses: `ce`, the cross entropy with the teacher's probabilities,
+            in a regression the squared error to its output; `labels`, the loss of the examples'
+            own labels; `cos`, the cosine distance of the last layers' vectors, the mean over all
+            tokens. If `cos` is 0 it is not computed.
         temperature: of the probabilities; without meaning for a regression.
         copy_head: whether the student begins with the teacher's pooler and classifier.
     """
@@ -33,19 +38,16 @@ class DistilledClassificationTask:
         self,
         task: ClassificationTask,
         teacher: ClassificationModel,
-        alpha_ce: float,
-        alpha_labels: float,
+        alphas: Mapping[str, float],
         temperature: float,
         copy_head: bool = False,
     ):
         self._task = task
         self._teacher = teacher
-        self._alpha_ce = alpha_ce
-        self._alpha_labels = alpha_labels
+        self._alphas = dict(alphas)
         self._temperature = temperature
         self._copy_head = copy_head
         self.build_model = task.build_model
-        self.normalizers = task.normalizers
         self.predictions = task.predictions
 
     def initialize(self, model: ClassificationModel) -> None:
@@ -58,10 +60,19 @@ class DistilledClassificationTask:
                 variable.assign(values[variable.path].numpy())
         logging.info("The student's pooler and classifier begin with the teacher's")
 
+    def normalizers(self, features) -> dict[str, tf.Tensor]:
+        """Returns the number of examples and, for their vectors, that of tokens, float32 []."""
+        normalizers = self._task.normalizers(features)
+        if self._alphas["cos"]:
+            normalizers["tokens"] = tf.reduce_sum(token_weights(features))
+        return normalizers
+
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        """Returns the weighted mean loss, float32 [], the accuracy, and both losses as metrics."""
-        logits = model_logits(model, features, training, dropout_seed)
-        targets = tf.stop_gradient(model_logits(self._teacher, features))
+        """Returns the weighted sum of the losses, float32 [], and each loss and the accuracy."""
+        inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+        hidden, logits = model.vectors_and_logits(*inputs, training, dropout_seed)
+        outputs = self._teacher.vectors_and_logits(*inputs, False, None)
+        teacher_hidden, targets = map(tf.stop_gradient, outputs)
         if self._task.num_labels:
             soft = soft_cross_entropy(logits, targets, self._temperature)
         else:
@@ -70,9 +81,13 @@ class DistilledClassificationTask:
         weight = tf.reduce_sum(weights)
         ce_loss = tf.reduce_sum(weights * soft)
         label_loss = tf.reduce_sum(weights * self._task.losses(logits, features))
-        loss = self._alpha_ce * ce_loss + self._alpha_labels * label_loss
+        loss = self._alphas["ce"] * ce_loss + self._alphas["labels"] * label_loss
+        loss = tf.math.divide_no_nan(loss, normalizers["examples"])
         sums = {"ce_loss": (ce_loss, weight), "label_loss": (label_loss, weight)}
-        return (
-            tf.math.divide_no_nan(loss, normalizers["examples"]),
-            sums | self._task.metrics(logits, features),
-        )
+        if self._alphas["cos"]:
+            vectors = [tf.reshape(x, [-1, x.shape[-1]]) for x in (hidden, teacher_hidden)]
+            weights = token_weights(features)
+            cos_loss = tf.reduce_sum(weights * cosine_distance(*vectors))
+            loss += self._alphas["cos"] * tf.math.divide_no_nan(cos_loss, normalizers["tokens"])
+            sums["cos_loss"] = (cos_loss, tf.reduce_sum(weights))
+        return loss, sums | self._task.metrics(logits, features)

@@ -14,7 +14,12 @@ from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
 from bert_tf.runs.fine_tuning_checks import learned_labels, make_tokenizer, needed_sets
 from bert_tf.runs.settings import model_options
-from bert_tf.runs.teacher import load_teacher, read_teacher_config, teacher_folder
+from bert_tf.runs.teacher import (
+    check_hidden_sizes,
+    load_teacher,
+    read_teacher_config,
+    teacher_folder,
+)
 from bert_tf.tasks.classification import scores, submission
 from bert_tf.tasks.classification.distillation import DistilledClassificationTask
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
@@ -180,18 +185,15 @@ def _by_teacher(
             f" output for each class of the task, or one for a regression: {outputs[1]}; it has"
             f" {outputs[0]}. Fine-tune the teacher for this task first"
         )
+    if settings.alpha_cos:
+        check_hidden_sizes(task.config, config)
     if settings.copy_teacher_head:
         _check_same_head(task.config, config)
     options = model_options(settings, strategy) | {"recompute_activations": False}
     build = ClassificationTask(config, task.num_labels, **options).build_model
     teacher, _ = load_teacher(build, settings, strategy)
     return DistilledClassificationTask(
-        task,
-        teacher,
-        settings.alpha_ce,
-        settings.alpha_labels,
-        settings.temperature,
-        settings.copy_teacher_head,
+        task, teacher, settings.alphas, settings.temperature, settings.copy_teacher_head
     )
 
 

@@ -38,6 +38,13 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
         at_least=0.0,
     )
 
+    alpha_cos: float = setting(
+        0.0,
+        help="Weight of the cosine loss of the last layers' vectors, with --teacher_checkpoint. For"
+        " models of one hidden_size.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
     copy_teacher_head: bool = setting(
         False,
         help="Begin with the teacher's pooler and classifier, whatever --init_checkpoint has, with"
@@ -46,15 +53,20 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
         group=Group.MODEL,
     )
 
+    @property
+    def alphas(self) -> dict[str, float]:
+        """The weights of the losses, as `DistilledClassificationTask` takes them."""
+        return {"ce": self.alpha_ce, "labels": self.alpha_labels, "cos": self.alpha_cos}
+
     def __post_init__(self):
         super().__post_init__()
-        if not self.alpha_ce and not self.alpha_labels:
+        if not self.alpha_ce and not self.alpha_labels and not self.alpha_cos:
             raise UserError(
-                "--alpha_ce and --alpha_labels must not both be 0: there would be no loss to train"
-                " by"
+                "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0: there"
+                " would be no loss to train by"
             )
         for name in (
-            *("teacher_config_file", "alpha_ce", "alpha_labels", "temperature"),
+            *("teacher_config_file", "alpha_ce", "alpha_labels", "alpha_cos", "temperature"),
             "copy_teacher_head",
         ):
             if getattr(self, name) != getattr(type(self), name) and not self.teacher_checkpoint:

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distillation import cosine_distance, soft_cross_entropy, squared_distance
-from bert_tf.model.heads import example_weights
+from bert_tf.model.heads import example_weights, token_weights
 from bert_tf.model.layers import gather_indexes
 from bert_tf.tasks.pretraining.model import (
     WEIGHT_EPSILON,
@@ -83,7 +82,7 @@ class DistillationTask:
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns those of `PretrainingTask`, and `tokens`, the sum of the tokens' weights."""
-        tokens = tf.reduce_sum(_token_weights(features))
+        tokens = tf.reduce_sum(token_weights(features))
         return {**self._task.normalizers(features), "tokens": tokens}
 
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
@@ -99,7 +98,7 @@ class DistillationTask:
         targets = _outputs(self._teacher, features, places, False, None)
         teacher_hidden, teacher_logits = map(tf.stop_gradient, targets)
         masked_weights = masked_lm_weights(features, example_weights(features))
-        token_weights = _token_weights(features)
+        weights_of_tokens = token_weights(features)
         masked_logits = logits
         if self._every_position:
             by_position = tf.reshape(logits, [*hidden.shape[:2], -1])  # [B, S, V]
@@ -114,7 +113,7 @@ class DistillationTask:
             parts[name] = (total, normalizers[normalizer])
             sums[f"{name}_loss"] = (total, tf.reduce_sum(weights))
 
-        counted = (token_weights, "tokens")
+        counted = (weights_of_tokens, "tokens")
         if not self._every_position:
             counted = (masked_weights, "masked_lm")
         if alphas["ce"]:
@@ -123,7 +122,7 @@ class DistillationTask:
             add("mse", squared_distance(logits, teacher_logits), *counted)
         if alphas["cos"]:
             vectors = [tf.reshape(x, [-1, x.shape[-1]]) for x in (hidden, teacher_hidden)]
-            add("cos", cosine_distance(*vectors), token_weights, "tokens")
+            add("cos", cosine_distance(*vectors), weights_of_tokens, "tokens")
         loss = tf.zeros([], tf.float32)
         for name, (total, normalizer) in parts.items():
             loss += alphas[name] * tf.math.divide_no_nan(total, normalizer)
@@ -153,12 +152,6 @@ def _outputs(model, features, positions, training, dropout_seed):
     return hidden, model.cls.predictions(hidden, positions, output.embedding_table)
 
 
-def _token_weights(features) -> tf.Tensor:
-    """Returns the weights of all positions, float32 [B*S]: the example's for a token, else 0."""
-    tokens = tf.cast(features["input_mask"] > 0, tf.float32)  # packed rows number their sequences
-    return tf.reshape(tokens * example_weights(features)[:, tf.newaxis], [-1])
-
-
 def unneeded(alphas: Mapping[str, float]) -> tuple[str, ...]:
     """Returns how the names of the variables begin that a teacher may lack: no loss needs them.
 
@@ -167,20 +160,6 @@ def unneeded(alphas: Mapping[str, float]) -> tuple[str, ...]:
     """
     names = ("bert/pooler/", "cls/seq_relationship/")
     return names if alphas["ce"] or alphas["mse"] else (*names, "cls/predictions/")
-
-
-def check_hidden_sizes(student: BertConfig, teacher: BertConfig) -> None:
-    """Checks that the cosine loss can compare the vectors of two models.
-
-    Raises:
-        UserError: the vectors have different sizes.
-    """
-    if student.hidden_size != teacher.hidden_size:
-        raise UserError(
-            "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is"
-            f" {student.hidden_size}, and the teacher's is {teacher.hidden_size}. Give"
-            " --alpha_cos=0, or change --bert_config_file"
-        )
 
 
 def choose_layers(given: str | None, student: int, teacher: int) -> list[int]:

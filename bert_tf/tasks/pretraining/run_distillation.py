@@ -11,10 +11,14 @@ from bert_tf.files import storage
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.model_files import write_config, write_model_files
 from bert_tf.runs.settings import model_options
-from bert_tf.runs.teacher import load_teacher, read_teacher_config, teacher_folder
+from bert_tf.runs.teacher import (
+    check_hidden_sizes,
+    load_teacher,
+    read_teacher_config,
+    teacher_folder,
+)
 from bert_tf.tasks.pretraining.distillation import (
     DistillationTask,
-    check_hidden_sizes,
     choose_layers,
     copied_weights,
     unneeded,

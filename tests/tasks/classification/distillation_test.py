@@ -35,10 +35,11 @@ def make_features(regression, seed=0):
     }
 
 
-def models(num_labels):
+def models(num_labels, teacher=None):
     """Returns a student and a teacher with other sizes, with large random weights."""
     made = []
-    for seed, changes in enumerate(({}, {"hidden_size": 12, "num_hidden_layers": 2})):
+    teacher = teacher or {"hidden_size": 12, "num_hidden_layers": 2}
+    for seed, changes in enumerate(({}, teacher)):
         model = ClassificationModel(BertConfig.from_dict({**CONFIG, **changes}), num_labels)
         rng = np.random.default_rng(seed)
         for v in model.variables:
@@ -57,7 +58,8 @@ def test_loss_against_numpy(regression):
     student, teacher = models(1 if regression else 3)
     features = make_features(regression)
     plain = ClassificationTask(BertConfig.from_dict(CONFIG), None if regression else 3)
-    task = DistilledClassificationTask(plain, teacher, 0.7, 0.2, 3.0)
+    alphas = {"ce": 0.7, "labels": 0.2, "cos": 0.0}
+    task = DistilledClassificationTask(plain, teacher, alphas, 3.0)
     tensors = {name: tf.constant(x) for name, x in features.items()}
     variables = [v.value for v in (*student.variables, *teacher.variables)]
     with tf.GradientTape() as tape:
@@ -85,11 +87,36 @@ def test_loss_against_numpy(regression):
     assert all(gradient is None for gradient in gradients[count:])
 
 
+def test_the_vectors_of_all_tokens_against_numpy():
+    student, teacher = models(3, {"num_hidden_layers": 2, "intermediate_size": 9})
+    features = make_features(False)
+    plain = ClassificationTask(BertConfig.from_dict(CONFIG), 3)
+    losses = []
+    for cos in (0.0, 1.7):
+        alphas = {"ce": 0.7, "labels": 0.2, "cos": cos}
+        task = DistilledClassificationTask(plain, teacher, alphas, 3.0)
+        tensors = {name: tf.constant(x) for name, x in features.items()}
+        loss, sums = task.loss_and_metrics(student, tensors, task.normalizers(tensors), False, None)
+        losses.append(loss)
+    inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    a, b = (
+        np.asarray(model.bert(*inputs).sequence_output, np.float64) for model in (student, teacher)
+    )
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    weights = features["input_mask"] * features["example_weight"][:, None]
+    expected = (weights * (1 - (a * b).sum(-1) / norms)).sum()
+    np.testing.assert_allclose(sums["cos_loss"], (expected, weights.sum()), rtol=1e-5)
+    np.testing.assert_allclose(losses[1] - losses[0], 1.7 * expected / weights.sum(), rtol=1e-5)
+
+
 def test_a_step_is_compiled_and_leaves_the_teacher():
-    student, teacher = models(3)
+    student, teacher = models(3, {"num_hidden_layers": 2})
     before = [v.numpy() for v in teacher.variables]
     task = DistilledClassificationTask(
-        ClassificationTask(BertConfig.from_dict(CONFIG), 3), teacher, 0.5, 0.5, 2.0
+        ClassificationTask(BertConfig.from_dict(CONFIG), 3),
+        teacher,
+        {"ce": 0.5, "labels": 0.5, "cos": 0.5},
+        2.0,
     )
     assert isinstance(task, steps.FineTuningTask)
     optimizer = optimization.create_optimizer(student.trainable_variables, lambda step: 1e-2)
@@ -240,7 +267,8 @@ def test_predictions_need_no_teacher(reviews, tmp_path):
         ),
         (
             {"alpha_ce": 0.0, "alpha_labels": 0.0},
-            "--alpha_ce and --alpha_labels must not both be 0: there would be no loss to train by",
+            "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0: there"
+            " would be no loss to train by",
         ),
         (
             {"teacher_checkpoint": None, "temperature": 4.0},
@@ -251,12 +279,17 @@ def test_predictions_need_no_teacher(reviews, tmp_path):
             "--copy_teacher_head is for a student; it needs --teacher_checkpoint",
         ),
         (
+            {"alpha_cos": 1.0, "student": {"hidden_size": 12}},
+            "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is 12,"
+            " and the teacher's is 16. Give --alpha_cos=0, or change --bert_config_file",
+        ),
+        (
             {"copy_teacher_head": True, "student": {"hidden_size": 12}},
             "--copy_teacher_head needs models whose pooler takes the same vectors: the student's"
             " hidden_size is 12 and the teacher's 16. Change --bert_config_file",
         ),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_wrong_input(reviews, tmp_path, changes, message):
     changes = {"teacher_checkpoint": f"{reviews}/teacher", **changes}
