@@ -9,9 +9,11 @@ For each task and seed three models are fine-tuned and evaluated on the dev set:
     teacher    the model
     alone      every second of its layers
     distilled  the same layers: brought near to the model's last vectors on --text, the training
-               pairs of both tasks and noisy copies of these by run_distillation.py, then near to
-               the fine-tuned teacher's; then fine-tuned by its answers alone, to the pairs and the
-               copies. There is always more text than steps, so the student has no dropout
+               pairs of both tasks and noisy copies of these by run_distillation.py; then with the
+               teacher's pooler and classifier fine-tuned by its vectors and answers alone, on
+               training pairs and noisy copies. Few texts come twice: the student has no dropout
+
+MRPC has few pairs, so its student learns from those of STS-B, too.
 
 The seconds are those of encoding the dev set's pairs, all models in turn; start is left out.
 Started again, it goes on where it was.
@@ -25,6 +27,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +44,7 @@ TASKS = {
     "MRPC": (MrpcProcessor, ("eval_accuracy", "eval_f1")),
     "STS-B": (StsbProcessor, ("eval_pearson", "eval_spearman")),
 }
+STUDENT_PAIRS = {"MRPC": ("MRPC", "STS-B"), "STS-B": ("STS-B",)}
 
 
 def run(program: str, *words: str) -> str:
@@ -90,19 +94,19 @@ def noisy_pairs(pairs: list[tuple[str, str]], rng: random.Random) -> list[tuple[
     return rows
 
 
-def training_pairs(seed: int) -> list[tuple[str, str]]:
-    """Returns the training pairs of all tasks and --num_copies noisy copies of each."""
+def training_pairs(tasks: Iterable[str], seed: int) -> list[tuple[str, str]]:
+    """Returns the training pairs of tasks and --num_copies noisy copies of each."""
     rng = random.Random(seed)
-    pairs = [pair for task in TASKS for pair in pairs_of(task, "train")]
+    pairs = [pair for task in tasks for pair in pairs_of(task, "train")]
     return pairs + [x for _ in range(FLAGS.num_copies) for x in noisy_pairs(pairs, rng)]
 
 
 def write_noisy(folder: Path, task: str, seed: int) -> str:
-    """Writes a folder of the task with all training pairs, without labels; returns it."""
+    """Writes a folder of the task with its student's pairs, without labels; returns it."""
     columns = TASKS[task][0].columns
     with open(folder / "train.tsv", "w", encoding="utf-8") as file:
         file.write("\t".join(f"column{i}" for i in range(10)) + "\n")
-        for a, b in training_pairs(seed):
+        for a, b in training_pairs(STUDENT_PAIRS[task], seed):
             line = ["0"] * 10
             line[columns.text_a], line[columns.text_b] = a, b
             file.write("\t".join(line) + "\n")
@@ -112,7 +116,7 @@ def write_noisy(folder: Path, task: str, seed: int) -> str:
 
 def write_records(folder: Path) -> None:
     """Makes packed records of --text and the training pairs."""
-    pairs = training_pairs(seed=0)
+    pairs = training_pairs(TASKS, seed=0)
     text = Path(FLAGS.text).read_text(encoding="utf-8").splitlines()
     pairs += zip(text[::2], text[1::2], strict=False)
     # Each pair is a document, of which both halves are the two texts of a sequence; or another's.
@@ -127,11 +131,11 @@ def write_records(folder: Path) -> None:
     )
 
 
-def distil(folder: Path, config: str, output: Path, teacher: str, steps: int, *more: str) -> str:
-    """Brings the student's last vectors near to a teacher's; returns the student's folder."""
+def distil(folder: Path, config: str, output: Path, steps: int, *more: str) -> str:
+    """Brings the student's last vectors near to the model's; returns the student's folder."""
     run(
         "run_distillation.py",
-        *(f"--teacher_checkpoint={teacher}", f"--bert_config_file={config}"),
+        *(f"--teacher_checkpoint={FLAGS.model}", f"--bert_config_file={config}"),
         *(f"--input_file={folder}/text.tfrecord", f"--output_dir={output}", "--do_train"),
         *("--alpha_ce=0", "--alpha_mlm=0", "--alpha_cos=1", "--learning_rate=5e-4", *LENGTHS),
         *("--train_batch_size=32", f"--num_train_steps={steps}"),
@@ -184,26 +188,24 @@ def main(_: list[str]) -> None:
     Path(distilled_file).write_text(json.dumps({**student, **no_dropout}))
     if not (folder / "text.tfrecord").exists():
         write_records(folder)
-    general = distil(folder, distilled_file, folder / "student", FLAGS.model, FLAGS.num_train_steps)
+    general = distil(folder, distilled_file, folder / "student", FLAGS.num_train_steps)
     # The same layers without a teacher: a run of no consequence puts them into a checkpoint.
-    alone = distil(folder, student_file, folder / "alone", FLAGS.model, 1, "--learning_rate=0")
-    rows = {task: {"teacher": [], "alone": [], "distilled": []} for task in TASKS}
-    for seed, task in itertools.product(range(1, FLAGS.num_seeds + 1), TASKS):
+    alone = distil(folder, student_file, folder / "alone", 1, "--learning_rate=0")
+    rows = {task: {"teacher": [], "alone": [], "distilled": []} for task in FLAGS.tasks}
+    for seed, task in itertools.product(range(1, FLAGS.num_seeds + 1), FLAGS.tasks):
         place = folder / f"{task}_{seed}"
         teacher = f"{place}/teacher"
         figures = fine_tune(task, seed, config_file, FLAGS.model, place / "teacher")
         rows[task]["teacher"].append(figures)
         rows[task]["alone"].append(fine_tune(task, seed, student_file, alone, place / "alone"))
-        near = ["--learning_rate=3e-4", f"--init_checkpoint={general}"]
-        steps = FLAGS.num_teacher_steps
-        init = distil(folder, distilled_file, place / "near", teacher, steps, *near)
-        answers = ["--alpha_ce=1", "--alpha_labels=0", "--num_train_epochs=1"]
-        answers += [f"--teacher_checkpoint={teacher}", "--learning_rate=1e-4"]
-        answers += [f"--data_dir={write_noisy(place, task, seed)}", *FLAGS.student_flags]
-        figures = fine_tune(task, seed, distilled_file, init, place / "distilled", *answers)
+        answers = ["--alpha_cos=1", "--alpha_ce=1", "--alpha_labels=0", "--copy_teacher_head"]
+        answers += [f"--teacher_checkpoint={teacher}", f"--learning_rate={FLAGS.learning_rate}"]
+        answers += [f"--data_dir={write_noisy(place, task, seed)}", "--num_train_epochs=1"]
+        answers += FLAGS.student_flags
+        figures = fine_tune(task, seed, distilled_file, general, place / "distilled", *answers)
         rows[task]["distilled"].append(figures)
-    for task, (_, names) in TASKS.items():
-        print_table(task, names, rows[task], folder)
+    for task in FLAGS.tasks:
+        print_table(task, TASKS[task][1], rows[task], folder)
 
 
 def print_table(
@@ -229,11 +231,12 @@ if __name__ == "__main__":
     flags.DEFINE_string("glue", None, "Folder with MRPC and STS-B.", required=True)
     flags.DEFINE_string("text", None, "Text: a sentence on each line.", required=True)
     flags.DEFINE_string("output_dir", None, "Folder to work in.", required=True)
+    flags.DEFINE_list("tasks", list(TASKS), "Tasks to measure.")
     flags.DEFINE_integer("num_seeds", 3, "Seeds, from 1.")
-    flags.DEFINE_integer("num_train_steps", 3000, "Steps near the model's vectors.")
-    flags.DEFINE_integer("num_teacher_steps", 600, "Steps near each fine-tuned teacher's.")
+    flags.DEFINE_integer("num_train_steps", 1500, "Steps near the model's vectors.")
+    flags.DEFINE_float("learning_rate", 3e-4, "Peak rate of the distilled student's fine-tuning.")
     flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of fine-tuning.")
-    flags.DEFINE_integer("num_copies", 2, "Noisy copies of each training pair.")
+    flags.DEFINE_integer("num_copies", 2, "Noisy copies of each pair.")
     flags.DEFINE_multi_string("distillation_flags", [], "More flags of run_distillation.py.")
     flags.DEFINE_multi_string("fine_tuning_flags", [], "More flags of all fine-tuning.")
     flags.DEFINE_multi_string("student_flags", [], "More flags of the distilled student's.")
