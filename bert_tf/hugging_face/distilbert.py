@@ -1,7 +1,7 @@
 """DistilBERT in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`.
 
 DistilBERT has no token types and no pooler. Here their places are taken by zeros, and by the dense
-layer of its classifier, `pre_classifier`.
+layer of its classifier, `pre_classifier`; see `DistilBertConfig`.
 """
 
 from collections.abc import Mapping

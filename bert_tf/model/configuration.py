@@ -132,6 +132,7 @@ class BertConfig:
 
     layer_norm_eps = 1e-12  # the default of tf.contrib.layers.layer_norm, which the original calls
     has_next_sentence = True  # whether the model has a head for a pair of sentences
+    has_token_types = True  # whether its input tells a second text from a first
     position_offset = 0  # the row of the table of positions that a sequence's first token has
 
     @property

@@ -65,9 +65,11 @@ class Embeddings(Savable, keras.layers.Layer):
             "position_embeddings": config.max_position_embeddings,
         }
         for name, size in sizes.items():
+            is_trained = config.has_token_types or name != "token_type_embeddings"
             table = self.add_weight(
                 shape=(size, config.embedding_width),
-                initializer=create_initializer(config.initializer_range),
+                initializer=create_initializer(config.initializer_range) if is_trained else "zeros",
+                trainable=is_trained,
                 autocast=False,  # gather in float32, cast what was gathered
                 name=name,
             )
@@ -115,12 +117,14 @@ class Embeddings(Savable, keras.layers.Layer):
         else:
             words = tf.gather(self.word_embeddings.value, tf.reshape(input_ids, [-1]))
         words = tf.reshape(words, shape)  # [B, S, E]
-        if self.gather_token_types:
-            types = tf.gather(self.token_type_embeddings.value, tf.reshape(token_type_ids, [-1]))
+        type_table = self.token_type_embeddings.value
+        if not config.has_token_types:
+            types = type_table[0]  # [E]
+        elif self.gather_token_types:
+            types = tf.reshape(tf.gather(type_table, tf.reshape(token_type_ids, [-1])), shape)
         else:
             # One-hot even where words are gathered: the table is tiny (original: the same).
-            types = self._one_hot_lookup(token_type_ids, self.token_type_embeddings.value)
-        types = tf.reshape(types, shape)  # [B, S, E]
+            types = tf.reshape(self._one_hot_lookup(token_type_ids, type_table), shape)  # [B, S, E]
         with tf.control_dependencies(checks):
             offset = config.position_offset
             if offset and position_ids is None:

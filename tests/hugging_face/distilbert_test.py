@@ -10,6 +10,7 @@ import pytest
 import safetensors.numpy
 
 import bert_tf
+from bert_tf import optimization
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.distilbert_configuration import DistilBertConfig
@@ -239,6 +240,50 @@ def test_a_distilbert_pools_with_relu():
     again = ClassificationModel.from_config(model.get_config())
     assert again.bert.config.to_dict() == config.to_dict()
     assert isinstance(again.bert.config, DistilBertConfig)
+
+
+IDS = np.array([[2, 7, 4, 9, 3], [2, 5, 3, 8, 3]], np.int32)
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 1, 1]], np.int32)
+TYPES = "bert/embeddings/token_type_embeddings"
+
+
+def test_a_distilbert_reads_both_texts_like_a_first_one():
+    """With the weights of a BERT, too, whose token types are not zeros."""
+    models = [PretrainingModel(config(**SIZES)) for config in (BertConfig, DistilBertConfig)]
+    bert, distilbert = ({v.path: v for v in model.variables} for model in models)
+    assert not np.any(distilbert[TYPES].numpy())
+    for name, variable in distilbert.items():
+        variable.assign(bert[name])
+    expected = models[0].bert(IDS).embedding_output
+    for segments in (None, SEGMENTS):
+        np.testing.assert_array_equal(models[1].bert(IDS, None, segments)[0], expected)
+    assert np.any(models[0].bert(IDS, None, SEGMENTS)[0] != expected)
+
+
+def test_token_types_are_not_trained():
+    model = ClassificationModel(DistilBertConfig(**SIZES), 4)
+    again = ClassificationModel.from_config(model.get_config())
+    for made in (model, again):
+        learned = {v.path for v in made.trainable_variables}
+        assert {v.path for v in made.variables} - learned == {TYPES}
+    slots = optimization.create_optimizer(model.trainable_variables, lambda step: 0.1).variables
+    assert not any(name.startswith(TYPES) for name in slots)
+    assert "bert/embeddings/position_embeddings/adam_m" in slots
+    model.trainable = False
+    model.trainable = True
+    assert not {v.path: v for v in model.variables}[TYPES].trainable
+
+
+def test_the_answers_to_pairs_stay_the_same(tmp_path):
+    config = DistilBertConfig(**SIZES)
+    source, values = write_model(tmp_path / "tf", ClassificationModel(config, 4), config)
+    assert values[TYPES].any()
+    convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
+    logits = [
+        build_model("classification", read_folder(str(path)))(IDS, None, SEGMENTS)
+        for path in (tmp_path / "tf", tmp_path / "hf")
+    ]
+    np.testing.assert_allclose(*logits, rtol=1e-5, atol=1e-5)
 
 
 def test_load_answers(tmp_path):

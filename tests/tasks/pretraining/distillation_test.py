@@ -12,6 +12,7 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.engine import steps
 from bert_tf.errors import UserError
+from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.distillation import (
     DistillationTask,
@@ -366,6 +367,19 @@ def test_a_teacher_may_lack_a_pooler():
     assert np.abs(student[name]).max() <= 0.04  # random
     name = "cls/seq_relationship/output_weights"
     np.testing.assert_array_equal(student[name], teacher[name])
+
+
+def test_a_distilbert_begins_with_its_teachers_input_of_a_first_text():
+    _, teacher, _ = small_task(5)
+    config = DistilBertConfig.from_dict(SMALL)
+    task = PretrainingTask(config, MLM)
+    copied = weights_of(teacher)
+    student = task.build_model()
+    DistillationTask(task, teacher, ALPHAS, 2.0, initial_weights=copied).initialize(student)
+    ids, segments = make_features()["input_ids"], make_features()["segment_ids"]
+    np.testing.assert_array_equal(
+        student.bert(ids, None, segments).embedding_output, teacher.bert(ids).embedding_output
+    )
 
 
 def test_other_sizes_than_the_teachers_cannot_be_copied():
