@@ -31,7 +31,8 @@ class DistillationTask:
         teacher: gives targets, without dropout; it gets no gradients. Its variables are of no
             concern to whoever trains and saves the model of `build_model`.
         alphas: the weights of the losses: `ce` of the soft targets, `mlm` of masked LM, `cos` of
-            the last hidden states, `mse` of the logits. One that is 0 is not computed.
+            the last hidden states, `mse` of the logits. One that is 0 is not computed; that of
+            masked LM stays a metric, without gradients.
         temperature: of the soft targets.
         restrict_ce_to_mask: whether `ce` and `mse` count masked positions only, by their weights,
             instead of all tokens.
@@ -89,7 +90,8 @@ class DistillationTask:
         """Returns the weighted sum of the losses, float32 [], and each loss as a metric.
 
         The masked-LM loss is that of pre-training. The others are divided by the number of tokens,
-        or of masked positions.
+        or of masked positions. A loss of weight 0 is no part of the sum: with gradients of zeros,
+        the weight decay would shrink the head.
         """
         alphas = self._alphas
         positions = features["masked_lm_positions"]
@@ -106,7 +108,10 @@ class DistillationTask:
         sums = loss_and_accuracy(
             "masked_lm", masked_logits, features["masked_lm_ids"], masked_weights
         )
-        parts = {"mlm": (sums["masked_lm_loss"][0], normalizers["masked_lm"] + WEIGHT_EPSILON)}
+        parts = {}
+        if alphas["mlm"]:
+            normalizer = normalizers["masked_lm"] + WEIGHT_EPSILON
+            parts["mlm"] = (sums["masked_lm_loss"][0], normalizer)
 
         def add(name, losses, weights, normalizer):
             total = tf.reduce_sum(weights * losses)

@@ -231,6 +231,28 @@ def test_with_masked_lm_alone_a_step_is_that_of_pretraining():
             assert difference(gradient, other) < 1e-6, variable.path
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_without_a_loss_of_logits_the_head_stays_as_it_is(parts):
+    """Gradients of zeros would let the weight decay shrink it."""
+    task, student, _ = distilled({"cos": 1.0})
+    features = tensors(make_features(6, batch_size=4))
+    with tf.GradientTape() as tape:
+        loss, sums = task.loss_and_metrics(
+            student, features, task.normalizers(features), False, None
+        )
+    weights = weights_of(student)
+    gradients = tape.gradient(loss, weights)
+    head = [name for name in weights if name.startswith("cls/predictions/")]
+    assert head and all(gradients[name] is None for name in head)
+    assert gradients["bert/embeddings/word_embeddings"] is not None
+    assert sums["masked_lm_loss"][0] > 0 and sums["masked_lm_accuracy"][1] > 0
+    before = {name: weights[name].numpy() for name in head}
+    optimizer = optimization.create_optimizer(student.trainable_variables, lambda step: 1e-2)
+    steps.train_step(task, student, optimizer, features, tf.constant([0, 0]), parts)
+    for name in head:
+        np.testing.assert_array_equal(weights[name], before[name], err_msg=name)
+
+
 def test_a_student_like_its_teacher_has_learned_all():
     _, teacher, _ = small_task(5)
     config = BertConfig.from_dict(SMALL)
