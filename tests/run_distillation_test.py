@@ -12,6 +12,7 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import config_from_dict
 from bert_tf.runs import reporting
 from bert_tf.tasks.pretraining.model import PretrainingModel
 from bert_tf.tasks.pretraining.run_distillation import run_distillation
@@ -70,7 +71,7 @@ def distil(inputs, output_dir, student=None, **changes):
     schedule = ScheduleSettings(**{name: flags.pop(name) for name in names})
     phases, evaluation_phase = schedule.make_phases(names)
     settings = DistillationSettings(phases=phases, evaluation_phase=evaluation_phase, **flags)
-    config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 2, **(student or {})})
+    config = config_from_dict({**CONFIG, "num_hidden_layers": 2, **(student or {})})
     return run_distillation(config, tf.distribute.get_strategy(), settings)
 
 
@@ -171,7 +172,7 @@ def test_masks_drawn_while_training_with_the_teachers_vocabulary(inputs, tmp_pat
             {"num_hidden_layers": 4},
             "num_hidden_layers of --bert_config_file is 4, and the teacher's is 3",
         ),
-        ({"student_layers": "0,3"}, {}, "the teacher has 3 layers, 0 to 2; there is no '3'"),
+        ({"student_layers": "0,3"}, {}, "the teacher's layers are 0 to 2; there is no '3'"),
         (
             {},
             {"hidden_size": 6},
@@ -188,6 +189,18 @@ def test_masks_drawn_while_training_with_the_teachers_vocabulary(inputs, tmp_pat
             {},
             {"num_attention_heads": 4},
             "num_attention_heads of --bert_config_file is 4, and the teacher's is 2",
+        ),
+        (
+            {},
+            {"model_type": "roberta"},
+            "only if both are models of one kind (DistilBERT is BERT): --bert_config_file describes"
+            " a model of RoBERTa, and the teacher is one of BERT. Change --bert_config_file, or"
+            " give --student_layers=none for random initial weights, or --init_checkpoint",
+        ),
+        (
+            {"alpha_cos": 0.0},
+            {"num_hidden_groups": 1, "num_hidden_layers": 4},
+            "describes a model of ALBERT, and the teacher is one of BERT",
         ),
         (
             {"teacher_checkpoint": "no/such.ckpt"},
@@ -212,7 +225,7 @@ def test_masks_drawn_while_training_with_the_teachers_vocabulary(inputs, tmp_pat
         ),
         ({"temperature": 0.0}, {}, "--temperature=0.0 must be a finite number above 0"),
     ],
-    ids=range(11),
+    ids=range(13),
 )
 def test_wrong_input(inputs, tmp_path, changes, student, message):
     with pytest.raises(UserError) as error:
@@ -322,4 +335,4 @@ def test_the_program(inputs, tmp_path):
     flags += [f"--teacher_checkpoint={inputs}/teacher", "--max_seq_length=12"]
     flags += ["--max_predictions_per_seq=2", "--student_layers=1,9"]
     log = run(*flags, program=program, status=1)
-    assert "run_distillation.py: --student_layers=1,9: the teacher has 3 layers, 0 to 2" in log
+    assert "run_distillation.py: --student_layers=1,9: the teacher's layers are 0 to 2" in log

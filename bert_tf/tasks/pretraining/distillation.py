@@ -7,6 +7,7 @@ Source: DistilBERT (https://arxiv.org/abs/1910.01108, section 3). Dimension lett
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.distillation import cosine_distance, soft_cross_entropy, squared_distance
@@ -20,6 +21,11 @@ from bert_tf.tasks.pretraining.model import (
     masked_lm_weights,
 )
 
+# What to do where the student cannot begin with the teacher's weights.
+OTHER_WEIGHTS = (
+    "Change --bert_config_file, or give --student_layers=none for random initial weights, or"
+    " --init_checkpoint"
+)
 _ENCODER = ("bert/embeddings/", "bert/encoder/")
 
 
@@ -38,6 +44,7 @@ class DistillationTask:
             instead of all tokens.
         initial_weights: names of the student's variables -> the teacher's variables whose values
             they begin with; see `copied_weights`.
+        initial_layers: which layers of the teacher these are of, for the log.
     """
 
     def __init__(
@@ -48,6 +55,7 @@ class DistillationTask:
         temperature: float,
         restrict_ce_to_mask: bool = False,
         initial_weights: Mapping[str, tf.Variable] | None = None,
+        initial_layers: str = "",
     ):
         self._task = task
         self._teacher = teacher
@@ -55,6 +63,7 @@ class DistillationTask:
         self._alphas = dict(alphas)
         self._temperature = temperature
         self._initial_weights = dict(initial_weights or {})
+        self._initial_layers = initial_layers
         # Logits of every position take much memory, so they are computed only if a loss needs them.
         by_logits = self._alphas["ce"] or self._alphas["mse"]
         self._every_position = bool(by_logits) and not restrict_ce_to_mask
@@ -76,10 +85,10 @@ class DistillationTask:
                 raise UserError(
                     "The student can begin with the teacher's weights only where their sizes are"
                     f" equal: {variable.path} is {list(variable.shape)} by --bert_config_file, and"
-                    f" {received} in the teacher. Change --bert_config_file, or give"
-                    " --student_layers=none for random initial weights, or --init_checkpoint"
+                    f" {received} in the teacher. {OTHER_WEIGHTS}"
                 )
             variable.assign(value.numpy())
+        logging.info("The student begins with the teacher's %s", self._initial_layers)
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns those of `PretrainingTask`, and `tokens`, the sum of the tokens' weights."""
@@ -167,7 +176,7 @@ def unneeded(alphas: Mapping[str, float]) -> tuple[str, ...]:
     return names if alphas["ce"] or alphas["mse"] else (*names, "cls/predictions/")
 
 
-def choose_layers(given: str | None, student: int, teacher: int) -> list[int]:
+def choose_layers(given: str | None, student: int, teacher: int, unit: str = "layers") -> list[int]:
     """Returns the teacher's layers that the student's layers begin with, from 0.
 
     By default they are spread evenly, the first and the last among them: 0, 2, 4, 7, 9, 11 for 6 of
@@ -177,16 +186,16 @@ def choose_layers(given: str | None, student: int, teacher: int) -> list[int]:
         given: --student_layers; None for the default.
         student: number of the student's layers.
         teacher: number of the teacher's layers.
+        unit: what they are called: `groups` in an ALBERT.
 
     Raises:
         UserError: the teacher has too few layers, or the list does not fit the two models.
     """
     if student > teacher:
         raise UserError(
-            f"The student must have at most as many layers as the teacher to begin with its"
-            f" weights; num_hidden_layers of --bert_config_file is {student}, and the teacher's is"
-            f" {teacher}. Change --bert_config_file, or give --student_layers=none for random"
-            " initial weights, or --init_checkpoint"
+            f"The student must have at most as many {unit} as the teacher to begin with its"
+            f" weights; num_hidden_{unit} of --bert_config_file is {student}, and the teacher's is"
+            f" {teacher}. {OTHER_WEIGHTS}"
         )
     if given is None:
         last, gaps = teacher - 1, max(1, student - 1)
@@ -194,20 +203,20 @@ def choose_layers(given: str | None, student: int, teacher: int) -> list[int]:
     numbers = [number.strip() for number in given.split(",")]
     if not all(number.isdecimal() and number.isascii() for number in numbers):
         raise UserError(
-            "--student_layers must be numbers of the teacher's layers, separated by commas, such as"
-            f" 0,2,4,7,9,11, or none; received {quoted(given)}"
+            f"--student_layers must be numbers of the teacher's {unit}, separated by commas, such"
+            f" as 0,2,4,7,9,11, or none; received {quoted(given)}"
         )
     layers = [int(number[:9]) for number in numbers]
     wrong = [str(layer) for layer in layers if layer >= teacher]
     if wrong:
         raise UserError(
-            f"--student_layers={given}: the teacher has {teacher} layers, 0 to {teacher - 1}; there"
-            f" is no {listed(wrong)}"
+            f"--student_layers={given}: the teacher's {unit} are 0 to {teacher - 1}; there is no"
+            f" {listed(wrong)}"
         )
     if len(layers) != student:
         raise UserError(
-            f"--student_layers={given} must have a layer of the teacher for each of the student's"
-            f" {student} layers (num_hidden_layers of --bert_config_file); it has {len(layers)}"
+            f"--student_layers={given} must have as many of the teacher's {unit} as the student has"
+            f" (num_hidden_{unit} of --bert_config_file), {student}; it has {len(layers)}"
         )
     return layers
 

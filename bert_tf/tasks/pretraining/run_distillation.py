@@ -8,7 +8,9 @@ from absl import logging
 from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.runs.model_files import write_config, write_model_files
 from bert_tf.runs.settings import model_options
 from bert_tf.runs.teacher import (
@@ -18,6 +20,7 @@ from bert_tf.runs.teacher import (
     teacher_folder,
 )
 from bert_tf.tasks.pretraining.distillation import (
+    OTHER_WEIGHTS,
     DistillationTask,
     choose_layers,
     copied_weights,
@@ -58,7 +61,8 @@ def run_distillation(
     teacher_config = read_teacher_config(settings, config, max(lengths))
     if settings.alpha_cos:
         check_hidden_sizes(config, teacher_config)
-    layers = _copied_layers(config, teacher_config, settings)
+    unit = "groups" if isinstance(config, AlbertConfig) else "layers"
+    layers = _copied_layers(config, teacher_config, settings, unit)
     folder = teacher_folder(settings)
     if not settings.vocab_file:
         found = storage.first_file(folder, VOCABULARY_FILES)
@@ -87,7 +91,6 @@ def run_distillation(
         if layers is not None:
             scopes = (config.layer_scopes, teacher_config.layer_scopes)
             copied = copied_weights(variables, *scopes, layers)
-            logging.info("The student begins with the teacher's layers %s", layers)
         return DistillationTask(
             PretrainingTask(config, settings.objective, **options),
             teacher,
@@ -95,6 +98,7 @@ def run_distillation(
             settings.temperature,
             settings.restrict_ce_to_mask,
             copied,
+            f"{unit} {layers}",
         )
 
     def write_files() -> None:
@@ -109,18 +113,34 @@ def run_distillation(
 
 
 def _copied_layers(
-    config: BertConfig, teacher_config: BertConfig, settings: DistillationSettings
+    config: BertConfig, teacher_config: BertConfig, settings: DistillationSettings, unit: str
 ) -> list[int] | None:
-    """Returns the teacher's layers that the student begins with; None if it does not."""
+    """Returns the teacher's layers that the student begins with; None if it does not.
+
+    Args:
+        config: of the student.
+        teacher_config: of the teacher.
+        settings: the flags.
+        unit: see `choose_layers`.
+    """
     if settings.init_checkpoint or settings.student_layers == "none":
         return None
+    kinds = [
+        BertConfig if type(each) is DistilBertConfig else type(each)
+        for each in (config, teacher_config)
+    ]
+    if kinds[0] != kinds[1]:
+        raise UserError(
+            "The student can begin with the teacher's weights only if both are models of one kind"
+            f" (DistilBERT is BERT): --bert_config_file describes a model of {config.NAME}, and the"
+            f" teacher is one of {teacher_config.NAME}. {OTHER_WEIGHTS}"
+        )
     heads = (config.num_attention_heads, teacher_config.num_attention_heads)
     if heads[0] != heads[1]:
         raise UserError(
             "The student can begin with the teacher's weights only with as many heads:"
             f" num_attention_heads of --bert_config_file is {heads[0]}, and the teacher's is"
-            f" {heads[1]}. Change --bert_config_file, or give --student_layers=none for random"
-            " initial weights, or --init_checkpoint"
+            f" {heads[1]}. {OTHER_WEIGHTS}"
         )
     counts = (len(config.layer_scopes), len(teacher_config.layer_scopes))
-    return choose_layers(settings.student_layers, *counts)
+    return choose_layers(settings.student_layers, *counts, unit)

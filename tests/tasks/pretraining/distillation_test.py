@@ -330,13 +330,13 @@ def test_layers_that_are_given():
             "The student must have at most as many layers as the teacher to begin with its weights;"
             " num_hidden_layers of --bert_config_file is 5, and the teacher's is 4",
         ),
-        ("0,4", 2, 4, "--student_layers=0,4: the teacher has 4 layers, 0 to 3; there is no '4'"),
+        ("0,4", 2, 4, "--student_layers=0,4: the teacher's layers are 0 to 3; there is no '4'"),
         (
             "0,1,3",
             2,
             4,
-            "--student_layers=0,1,3 must have a layer of the teacher for each of the student's 2"
-            " layers (num_hidden_layers of --bert_config_file); it has 3",
+            "--student_layers=0,1,3 must have as many of the teacher's layers as the student has"
+            " (num_hidden_layers of --bert_config_file), 2; it has 3",
         ),
         ("0,-1", 2, 4, "--student_layers must be numbers of the teacher's layers, separated by"),
         ("", 2, 4, "such as 0,2,4,7,9,11, or none; received ''"),
@@ -346,6 +346,15 @@ def test_layers_that_do_not_fit(given, student, teacher, message):
     with pytest.raises(UserError) as error:
         choose_layers(given, student, teacher)
     assert message in str(error.value)
+
+
+def test_the_layers_of_an_albert_are_groups():
+    with pytest.raises(UserError) as error:
+        choose_layers(None, 2, 1, "groups")
+    assert str(error.value).startswith(
+        "The student must have at most as many groups as the teacher to begin with its weights;"
+        " num_hidden_groups of --bert_config_file is 2, and the teacher's is 1. Change"
+    )
 
 
 def copying(student_changes, layers, teacher_lacks="nothing"):
