@@ -17,13 +17,15 @@ _FLAG = "teacher_checkpoint"
 
 
 def teacher_folder(settings: TeacherSettings) -> str:
-    """Returns the folder of the teacher's files; for OUTPUT_DIR/best that is OUTPUT_DIR.
+    """Returns the folder of the teacher's files; for a run's OUTPUT_DIR/best that is OUTPUT_DIR.
 
     Raises:
         UserError: there is no checkpoint.
     """
     folder = os.path.dirname(checkpoints.find_prefix(settings.teacher_checkpoint, _FLAG))
-    return os.path.dirname(folder) if os.path.basename(folder) == "best" else folder
+    if os.path.basename(folder) == "best" and not storage.first_file(folder, CONFIG_FILES):
+        return os.path.dirname(folder)
+    return folder
 
 
 def read_teacher_config(
