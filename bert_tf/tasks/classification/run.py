@@ -1,6 +1,7 @@
 """Fine-tunes, evaluates and predicts classification (run_classifier.py)."""
 
 import dataclasses
+import json
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -27,6 +28,7 @@ from bert_tf.tasks.classification.features import write_records
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.classification.settings import ClassifierSettings
+from bert_tf.text.casing import TOKENIZER_CONFIG, read_casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -165,11 +167,19 @@ def _by_teacher(
     """Returns the task with the teacher's answers.
 
     Raises:
-        UserError: the teacher has another vocabulary or other classes, or cannot be read.
+        UserError: the teacher has another vocabulary or casing or other classes, or cannot be read.
     """
     config = read_teacher_config(settings, task.config, settings.max_seq_length)
     folder = teacher_folder(settings)
     check_model_vocabulary(tokenizer.vocab, settings.vocab_file, folder, "teacher_checkpoint")
+    casing = read_casing(folder)
+    if casing not in (None, settings.do_lower_case):
+        raise UserError(
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have learned from text in the"
+            f" same case: do_lower_case in its {TOKENIZER_CONFIG} is {json.dumps(casing)}, and"
+            f" --do_lower_case={settings.do_lower_case}. Choose another teacher, or set"
+            f" --do_lower_case={casing} for a student that was pre-trained so"
+        )
     learned = labels_in(folder)
     if learned not in (None, list(labels)):
         raise UserError(

@@ -288,8 +288,13 @@ def test_predictions_need_no_teacher(reviews, tmp_path):
             "--copy_teacher_head needs models whose pooler takes the same vectors: the student's"
             " hidden_size is 12 and the teacher's 16. Change --bert_config_file",
         ),
+        (
+            {"do_lower_case": False},
+            "/teacher must have learned from text in the same case: do_lower_case in its"
+            " tokenizer_config.json is true, and --do_lower_case=False. Choose another teacher",
+        ),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_wrong_input(reviews, tmp_path, changes, message):
     changes = {"teacher_checkpoint": f"{reviews}/teacher", **changes}
