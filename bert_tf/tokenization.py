@@ -64,14 +64,21 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
     if match is None:
         return
     model_name = match.group(1)
-    for models, needed in ((_LOWER_CASED_MODELS, True), (_CASED_MODELS, False)):
-        if model_name in models and bool(do_lower_case) != needed:
-            kind = "lowercased" if needed else "cased"
-            raise UserError(
-                f"--init_checkpoint={init_checkpoint}: {model_name} was trained on {kind} text, but"
-                f" --do_lower_case={bool(do_lower_case)}; set --do_lower_case={needed}. If the"
-                " model is another one, rename its folder"
-            )
+    needed = casing_of_released_model(model_name)
+    if needed not in (None, bool(do_lower_case)):
+        kind = "lowercased" if needed else "cased"
+        raise UserError(
+            f"--init_checkpoint={init_checkpoint}: {model_name} was trained on {kind} text, but"
+            f" --do_lower_case={bool(do_lower_case)}; set --do_lower_case={needed}. If the"
+            " model is another one, rename its folder"
+        )
+
+
+def casing_of_released_model(name: str) -> bool | None:
+    """Returns the `do_lower_case` of a model of Google's archives; None for other names."""
+    if name in _LOWER_CASED_MODELS:
+        return True
+    return False if name in _CASED_MODELS else None
 
 
 def check_vocab_size(vocab: Mapping[str, int], vocab_size: int, vocab_file: str) -> None:

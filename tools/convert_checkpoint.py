@@ -43,8 +43,8 @@ and --vocab_file: an --output_dir has neither. So are
     config.json. They also distinguish a tagger from a classifier, whose variables have the same
     names: a tagger has the class O, and its other classes begin with B- or I-. A tagger with other
     tags is written as BertForSequenceClassification; correct `architectures` in its config.json.
-*   the casing: `do_lower_case` in tokenizer_config.json. If it is not recorded, a cased vocabulary
-    gives it.
+*   the casing: `do_lower_case` in tokenizer_config.json. If it is not recorded, the name
+    of a released model gives it, or a cased vocabulary.
 
 `gelu` is the tanh form in google-research/bert and the exact form in Hugging Face's models. So the
 name changes: their `gelu` is `gelu_erf` in bert_config.json, and our `gelu` is `gelu_new` in
@@ -72,7 +72,7 @@ from bert_tf.hugging_face.folder import (
 from bert_tf.hugging_face.tokenizer_file import read_byte_pairs
 from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.runs import command_flags
-from bert_tf.text.casing import is_cased, read_casing, write_casing
+from bert_tf.text.casing import find_casing, write_casing
 from bert_tf.text.tokenizers import (
     SENTENCE_PIECES,
     VOCABULARY_FILES,
@@ -155,7 +155,8 @@ def convert(
     write_whole(os.path.join(output_dir, config_name), text.encode())
     for name, content in contents.items():
         write_whole(os.path.join(output_dir, name), content)
-    write_casing(output_dir, _casing(folder, vocab_file, contents.get(WORD_PIECES)))
+    tokens = contents.get(WORD_PIECES, b"").decode("utf-8", "replace").split("\n")
+    write_casing(output_dir, find_casing(folder, vocab_file, tokens))
     size = sum(value.size for value in variables.values())
     logging.info("%s: %d variables, %d parameters", output_dir, len(variables), size)
 
@@ -177,27 +178,6 @@ def _check_checkpoint(source: str) -> None:
                 f"--input={source} must have {SAFETENSORS_NAME} and config.json, or a checkpoint,"
                 f" PREFIX.index and PREFIX.data-00000-of-...; it has {listed(names)}"
             )
-
-
-def _casing(folder: str, vocab_file: str | None, vocab: bytes | None) -> bool | None:
-    """Returns the model's `do_lower_case`; None if it is unknown.
-
-    Args:
-        folder: of --input.
-        vocab_file: path of the vocabulary, if there is one.
-        vocab: its content, if it is a list of word pieces.
-    """
-    casing = read_casing(folder)
-    if casing is None and vocab_file:
-        casing = read_casing(os.path.dirname(vocab_file))
-    if (
-        casing is None
-        and vocab is not None
-        and is_cased(vocab.decode("utf-8", "replace").split("\n"))
-    ):
-        logging.info("%s is a cased vocabulary: do_lower_case is recorded as false", vocab_file)
-        casing = False
-    return casing
 
 
 def _define_flags() -> None:

@@ -1,8 +1,8 @@
 """Casing: whether a model was trained on lower-cased text, recorded in folders and checked.
 
 The wrong `do_lower_case` raises no error by itself: words become [UNK], and results are poor. So
-every folder with a model that the programs write records it in `tokenizer_config.json`, under
-Hugging Face's name and key, and `check_casing` compares the flag with all that is known.
+folders with a model that the programs write record it in `tokenizer_config.json`, under Hugging
+Face's name and key, and `check_casing` compares the flag with all that is known.
 """
 
 import json
@@ -78,6 +78,31 @@ def is_cased(vocab: Collection[str]) -> bool:
     """
     count = len(_upper_case_entries(vocab))
     return count > max(_MAX_ADDED_ENTRIES, _MAX_ADDED_SHARE * len(vocab))
+
+
+def find_casing(folder: str, vocab_file: str | None, vocab: Collection[str]) -> bool | None:
+    """Returns a model's `do_lower_case` by what is known without the flag; None if it is unknown.
+
+    The first that tells counts: the records in the model's folder and in its vocabulary's, the name
+    of a released model, a cased vocabulary.
+
+    Args:
+        folder: of the model.
+        vocab_file: path of the vocabulary, if there is one.
+        vocab: its tokens.
+
+    Raises:
+        UserError: a `tokenizer_config.json` is damaged.
+    """
+    casing = read_casing(folder)
+    if casing is None and vocab_file:
+        casing = read_casing(os.path.dirname(vocab_file))
+    if casing is None:
+        casing = tokenization.casing_of_released_model(os.path.basename(folder.rstrip("/")))
+    if casing is None and is_cased(vocab):
+        logging.info("%s is a cased vocabulary: do_lower_case is recorded as false", vocab_file)
+        casing = False
+    return casing
 
 
 def check_casing(

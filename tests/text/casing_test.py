@@ -20,7 +20,7 @@ from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.run import ExtractionSettings, extract_features
 from bert_tf.tasks.pretraining.data import create_pretraining_data
 from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
-from bert_tf.text.casing import check_casing, is_cased, read_casing, write_casing
+from bert_tf.text.casing import check_casing, find_casing, is_cased, read_casing, write_casing
 from tests.support.numpy_bert import random_weights
 from tests.support.pretraining_runs import write_config
 from tests.support.small_classification import SIZES, VOCAB, write_reviews
@@ -112,6 +112,25 @@ def test_which_vocabularies_are_cased():
     assert not is_cased([*uncased, *(f"Word{i}" for i in range(994))])
     # A few in a tiny one.
     assert not is_cased([*"abcde", "I", "EU", "Bonn"])
+
+
+@pytest.mark.parametrize(
+    "name,beside_model,beside_vocabulary,expected",
+    [
+        ("model", None, None, None),
+        ("model", True, False, True),
+        ("model", None, False, False),
+        ("uncased_L-12_H-768_A-12", None, None, True),
+        ("cased_L-12_H-768_A-12", None, None, False),
+        ("uncased_L-12_H-768_A-12", None, False, False),
+    ],
+)
+def test_the_casing_is_found(tmp_path, name, beside_model, beside_vocabulary, expected):
+    for folder, recorded in ((name, beside_model), ("words", beside_vocabulary)):
+        (tmp_path / folder).mkdir()
+        write_casing(str(tmp_path / folder), recorded)
+    found = find_casing(str(tmp_path / name), f"{tmp_path}/words/vocab.txt", ["a", "b"])
+    assert found is expected
 
 
 def test_a_cased_vocabulary_with_default_flags_is_refused(tmp_path):

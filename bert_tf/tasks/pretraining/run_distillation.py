@@ -29,7 +29,7 @@ from bert_tf.tasks.pretraining.distillation import (
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.run import run_task
 from bert_tf.tasks.pretraining.settings import DistillationSettings
-from bert_tf.text.casing import is_cased, read_casing
+from bert_tf.text.casing import find_casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary
 from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer
 
@@ -104,9 +104,7 @@ def run_distillation(
     def write_files() -> None:
         if not vocab_file:
             return write_config(settings.output_dir, config)
-        casing = read_casing(folder)
-        if casing is None and is_cased(vocab):
-            casing = False
+        casing = find_casing(folder, vocab_file, vocab)
         write_model_files(settings.output_dir, config, vocab_file, casing)
 
     return run_task(config, strategy, settings, make_task, write_files)
