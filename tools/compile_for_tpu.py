@@ -39,7 +39,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.family import read_config
 from bert_tf.runs import command_flags
 from bert_tf.runs.settings import device_options
-from bert_tf.runs.teacher import check_hidden_sizes
+from bert_tf.runs.teacher import check_hidden_sizes, check_inputs
 from bert_tf.tasks.pretraining.distillation import DistillationTask
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
@@ -69,7 +69,7 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
     """
     task = PretrainingTask(run.config, run.objective, **run.options)
     if run.teacher is not None:
-        task = _with_teacher(task, run)
+        task = _with_teacher(task, run, phase)
     model = task.build_model()
     optimizer = optimization.create_optimizer(
         model.trainable_variables,
@@ -113,12 +113,14 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
     return Program(get_ir(stage="hlo_serialized"), products)
 
 
-def _with_teacher(task: PretrainingTask, run: Run) -> DistillationTask:
+def _with_teacher(task: PretrainingTask, run: Run, phase: PretrainingPhase) -> DistillationTask:
     """Returns the task with a teacher of random weights, and the weights of DistilBERT's losses.
 
     Raises:
-        UserError: the two models' vectors have different sizes.
+        UserError: the two models' vectors have different sizes, or the teacher cannot read what
+            the student reads.
     """
+    check_inputs(run.config, run.teacher, "--teacher_config_file", phase.max_seq_length)
     check_hidden_sizes(run.config, run.teacher)
     options = {**run.options, "recompute_activations": False}
     teacher = PretrainingTask(run.teacher, run.objective, **options).build_model()

@@ -6,7 +6,8 @@ r"""Estimates the time and cost of a pre-training run on a Cloud TPU slice.
 It takes the flags of run_pretraining.py, and of the files that they name it reads only
 --bert_config_file. tpu/accelerators.txt lists the slices with their published peaks and prices, and
 tpu/memory.txt what the TPU's compiler has planned. The estimate is not a measurement: it counts the
-model's floating point operations and assumes that they reach a share of the peak.
+model's floating point operations and assumes that they reach a share of the peak. It knows no
+teacher: for a step of run_distillation.py ask tools.compile_for_tpu --teacher_config_file.
 """
 
 import dataclasses

@@ -39,8 +39,7 @@ def read_teacher_config(
         max_seq_length: of the longest sequences that both read.
 
     Raises:
-        UserError: there is no checkpoint or no configuration; or the teacher has another number of
-            tokens, too few segments, or no position embeddings for that length.
+        UserError: there is no checkpoint or no configuration, or see `check_inputs`.
     """
     folder = teacher_folder(settings)
     path = settings.teacher_config_file
@@ -53,6 +52,23 @@ def read_teacher_config(
             " --teacher_config_file"
         )
     config = read_config(path, "teacher_config_file")
+    check_inputs(student, config, path, max_seq_length)
+    return config
+
+
+def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_length: int) -> None:
+    """Checks that a teacher can read what a student reads.
+
+    Args:
+        student: configuration of the student.
+        config: that of the teacher.
+        path: where it is from, for messages.
+        max_seq_length: of the longest sequences that both read.
+
+    Raises:
+        UserError: the teacher has another number of tokens, too few segments, or no position
+            embeddings for that length.
+    """
     if config.vocab_size != student.vocab_size:
         raise UserError(
             "The student and its teacher must have the same vocabulary: vocab_size of"
@@ -72,7 +88,6 @@ def read_teacher_config(
             f" tokens, and {config.length_rule} of the teacher ({path}) is"
             f" {config.longest_sequence}. Lower --max_seq_length"
         )
-    return config
 
 
 def check_hidden_sizes(student: BertConfig, teacher: BertConfig) -> None:

@@ -119,6 +119,28 @@ def test_a_teacher_adds_its_forward_pass(restrict):
     assert found > on_paper if restrict else found > 2 * on_paper
 
 
+@pytest.mark.parametrize(
+    "sizes,message",
+    [
+        (
+            {"vocab_size": 999},
+            "vocab_size of --bert_config_file is 1000, and of the teacher (--teacher_config_file)"
+            " 999. Choose another teacher",
+        ),
+        ({"type_vocab_size": 2}, "The teacher must know the segments of the student's records"),
+        ({"max_position_embeddings": 31}, "Sequences must not be longer than the teacher can read"),
+        ({"hidden_size": 32}, "The cosine loss needs vectors of one size"),
+    ],
+    ids=str,
+)
+def test_a_teacher_that_does_not_fit(sizes, message):
+    teacher = config_from_dict({**ONE_LAYER, **sizes})
+    run = dataclasses.replace(make_run(objective="mlm"), teacher=teacher)
+    with pytest.raises(UserError) as error:
+        compile_for_tpu.lower(run, PHASE)
+    assert message in str(error.value)
+
+
 @pytest.mark.slow
 def test_a_packed_step_has_few_more_products():
     """More masked positions, a pooled vector for each place, and positions that are looked up."""
