@@ -65,13 +65,16 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
     module = FAMILY[config["model_type"]]
     known = module.to_ours(config, path)
     hidden_act = known["hidden_act"]
-    if not isinstance(hidden_act, str):
-        raise UserError(f"{path}: hidden_act must be a text; it is {quoted(hidden_act)}")
-    known["hidden_act"] = _ACTIVATIONS.get(hidden_act, hidden_act)
     try:
+        if not isinstance(hidden_act, str):
+            raise UserError(f"hidden_act must be a text; it is {quoted(hidden_act)}")
+        known["hidden_act"] = _ACTIVATIONS.get(hidden_act, hidden_act)
         return module.CONFIG.from_dict(known)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        message = str(error)
+        if module is distilbert:
+            message = distilbert.with_their_keys(message)
+        raise UserError(f"{path}: {message}") from error
 
 
 def task_of(config: Mapping[str, Any]) -> str:

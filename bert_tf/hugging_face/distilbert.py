@@ -4,6 +4,7 @@ DistilBERT has no token types and no pooler. Here their places are taken by zero
 layer of its classifier, `pre_classifier`; see `DistilBertConfig`.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,6 +66,11 @@ def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
         "sinusoidal_pos_embds": False,
         "tie_weights_": True,
     }
+
+
+def with_their_keys(message: str) -> str:
+    """Returns an error about the values of `to_ours` with the names that the file has for them."""
+    return re.sub(r"\w+", lambda word: _KEYS.get(word[0], word)[0], message)
 
 
 def parts(config: DistilBertConfig, task: str) -> dict[str, list[Weight]]:

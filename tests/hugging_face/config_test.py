@@ -172,6 +172,26 @@ def test_configurations_that_are_none(tmp_path, content, message):
 
 
 @pytest.mark.parametrize(
+    "values,message",
+    [
+        ({"dim": 10}, "dim (10) must be a multiple of n_heads (12)"),
+        ({"dim": "x"}, "dim must be a whole number of at least 1, not 'x'"),
+        ({"n_layers": 0, "hidden_dim": 0}, "n_layers must be a whole number of at least 1, not 0;"),
+        ({"attention_dropout": 1}, "attention_dropout must be at least 0 and below 1, not 1"),
+        ({"activation": 3}, "config.json: activation must be a text; it is 3"),
+        ({"activation": "sine"}, "invalid: activation: "),
+    ],
+    ids=str,
+)
+def test_errors_about_a_distilbert_name_the_keys_of_its_file(values, message):
+    config = {"model_type": "distilbert", **values}
+    with pytest.raises(UserError) as error:
+        hugging_face_config.to_bert_config(config, "config.json")
+    assert message in str(error.value)
+    assert "hidden_size" not in str(error.value) and "hidden_act" not in str(error.value)
+
+
+@pytest.mark.parametrize(
     "names",
     [LONG, {"0": LONG[0], "1": LONG[0]}, {"0": "a ", "1": "b"}, {"0": "\ud800", "1": "b"}, "ab", 1],
     ids=range(6),
