@@ -130,16 +130,30 @@ def test_it_begins_with_the_teachers_first_and_last_layer(trained, inputs):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_ends_with_the_same_bits(trained, inputs, tmp_path):
+def test_a_resumed_run_ends_with_the_same_bits(trained, inputs, tmp_path, caplog):
+    caplog.set_level("INFO", "absl")
     output_dir = tmp_path / "out"
     shutil.copytree(trained, output_dir)
     os.truncate(output_dir / "model.ckpt-6.data-00000-of-00001", 1000)
     distil(inputs, output_dir, save_checkpoints_steps=3, alpha_mse=0.001)
+    assert "The student begins with" not in caplog.text and "Resumed from" in caplog.text
     expected = variables(trained / "model.ckpt-6")
     found = variables(output_dir / "model.ckpt-6")
     assert found.keys() == expected.keys()
     for name, value in found.items():
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_distilbert_learns_from_a_bert(inputs, tmp_path):
+    """Token types stay the teacher's; those of a second text change nothing."""
+    distil(inputs, tmp_path / "out", {"model_type": "distilbert"})
+    student = variables(tmp_path / "out" / "model.ckpt-6")
+    teacher = variables(inputs / "teacher" / "bert_model.ckpt")
+    name = "bert/embeddings/token_type_embeddings"
+    np.testing.assert_array_equal(student[name], teacher[name])
+    assert f"{name}/adam_m" not in student
+    assert bert_tf.load(str(tmp_path / "out")).fill_mask("w3 [MASK] w7", top_k=1)
 
 
 @pytest.mark.slow
