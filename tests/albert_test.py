@@ -13,6 +13,7 @@ from bert_tf.engine import steps
 from bert_tf.files import checkpoints
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.family import read_config
+from bert_tf.model.freezing import parse_frozen_layers
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import MLM_SOP
 from tests.support import numpy_bert
@@ -35,7 +36,7 @@ def build(folder, **options):
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
-@pytest.mark.parametrize("groups, inner, width", [(2, 1, 6), (3, 2, 8)])
+@pytest.mark.parametrize("groups, inner, width", [(2, 1, 6), (3, 2, 8), (7, 1, 6)])
 def test_every_output_against_numpy(groups, inner, width, one_hot):
     config = AlbertConfig(
         vocab_size=31,
@@ -79,6 +80,29 @@ def test_every_output_against_numpy(groups, inner, width, one_hot):
         assert difference(tf.stack(getattr(output, name)), np.stack(expected[name])) < 2e-6
     loss, _ = task.loss_and_metrics(model, typed, task.normalizers(typed), False, None)
     np.testing.assert_allclose(loss, expected["total_loss"], rtol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "layers, groups, used",
+    [(2, 3, [0, 1]), (22, 22, [i for i in range(22) if i != 15]), (3, 5, [0, 1, 3])],
+)
+def test_only_groups_that_layers_have_are_made(layers, groups, used):
+    config = AlbertConfig(9, 4, 8, layers, groups, 2, 10, max_position_embeddings=7)
+    scopes = [f"bert/encoder/transformer/group_{i}/" for i in used]
+    assert config.layer_scopes == scopes and set(config.layer_groups) == set(used)
+    weights = weights_of(PretrainingTask(config).build_model())
+    names = [name for name in weights if "/group_" in name]
+    counts = [sum(name.startswith(scope) for name in names) for scope in scopes]
+    assert counts == [16] * len(used) and len(names) == sum(counts)
+    is_frozen = parse_frozen_layers(str(len(used) - 1), config.layer_scopes)
+    assert {name for name in weights if is_frozen(name)} == {
+        name for name in names if name.startswith(scopes[-1])
+    }
+
+
+def test_groups_that_no_layer_has_do_not_count_as_parameters():
+    few, many = (AlbertConfig(9, 4, 8, 2, groups, 2, 10) for groups in (2, 1000))
+    assert few._num_parameters() == many._num_parameters()
 
 
 @needs_golden

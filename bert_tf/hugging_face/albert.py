@@ -61,10 +61,16 @@ def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
             f" whose embedding_size is hidden_size; both are {hidden}, so it cannot be converted"
         )
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
-    if any(int(i / (layers / groups)) != int(i / layers * groups) for i in range(layers)):
+    if [int(i / (layers / groups)) for i in range(layers)] != config.layer_groups:
         raise UserError(
             f"Of {layers} layers in {groups} groups, some have another group in Hugging Face's"
             " format than in google-research's, so the model cannot be converted"
+        )
+    if len(config.used_groups) < groups:
+        raise UserError(
+            f"num_hidden_groups ({groups}) must be at most num_hidden_layers ({layers}): Hugging"
+            " Face's format also has weights of groups that no layer has, google-research's has"
+            " not, so the model cannot be converted"
         )
     mapping = "embedding_hidden_mapping_in"
     encoder = bert.embeddings(config)

@@ -198,10 +198,10 @@ class Transformer(Savable, keras.layers.Layer):
     def __init__(self, config: AlbertConfig, recompute_activations: bool, dtype):
         super().__init__(name="transformer", dtype=dtype)
         self.recompute_activations = recompute_activations
-        self.groups = [LayerGroup(config, i, dtype) for i in range(config.num_hidden_groups)]
-        # In floating point, as in the original: of 22 groups for 22 layers layer 15 is group 14.
-        layers, groups = config.num_hidden_layers, config.num_hidden_groups
-        self.order = [int(i / layers * groups) for i in range(layers)]
+        # As in the original, a group that no layer has has no variables.
+        used = config.used_groups
+        self.groups = [LayerGroup(config, i, dtype) for i in used]
+        self.order = [used.index(i) for i in config.layer_groups]
 
     def build(self, input_shape=None):
         """Creates the variables."""

@@ -16,7 +16,8 @@ class AlbertConfig(BertConfig):
             them as wide.
         hidden_size: width of the encoder and of the pooler.
         num_hidden_layers: number of encoder layers.
-        num_hidden_groups: number of groups of weights. Layer i of L has group i / L * groups.
+        num_hidden_groups: number of groups of weights. Layer i of L has group i / L * groups; a
+            group that no layer has is not made.
         num_attention_heads: number of heads of each attention layer; must divide `hidden_size`.
         intermediate_size: width of the feed-forward layer.
         inner_group_num: number of layers, one after another, that make up a group.
@@ -79,9 +80,21 @@ class AlbertConfig(BertConfig):
         return self.embedding_size
 
     @property
+    def layer_groups(self) -> list[int]:
+        """The number of each layer's group."""
+        # In floating point, as in the original: of 22 groups for 22 layers layer 15 is group 14.
+        layers, groups = self.num_hidden_layers, self.num_hidden_groups
+        return [int(i / layers * groups) for i in range(layers)]
+
+    @property
+    def used_groups(self) -> list[int]:
+        """The numbers of the groups that layers have, in order; there may be others."""
+        return sorted(set(self.layer_groups))
+
+    @property
     def layer_scopes(self) -> list[str]:
-        """First parts of the names of each group's variables: layers share them."""
-        return [f"bert/encoder/transformer/group_{i}/" for i in range(self.num_hidden_groups)]
+        """First parts of the names of each used group's variables: layers share them."""
+        return [f"bert/encoder/transformer/group_{i}/" for i in self.used_groups]
 
     @property
     def num_layer_outputs(self) -> int:
@@ -93,5 +106,5 @@ class AlbertConfig(BertConfig):
         hidden = self.hidden_size
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size + hidden
         layer = 4 * hidden + 2 * self.intermediate_size
-        groups = self.num_hidden_groups * self.inner_group_num
+        groups = len(self.used_groups) * self.inner_group_num
         return self.embedding_size * rows + hidden * (groups * layer + hidden)

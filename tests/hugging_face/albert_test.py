@@ -154,6 +154,10 @@ def test_heads(tmp_path, model, architecture, name):
             {"num_hidden_layers": 22, "num_hidden_groups": 22},
             "Of 22 layers in 22 groups, some have another group in Hugging Face's format",
         ),
+        (
+            {"num_hidden_layers": 2, "num_hidden_groups": 3},
+            r"num_hidden_groups \(3\) must be at most num_hidden_layers \(2\)",
+        ),
     ],
 )
 def test_what_the_formats_do_not_share(tmp_path, sizes, message):
