@@ -26,6 +26,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
         config: the content of a `config.json`.
         path: its file, for messages.
     """
+    bert.warn_of_epsilon(config, path)
     # Hugging Face's defaults where they are others than ALBERT's.
     return {
         "vocab_size": 30000,

@@ -31,16 +31,21 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
         config: the content of a `config.json`.
         path: its file, for messages.
     """
+    warn_of_epsilon(config, path)
+    known = {key: config[key] for key in CONFIG.__init__.__annotations__ if key in config}
+    known.setdefault("hidden_act", "gelu")
+    known.setdefault("type_vocab_size", 2)  # Hugging Face's default; BertConfig's is 16.
+    return known
+
+
+def warn_of_epsilon(config: Mapping[str, Any], path: str) -> None:
+    """Warns if a `config.json` has another epsilon of LayerNorm than BERT, ALBERT's too."""
     if config.get("layer_norm_eps", 1e-12) != 1e-12:
         logging.warning(
             "%s: layer_norm_eps is %s; bert_tf always uses 1e-12, so outputs will differ a little",
             path,
             quoted(config["layer_norm_eps"]),
         )
-    known = {key: config[key] for key in CONFIG.__init__.__annotations__ if key in config}
-    known.setdefault("hidden_act", "gelu")
-    known.setdefault("type_vocab_size", 2)  # Hugging Face's default; BertConfig's is 16.
-    return known
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import safetensors.numpy
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.modeling import AlbertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.pretraining.model import PretrainingModel
@@ -165,6 +166,15 @@ def test_what_the_formats_do_not_share(tmp_path, sizes, message):
     source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config.to_dict())
     with pytest.raises(UserError, match=message):
         convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
+
+
+@pytest.mark.parametrize(("values", "count"), [({"layer_norm_eps": 1e-5}, 1), ({}, 0)])
+def test_another_epsilon_gives_a_warning(values, count, warnings):
+    config = {"model_type": "albert", **SIZES, **values}
+    hugging_face_config.to_bert_config(config, "FOLDER/config.json")
+    found = [text for text in warnings if "layer_norm_eps" in text]
+    assert len(found) == count
+    assert all("FOLDER/config.json: layer_norm_eps is 1e-05; bert_tf always" in x for x in found)
 
 
 def test_a_folder_with_a_sentence_piece_model_loads(tmp_path):
