@@ -133,7 +133,7 @@ class PretrainingDataSettings(TextSettings):
     short_seq_prob: float = setting(
         0.1,
         help="Share of the documents that are cut into sequences shorter than --max_seq_length, in"
-        " each pass; with --objective=mlm_nsp only.",
+        " each pass; not with --objective=mlm.",
         group=Group.DATA,
         at_least=0.0,
         at_most=1.0,
@@ -201,10 +201,18 @@ class PretrainingDataSettings(TextSettings):
                 f"--output_file={as_given(self.output_file)} must be one name with"
                 " --num_shards, to which the number of each shard is added"
             )
-        for name in ("ngram", "favor_shorter_ngram", "random_next_sentence", "do_permutation"):
+        of_masks = ("ngram", "favor_shorter_ngram", "do_permutation")
+        for name in (*of_masks, "random_next_sentence"):
             default = type(self).__dataclass_fields__[name].default
-            if getattr(self, name) != default and self.objective != MLM_SOP:
+            if getattr(self, name) == default:
+                continue
+            if self.objective != MLM_SOP:
                 raise UserError(f"--{name} needs --objective={MLM_SOP}; add it, or leave it out")
+            if not self.mask and name in of_masks:
+                raise UserError(
+                    f"--nomask leaves out the masks, so --{name} has no effect: masks drawn while"
+                    " training have no n-grams. Leave out one of the two"
+                )
         if not self.across_documents and self.objective != MLM:
             raise UserError(
                 f"--noacross_documents needs --objective={MLM}; pairs of sentences never cross"

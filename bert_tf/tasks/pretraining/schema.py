@@ -36,7 +36,7 @@ def pretraining_schema(
         max_sequences_per_pack: for packed records, K; None for others, with a sequence in each.
 
     `next_sentence_labels` is 0 if the second sentence follows the first; 1 if it is a random one,
-    with `mlm_sop` if it is the one before.
+    with `mlm_sop` also if it is the one before. There it is random if the first one is alone.
     Names and types: `write_instance_to_example_files` of the original; `word_ids` is our own.
 
     A packed record has the tokens of several sequences one after another. `input_mask` is the

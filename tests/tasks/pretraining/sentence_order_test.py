@@ -72,9 +72,19 @@ def test_lengths_are_drawn_as_numpy_draws_them(longest, favors):
     assert set(expected) == set(range(1, longest + 1))
 
 
-def test_the_flags_need_the_objective():
-    for name, value in (("ngram", 2), ("do_permutation", True), ("favor_shorter_ngram", False)):
-        with pytest.raises(UserError, match=f"--{name} needs --objective=mlm_sop"):
-            PretrainingDataSettings(
-                input_file="a", output_file="b", vocab_file="c", **{name: value}
-            )
+PATHS = {"input_file": "a", "output_file": "b", "vocab_file": "c"}
+
+
+@pytest.mark.parametrize(
+    "flag", [{"ngram": 2}, {"do_permutation": True}, {"favor_shorter_ngram": False}]
+)
+def test_the_flags_need_the_objective_and_masks(flag):
+    (name,) = flag
+    with pytest.raises(UserError, match=f"--{name} needs --objective=mlm_sop"):
+        PretrainingDataSettings(**PATHS, **flag)
+    with pytest.raises(UserError, match=f"--nomask leaves out the masks, so --{name} has no"):
+        PretrainingDataSettings(**PATHS, **flag, objective="mlm_sop", mask=False)
+
+
+def test_a_random_second_part_needs_no_masks():
+    PretrainingDataSettings(**PATHS, random_next_sentence=True, objective="mlm_sop", mask=False)
