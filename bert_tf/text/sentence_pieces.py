@@ -106,11 +106,13 @@ class SentencePieceTokenizer:
             ) from error
         self.inv_vocab = {i: piece.decode() for i, piece in enumerate(pieces)}
         self.vocab = {piece: i for i, piece in self.inv_vocab.items()}
-        missing = [token for token in required_tokens if token not in self.vocab]
+        required = (UNKNOWN_PIECE, *required_tokens)
+        missing = [token for token in required if token not in self.vocab]
         if missing:
             raise UserError(
                 f"--vocab_file={model_file}: the model lacks {', '.join(missing)}; it must have"
-                f" been made with --control_symbols={','.join(required_tokens)}"
+                f" been made with --control_symbols={','.join(required_tokens)} and without"
+                " another --unk_piece"
             )
         self.do_lower_case = do_lower_case
         self.files = {MODEL: model}
