@@ -25,6 +25,8 @@ _SENTENCE_END = re.compile(
 Lines = Iterable[list[str]]
 # Texts -> (int32 ids, int64 row splits), such as `FastTokenizer.encode`.
 Encode = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
+# A line -> what must be left of it for the line not to be an empty one.
+Clean = Callable[[str], str]
 # Gets the number of documents that have no sentence, and of all documents.
 EmptyReport = Callable[[int, int], None]
 
@@ -89,13 +91,14 @@ class Documents:
         """The number of tokens in all documents."""
         return len(self.low)
 
-    def add_lines(self, lines: Sequence[str], encode: Encode) -> None:
+    def add_lines(self, lines: Sequence[str], encode: Encode, clean: Clean = str) -> None:
         """Appends sentences; an empty line ends the open document, if there is one.
 
         Args:
             lines: stripped lines. A line that is not empty but has no tokens (control characters,
                 say) is skipped and ends no document (`create_training_instances` in the original).
             encode: texts -> (int32 ids, int64 row splits).
+            clean: see `read_documents`.
         """
         ids, row_splits = encode(lines)
         self.low.frombytes(ids.astype(np.uint16).tobytes())
@@ -110,7 +113,7 @@ class Documents:
                     self.edges.append(0)
                 end += length
                 self.edges.append(end - self._start)
-            elif not line and self._open:
+            elif self._open and not clean(line):
                 self._close(end)
         self._end = end
 
@@ -130,17 +133,18 @@ class Documents:
         rng.shuffle(self._order)
 
 
-def read_documents(lines: Lines, encode: Encode, vocab_size: int) -> Documents:
+def read_documents(lines: Lines, encode: Encode, vocab_size: int, clean: Clean = str) -> Documents:
     """Returns the tokenized documents of `lines` in their order, without empty ones.
 
     Args:
         lines: batches of lines, e.g. from `text_files.read_text`.
         encode: texts -> (int32 ids, int64 row splits), such as `FastTokenizer.encode`.
         vocab_size: the largest id plus one.
+        clean: a line of which it leaves nothing is an empty line.
     """
     documents = Documents(vocab_size)
     for batch in lines:
-        documents.add_lines(batch, encode)
+        documents.add_lines(batch, encode, clean)
     documents.finish()
     return documents
 

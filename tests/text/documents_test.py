@@ -52,6 +52,15 @@ def test_lines_without_tokens_end_no_document():
     assert _as_lists(read) == [[[1], [2]], [[3]]]
 
 
+def test_lines_of_which_nothing_is_left_end_a_document():
+    def encode(texts):
+        return _fake_encode([text.replace("x", "").replace("y", "") for text in texts])
+
+    batches = [["1", "y", "2", "x", "3", "yy", "y", "4"]]
+    read = documents.read_documents(batches, encode, 30, lambda line: line.replace("y", ""))
+    assert _as_lists(read) == [[[1]], [[2], [3]], [[4]]]
+
+
 def test_shuffled_documents_are_in_the_order_of_a_shuffled_list():
     batches = [[str(number), ""] for number in range(50)]
     read = documents.read_documents(batches, _fake_encode, 60)

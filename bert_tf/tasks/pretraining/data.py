@@ -22,6 +22,7 @@ from bert_tf.tasks.pretraining.shuffling import shuffle
 from bert_tf.tasks.pretraining.spill_file import RecordSpill, SpillFile
 from bert_tf.text.casing import check_casing
 from bert_tf.text.documents import Documents, Lines, read_documents
+from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
 from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.text_files import read_text
 from bert_tf.text.tfds import read_tfds
@@ -179,7 +180,9 @@ def _read_documents(
     if settings.do_whole_word_mask or not settings.mask or settings.objective == MLM_SOP:
         ids = [*ids, *tokenizer.aliases]
         encode = tokenizer.encode_for_masking
-    documents = read_documents(lines, encode, max(ids) + 1)
+    # ALBERT tells empty lines after combining marks are gone (create_training_instances).
+    clean = preprocess_text if isinstance(tokenizer, SentencePieceTokenizer) else str
+    documents = read_documents(lines, encode, max(ids) + 1, clean)
     logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
     if not len(documents):
         flag, value = "input_file", settings.input_file

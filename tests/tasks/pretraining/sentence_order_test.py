@@ -14,6 +14,7 @@ from bert_tf.tasks.pretraining.ngram_masking import NgramLengths
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 from bert_tf.text.text_files import read_text
 from tests.support.golden import needs_golden
+from tests.support.sentence_piece_model import write_model
 
 # The original's defaults, where they differ from those of BERT's program.
 DEFAULTS = {
@@ -70,6 +71,25 @@ def test_lengths_are_drawn_as_numpy_draws_them(longest, favors):
     expected = [generator.choice(np.arange(1, longest + 1), p=probabilities) for _ in range(500)]
     assert [lengths.draw() for _ in range(500)] == expected
     assert set(expected) == set(range(1, longest + 1))
+
+
+def test_a_line_of_combining_marks_ends_a_document(tmp_path):
+    pieces = ["[CLS]", "[SEP]", "[MASK]", "▁the", "▁cat", "▁sat"]
+    model = write_model(tmp_path / "small.model", pieces)
+    records = []
+    for name, line in (("empty", ""), ("marks", "\u0301\u0308"), ("control", "\x07")):
+        text = tmp_path / name
+        text.write_text("\n".join(["the cat sat", "cat the", line, "sat the", "the the"]))
+        settings = PretrainingDataSettings(
+            input_file=str(text),
+            output_file=f"{text}.tfrecord",
+            vocab_file=model,
+            objective="mlm_sop",
+            max_seq_length=16,
+        )
+        data.create_pretraining_data(settings)
+        records.append(Path(settings.output_file).read_bytes())
+    assert records[0] == records[1] != records[2]
 
 
 PATHS = {"input_file": "a", "output_file": "b", "vocab_file": "c"}
