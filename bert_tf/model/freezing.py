@@ -5,14 +5,23 @@ from collections.abc import Callable, Sequence
 
 from bert_tf.errors import UserError, quoted
 
+# The scopes of a part. ALBERT's embeddings are two factors (section 3.1 of its paper), of which the
+# second, the layer that widens them, stands in the encoder.
+_PARTS = {
+    "all": ["bert/"],
+    "embeddings": ["bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/"],
+    "pooler": ["bert/pooler/"],
+}
+
 
 def parse_frozen_layers(text: str, layer_scopes: Sequence[str]) -> Callable[[str], bool]:
     """Returns a function that says whether the variable of a name is frozen.
 
     Args:
-        text: the value of --freeze_layers, separated by commas: `embeddings`, `pooler`, indices of
-            encoder layers (`3`; of ALBERT's groups), ranges of them (`0-5`, both ends included), or
-            `all` for all of BERT, so that only the task's head is trained. "" freezes nothing.
+        text: the value of --freeze_layers, separated by commas: `embeddings` (with the layer that
+            widens ALBERT's), `pooler`, indices of encoder layers (`3`; of ALBERT's groups), ranges
+            of them (`0-5`, both ends included), or `all` for all of BERT, so that only the task's
+            head is trained. "" freezes nothing.
         layer_scopes: first parts of the names of each encoder layer's variables.
 
     Raises:
@@ -21,10 +30,8 @@ def parse_frozen_layers(text: str, layer_scopes: Sequence[str]) -> Callable[[str
     scopes: list[str] = []
     for part in filter(None, text.split(",")):
         numbers = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
-        if part == "all":
-            scopes.append("bert/")
-        elif part in ("embeddings", "pooler"):
-            scopes.append(f"bert/{part}/")
+        if part in _PARTS:
+            scopes += _PARTS[part]
         elif numbers and int(numbers[1]) <= int(numbers[2] or numbers[1]) < len(layer_scopes):
             scopes += layer_scopes[int(numbers[1]) : int(numbers[2] or numbers[1]) + 1]
         else:

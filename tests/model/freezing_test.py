@@ -8,6 +8,7 @@ from bert_tf.model.freezing import parse_frozen_layers
 SCOPES = [f"bert/encoder/layer_{i}/" for i in range(12)]
 NAMES = [
     "bert/embeddings/word_embeddings",
+    "bert/encoder/embedding_hidden_mapping_in/kernel",
     "bert/encoder/layer_1/output/dense/kernel",
     "bert/encoder/layer_2/output/dense/kernel",
     "bert/encoder/layer_11/output/dense/kernel",
@@ -20,10 +21,11 @@ NAMES = [
     "text, frozen",
     [
         ("", []),
-        ("all", NAMES[:5]),
-        ("embeddings,1", NAMES[:2]),
-        ("0-2", NAMES[1:3]),
-        ("pooler,11-11", NAMES[3:5]),
+        ("all", NAMES[:6]),
+        ("embeddings", NAMES[:2]),
+        ("embeddings,1", NAMES[:3]),
+        ("0-2", NAMES[2:4]),
+        ("pooler,11-11", NAMES[4:6]),
     ],
 )
 def test_what_is_frozen(text, frozen):
