@@ -184,8 +184,8 @@ class BertConfig:
     def from_dict(cls, json_object: dict[str, Any]) -> "BertConfig":
         """Returns a configuration of a dictionary's values, and defaults for missing keys.
 
-        Unknown keys are logged in a warning and kept: for `to_dict`, and as attributes unless a
-        method has that name.
+        Unknown keys are logged in a warning, but for the `model_type` of this class, and kept: for
+        `to_dict`, and as attributes unless a method has that name.
 
         Raises:
             UserError: `vocab_size` is missing or a value is out of range.
@@ -205,10 +205,12 @@ class BertConfig:
         known = cls.__init__.__annotations__
         config = cls(**{key: value for key, value in json_object.items() if key in known})
         config._unknown = {key: value for key, value in json_object.items() if key not in known}
-        if config._unknown:
+        # `family.config_from_dict` reads it.
+        own = ("model_type", cls.NAME.lower())
+        ignored = sorted(key for key, value in config._unknown.items() if (key, value) != own)
+        if ignored:
             logging.warning(
-                "The BERT configuration has unknown keys, which are ignored: %s",
-                quoted(sorted(config._unknown)),
+                "The BERT configuration has unknown keys, which are ignored: %s", quoted(ignored)
             )
         return config
 

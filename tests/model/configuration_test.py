@@ -288,8 +288,19 @@ def test_every_released_configuration_is_read():
         ({"model_type": "albert"}, AlbertConfig),
     ],
 )
-def test_the_keys_say_which_model_it_is(keys, kind):
+def test_the_keys_say_which_model_it_is(keys, kind, warnings):
     assert type(config_from_dict({"vocab_size": 97, **keys})) is kind
+    assert not warnings
+
+
+def test_a_model_type_that_is_read_is_kept_and_not_called_ignored(warnings):
+    config = config_from_dict({"vocab_size": 97, "model_type": "albert", "net_structure_type": 0})
+    assert config.to_dict()["model_type"] == "albert"
+    BertConfig.from_dict({"vocab_size": 97, "model_type": "roberta"})
+    assert [text.partition(": ")[2] for text in warnings] == [
+        "['net_structure_type']",
+        "['model_type']",
+    ]
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", None, ["bert"], "x" * 10_000])
