@@ -366,4 +366,7 @@ def test_albert_is_pretrained_as_in_the_paper(pretraining_recipes):
     assert read["phases"] == [[512, 125_000, 4096, 20]]
     assert read["schedules"] == [[0.00176, 125_000, 3125, 1.0, 0]]
     assert read["flags"]["objective"] == "mlm_sop" and read["flags"]["optimizer"] == "lamb"
+    # Section 4.8: dropout is left out later only. The figures of table 2 are v1's.
+    config = json.loads((ROOT / read["flags"]["bert_config_file"]).read_text())
+    assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
     assert 4096 % (8 * read["flags"]["gradient_accumulation_steps"]) == 0
