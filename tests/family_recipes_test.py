@@ -18,6 +18,7 @@ ALBERT = {
     "qqp": (14000, 128, 1000, "5e-5", 363_846),
     "rte": (800, 32, 200, "3e-5", 2_490),
     "mrpc": (800, 32, 200, "2e-5", 3_668),
+    "wnli": (2000, 16, 250, "2e-5", 635),
     "squad_v1": (3649, 48, 365, "5e-5", 87_599),
     "squad_v2": (8144, 48, 814, "3e-5", 130_319),
 }
@@ -33,6 +34,8 @@ def test_albert_recipe(name):
     assert epochs * examples / batch == pytest.approx(steps, rel=0.003)
     assert float(flags.get("warmup_proportion", 0.1)) * steps == pytest.approx(warmup, abs=1)
     assert f"{steps:,} steps" in text
+    # They begin with a checkpoint of MNLI.
+    assert ("section 4.9, footnote 4" in text) == (name in ("rte", "stsb", "mrpc"))
 
 
 def test_every_albert_recipe_is_tested():

@@ -329,6 +329,19 @@ def test_initialize_refuses_other_shapes_and_types(tmp_path):
     _assert_equal(_values(variables), before)
 
 
+def test_a_copy_without_the_head_initialises_a_model_of_other_classes(tmp_path):
+    # As docs/albert.md tells, to begin with a checkpoint of MNLI.
+    path = _write(tmp_path / "tuned.ckpt")
+    variables = {**_weights(_variables(100.0)), "output_bias": tf.Variable(np.zeros(3, "f"))}
+    with pytest.raises(UserError, match="number of classes"):
+        checkpoints.initialize(variables, path)
+    weights = checkpoints.CheckpointReader(path).read_weights()
+    del weights["output_bias"]
+    copy = _write(tmp_path / "copy.ckpt", weights)
+    assert checkpoints.initialize(variables, copy) == ["bert/embeddings/word_embeddings"]
+    np.testing.assert_array_equal(variables["output_bias"], [0, 0, 0])
+
+
 def test_restore_refuses_other_shapes_and_types(tmp_path):
     prefix = _write(tmp_path / "model.ckpt-3")
     variables = _different()
