@@ -12,7 +12,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.hugging_face import config as hugging_face_config
-from bert_tf.hugging_face import distilbert
+from bert_tf.hugging_face import distilbert, roberta
 from bert_tf.hugging_face.weights import Weight, present_parts
 from bert_tf.model.configuration import BertConfig
 
@@ -65,8 +65,11 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], BertConfig, li
                 f"{path}: {tied} must equal {name}, since google-research/bert has one variable"
                 " for both; they differ"
             )
+    task = hugging_face_config.task_of(config)
+    if module is roberta:
+        task = roberta.drop_unused_pooler(by_name, task, path)
     shapes = {name: tensor["shape"] for name, tensor in by_name.items()}
-    known = _parts(bert_config, hugging_face_config.task_of(config), len(shapes), path)
+    known = _parts(bert_config, task, len(shapes), path)
     present = present_parts(known, shapes, "other_name", path)
 
     dtypes = {tensor["dtype"] for tensor in by_name.values()}

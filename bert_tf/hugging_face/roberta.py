@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from absl import logging
+
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer_norm, output
 from bert_tf.model.roberta_configuration import RobertaConfig
@@ -15,6 +17,7 @@ TIED = {
     "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
 }
+_POOLER = "pooler."
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -39,6 +42,27 @@ def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a `config.json`; `hidden_act` is still our name."""
     special = {"bos_token_id": 0, "eos_token_id": 2}
     return {**config, "position_embedding_type": "absolute", **special}
+
+
+def drop_unused_pooler(tensors: dict[str, Any], task: str, path: str) -> str:
+    """Removes the pooler of a classifier of texts; returns the task that the names show.
+
+    The classifier has a first layer of its own. Files of older versions of Hugging Face's library,
+    such as roberta-large-mnli's, have a pooler too, on which no output depends.
+
+    Args:
+        tensors: by their names without the prefix; changed.
+        task: the end of the architecture's name; "" if unknown.
+        path: the file, for messages.
+    """
+    if "classifier.out_proj.weight" not in tensors:
+        return task
+    unused = [name for name in tensors if name.startswith(_POOLER)]
+    for name in unused:
+        del tensors[name]
+    if unused:
+        logging.info("%s: the pooler is omitted: the classifier has its own first layer", path)
+    return "ForSequenceClassification"
 
 
 def parts(config: RobertaConfig, task: str) -> dict[str, list[Weight]]:

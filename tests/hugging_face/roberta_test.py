@@ -146,6 +146,21 @@ def test_copies_of_weights_are_left_out(tmp_path):
         read_safetensors(write_folder(tmp_path / "b", tensors | other))
 
 
+@pytest.mark.parametrize("architectures", [["RobertaForSequenceClassification"], None])
+def test_a_classifier_of_texts_with_an_unused_pooler(tmp_path, architectures):
+    """The names show the head, with `architectures` and without; its dense layer is the pooler."""
+    shapes = with_biases(HEADS["SequenceClassification"][1])
+    head = {name: np.full(shape, 2, np.float32) for name, shape in shapes.items()}
+    pooler = {name: np.ones(shape, np.float32) for name, shape in with_biases(POOLER).items()}
+    values = {"architectures": architectures} if architectures else {}
+    alone = write_folder(tmp_path / "alone", encoder() | head, **values)
+    both = write_folder(tmp_path / "both", encoder() | head | pooler, **values)
+    weights, config, _ = read_safetensors(both)
+    assert set(weights) == {v.path for v in ClassificationModel(config, 4).variables}
+    assert_same_bits(weights, read_safetensors(alone)[0])
+    assert np.all(weights["bert/pooler/dense/kernel"] == 2)
+
+
 def test_a_head_that_roberta_has_not(tmp_path):
     head = {
         "cls.seq_relationship.weight": np.ones([2, 6], np.float32),
