@@ -41,8 +41,9 @@ and --vocab_file: an --output_dir has neither. So are
 
 *   the names of the classes: labels.txt of run_classifier and run_tagging, `id2label` of
     config.json. They also distinguish a tagger from a classifier, whose variables have the same
-    names: a tagger has the class O, and its other classes begin with B- or I-. A tagger with other
-    tags is written as BertForSequenceClassification; correct `architectures` in its config.json.
+    names: a tagger has the class O, and its other classes begin with B- or I-. A tagger of Hugging
+    Face's with other classes, such as NOUN and VERB, is converted without its pooler, on which no
+    tag depends; a checkpoint without one has no classifier but a tagger's.
 *   the casing: `do_lower_case` in tokenizer_config.json. If it is not recorded, the name
     of a released model gives it, or a cased vocabulary.
 

@@ -130,17 +130,34 @@ def _default_names(count: int) -> list[str]:
     return [f"LABEL_{i}" for i in range(count)]
 
 
+def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> bool:
+    """Returns whether the classifier of a checkpoint is one of words, a tagger.
+
+    A classifier of texts has the same names. But it depends on a pooler, and the classes of a
+    tagger that has one are tags.
+
+    Args:
+        shapes: the shapes of the checkpoint's variables by name.
+        labels: the names of the classes; None if unknown, [] for a number.
+    """
+    if "output_bias" not in shapes or labels == []:
+        return False
+    if "bert/pooler/dense/kernel" not in shapes:
+        return True
+    return bool(labels) and "O" in labels and all(map(is_tag, labels))
+
+
 def task_to_write(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> str:
     """Returns the end of the name of an architecture, as `task_of`, for the model of a checkpoint.
 
     Args:
         shapes: the shapes of its variables by name.
-        labels: the names of the classes; None if unknown. Those of a tagger are tags.
+        labels: the names of the classes; None if unknown, [] for a number.
     """
-    is_tagger = bool(labels) and "O" in labels and all(map(is_tag, labels))
     tasks = {
         "ForQuestionAnswering": "cls/squad/output_weights" in shapes,
-        f"For{'Token' if is_tagger else 'Sequence'}Classification": "output_bias" in shapes,
+        "ForTokenClassification": is_tagger(shapes, labels),
+        "ForSequenceClassification": "output_bias" in shapes,
         "ForMultipleChoice": shapes.get("output_weights", ())[:1] == (1,),  # one score, no bias
         "ForPreTraining": "cls/seq_relationship/output_weights" in shapes,
         "ForMaskedLM": "cls/predictions/output_bias" in shapes,

@@ -103,6 +103,9 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], BertConfig, li
     labels = None
     if "classifier" in present:
         labels = hugging_face_config.class_names(config, len(weights["output_bias"]), config_path)
+    if task == "ForTokenClassification" and not hugging_face_config.is_tagger(weights, labels):
+        weights = {k: v for k, v in weights.items() if not k.startswith("bert/pooler/")}
+        logging.info("%s: the pooler is omitted: a tagger whose classes are no tags has none", path)
     return weights, bert_config, labels
 
 
@@ -119,7 +122,7 @@ def to_safetensors(
         variables: the variables of a checkpoint by name, without slots.
         bert_config: its configuration.
         path: the checkpoint, for messages.
-        labels: the names of the classes; None if unknown. Those of a tagger are tags.
+        labels: the names of the classes; None if unknown, [] for a number.
         as_distilbert: whether a BERT model is written as a DistilBERT.
 
     Raises:

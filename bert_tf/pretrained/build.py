@@ -22,8 +22,9 @@ BUILDERS = {
     "squad": lambda config, num_labels: SquadModel(config),
     "": lambda config, num_labels: FeaturesModel(config),
 }
-# Weights that a checkpoint may lack: no answer depends on them, or they are refused where one does.
+# Weights that a checkpoint may lack where no answer depends on them, and heads that need all.
 _OPTIONAL = ("bert/pooler/", "cls/seq_relationship/")
+_WITH_POOLER = ("classification", "regression", "multiple_choice")
 
 
 def build_model(head: str, folder: ModelFolder) -> keras.Model:
@@ -38,10 +39,11 @@ def build_model(head: str, folder: ModelFolder) -> keras.Model:
     """
     with reading_weights():
         model = BUILDERS[head](folder.config, max(1, len(folder.labels)))
+    optional = () if head in _WITH_POOLER else _OPTIONAL
     wrong = []
     for variable in model.variables:
         shape = folder.shapes.get(variable.path)
-        if shape is None and variable.path.startswith(_OPTIONAL):
+        if shape is None and variable.path.startswith(optional):
             continue
         if shape is None or list(shape) != list(variable.shape):
             found = "missing" if shape is None else f"{list(shape)}"

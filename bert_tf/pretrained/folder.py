@@ -16,7 +16,6 @@ from bert_tf.hugging_face.folder import SAFETENSORS_NAME, read_safetensors
 from bert_tf.hugging_face.tokenizer_file import read_byte_pairs, read_tokenizer
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
-from bert_tf.tasks.tagging.conll import is_tag
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.casing import is_cased, read_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
@@ -101,9 +100,9 @@ def read_folder(
     if _is_hugging_face(path):
         weights, config, class_names = read_safetensors(path)
         config_file = os.path.join(path, "config.json")
-        tagging = _is_tagger(path)
         shapes = {name: list(value.shape) for name, value in weights.items()}
         labels = _labels(shapes, class_names, config_file)
+        tagging = _is_tagger(path, shapes, labels)
         read = weights.__getitem__
     else:
         reader = checkpoints.CheckpointReader(path, flag=None)
@@ -111,7 +110,7 @@ def read_folder(
         config = read_config(config_file)
         shapes, read = reader.shapes, reader.read
         labels = _labels(shapes, labels_in(folder), os.path.join(folder, LABELS_FILE))
-        tagging = bool(labels) and "O" in labels and all(map(is_tag, labels))
+        tagging = hugging_face_config.is_tagger(shapes, labels)
     tokenizer, vocab_place = _tokenizer(folder, vocab_file, do_lower_case)
     _check_vocabulary(tokenizer.vocab, vocab_place, config, config_file)
     longest = config.longest_sequence
@@ -198,9 +197,15 @@ def _labels(
     return list(labels)
 
 
-def _is_tagger(path: str) -> bool:
+def _is_tagger(
+    path: str, shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None
+) -> bool:
+    """Returns whether a folder of Hugging Face's has a tagger: `architectures` may say so."""
     config = hugging_face_config.read_config(os.path.join(path, "config.json"))
-    return hugging_face_config.task_of(config) == "ForTokenClassification"
+    task = hugging_face_config.task_of(config)
+    return (
+        task == "ForTokenClassification" if task else hugging_face_config.is_tagger(shapes, labels)
+    )
 
 
 def _heads(

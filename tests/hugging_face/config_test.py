@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import label_file
 from bert_tf.hugging_face import config as hugging_face_config
@@ -62,6 +63,27 @@ def test_the_names_of_the_classes_go_both_ways(tmp_path, labels, architecture):
     assert config["label2id"] == {label: i for i, label in enumerate(labels)}
     convert_checkpoint.convert(back, again, "checkpoint")
     assert label_file.labels_in(again) == labels
+
+
+@pytest.mark.parametrize("pooler", [POOLER, {}], ids=["pooler", "no_pooler"])
+def test_a_tagger_whose_classes_are_no_tags_stays_one(tmp_path, pooler):
+    """Its pooler is omitted: that distinguishes it from a classifier of texts."""
+    shapes = ENCODER | pooler | {"classifier.weight": (3, 6), "classifier.bias": (3,)}
+    config = {
+        "architectures": ["BertForTokenClassification"],
+        "id2label": {"0": "NOUN", "1": "VERB", "2": "ADJ"},
+    }
+    vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n"
+    source = write_folder(tmp_path / "hf", make_tensors(shapes, "bert."), vocab, **config)
+    checkpoint, back = str(tmp_path / "tf"), str(tmp_path / "hf2")
+    convert_checkpoint.convert(source, checkpoint, "checkpoint")
+    convert_checkpoint.convert(checkpoint, back, "safetensors")
+    written = read_json(f"{back}/config.json")
+    assert {key: written[key] for key in config} == config
+    models = [bert_tf.load(folder) for folder in (source, checkpoint, back)]
+    for model in models:
+        assert (model.heads, model.labels) == (("tagging",), ("NOUN", "VERB", "ADJ"))
+        assert model.tag("a a", "none") == models[0].tag("a a", "none")
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,21 @@ def test_there_and_back_every_bit_is_the_same(tmp_path, architecture):
         assert json.load(reader) == RobertaConfig(**SIZES).to_dict()
 
 
+def test_a_tagger_whose_classes_are_no_tags(tmp_path):
+    """Without a pooler a classifier is a tagger's, and so are its names there."""
+    source, values = write_model(tmp_path / "tf", TaggingModel(RobertaConfig(**SIZES), 3))
+    values = {name: value for name, value in values.items() if "pooler" not in name}
+    checkpoints.write(f"{source}/bert_model.ckpt", values)
+    (tmp_path / "tf" / "labels.txt").write_text("NOUN\nVERB\nADJ\n")
+    there, back = str(tmp_path / "hf"), str(tmp_path / "back")
+    convert_checkpoint.convert(source, there, "safetensors")
+    assert "classifier.weight" in safetensors.numpy.load_file(f"{there}/model.safetensors")
+    convert_checkpoint.convert(there, back, "checkpoint")
+    assert_same_bits(variables(f"{back}/bert_model.ckpt"), values)
+    with open(f"{back}/labels.txt", encoding="utf-8") as reader:
+        assert reader.read() == "NOUN\nVERB\nADJ\n"
+
+
 def write_folder(folder, tensors, **config):
     """Writes a folder as Hugging Face's; returns its path."""
     folder.mkdir()

@@ -154,6 +154,19 @@ def test_what_is_not_there_is_refused_with_the_program_that_trains_it(tmp_path):
     assert model.encode("a").shape == (6,)
 
 
+@pytest.mark.parametrize(
+    ("labels", "head"), [(3, "ForSequenceClassification"), (1, "ForMultipleChoice")]
+)
+def test_a_head_that_needs_the_pooler_is_refused_without_it(tmp_path, labels, head):
+    shapes = ENCODER | {"classifier.weight": (labels, 6), "classifier.bias": (labels,)}
+    config = {"architectures": [f"Bert{head}"]}
+    source = write_folder(
+        tmp_path / "hf", make_tensors(shapes, "bert."), vocab=HUGGING_FACE_VOCAB, **config
+    )
+    with pytest.raises(UserError, match="2 are not so: 'bert/pooler/dense/kernel: missing, "):
+        bert_tf.load(source)
+
+
 def test_tokenizer_json_instead_of_vocab_txt(tmp_path):
     tensors = make_tensors(ENCODER | POOLER)
     vocab = {token: i for i, token in enumerate(HUGGING_FACE_VOCAB.split())}
