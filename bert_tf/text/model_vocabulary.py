@@ -1,15 +1,17 @@
 """Is a vocabulary the one that a checkpoint was trained with? Its folder may say so."""
 
-import os
 import re
-
-import tensorflow as tf
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
-from bert_tf.files import checkpoints
+from bert_tf.files import checkpoints, storage
 from bert_tf.files.overwriting import real_path
-from bert_tf.text.tokenizers import WORD_PIECES, load_tokenizer, vocabulary_name
+from bert_tf.text.tokenizers import (
+    VOCABULARY_FILES,
+    WORD_PIECES,
+    load_tokenizer,
+    vocabulary_name,
+)
 
 UNUSED_TOKEN = re.compile(r"\[unused\d+\]")  # of a line that is there to be given a meaning
 
@@ -21,7 +23,8 @@ def check_model_vocabulary(
 
     The folder of a released model or of an export has the model's `vocab.txt`. A vocabulary may
     differ from it where that one has [unusedN], and may be longer. A SentencePiece model must have
-    the pieces of the `spm.model` there, a byte-level BPE those of the `vocab.json`.
+    the pieces of the `spm.model` there, a byte-level BPE those of the `vocab.json`. Where there is
+    only a vocabulary of another kind, none of this kind fits.
 
     Args:
         vocab: token -> id.
@@ -32,9 +35,15 @@ def check_model_vocabulary(
     Raises:
         UserError: a token of the model's vocabulary has another id now, or none.
     """
-    name = vocabulary_name(vocab_file)
-    model_file = os.path.join(checkpoints.folder_of(checkpoint), name)
-    if not tf.io.gfile.exists(model_file) or real_path(vocab_file) == real_path(model_file):
+    name, folder = vocabulary_name(vocab_file), checkpoints.folder_of(checkpoint)
+    same_kind = [other for other in VOCABULARY_FILES if vocabulary_name(other) == name]
+    model_file = storage.first_file(folder, same_kind)
+    if model_file is None and (other_kind := storage.first_file(folder, VOCABULARY_FILES)):
+        raise UserError(
+            f"--vocab_file={vocab_file} must be the vocabulary of --{flag}, {other_kind}, which is"
+            f" one of another kind. Give --vocab_file={other_kind}"
+        )
+    if model_file is None or real_path(vocab_file) == real_path(model_file):
         return
     expected = (
         tokenization.load_vocab(model_file)
@@ -46,8 +55,8 @@ def check_model_vocabulary(
             if name != WORD_PIECES:
                 raise UserError(
                     f"--vocab_file={vocab_file} must have the pieces of {model_file}, the"
-                    f" vocabulary of --init_checkpoint: {quoted(token)} has the id {number} there,"
-                    f" and {vocab.get(token, 'none')} here. Give --vocab_file={model_file}"
+                    f" vocabulary of --{flag}: {quoted(token)} has the id {number} there, and"
+                    f" {vocab.get(token, 'none')} here. Give --vocab_file={model_file}"
                 )
             now = f"in line {vocab[token] + 1}" if token in vocab else "nowhere"
             raise UserError(

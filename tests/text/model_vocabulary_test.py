@@ -60,11 +60,24 @@ def test_pieces_have_ids_instead_of_lines(tmp_path):
     mine = write_vocabulary(tmp_path / "other", ["h e", "t h"])
     vocab = json.loads((tmp_path / "other" / "vocab.json").read_text())
     checkpoint = str(tmp_path / "model" / "bert_model.ckpt")
-    with pytest.raises(UserError) as info:
-        check_model_vocabulary(vocab, mine, checkpoint)
-    assert str(info.value) == (
-        f"--vocab_file={mine} must have the pieces of {theirs}, the vocabulary of"
-        f" --init_checkpoint: 'th' has the id 261 there, and 262 here. Give --vocab_file={theirs}"
-    )
+    for flag in ("init_checkpoint", "teacher_checkpoint"):
+        with pytest.raises(UserError) as info:
+            check_model_vocabulary(vocab, mine, checkpoint, flag)
+        assert str(info.value) == (
+            f"--vocab_file={mine} must have the pieces of {theirs}, the vocabulary of --{flag}:"
+            f" 'th' has the id 261 there, and 262 here. Give --vocab_file={theirs}"
+        )
     vocab = json.loads((tmp_path / "model" / "vocab.json").read_text())
     check_model_vocabulary(vocab, mine, checkpoint)
+
+
+def test_a_vocabulary_of_another_kind_is_refused(tmp_path):
+    theirs = write_vocabulary(tmp_path, [])
+    with pytest.raises(UserError) as info:
+        check(tmp_path, MODEL)
+    assert str(info.value) == (
+        f"--vocab_file={tmp_path}/mine.txt must be the vocabulary of --init_checkpoint, {theirs},"
+        f" which is one of another kind. Give --vocab_file={theirs}"
+    )
+    (tmp_path / "vocab.txt").write_text("\n".join(MODEL))
+    check(tmp_path, MODEL)  # a folder may have both
