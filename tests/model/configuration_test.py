@@ -11,7 +11,7 @@ from absl import logging
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.family import config_from_dict
+from bert_tf.model.family import config_from_dict, read_config
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEFAULTS = {
@@ -308,3 +308,16 @@ def test_a_model_of_another_family(model_type):
     with pytest.raises(UserError, match="^model_type must be one of 'albert', 'bert'") as error:
         config_from_dict({"vocab_size": 97, "model_type": model_type})
     assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("key", ["architectures", "transformers_version"])
+def test_a_config_json_of_hugging_face_is_refused(tmp_path, key):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"vocab_size": 97, "hidden_act": "gelu", key: "4.8.2"}))
+    with pytest.raises(UserError) as error:
+        read_config(str(path))
+    assert str(error.value) == (
+        f"{path}: this is a config.json of Hugging Face's, since it has '{key}'; its values mean"
+        " other things than those of a bert_config.json (`gelu` is another function). `python -m"
+        " tools.convert_checkpoint` makes a bert_config.json of it"
+    )
