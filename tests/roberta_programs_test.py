@@ -12,7 +12,10 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
+from bert_tf.model.family import read_config
 from bert_tf.runs import reporting
+from bert_tf.runs.fine_tuning_checks import make_tokenizer
+from bert_tf.runs.settings import TextSettings
 from bert_tf.tasks.pretraining.data import create_pretraining_data
 from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from tests.support.byte_pair_files import word_merges, write_vocabulary
@@ -41,6 +44,21 @@ def write_roberta(folder):
     config = folder / "bert_config.json"
     config.write_text(json.dumps({**CONFIG, "vocab_size": size}))
     return str(config), vocab_file
+
+
+def test_padding_of_another_id_than_the_model_s_is_refused(tmp_path):
+    config_file, vocab_file = write_roberta(tmp_path)
+    config = read_config(config_file)
+    settings = TextSettings(vocab_file=vocab_file, do_lower_case=False)
+    assert make_tokenizer(config, settings, None).vocab["<pad>"] == config.pad_token_id == 1
+    config.pad_token_id = 0
+    with pytest.raises(UserError) as error:
+        make_tokenizer(config, settings, None)
+    assert str(error.value) == (
+        f"--vocab_file={vocab_file} must be the vocabulary that the model was trained with: <pad>"
+        " has the id 1, but pad_token_id of --bert_config_file is 0, and the token of that id would"
+        " have no position. Correct whichever is wrong"
+    )
 
 
 @pytest.mark.slow

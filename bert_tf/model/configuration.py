@@ -134,6 +134,7 @@ class BertConfig:
     has_next_sentence = True  # whether the model has a head for a pair of sentences
     has_token_types = True  # whether its input tells a second text from a first
     position_offset = 0  # the row of the table of positions that a sequence's first token has
+    pad_token_id: int | None = None  # id of padding, if it has no position
 
     @property
     def masked_lm_act(self) -> str | Activation:

@@ -19,6 +19,7 @@ from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.casing import is_cased, read_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.model_vocabulary import check_padding
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 from bert_tf.text.tokenizers import VOCABULARY_FILES, Tokenizer, load_tokenizer
 
@@ -266,6 +267,7 @@ def _check_vocabulary(
             f"{vocab_file} must be the vocabulary that the model was trained with: it has {size}"
             f" tokens, but vocab_size of {config_file} is {config.vocab_size}"
         )
+    check_padding(vocab, config.pad_token_id, vocab_file, config_file)
 
 
 def _sentence_settings(folder: str) -> tuple[str, bool, int | None]:

@@ -389,7 +389,19 @@ class Pretrained:
         return self._models[head]
 
     def _run(self, name: str, outputs, rows, inputs=_INPUTS) -> list[dict[str, np.ndarray]]:
-        """Returns the outputs of each row; what computes them is traced at its first use."""
+        """Returns the outputs of each row; what computes them is traced at its first use.
+
+        Raises:
+            UserError: the model has no embedding for a segment.
+        """
+        size = self.config.type_vocab_size
+        segment = max((max(row["segment_ids"]) for row in rows), default=0)
+        if segment >= size:
+            raise UserError(
+                f"{self._folder.path} takes no pairs of texts: the vocabulary gives the second text"
+                f" the segment {segment}, and type_vocab_size of the model's configuration is"
+                f" {size}. Give single texts, or a model for pairs"
+            )
         if name not in self._forwards:
             self._forwards[name] = Forward(outputs, inputs)
         return self._forwards[name](rows)

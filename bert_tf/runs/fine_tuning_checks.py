@@ -12,7 +12,7 @@ from bert_tf.files.overwriting import real_path
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings, TextSettings
 from bert_tf.text import casing
-from bert_tf.text.model_vocabulary import check_model_vocabulary
+from bert_tf.text.model_vocabulary import check_model_vocabulary, check_padding
 from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 
@@ -50,8 +50,9 @@ def make_tokenizer(
 
     Raises:
         UserError: the vocabulary lacks [CLS] or [SEP], has more tokens than the model has
-            embeddings, is another than that beside the checkpoint, or `do_lower_case` is wrong
-            for it or for the checkpoint (see `casing.check_casing`).
+            embeddings, is another than that beside the checkpoint, has other padding than the
+            model, or `do_lower_case` is wrong for it or for the checkpoint (see
+            `casing.check_casing`).
     """
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     casing.check_casing(
@@ -64,6 +65,8 @@ def make_tokenizer(
     if init_checkpoint:
         check_model_vocabulary(tokenizer.vocab, settings.vocab_file, init_checkpoint)
     tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
+    place = f"--vocab_file={settings.vocab_file}"
+    check_padding(tokenizer.vocab, config.pad_token_id, place, "--bert_config_file")
     return tokenizer
 
 

@@ -1,6 +1,7 @@
 """Is a vocabulary the one that a checkpoint was trained with? Its folder may say so."""
 
 import re
+from collections.abc import Mapping
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
@@ -13,6 +14,7 @@ from bert_tf.text.tokenizers import (
     vocabulary_name,
 )
 
+_PADDING = ("<pad>", "[PAD]")
 UNUSED_TOKEN = re.compile(r"\[unused\d+\]")  # of a line that is there to be given a meaning
 
 
@@ -64,4 +66,27 @@ def check_model_vocabulary(
                 f" --{flag} has it: {quoted(token)} is in line {number + 1} of"
                 f" {model_file}, and {now} here. Give --vocab_file={model_file}; own words may"
                 " replace its [unused...] lines, or follow at its end"
+            )
+
+
+def check_padding(
+    vocab: Mapping[str, int], pad_token_id: int | None, place: str, config_place: str
+) -> None:
+    """Checks that padding has the id that the model does not count as a position.
+
+    Args:
+        vocab: token -> id.
+        pad_token_id: of the model's configuration; None if the id does not matter.
+        place: how messages name the vocabulary.
+        config_place: how messages name the configuration.
+
+    Raises:
+        UserError: it has another id.
+    """
+    for token in _PADDING:
+        if pad_token_id is not None and vocab.get(token, pad_token_id) != pad_token_id:
+            raise UserError(
+                f"{place} must be the vocabulary that the model was trained with: {token} has the"
+                f" id {vocab[token]}, but pad_token_id of {config_place} is {pad_token_id}, and the"
+                " token of that id would have no position. Correct whichever is wrong"
             )

@@ -207,6 +207,7 @@ def tokenizer_json(folder, **changes):
 def test_a_folder_with_a_tokenizer_json_alone(tmp_path):
     pairs, content = tokenizer_json(tmp_path)
     sizes = {**SIZES, "vocab_size": len(pairs.vocab), "max_position_embeddings": 30}
+    sizes["pad_token_id"] = pairs.vocab["<pad>"]
     config = RobertaConfig(**sizes)
     source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config)
     convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")

@@ -12,7 +12,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, POOLER, make_tensors, write_folder
-from tests.support.model_folders import random_weights, write_model
+from tests.support.model_folders import CONFIG, random_weights, write_model
 from tests.support.numpy_bert import assert_near
 
 HUGGING_FACE_VOCAB = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##c".replace(" ", "\n")
@@ -152,6 +152,34 @@ def test_what_is_not_there_is_refused_with_the_program_that_trains_it(tmp_path):
         with pytest.raises(UserError, match=message):
             call()
     assert model.encode("a").shape == (6,)
+
+
+def test_padding_of_another_id_than_the_model_s_is_refused(tmp_path, weights):
+    folder = tmp_path / "model"
+    write_model(folder, weights)
+    config = {**CONFIG, "model_type": "roberta", "pad_token_id": 1}
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError) as error:
+        bert_tf.load(str(folder))
+    assert str(error.value) == (
+        f"{folder}/vocab.txt must be the vocabulary that the model was trained with: [PAD] has the"
+        f" id 0, but pad_token_id of {folder}/bert_config.json is 1, and the token of that id would"
+        " have no position. Correct whichever is wrong"
+    )
+    (folder / "bert_config.json").write_text(json.dumps({**config, "pad_token_id": 0}))
+    assert bert_tf.load(str(folder)).config.pad_token_id == 0
+
+
+def test_pairs_need_an_embedding_of_the_second_segment(tmp_path):
+    shapes = ENCODER | {"embeddings.token_type_embeddings.weight": (1, 6)}
+    vocab = HUGGING_FACE_VOCAB
+    source = write_folder(tmp_path / "hf", make_tensors(shapes), vocab, type_vocab_size=1)
+    model = bert_tf.load(source)
+    assert model.encode(["a", "b c"]).shape == (2, 6)
+    with pytest.raises(UserError, match="hf takes no pairs of texts: .* segment 1, .* is 1. Give"):
+        model.encode(["a", ("a", "b")])
+    with pytest.raises(UserError, match="hf takes no pairs of texts"):
+        model.attention(("a", "b"))
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from bert_tf.tasks.pretraining.packing import rows_a_step
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.schema import MLM, PACKED, UNMASKED, pretraining_schema
 from bert_tf.tasks.pretraining.settings import PretrainingSettings
+from bert_tf.text.model_vocabulary import check_padding
 from bert_tf.text.tokenizers import load_tokenizer
 
 
@@ -313,6 +314,8 @@ def _dynamic_masking(
     tokenizer = load_tokenizer(settings.vocab_file, do_lower_case=False, needs_mask=True)
     vocab = tokenizer.vocab
     tokenization.check_vocab_size(vocab, config.vocab_size, settings.vocab_file)
+    place = f"--vocab_file={settings.vocab_file}"
+    check_padding(vocab, config.pad_token_id, place, "--bert_config_file")
     check_predictions(phase.max_seq_length, phase.max_predictions_per_seq, settings.masked_lm_prob)
     return DynamicMasking(
         vocab[tokenizer.mask_token],
