@@ -54,6 +54,7 @@ config.json. The epsilon of LayerNorm is RoBERTa's own, and always 1e-12 for the
 
 import json
 import os
+from collections.abc import Mapping
 
 import tensorflow as tf
 from absl import flags, logging
@@ -73,12 +74,16 @@ from bert_tf.hugging_face.folder import (
 from bert_tf.hugging_face.tokenizer_file import read_byte_pairs
 from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.runs import command_flags
+from bert_tf.text import byte_pairs
 from bert_tf.text.casing import find_casing, write_casing
 from bert_tf.text.tokenizers import (
+    BYTE_PAIRS,
     SENTENCE_PIECES,
+    TOKENIZER_FILE,
     VOCABULARY_FILES,
     WORD_PIECES,
     vocabulary_files,
+    vocabulary_in,
 )
 
 CHECKPOINT_NAME = "bert_model.ckpt"
@@ -124,18 +129,14 @@ def convert(
         variables = checkpoints.CheckpointReader(source, "input").read_weights()
         labels = labels_in(folder)
 
-    vocab_file = vocab_file or storage.first_file(folder, VOCABULARY_FILES)
+    vocab_file = vocab_file or vocabulary_in(folder)
     vocabulary = vocabulary_files(vocab_file) if vocab_file else {}
     if SENTENCE_PIECES in vocabulary and output_format != "checkpoint":
         vocabulary = {module_of(config).VOCABULARY: vocab_file}
     written = [os.path.join(output_dir, name) for name in ("bert_config.json", *vocabulary)]
     read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
     check_overwrites(written, "output_dir", read)
-    contents = {name: read_bytes(path) for name, path in vocabulary.items()}
-    tokenizer_file = os.path.join(folder, "tokenizer.json")
-    if not contents and tf.io.gfile.exists(tokenizer_file):
-        files = read_byte_pairs(tokenizer_file) or {}
-        contents = {name: content.encode() for name, content in files.items()}
+    contents = _contents(vocabulary, os.path.join(folder, TOKENIZER_FILE))
     if not contents:
         logging.warning(
             "There is no vocabulary (%s) beside --input and no --vocab_file: none is written",
@@ -160,6 +161,24 @@ def convert(
     write_casing(output_dir, find_casing(folder, vocab_file, tokens))
     size = sum(value.size for value in variables.values())
     logging.info("%s: %d variables, %d parameters", output_dir, len(variables), size)
+
+
+def _contents(vocabulary: Mapping[str, str], tokenizer_file: str) -> dict[str, bytes]:
+    """Returns the contents of a vocabulary's files by name.
+
+    Args:
+        vocabulary: their paths by name.
+        tokenizer_file: may have a byte-level BPE in their place.
+    """
+    if not vocabulary and tf.io.gfile.exists(tokenizer_file):
+        place, files = tokenizer_file, read_byte_pairs(tokenizer_file) or {}
+    elif place := vocabulary.get(BYTE_PAIRS):
+        files = byte_pairs.read_files(place, place)
+    else:
+        return {name: read_bytes(path) for name, path in vocabulary.items()}
+    if files:
+        byte_pairs.check_folder(place)
+    return {name: content.encode() for name, content in files.items()}
 
 
 def _check_other_folder(source: str, output_dir: str) -> None:

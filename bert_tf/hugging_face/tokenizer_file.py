@@ -4,7 +4,7 @@ import json
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_json
-from bert_tf.text.byte_pairs import MERGES, VOCABULARY
+from bert_tf.text.byte_pairs import MERGES, VOCABULARY, check_added_tokens
 
 _RULE = "it must be the tokenizer of a BERT model"
 _PARTS = ("model", "normalizer")
@@ -49,7 +49,7 @@ def read_byte_pairs(path: str) -> dict[str, str] | None:
     None if the file has another tokenizer.
 
     Raises:
-        UserError: the file is damaged.
+        UserError: the file is damaged, or has tokens that a byte-level BPE here does not have.
     """
     content = read_json(path, path, _RULE)
     model = content.get("model") if isinstance(content, dict) else None
@@ -75,5 +75,6 @@ def read_byte_pairs(path: str) -> dict[str, str] | None:
         for token in added
         if isinstance(token, dict) and {"content", "id"} <= token.keys()
     }
+    check_added_tokens(tokens, path)
     text = "".join(f"{line}\n" for line in lines)
     return {VOCABULARY: json.dumps({**vocab, **tokens}), MERGES: f"#version: 0.2\n{text}"}

@@ -21,7 +21,13 @@ from bert_tf.text.casing import is_cased, read_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.model_vocabulary import check_padding
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
-from bert_tf.text.tokenizers import VOCABULARY_FILES, Tokenizer, load_tokenizer
+from bert_tf.text.tokenizers import (
+    TOKENIZER_FILE,
+    VOCABULARY_FILES,
+    Tokenizer,
+    load_tokenizer,
+    vocabulary_in,
+)
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _LISTED_HEADS = {
@@ -228,8 +234,8 @@ def _tokenizer(
 ) -> tuple[Tokenizer, str]:
     """Returns the tokenizer, and the file of its vocabulary for messages."""
     recorded = read_casing(folder)
-    tokenizer_file = os.path.join(folder, "tokenizer.json")
-    own = storage.first_file(folder, VOCABULARY_FILES)
+    tokenizer_file = os.path.join(folder, TOKENIZER_FILE)
+    own = vocabulary_in(folder)
     tokenizer = None
     if vocab_file is None and not own and tf.io.gfile.exists(tokenizer_file):
         if files := read_byte_pairs(tokenizer_file):

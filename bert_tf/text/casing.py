@@ -39,7 +39,7 @@ def read_casing(folder: str) -> bool | None:
     Raises:
         UserError: the file cannot be read or is damaged.
     """
-    return _read_config(folder).get(_KEY)
+    return read_tokenizer_config(folder).get(_KEY)
 
 
 def write_casing(folder: str, do_lower_case: bool | None) -> None:
@@ -55,7 +55,7 @@ def write_casing(folder: str, do_lower_case: bool | None) -> None:
         OSError: writing failed in a way that may pass, such as a full disk.
     """
     path = os.path.join(folder, TOKENIZER_CONFIG)
-    config = _read_config(folder)
+    config = read_tokenizer_config(folder)
     if config.get(_KEY) == do_lower_case:
         return
     if do_lower_case is None:
@@ -184,8 +184,12 @@ def _check_records(
     return any(casing is not None for casing in recorded.values())
 
 
-def _read_config(folder: str) -> dict[str, Any]:
-    """Returns the content of a folder's `tokenizer_config.json`; {} if there is no such file."""
+def read_tokenizer_config(folder: str) -> dict[str, Any]:
+    """Returns the content of a folder's `tokenizer_config.json`; {} if there is no such file.
+
+    Raises:
+        UserError: the file cannot be read or is damaged.
+    """
     path = os.path.join(folder, TOKENIZER_CONFIG)
     if not tf.io.gfile.exists(path):
         return {}

@@ -2,6 +2,7 @@
 
 import os
 
+from bert_tf.files import storage
 from bert_tf.text.byte_pairs import MERGES, VOCABULARY, BytePairTokenizer
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sentence_pieces import MODEL, SentencePieceTokenizer
@@ -12,6 +13,7 @@ WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS = "vocab.txt", MODEL, VOCABULARY
 # Names of a model's vocabulary in its folder; the others are those of ALBERT's released models, and
 # of Hugging Face's.
 VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, "30k-clean.model", "spiece.model")
+TOKENIZER_FILE = "tokenizer.json"  # Hugging Face's, which has a whole tokenizer
 
 _KINDS = {
     WORD_PIECES: FastTokenizer,
@@ -34,6 +36,20 @@ def vocabulary_files(vocab_file: str) -> dict[str, str]:
     if name == BYTE_PAIRS:
         files[MERGES] = os.path.join(os.path.dirname(vocab_file), MERGES)
     return files
+
+
+def vocabulary_in(folder: str) -> str | None:
+    """Returns the path of the vocabulary in a model's folder; None if it has none.
+
+    A `vocab.json` without `merges.txt` is none if there is a `tokenizer.json`, which has both.
+    """
+    path = storage.first_file(folder, VOCABULARY_FILES)
+    if path and vocabulary_name(path) == BYTE_PAIRS:
+        if not storage.first_file(folder, [MERGES]) and storage.first_file(
+            folder, [TOKENIZER_FILE]
+        ):
+            return None
+    return path
 
 
 def load_tokenizer(vocab_file: str, do_lower_case: bool, needs_mask: bool = False) -> Tokenizer:

@@ -225,6 +225,78 @@ def test_a_folder_with_a_tokenizer_json_alone(tmp_path):
     assert bert_tf.load(str(tmp_path / "hf")).fill_mask(texts) == found[0]
 
 
+def write_folders(tmp_path):
+    """Writes a folder of Hugging Face's with vocab.json and merges.txt; returns its path."""
+    pairs, content = tokenizer_json(tmp_path)
+    config = RobertaConfig(
+        **{
+            **SIZES,
+            "vocab_size": len(pairs.vocab),
+            "max_position_embeddings": 30,
+            "pad_token_id": 1,
+        }
+    )
+    source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config)
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / "tf" / name).write_bytes((tmp_path / name).read_bytes())
+    convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
+    return tmp_path / "hf", content
+
+
+def test_a_vocabulary_without_merges(tmp_path):
+    """Beside a tokenizer.json, which has them, it does not count; alone it is refused."""
+    folder, content = write_folders(tmp_path)
+    expected = bert_tf.load(str(folder)).fill_mask("a house by the <mask>")
+    (folder / "merges.txt").unlink()
+    for call in (
+        lambda: bert_tf.load(str(folder)),
+        lambda: convert_checkpoint.convert(str(folder), str(tmp_path / "to"), "checkpoint"),
+    ):
+        with pytest.raises(UserError, match="hf/vocab.json needs the file merges.txt beside it"):
+            call()
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    assert bert_tf.load(str(folder)).fill_mask("a house by the <mask>") == expected
+    convert_checkpoint.convert(str(folder), str(tmp_path / "to"), "checkpoint")
+    assert bert_tf.load(str(tmp_path / "to")).fill_mask("a house by the <mask>") == expected
+
+
+@pytest.mark.parametrize("with_tokenizer_json", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer_config.json", {"add_prefix_space": True}, "must be false: .* received True"),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"4": {"content": "<mask>"}, "9": {"content": "<e1>"}}},
+            "must be among <s>, .*; received '<e1>'",
+        ),
+        ("added_tokens.json", {"<mask>": 4, "<e1>": 9}, "received '<e1>'"),
+    ],
+    ids=["prefix", "decoder", "added"],
+)
+def test_what_is_asked_of_the_vocabulary_elsewhere(
+    tmp_path, with_tokenizer_json, name, content, message
+):
+    folder, tokenizer = write_folders(tmp_path)
+    if with_tokenizer_json:
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        (folder / "vocab.json").unlink()
+    (folder / name).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=f"{folder}/{name}: .*{message}"):
+        bert_tf.load(str(folder))
+    with pytest.raises(UserError, match=f"{folder}/{name}: .*{message}"):
+        convert_checkpoint.convert(str(folder), str(tmp_path / "to"), "checkpoint")
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_tokenizer_json_with_more_special_tokens(tmp_path):
+    _, content = tokenizer_json(tmp_path)
+    content["added_tokens"].append({"content": "<e1>", "id": len(content["model"]["vocab"])})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="tokenizer.json: the tokens that are added .* '<e1>'"):
+        read_byte_pairs(str(tmp_path / "tokenizer.json"))
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -7,7 +7,6 @@ from absl import logging
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
-from bert_tf.files import storage
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
@@ -31,7 +30,7 @@ from bert_tf.tasks.pretraining.run import run_task
 from bert_tf.tasks.pretraining.settings import DistillationSettings
 from bert_tf.text.casing import find_casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary
-from bert_tf.text.tokenizers import VOCABULARY_FILES, load_tokenizer
+from bert_tf.text.tokenizers import load_tokenizer, vocabulary_in
 
 
 def run_distillation(
@@ -65,8 +64,7 @@ def run_distillation(
     layers = _copied_layers(config, teacher_config, settings, unit)
     folder = teacher_folder(settings)
     if not settings.vocab_file:
-        found = storage.first_file(folder, VOCABULARY_FILES)
-        settings = dataclasses.replace(settings, vocab_file=found)
+        settings = dataclasses.replace(settings, vocab_file=vocabulary_in(folder))
     vocab_file = settings.vocab_file
     vocab = load_tokenizer(vocab_file, do_lower_case=False).vocab if vocab_file else {}
     if vocab_file:
