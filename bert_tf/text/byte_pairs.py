@@ -42,6 +42,7 @@ class BytePairTokenizer:
         layout: how they stand in a sequence.
         continuations: ids of pieces that continue a word.
         aliases: what other ids of `encode_for_masking` stand for.
+        never_drawn: ids that masking does not put in the place of a token at random.
         files: the content of both files by name.
     """
 
@@ -102,6 +103,11 @@ class BytePairTokenizer:
             for piece, i in self.vocab.items()
             if not piece.startswith(SPACE) and piece not in SPECIAL_TOKENS
         )
+
+    @functools.cached_property
+    def never_drawn(self) -> frozenset[int]:
+        """Ids of special tokens. A <pad> has no position and would move all tokens behind it."""
+        return frozenset(self.vocab[token] for token in SPECIAL_TOKENS if token in self.vocab)
 
     @functools.cached_property
     def aliases(self) -> Mapping[int, int]:

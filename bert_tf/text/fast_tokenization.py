@@ -99,11 +99,13 @@ class FastTokenizer:
         layout: how they stand in a sequence; the vocabulary must have them.
         continuations: ids of tokens that continue a word.
         aliases: what other ids of `encode_for_masking` stand for; none.
+        never_drawn: ids that masking does not put in the place of a token at random.
         reference: the `FullTokenizer` with the same ids.
     """
 
     sequence_tokens = tokenization.SEQUENCE_TOKENS
     mask_token = tokenization.MASK_TOKEN
+    never_drawn: frozenset[int] = frozenset()  # the original draws from the whole vocabulary
     aliases: Mapping[int, int] = {}
 
     def __init__(

@@ -60,10 +60,12 @@ class SentencePieceTokenizer:
         layout: how they stand in a sequence; the model must have them.
         continuations: ids of pieces that continue a word.
         aliases: what other ids of `encode_for_masking` stand for.
+        never_drawn: ids that masking does not put in the place of a token at random.
     """
 
     sequence_tokens = tokenization.SEQUENCE_TOKENS
     mask_token = tokenization.MASK_TOKEN
+    never_drawn: frozenset[int] = frozenset()  # the original draws from the whole vocabulary
 
     def __init__(
         self, model_file: str, do_lower_case: bool = True, required_tokens: Sequence[str] = ()

@@ -29,6 +29,7 @@ class DynamicMasking:
     masked_lm_prob: share of a sequence's tokens to predict.
     whole_words: whether the pieces of a word are masked together.
     max_sequences_per_pack: places for sequences in a row, K; 1 if rows are not packed.
+    never_drawn: ids that are no random replacements, in ascending order.
     """
 
     mask_id: int
@@ -37,6 +38,7 @@ class DynamicMasking:
     masked_lm_prob: float
     whole_words: bool
     max_sequences_per_pack: int = 1
+    never_drawn: tuple[int, ...] = ()
 
     def __call__(self, features: Batch, keys: tf.Tensor) -> Batch:
         """Returns the features of masked records.
@@ -69,7 +71,10 @@ class DynamicMasking:
         chosen = choose(word_ids, sequences, wanted, hash_numbers(keys, _CHOICE))  # [B, S]
 
         fate = uniform(hash_numbers(keys, _FATE, tf.range(length)))
-        random_ids = below(hash_numbers(keys, _REPLACEMENT, tf.range(length)), self.vocab_size)
+        num_drawn = self.vocab_size - len(self.never_drawn)
+        random_ids = below(hash_numbers(keys, _REPLACEMENT, tf.range(length)), num_drawn)
+        for number in self.never_drawn:
+            random_ids += tf.cast(random_ids >= number, random_ids.dtype)
         masked = tf.where(fate < MASKED, self.mask_id, random_ids)
         unchanged = (fate >= MASKED) & (fate < MASKED + (1.0 - MASKED) * UNCHANGED)
         features["input_ids"] = tf.where(chosen & ~unchanged, masked, input_ids)

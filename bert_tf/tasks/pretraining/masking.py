@@ -30,7 +30,8 @@ class Vocabulary:
         vocab = tokenizer.vocab
         self.layout = tokenizer.layout
         self.mask_id = vocab[tokenizer.mask_token]
-        self.ids = list(vocab.values())  # a random replacement is drawn by its line in the file
+        # A random replacement is drawn by its line in the file.
+        self.ids = [i for i in vocab.values() if i not in tokenizer.never_drawn]
         self.continuations = tokenizer.continuations
         self._aliases = tokenizer.aliases
 

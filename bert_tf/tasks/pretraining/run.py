@@ -324,4 +324,5 @@ def _dynamic_masking(
         settings.masked_lm_prob,
         settings.do_whole_word_mask,
         packed_places or 1,
+        tuple(sorted(tokenizer.never_drawn)),
     )

@@ -13,6 +13,8 @@ from bert_tf.tasks.pretraining.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.packed_records import pack_row
 from bert_tf.tasks.pretraining.schema import MLM, predictions_per_row, pretraining_schema
 from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizers import load_tokenizer
+from tests.support.byte_pair_files import SPECIAL, write_vocabulary
 
 LENGTH, NUMBER, PROBABILITY = 41, 9, 0.22
 WORDS = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##x", "##y", "##z"]
@@ -282,3 +284,30 @@ def test_hashes_are_even_and_independent():
     dice = np.bincount(below(numbers, 6).numpy().ravel())
     assert len(dice) == 6 and np.abs(dice / 35000 - 1.0).max() < 0.03
     assert not np.array_equal(hash_numbers(1, 2), hash_numbers(2, 1))
+
+
+def test_ids_that_are_never_drawn():
+    """The others come evenly; without such ids nothing is drawn in another way."""
+    features = {n: tf.constant(np.tile(x, (400, 1))) for n, x in unmasked(7).items()}
+    keys = hash_numbers(3, tf.range(2800))
+    never = (0, 2, 3, len(VOCAB) - 1)
+    make = [DynamicMasking(MASK, len(VOCAB), NUMBER, 0.22, False, 1, ids) for ids in ((), never)]
+    plain, found = (mask(features, keys) for mask in make)
+    expected = masker(False)(features, keys)["input_ids"]
+    np.testing.assert_array_equal(plain["input_ids"], expected)
+    before, after = features["input_ids"].numpy(), found["input_ids"].numpy()
+    drawn = after[(after != before) & (after != MASK)]
+    counts = np.bincount(drawn, minlength=len(VOCAB))
+    assert not counts[list(never)].any()
+    # An id that stands in the text is seen less often: a replacement by itself is not counted.
+    assert (counts[FIRST:-1] > 0.7 * len(drawn) / (len(VOCAB) - len(never))).all() and counts[1]
+
+
+def test_a_byte_level_bpe_never_draws_its_special_tokens(tmp_path):
+    pytest.importorskip("tokenizers")
+    tokenizer = load_tokenizer(write_vocabulary(tmp_path, []), do_lower_case=False)
+    vocabulary = masking.Vocabulary(tokenizer)
+    special = [tokenizer.vocab[token] for token in SPECIAL]
+    assert sorted([*vocabulary.ids, *special]) == list(range(len(tokenizer.vocab)))
+    assert sorted(tokenizer.never_drawn) == sorted(special)
+    assert VOCABULARY.ids == list(VOCAB.values())
