@@ -1,9 +1,14 @@
 """Losses of a student against its teacher, one number for each row.
 
 Source: DistilBERT (https://arxiv.org/abs/1910.01108, section 2), with the scales of transformers'
-research project `distillation`. Dimension letters and dtypes: see `bert_tf/modeling.py`; R is any
-number of rows: positions or examples.
+research project `distillation`. All layers' vectors: TinyBERT (https://arxiv.org/abs/1909.10351,
+section 3.1, the uniform mapping), by the cosine.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`; R is any number of rows: positions or
+examples.
 """
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -53,3 +58,39 @@ def cosine_distance(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
 
     products = tf.reduce_sum(student * teacher, axis=-1)
     return 1.0 - products * tf.math.rsqrt(squares(student) * squares(teacher))
+
+
+def layers_distance(
+    student: Sequence[tf.Tensor], teacher: Sequence[tf.Tensor], all_layers: bool
+) -> tf.Tensor:
+    """Returns the mean of the cosine distances between layers for each position, float32 [B*S].
+
+    Args:
+        student: the outputs of its layers, float [B, S, H] each.
+        teacher: the same of the teacher; it gets no gradients.
+        all_layers: whether each of the student's is compared, with the teacher's layer at the same
+            share of its depth (`matching_layers`); else the last ones alone.
+    """
+    if not all_layers:
+        student, teacher = student[-1:], teacher[-1:]
+    places = matching_layers(len(student), len(teacher))
+    distances = []
+    for mine, place in zip(student, places, strict=True):
+        theirs = tf.stop_gradient(teacher[place])
+        distances.append(
+            cosine_distance(*(tf.reshape(x, [-1, x.shape[-1]]) for x in (mine, theirs)))
+        )
+    return tf.add_n(distances) / len(distances)
+
+
+def matching_layers(student: int, teacher: int) -> list[int]:
+    """Returns the teacher's layer, from 0, that each of the student's is compared with.
+
+    They end at the same share of the depth: 1, 3, 5 for 3 of 6. The last matches the last.
+
+    Args:
+        student: number of the student's layers.
+        teacher: number of the teacher's layers.
+    """
+    ends = (-(-(i + 1) * teacher // student) for i in range(student))
+    return [end - 1 for end in ends]

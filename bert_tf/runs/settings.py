@@ -317,6 +317,13 @@ class TeacherSettings(Settings):
         group=Group.TRAINING,
         above=0.0,
     )
+    cos_all_layers: bool = setting(
+        False,
+        help="Let --alpha_cos compare the vectors of all of the student's layers, each with the"
+        " teacher's layer at the same share of its depth, such as the second, fourth and sixth for"
+        " 3 of 6 (TinyBERT); not only the last layers' (DistilBERT).",
+        group=Group.TRAINING,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,11 @@ from collections.abc import Mapping
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.model.distillation import cosine_distance, soft_cross_entropy, squared_distance
+from bert_tf.model.distillation import (
+    layers_distance,
+    soft_cross_entropy,
+    squared_distance,
+)
 from bert_tf.model.heads import example_weights, token_weights
 from bert_tf.tasks.classification.model import ClassificationModel, ClassificationTask
 
@@ -28,10 +32,11 @@ class DistilledClassificationTask:
             concern to whoever trains and saves the model of `build_model`.
         alphas: the weights of the losses: `ce`, the cross entropy with the teacher's probabilities,
             in a regression the squared error to its output; `labels`, the loss of the examples'
-            own labels; `cos`, the cosine distance of the last layers' vectors, the mean over all
+            own labels; `cos`, the cosine distance of the layers' vectors, the mean over all
             tokens. If `cos` is 0 it is not computed.
         temperature: of the probabilities; without meaning for a regression.
         copy_head: whether the student begins with the teacher's pooler and classifier.
+        cos_all_layers: whether `cos` compares all layers or the last; see `layers_distance`.
     """
 
     def __init__(
@@ -41,12 +46,14 @@ class DistilledClassificationTask:
         alphas: Mapping[str, float],
         temperature: float,
         copy_head: bool = False,
+        cos_all_layers: bool = False,
     ):
         self._task = task
         self._teacher = teacher
         self._alphas = dict(alphas)
         self._temperature = temperature
         self._copy_head = copy_head
+        self._cos_all_layers = cos_all_layers
         self.build_model = task.build_model
         self.predictions = task.predictions
 
@@ -70,9 +77,9 @@ class DistilledClassificationTask:
     def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
         """Returns the weighted sum of the losses, float32 [], and each loss and the accuracy."""
         inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
-        hidden, logits = model.vectors_and_logits(*inputs, training, dropout_seed)
-        outputs = self._teacher.vectors_and_logits(*inputs, False, None)
-        teacher_hidden, targets = map(tf.stop_gradient, outputs)
+        layers, logits = model.layers_and_logits(*inputs, training, dropout_seed)
+        teacher_layers, targets = self._teacher.layers_and_logits(*inputs, False, None)
+        targets = tf.stop_gradient(targets)
         if self._task.num_labels:
             soft = soft_cross_entropy(logits, targets, self._temperature)
         else:
@@ -85,9 +92,9 @@ class DistilledClassificationTask:
         loss = tf.math.divide_no_nan(loss, normalizers["examples"])
         sums = {"ce_loss": (ce_loss, weight), "label_loss": (label_loss, weight)}
         if self._alphas["cos"]:
-            vectors = [tf.reshape(x, [-1, x.shape[-1]]) for x in (hidden, teacher_hidden)]
             weights = token_weights(features)
-            cos_loss = tf.reduce_sum(weights * cosine_distance(*vectors))
+            distance = layers_distance(layers, teacher_layers, self._cos_all_layers)
+            cos_loss = tf.reduce_sum(weights * distance)
             loss += self._alphas["cos"] * tf.math.divide_no_nan(cos_loss, normalizers["tokens"])
             sums["cos_loss"] = (cos_loss, tf.reduce_sum(weights))
         return loss, sums | self._task.metrics(logits, features)

@@ -48,17 +48,15 @@ class ClassificationModel(TaskModel):
             training: whether dropout is on.
             dropout_seed: int32 [2]; None draws one.
         """
-        return self.vectors_and_logits(input_ids, input_mask, segment_ids, training, dropout_seed)[
-            1
-        ]
+        return self.layers_and_logits(input_ids, input_mask, segment_ids, training, dropout_seed)[1]
 
-    def vectors_and_logits(self, input_ids, input_mask, segment_ids, training, dropout_seed):
-        """Returns the last layer's vectors, float [B, S, H], and what `call` returns."""
+    def layers_and_logits(self, input_ids, input_mask, segment_ids, training, dropout_seed):
+        """Returns the layers' outputs, float [B, S, H] each, and what `call` returns."""
         output = self.bert(
             input_ids, input_mask, segment_ids, training=training, dropout_seed=dropout_seed
         )
         logits = self.head(output.pooled_output, training=training, dropout_seed=dropout_seed)
-        return output.sequence_output, logits
+        return output.all_encoder_layers, logits
 
 
 class ClassificationTask:

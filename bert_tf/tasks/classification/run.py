@@ -203,7 +203,12 @@ def _by_teacher(
     build = ClassificationTask(config, task.num_labels, **options).build_model
     teacher, _ = load_teacher(build, settings, strategy)
     return DistilledClassificationTask(
-        task, teacher, settings.alphas, settings.temperature, settings.copy_teacher_head
+        task,
+        teacher,
+        settings.alphas,
+        settings.temperature,
+        settings.copy_teacher_head,
+        settings.cos_all_layers,
     )
 
 

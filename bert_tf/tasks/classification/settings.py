@@ -67,7 +67,7 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
             )
         for name in (
             *("teacher_config_file", "alpha_ce", "alpha_labels", "alpha_cos", "temperature"),
-            "copy_teacher_head",
+            *("cos_all_layers", "copy_teacher_head"),
         ):
             if getattr(self, name) != getattr(type(self), name) and not self.teacher_checkpoint:
                 raise UserError(

@@ -10,7 +10,11 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.model.distillation import cosine_distance, soft_cross_entropy, squared_distance
+from bert_tf.model.distillation import (
+    layers_distance,
+    soft_cross_entropy,
+    squared_distance,
+)
 from bert_tf.model.heads import example_weights, token_weights
 from bert_tf.model.layers import gather_indexes
 from bert_tf.tasks.pretraining.model import (
@@ -37,7 +41,7 @@ class DistillationTask:
         teacher: gives targets, without dropout; it gets no gradients. Its variables are of no
             concern to whoever trains and saves the model of `build_model`.
         alphas: the weights of the losses: `ce` of the soft targets, `mlm` of masked LM, `cos` of
-            the last hidden states, `mse` of the logits. One that is 0 is not computed; that of
+            the hidden states, `mse` of the logits. One that is 0 is not computed; that of
             masked LM stays a metric, without gradients.
         temperature: of the soft targets.
         restrict_ce_to_mask: whether `ce` and `mse` count masked positions only, by their weights,
@@ -45,6 +49,7 @@ class DistillationTask:
         initial_weights: names of the student's variables -> the teacher's variables whose values
             they begin with; see `copied_weights`.
         initial_layers: which layers of the teacher these are of, for the log.
+        cos_all_layers: whether `cos` compares all layers or the last; see `layers_distance`.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class DistillationTask:
         restrict_ce_to_mask: bool = False,
         initial_weights: Mapping[str, tf.Variable] | None = None,
         initial_layers: str = "",
+        cos_all_layers: bool = False,
     ):
         self._task = task
         self._teacher = teacher
@@ -64,6 +70,7 @@ class DistillationTask:
         self._temperature = temperature
         self._initial_weights = dict(initial_weights or {})
         self._initial_layers = initial_layers
+        self._cos_all_layers = cos_all_layers
         # Logits of every position take much memory, so they are computed only if a loss needs them.
         by_logits = self._alphas["ce"] or self._alphas["mse"]
         self._every_position = bool(by_logits) and not restrict_ce_to_mask
@@ -105,14 +112,14 @@ class DistillationTask:
         alphas = self._alphas
         positions = features["masked_lm_positions"]
         places = None if self._every_position else positions
-        hidden, logits = _outputs(model, features, places, training, dropout_seed)
-        targets = _outputs(self._teacher, features, places, False, None)
-        teacher_hidden, teacher_logits = map(tf.stop_gradient, targets)
+        layers, logits = _outputs(model, features, places, training, dropout_seed)
+        teacher_layers, targets = _outputs(self._teacher, features, places, False, None)
+        teacher_logits = tf.stop_gradient(targets)
         masked_weights = masked_lm_weights(features, example_weights(features))
         weights_of_tokens = token_weights(features)
         masked_logits = logits
         if self._every_position:
-            by_position = tf.reshape(logits, [*hidden.shape[:2], -1])  # [B, S, V]
+            by_position = tf.reshape(logits, [*layers[-1].shape[:2], -1])  # [B, S, V]
             masked_logits = gather_indexes(by_position, positions)  # [B*P, V]
         sums = loss_and_accuracy(
             "masked_lm", masked_logits, features["masked_lm_ids"], masked_weights
@@ -135,8 +142,8 @@ class DistillationTask:
         if alphas["mse"]:
             add("mse", squared_distance(logits, teacher_logits), *counted)
         if alphas["cos"]:
-            vectors = [tf.reshape(x, [-1, x.shape[-1]]) for x in (hidden, teacher_hidden)]
-            add("cos", cosine_distance(*vectors), weights_of_tokens, "tokens")
+            distance = layers_distance(layers, teacher_layers, self._cos_all_layers)
+            add("cos", distance, weights_of_tokens, "tokens")
         loss = tf.zeros([], tf.float32)
         for name, (total, normalizer) in parts.items():
             loss += alphas[name] * tf.math.divide_no_nan(total, normalizer)
@@ -144,7 +151,7 @@ class DistillationTask:
 
 
 def _outputs(model, features, positions, training, dropout_seed):
-    """Returns last hidden states, float [B, S, H], and masked-LM logits, float32 [B*P, V].
+    """Returns the layers' outputs, float [B, S, H] each, and masked-LM logits, float32 [B*P, V].
 
     Args:
         model: a `PretrainingModel`.
@@ -162,8 +169,8 @@ def _outputs(model, features, positions, training, dropout_seed):
         position_ids=features.get("position_ids"),
         cls_positions=features.get("cls_positions"),
     )
-    hidden = output.sequence_output
-    return hidden, model.cls.predictions(hidden, positions, output.embedding_table)
+    logits = model.cls.predictions(output.sequence_output, positions, output.embedding_table)
+    return output.all_encoder_layers, logits
 
 
 def unneeded(alphas: Mapping[str, float]) -> tuple[str, ...]:

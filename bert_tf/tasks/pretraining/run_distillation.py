@@ -10,6 +10,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
+from bert_tf.model.distillation import matching_layers
 from bert_tf.runs.model_files import write_config, write_model_files
 from bert_tf.runs.settings import model_options
 from bert_tf.runs.teacher import (
@@ -97,6 +98,7 @@ def run_distillation(
             settings.restrict_ce_to_mask,
             copied,
             f"{unit} {layers}",
+            settings.cos_all_layers,
         )
 
     def write_files() -> None:
@@ -139,4 +141,7 @@ def _copied_layers(
             f" {heads[1]}. {OTHER_WEIGHTS}"
         )
     counts = (len(config.layer_scopes), len(teacher_config.layer_scopes))
-    return choose_layers(settings.student_layers, *counts, unit)
+    layers = choose_layers(settings.student_layers, *counts, unit)
+    if settings.cos_all_layers and settings.student_layers is None:
+        layers = matching_layers(*counts)
+    return layers

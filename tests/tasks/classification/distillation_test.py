@@ -88,25 +88,34 @@ def test_loss_against_numpy(regression):
 
 
 def test_the_vectors_of_all_tokens_against_numpy():
-    student, teacher = models(3, {"num_hidden_layers": 2, "intermediate_size": 9})
+    """Of a student of two layers and a teacher of one, the last or both."""
+    teacher, student = models(3, {"num_hidden_layers": 2, "intermediate_size": 9})
     features = make_features(False)
-    plain = ClassificationTask(BertConfig.from_dict(CONFIG), 3)
-    losses = []
-    for cos in (0.0, 1.7):
-        alphas = {"ce": 0.7, "labels": 0.2, "cos": cos}
-        task = DistilledClassificationTask(plain, teacher, alphas, 3.0)
-        tensors = {name: tf.constant(x) for name, x in features.items()}
-        loss, sums = task.loss_and_metrics(student, tensors, task.normalizers(tensors), False, None)
-        losses.append(loss)
     inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
-    a, b = (
-        np.asarray(model.bert(*inputs).sequence_output, np.float64) for model in (student, teacher)
+    *mine, theirs = (
+        np.asarray(layer, np.float64)
+        for model in (student, teacher)
+        for layer in model.bert(*inputs).all_encoder_layers
     )
-    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     weights = features["input_mask"] * features["example_weight"][:, None]
-    expected = (weights * (1 - (a * b).sum(-1) / norms)).sum()
-    np.testing.assert_allclose(sums["cos_loss"], (expected, weights.sum()), rtol=1e-5)
-    np.testing.assert_allclose(losses[1] - losses[0], 1.7 * expected / weights.sum(), rtol=1e-5)
+    sums = []
+    for layer in mine:
+        norms = np.linalg.norm(layer, axis=-1) * np.linalg.norm(theirs, axis=-1)
+        sums.append((weights * (1 - (layer * theirs).sum(-1) / norms)).sum())
+    features = {name: tf.constant(x) for name, x in features.items()}
+    plain = ClassificationTask(BertConfig.from_dict(CONFIG), 3)
+
+    def outcome(alpha, all_layers):
+        alphas = {"ce": 0.7, "labels": 0.2, "cos": alpha}
+        task = DistilledClassificationTask(plain, teacher, alphas, 3.0, cos_all_layers=all_layers)
+        return task.loss_and_metrics(student, features, task.normalizers(features), False, None)
+
+    without, metrics = outcome(0.0, True)
+    assert "cos_loss" not in metrics
+    for all_layers, expected in ((False, sums[1]), (True, np.mean(sums))):
+        loss, metrics = outcome(1.7, all_layers)
+        np.testing.assert_allclose(metrics["cos_loss"], (expected, weights.sum()), rtol=1e-5)
+        np.testing.assert_allclose(loss - without, 1.7 * expected / weights.sum(), rtol=1e-5)
 
 
 def test_a_step_is_compiled_and_leaves_the_teacher():

@@ -11,13 +11,9 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
-from bert_tf.errors import UserError
-from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.distillation import (
     DistillationTask,
-    choose_layers,
-    copied_weights,
 )
 from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import MLM
@@ -33,7 +29,7 @@ from tests.support.small_pretraining import (
 
 ALPHAS = {"ce": 5.0, "mlm": 2.0, "cos": 1.0, "mse": 0.0}
 NO_ALPHAS = dict.fromkeys(ALPHAS, 0.0)
-Output = collections.namedtuple("Output", "sequence_output embedding_table")
+Output = collections.namedtuple("Output", "sequence_output all_encoder_layers embedding_table")
 
 
 def fixed_model(hidden, logits):
@@ -47,7 +43,7 @@ def fixed_model(hidden, logits):
         return tf.gather(flat, tf.reshape(positions + rows, [-1]))
 
     return types.SimpleNamespace(
-        bert=lambda *unused, **others: Output(hidden, None),
+        bert=lambda *unused, **others: Output(hidden, (hidden,), None),
         cls=types.SimpleNamespace(predictions=predictions),
     )
 
@@ -188,6 +184,35 @@ def test_losses_against_numpy_with_weights_of_examples_and_masks(restrict):
     assert set(sums) == {*expected, "masked_lm_accuracy"}
 
 
+def test_all_layers_are_compared_with_those_of_the_same_depth():
+    """Against numpy; the last ones alone differ."""
+    _, teacher, _ = small_task(5, num_hidden_layers=5)
+    plain, student, _ = small_task(6, num_hidden_layers=2)
+    features = make_features(3, batch_size=4)
+    inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    mine, theirs = (
+        [np.asarray(x, np.float64) for x in model.bert(*inputs).all_encoder_layers]
+        for model in (student, teacher)
+    )
+    weights, expected = features["input_mask"], []
+    for a, b in ((mine[0], theirs[2]), (mine[1], theirs[4])):
+        norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+        expected.append((weights * (1 - (a * b).sum(-1) / norms)).sum() / weights.sum())
+    tensors_of_batch = tensors(features)
+    for all_layers, value in ((True, np.mean(expected)), (False, expected[1])):
+        task = DistillationTask(
+            PretrainingTask(plain.config, MLM),
+            teacher,
+            {**NO_ALPHAS, "cos": 1.0},
+            2.0,
+            cos_all_layers=all_layers,
+        )
+        normalizers = task.normalizers(tensors_of_batch)
+        loss, _ = task.loss_and_metrics(student, tensors_of_batch, normalizers, False, None)
+        np.testing.assert_allclose(loss, value, rtol=1e-5)
+    assert abs(expected[0] / expected[1] - 1) > 0.01
+
+
 def test_a_batch_without_weight_has_no_loss():
     features = make_features(1)
     features["masked_lm_weights"] *= 0
@@ -300,124 +325,3 @@ def test_packed_rows_have_the_losses_of_their_sequences(restrict):
         loss, _ = task.loss_and_metrics(student, features, task.normalizers(features), False, None)
         losses.append(loss.numpy())
     np.testing.assert_allclose(*losses, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "student,teacher,expected",
-    [
-        (6, 12, [0, 2, 4, 7, 9, 11]),  # DistilBERT's
-        (3, 6, [0, 3, 5]),
-        (1, 5, [0]),
-        (4, 4, [0, 1, 2, 3]),
-        (2, 7, [0, 6]),
-    ],
-)
-def test_layers_are_spread_evenly(student, teacher, expected):
-    assert choose_layers(None, student, teacher) == expected
-
-
-def test_layers_that_are_given():
-    assert choose_layers("3, 0", 2, 4) == [3, 0]
-
-
-@pytest.mark.parametrize(
-    "given,student,teacher,message",
-    [
-        (
-            None,
-            5,
-            4,
-            "The student must have at most as many layers as the teacher to begin with its weights;"
-            " num_hidden_layers of --bert_config_file is 5, and the teacher's is 4",
-        ),
-        ("0,4", 2, 4, "--student_layers=0,4: the teacher's layers are 0 to 3; there is no '4'"),
-        (
-            "0,1,3",
-            2,
-            4,
-            "--student_layers=0,1,3 must have as many of the teacher's layers as the student has"
-            " (num_hidden_layers of --bert_config_file), 2; it has 3",
-        ),
-        ("0,-1", 2, 4, "--student_layers must be numbers of the teacher's layers, separated by"),
-        ("", 2, 4, "such as 0,2,4,7,9,11, or none; received ''"),
-    ],
-)
-def test_layers_that_do_not_fit(given, student, teacher, message):
-    with pytest.raises(UserError) as error:
-        choose_layers(given, student, teacher)
-    assert message in str(error.value)
-
-
-def test_the_layers_of_an_albert_are_groups():
-    with pytest.raises(UserError) as error:
-        choose_layers(None, 2, 1, "groups")
-    assert str(error.value).startswith(
-        "The student must have at most as many groups as the teacher to begin with its weights;"
-        " num_hidden_groups of --bert_config_file is 2, and the teacher's is 1. Change"
-    )
-
-
-def copying(student_changes, layers, teacher_lacks="nothing"):
-    """Returns a function for the weights of a student that begins with layers of a teacher.
-
-    And the teacher's weights.
-    """
-    _, teacher, _ = small_task(5, num_hidden_layers=4)
-    config = BertConfig.from_dict({**SMALL, **student_changes})
-    variables = {
-        name: variable
-        for name, variable in weights_of(teacher).items()
-        if not name.startswith(teacher_lacks)
-    }
-    copied = copied_weights(
-        variables, config.layer_scopes, teacher.bert.config.layer_scopes, layers
-    )
-    task = DistillationTask(
-        PretrainingTask(config, MLM), teacher, ALPHAS, 2.0, initial_weights=copied
-    )
-
-    def student():
-        model = task.build_model()
-        task.initialize(model)
-        return weights_of(model)
-
-    return student, weights_of(teacher)
-
-
-def test_a_student_begins_with_layers_of_its_teacher():
-    student, teacher = copying({}, [1, 3])
-    for name, value in student().items():
-        source = name.replace("layer_1/", "layer_3/").replace("layer_0/", "layer_1/")
-        np.testing.assert_array_equal(value, teacher[source], err_msg=name)
-
-
-def test_a_teacher_may_lack_a_pooler():
-    student, teacher = copying({}, [1, 3], "bert/pooler/")
-    student = student()
-    name = "bert/pooler/dense/kernel"
-    assert np.abs(student[name]).max() <= 0.04  # random
-    name = "cls/seq_relationship/output_weights"
-    np.testing.assert_array_equal(student[name], teacher[name])
-
-
-def test_a_distilbert_begins_with_its_teachers_input_of_a_first_text():
-    _, teacher, _ = small_task(5)
-    config = DistilBertConfig.from_dict(SMALL)
-    task = PretrainingTask(config, MLM)
-    copied = weights_of(teacher)
-    student = task.build_model()
-    DistillationTask(task, teacher, ALPHAS, 2.0, initial_weights=copied).initialize(student)
-    ids, segments = make_features()["input_ids"], make_features()["segment_ids"]
-    np.testing.assert_array_equal(
-        student.bert(ids, None, segments).embedding_output, teacher.bert(ids).embedding_output
-    )
-
-
-def test_other_sizes_than_the_teachers_cannot_be_copied():
-    student, _ = copying({"intermediate_size": 21}, [1, 3])
-    with pytest.raises(UserError) as error:
-        student()
-    assert (
-        "only where their sizes are equal: bert/encoder/layer_0/intermediate/dense/kernel is"
-        " [24, 21] by --bert_config_file, and [24, 20] in the teacher"
-    ) in str(error.value)
