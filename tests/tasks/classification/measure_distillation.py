@@ -8,12 +8,11 @@ For each task and seed three models are fine-tuned and evaluated on the dev set:
 
     teacher    the model
     alone      every second of its layers
-    distilled  the same layers: brought near to the model's last vectors on --text, the training
-               pairs of both tasks and noisy copies of these by run_distillation.py; then with the
-               teacher's pooler and classifier fine-tuned by its vectors and answers alone, on
-               training pairs and noisy copies. Few texts come twice: the student has no dropout
-
-MRPC has few pairs, so its student learns from those of STS-B, too.
+    distilled  the same layers: brought near to the vectors of the model's layers on --text, the
+               training pairs of both tasks and noisy copies of these by run_distillation.py; then
+               with the teacher's pooler and classifier fine-tuned by its vectors and answers
+               alone, on the task's pairs and noisy copies. Few texts come twice: the student has
+               no dropout
 
 The seconds are those of encoding the dev set's pairs, all models in turn; start is left out.
 Started again, it goes on where it was.
@@ -44,7 +43,6 @@ TASKS = {
     "MRPC": (MrpcProcessor, ("eval_accuracy", "eval_f1")),
     "STS-B": (StsbProcessor, ("eval_pearson", "eval_spearman")),
 }
-STUDENT_PAIRS = {"MRPC": ("MRPC", "STS-B"), "STS-B": ("STS-B",)}
 
 
 def run(program: str, *words: str) -> str:
@@ -106,7 +104,7 @@ def write_noisy(folder: Path, task: str, seed: int) -> str:
     columns = TASKS[task][0].columns
     with open(folder / "train.tsv", "w", encoding="utf-8") as file:
         file.write("\t".join(f"column{i}" for i in range(10)) + "\n")
-        for a, b in training_pairs(STUDENT_PAIRS[task], seed):
+        for a, b in training_pairs([task], seed):
             line = ["0"] * 10
             line[columns.text_a], line[columns.text_b] = a, b
             file.write("\t".join(line) + "\n")
@@ -132,14 +130,14 @@ def write_records(folder: Path) -> None:
 
 
 def distil(folder: Path, config: str, output: Path, steps: int, *more: str) -> str:
-    """Brings the student's last vectors near to the model's; returns the student's folder."""
+    """Brings a student's vectors near to the model's; returns the student's folder."""
     run(
         "run_distillation.py",
         *(f"--teacher_checkpoint={FLAGS.model}", f"--bert_config_file={config}"),
         *(f"--input_file={folder}/text.tfrecord", f"--output_dir={output}", "--do_train"),
-        *("--alpha_ce=0", "--alpha_mlm=0", "--alpha_cos=1", "--learning_rate=5e-4", *LENGTHS),
-        *("--train_batch_size=32", f"--num_train_steps={steps}"),
-        *(f"--num_warmup_steps={steps // 20}", *FLAGS.distillation_flags, *more),
+        *("--alpha_ce=0", "--alpha_mlm=0", "--alpha_cos=1", "--cos_all_layers"),
+        *("--learning_rate=5e-4", "--train_batch_size=32", f"--num_train_steps={steps}"),
+        *(f"--num_warmup_steps={steps // 20}", *LENGTHS, *FLAGS.distillation_flags, *more),
     )
     return str(output)
 
@@ -198,9 +196,10 @@ def main(_: list[str]) -> None:
         figures = fine_tune(task, seed, config_file, FLAGS.model, place / "teacher")
         rows[task]["teacher"].append(figures)
         rows[task]["alone"].append(fine_tune(task, seed, student_file, alone, place / "alone"))
-        answers = ["--alpha_cos=1", "--alpha_ce=1", "--alpha_labels=0", "--copy_teacher_head"]
-        answers += [f"--teacher_checkpoint={teacher}", f"--learning_rate={FLAGS.learning_rate}"]
-        answers += [f"--data_dir={write_noisy(place, task, seed)}", "--num_train_epochs=1"]
+        answers = ["--alpha_cos=1", "--cos_all_layers", "--alpha_ce=1", "--alpha_labels=0"]
+        answers += [f"--learning_rate={FLAGS.learning_rate}", "--num_train_epochs=1"]
+        answers += ["--copy_teacher_head", f"--teacher_checkpoint={teacher}"]
+        answers += [f"--data_dir={write_noisy(place, task, seed)}"]
         answers += FLAGS.student_flags
         figures = fine_tune(task, seed, distilled_file, general, place / "distilled", *answers)
         rows[task]["distilled"].append(figures)
@@ -233,7 +232,7 @@ if __name__ == "__main__":
     flags.DEFINE_string("output_dir", None, "Folder to work in.", required=True)
     flags.DEFINE_list("tasks", list(TASKS), "Tasks to measure.")
     flags.DEFINE_integer("num_seeds", 3, "Seeds, from 1.")
-    flags.DEFINE_integer("num_train_steps", 1500, "Steps near the model's vectors.")
+    flags.DEFINE_integer("num_train_steps", 800, "Steps near the model's vectors.")
     flags.DEFINE_float("learning_rate", 3e-4, "Peak rate of the distilled student's fine-tuning.")
     flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of fine-tuning.")
     flags.DEFINE_integer("num_copies", 2, "Noisy copies of each pair.")
