@@ -66,7 +66,8 @@ def distilled_classification(config, **options):
     task = ClassificationTask(config, 3, **options)
     teacher = task.build_model()
     teacher.trainable = False
-    return DistilledClassificationTask(task, teacher, 0.5, 0.5, 2.0)
+    alphas = {"ce": 0.5, "labels": 0.5, "cos": 1.0}
+    return DistilledClassificationTask(task, teacher, alphas, 2.0, cos_all_layers=True)
 
 
 # The task, what its records hold, and how many variables are trained: of the embeddings (5), of
