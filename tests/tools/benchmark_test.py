@@ -63,7 +63,8 @@ def test_a_cpu_that_multiplies_bfloat16_is_faster_with_it(tmp_path):
         float(re.search(rf"^{what}: .* ([\d.]+) times as fast", output, re.MULTILINE)[1])
         for what in ("training step", "prediction")
     )
-    if not re.search("avx512_bf16|amx_bf16", Path("/proc/cpuinfo").read_text()):
-        pytest.skip("This CPU does not multiply bfloat16.")
+    cpu = Path("/proc/cpuinfo").read_text()
+    if "amx_bf16" not in cpu and not ("AuthenticAMD" in cpu and "avx512_bf16" in cpu):
+        pytest.skip("This CPU multiplies bfloat16 no faster than float32 (docs/devices.md).")
     assert training > 1.2
     assert prediction > 1.2
