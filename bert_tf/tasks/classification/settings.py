@@ -55,12 +55,12 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
 
     @property
     def alphas(self) -> dict[str, float]:
-        """The weights of the losses, as `DistilledClassificationTask` takes them."""
-        return {"ce": self.alpha_ce, "labels": self.alpha_labels, "cos": self.alpha_cos}
+        """The weight of each loss, by its name."""
+        return {name: getattr(self, f"alpha_{name}") for name in ("ce", "labels", "cos")}
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.alpha_ce and not self.alpha_labels and not self.alpha_cos:
+        if not any(self.alphas.values()):
             raise UserError(
                 "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0: there"
                 " would be no loss to train by"
