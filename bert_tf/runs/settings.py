@@ -298,7 +298,11 @@ class EvaluationSettings(FineTuningSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TeacherSettings(Settings):
-    """The teacher of a distillation, and the temperature of its answers."""
+    """The teacher of a distillation, and how a student compares itself with it.
+
+    Raises:
+        UserError: all layers are to be compared, with a weight of 0.
+    """
 
     teacher_checkpoint: str | None = setting(
         None,
@@ -317,6 +321,13 @@ class TeacherSettings(Settings):
         group=Group.TRAINING,
         above=0.0,
     )
+    alpha_cos: float = setting(
+        1.0,
+        help="Weight of the cosine loss, which turns the last layer's vectors in the directions of"
+        " the teacher's. Both models must have the same hidden_size.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
     cos_all_layers: bool = setting(
         False,
         help="Let --alpha_cos compare the vectors of all of the student's layers, each with the"
@@ -324,6 +335,14 @@ class TeacherSettings(Settings):
         " 3 of 6 (TinyBERT); not only the last layers' (DistilBERT).",
         group=Group.TRAINING,
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.cos_all_layers and not self.alpha_cos:
+            raise UserError(
+                "--cos_all_layers says which vectors --alpha_cos compares, and --alpha_cos is 0:"
+                " give it a weight, such as 1, or leave --cos_all_layers out"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -38,13 +38,7 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
         at_least=0.0,
     )
 
-    alpha_cos: float = setting(
-        0.0,
-        help="Weight of the cosine loss of the last layers' vectors, with --teacher_checkpoint. For"
-        " models of one hidden_size.",
-        group=Group.TRAINING,
-        at_least=0.0,
-    )
+    alpha_cos: float = inherit(TeacherSettings, "alpha_cos", default=0.0)
     copy_teacher_head: bool = setting(
         False,
         help="Begin with the teacher's pooler and classifier, whatever --init_checkpoint has, with"

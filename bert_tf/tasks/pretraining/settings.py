@@ -211,13 +211,6 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
     alpha_mlm: float = setting(
         2.0, help="Weight of the masked-LM loss.", group=Group.TRAINING, at_least=0.0
     )
-    alpha_cos: float = setting(
-        1.0,
-        help="Weight of the cosine loss, which turns the last layer's vectors in the directions of"
-        " the teacher's.",
-        group=Group.TRAINING,
-        at_least=0.0,
-    )
     alpha_mse: float = setting(
         0.0,
         help="Weight of the squared distance between the logits of student and teacher.",

@@ -293,6 +293,11 @@ def test_predictions_need_no_teacher(reviews, tmp_path):
             " and the teacher's is 16. Give --alpha_cos=0, or change --bert_config_file",
         ),
         (
+            {"cos_all_layers": True},
+            "--cos_all_layers says which vectors --alpha_cos compares, and --alpha_cos is 0: give"
+            " it a weight, such as 1, or leave --cos_all_layers out",
+        ),
+        (
             {"copy_teacher_head": True, "student": {"hidden_size": 12}},
             "--copy_teacher_head needs models whose pooler takes the same vectors: the student's"
             " hidden_size is 12 and the teacher's 16. Change --bert_config_file",
@@ -303,7 +308,7 @@ def test_predictions_need_no_teacher(reviews, tmp_path):
             " tokenizer_config.json is true, and --do_lower_case=False. Choose another teacher",
         ),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_wrong_input(reviews, tmp_path, changes, message):
     changes = {"teacher_checkpoint": f"{reviews}/teacher", **changes}
