@@ -9,12 +9,13 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import strict_json
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.activations import Activation, get_activation
 
 _MOST_PARAMETERS = 10**11  # 400 GB in float32
 _MOST_BYTES = 2**40  # of one activation of a batch, over all replicas
 _DEEPEST = 50  # lists and dictionaries in each other
+_HUGGING_FACE_KEYS = {"architectures", "transformers_version"}  # a `config.json` has them
 _LONGEST_LIST = 330  # characters of a message that lists problems
 
 
@@ -189,7 +190,8 @@ class BertConfig:
         `to_dict`, and as attributes unless a method has that name.
 
         Raises:
-            UserError: `vocab_size` is missing or a value is out of range.
+            UserError: `vocab_size` is missing, a value is out of range, or the dictionary is
+                Hugging Face's, in which values mean other things.
         """
         if _is_deep(json_object):
             raise UserError(
@@ -200,6 +202,12 @@ class BertConfig:
             raise UserError(
                 "A BERT configuration is a dictionary that has at least the key vocab_size;"
                 f" received {quoted(json_object)}"
+            )
+        if theirs := _HUGGING_FACE_KEYS.intersection(json_object):
+            raise UserError(
+                f"this is a config.json of Hugging Face's, since it has {listed(sorted(theirs))};"
+                " its values mean other things than those of a bert_config.json (`gelu` is another"
+                " function). `python -m tools.convert_checkpoint` makes a bert_config.json of it"
             )
         if cls.MODEL_TYPE:
             json_object = {k: v for k, v in json_object.items() if k != "model_type"}

@@ -16,7 +16,6 @@ CONFIGURATIONS = {
     "distilbert": DistilBertConfig,
     "roberta": RobertaConfig,
 }
-_HUGGING_FACE_KEYS = {"architectures", "transformers_version"}  # a `config.json` has them
 _ALBERT_KEYS = {"num_hidden_groups", "inner_group_num"}  # an `albert_config.json` has them
 
 
@@ -27,16 +26,9 @@ def config_from_dict(json_object: dict[str, Any]) -> BertConfig:
     keys, else BERT.
 
     Raises:
-        UserError: there is no such model here, the dictionary is Hugging Face's, in which values
-            mean other things, or see `BertConfig.from_dict`.
+        UserError: there is no such model here, or see `BertConfig.from_dict`.
     """
     keys = json_object if isinstance(json_object, dict) else {}
-    if theirs := _HUGGING_FACE_KEYS.intersection(keys):
-        raise UserError(
-            f"this is a config.json of Hugging Face's, since it has {listed(sorted(theirs))}; its"
-            " values mean other things than those of a bert_config.json (`gelu` is another"
-            " function). `python -m tools.convert_checkpoint` makes a bert_config.json of it"
-        )
     model_type = keys.get("model_type", "bert" if _ALBERT_KEYS.isdisjoint(keys) else "albert")
     if not isinstance(model_type, str) or model_type not in CONFIGURATIONS:
         raise UserError(

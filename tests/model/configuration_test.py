@@ -310,12 +310,13 @@ def test_a_model_of_another_family(model_type):
     assert len(str(error.value)) < 300
 
 
+@pytest.mark.parametrize("read", [read_config, BertConfig.from_json_file])
 @pytest.mark.parametrize("key", ["architectures", "transformers_version"])
-def test_a_config_json_of_hugging_face_is_refused(tmp_path, key):
+def test_a_config_json_of_hugging_face_is_refused(tmp_path, key, read):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"vocab_size": 97, "hidden_act": "gelu", key: "4.8.2"}))
     with pytest.raises(UserError) as error:
-        read_config(str(path))
+        read(str(path))
     assert str(error.value) == (
         f"{path}: this is a config.json of Hugging Face's, since it has '{key}'; its values mean"
         " other things than those of a bert_config.json (`gelu` is another function). `python -m"
