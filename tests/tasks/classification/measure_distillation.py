@@ -173,17 +173,34 @@ def seconds_in_turn(task: str, folders: dict[str, Path]) -> dict[str, float]:
     return {name: float(np.median(times[1:])) for name, times in seconds.items()}
 
 
+def write_configs(folder: Path) -> tuple[str, str]:
+    """Writes the configuration of half the layers, and that without dropout; returns both files."""
+    config = json.loads(Path(f"{FLAGS.model}/bert_config.json").read_text())
+    student = {**config, "num_hidden_layers": config["num_hidden_layers"] // 2}
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    student_file, distilled_file = folder / "student.json", folder / "distilled.json"
+    student_file.write_text(json.dumps(student))
+    distilled_file.write_text(json.dumps({**student, **no_dropout}))
+    return str(student_file), str(distilled_file)
+
+
+def distil_task(task: str, seed: int, config: str, init: str, place: Path) -> list[float]:
+    """Fine-tunes the distilled student by the teacher beside it; returns its figures."""
+    return fine_tune(
+        *(task, seed, config, init, place / "distilled"),
+        *("--alpha_cos=1", "--cos_all_layers", "--alpha_ce=1", "--alpha_labels=0"),
+        *(f"--learning_rate={FLAGS.learning_rate}", "--num_train_epochs=1"),
+        *("--copy_teacher_head", f"--teacher_checkpoint={place}/teacher"),
+        *(f"--data_dir={write_noisy(place, task, seed)}", *FLAGS.student_flags),
+    )
+
+
 def main(_: list[str]) -> None:
     """Makes the students, fine-tunes all models and prints their figures."""
     folder = Path(FLAGS.output_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    config_file = f"{FLAGS.model}/bert_config.json"
-    config = json.loads(Path(config_file).read_text())
-    student = {**config, "num_hidden_layers": config["num_hidden_layers"] // 2}
-    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    student_file, distilled_file = str(folder / "student.json"), str(folder / "distilled.json")
-    Path(student_file).write_text(json.dumps(student))
-    Path(distilled_file).write_text(json.dumps({**student, **no_dropout}))
+    teacher_file = f"{FLAGS.model}/bert_config.json"
+    student_file, distilled_file = write_configs(folder)
     if not (folder / "text.tfrecord").exists():
         write_records(folder)
     general = distil(folder, distilled_file, folder / "student", FLAGS.num_train_steps)
@@ -192,17 +209,12 @@ def main(_: list[str]) -> None:
     rows = {task: {"teacher": [], "alone": [], "distilled": []} for task in FLAGS.tasks}
     for seed, task in itertools.product(range(1, FLAGS.num_seeds + 1), FLAGS.tasks):
         place = folder / f"{task}_{seed}"
-        teacher = f"{place}/teacher"
-        figures = fine_tune(task, seed, config_file, FLAGS.model, place / "teacher")
-        rows[task]["teacher"].append(figures)
-        rows[task]["alone"].append(fine_tune(task, seed, student_file, alone, place / "alone"))
-        answers = ["--alpha_cos=1", "--cos_all_layers", "--alpha_ce=1", "--alpha_labels=0"]
-        answers += [f"--learning_rate={FLAGS.learning_rate}", "--num_train_epochs=1"]
-        answers += ["--copy_teacher_head", f"--teacher_checkpoint={teacher}"]
-        answers += [f"--data_dir={write_noisy(place, task, seed)}"]
-        answers += FLAGS.student_flags
-        figures = fine_tune(task, seed, distilled_file, general, place / "distilled", *answers)
-        rows[task]["distilled"].append(figures)
+        models = rows[task]
+        models["teacher"].append(
+            fine_tune(task, seed, teacher_file, FLAGS.model, place / "teacher")
+        )
+        models["alone"].append(fine_tune(task, seed, student_file, alone, place / "alone"))
+        models["distilled"].append(distil_task(task, seed, distilled_file, general, place))
     for task in FLAGS.tasks:
         print_table(task, TASKS[task][1], rows[task], folder)
 
