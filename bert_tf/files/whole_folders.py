@@ -17,8 +17,9 @@ def whole_folder(
 ) -> Iterator[str]:
     """Gives the name of a temporary folder, which becomes `path` at the end of the block.
 
-    After an error the temporary folder is removed, and what was at `path` is unchanged. A folder
-    that was written by the same function before is replaced; one with anything else is not.
+    After an error the temporary folder is removed, and what was at `path` is unchanged, or kept
+    under another name that the message tells. A folder that was written by the same function before
+    is replaced; one with anything else is not.
 
     Args:
         path: the final name.
@@ -34,28 +35,68 @@ def whole_folder(
     storage.check_file_system(path, flag)
     final = path.rstrip("/") or path
     parent = os.path.dirname(final)
-    unfinished, replaced = "", ""
+    unfinished = ""
     try:
-        try:
+        with _explained(path, flag):
             _check_replaceable(path, flag, marker, names, what)
             if parent:
                 tf.io.gfile.makedirs(parent)
-            unfinished, replaced = temporary_name(parent), temporary_name(parent)
+            unfinished = temporary_name(parent)
             tf.io.gfile.makedirs(unfinished)
+        with _explained(path, flag):
             yield unfinished
-            if tf.io.gfile.exists(final):
-                tf.io.gfile.rename(final, replaced)
-            tf.io.gfile.rename(unfinished, final)
-        except tf.errors.OpError as error:
-            message = (
-                f"--{flag}={path} cannot be written: {error.message}. The folder above it must be"
-                f" writable and have free space.{storage.advice(path)}"
-            )
-            raise storage.write_error(error, message) from error
+        with _explained(path, flag):
+            _replace(final, unfinished)
     finally:
-        for name in filter(None, (unfinished, replaced)):
-            with contextlib.suppress(tf.errors.OpError):
-                tf.io.gfile.rmtree(name)
+        if unfinished:
+            _remove(unfinished)
+
+
+@contextlib.contextmanager
+def _explained(path: str, flag: str) -> Iterator[None]:
+    """Names the flag in errors of the file system."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        message = (
+            f"--{flag}={path} cannot be written: {error.message}. The folder above it must be"
+            f" writable and have free space.{storage.advice(path)}"
+        )
+        raise storage.write_error(error, message) from error
+
+
+def _replace(final: str, new: str) -> None:
+    """Renames a folder to its final name, in place of what is there.
+
+    After an error the old one is back. If that fails too, it stays under a name that nothing
+    removes, and the message says so. In a bucket each file is renamed by itself, so that a rename
+    may fail midway.
+    """
+    old = f"{new}.replaced"
+    free = False
+    try:
+        if tf.io.gfile.exists(final):
+            tf.io.gfile.rename(final, old)
+        free = True
+        tf.io.gfile.rename(new, final)
+    except BaseException:
+        try:
+            if free and tf.io.gfile.exists(final):
+                tf.io.gfile.rename(final, new, overwrite=True)
+            if tf.io.gfile.exists(old):
+                tf.io.gfile.rename(old, final, overwrite=True)
+        except tf.errors.OpError as error:
+            raise OSError(
+                f"{final} could not be replaced, and what was there before could not be put back"
+                f" ({error.message}): look for it in {old}, and rename that to {final}"
+            ) from error
+        raise
+    _remove(old)
+
+
+def _remove(folder: str) -> None:
+    with contextlib.suppress(tf.errors.OpError):
+        tf.io.gfile.rmtree(folder)
 
 
 def _check_replaceable(

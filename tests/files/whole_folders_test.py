@@ -1,0 +1,94 @@
+"""Tests of bert_tf.files.whole_folders."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.files.whole_folders import whole_folder
+
+OLD = {"a": "old", "config.json": "{}", "only_old": "x"}
+NEW = {"a": "new", "b": "newer", "config.json": "{1}"}
+FULL = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+
+def write(path: Path, files: dict[str, str]) -> None:
+    with whole_folder(str(path), "output", "config.json", {*OLD, *NEW}, "an export") as name:
+        for file, content in files.items():
+            Path(name, file).write_text(content)
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def copy_some(source: str, target: str, count: int) -> None:
+    """Renames a folder as a bucket does, file by file, but no more than `count`."""
+    os.makedirs(target, exist_ok=True)
+    for name in sorted(os.listdir(source))[:count]:
+        os.replace(os.path.join(source, name), os.path.join(target, name))
+    if not os.listdir(source):
+        os.rmdir(source)
+
+
+def test_a_folder_of_the_same_kind_is_replaced(tmp_path):
+    for files in (OLD, NEW):
+        write(tmp_path / "out", files)
+        assert content(tmp_path / "out") == files
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("error", [FULL, KeyboardInterrupt()], ids=["full disk", "interrupt"])
+@pytest.mark.parametrize("renamed", [0, 2, 3])
+@pytest.mark.parametrize("there,failing", [(True, 1), (True, 2), (False, 1)])
+def test_a_rename_that_fails_leaves_what_was_there(
+    tmp_path, monkeypatch, there, failing, renamed, error
+):
+    """Also after some or all of the files, and with an interrupt between the two renames."""
+    if there:
+        write(tmp_path / "out", OLD)
+    count = 0
+
+    def rename(source, target, overwrite=False):
+        nonlocal count
+        count += 1
+        copy_some(source, target, renamed if count == failing else 99)
+        if count == failing:
+            raise error
+
+    monkeypatch.setattr(tf.io.gfile, "rename", rename)
+    with pytest.raises(OSError if error is FULL else KeyboardInterrupt) as raised:
+        write(tmp_path / "out", NEW)
+    if error is FULL:
+        assert f"--output={tmp_path}/out cannot be written: No space left" in str(raised.value)
+    assert os.listdir(tmp_path) == (["out"] if there else [])
+    if there:
+        assert content(tmp_path / "out") == OLD
+
+
+def test_what_cannot_be_put_back_is_kept_and_named(tmp_path, monkeypatch):
+    write(tmp_path / "out", OLD)
+    rename = tf.io.gfile.rename
+
+    def fail_after_the_first(source, target, overwrite=False):
+        monkeypatch.setattr(tf.io.gfile, "rename", fail)
+        rename(source, target)
+
+    def fail(source, target, overwrite=False):
+        raise FULL
+
+    monkeypatch.setattr(tf.io.gfile, "rename", fail_after_the_first)
+    with pytest.raises(OSError, match="could not be put back") as raised:
+        write(tmp_path / "out", NEW)
+    (kept,) = tmp_path.iterdir()
+    assert str(raised.value) == (
+        f"{tmp_path}/out could not be replaced, and what was there before could not be put back (No"
+        f" space left on device): look for it in {kept}, and rename that to {tmp_path}/out"
+    )
+    assert content(kept) == OLD
+    assert re.fullmatch(r".*\.unfinished\.replaced", kept.name)
+    monkeypatch.undo()
+    write(tmp_path / "out", NEW)
+    assert content(kept) == OLD and content(tmp_path / "out") == NEW
