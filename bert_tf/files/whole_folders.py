@@ -2,7 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 
 import tensorflow as tf
 
@@ -31,6 +32,8 @@ def whole_folder(
     Raises:
         UserError: `path` is a file or another folder, or cannot be written to.
         OSError: writing failed in a way that may pass, such as a full disk.
+        tf.errors.ResourceExhaustedError: the block ran out of memory.
+        tf.errors.InvalidArgumentError: from the block.
     """
     storage.check_file_system(path, flag)
     final = path.rstrip("/") or path
@@ -43,7 +46,7 @@ def whole_folder(
                 tf.io.gfile.makedirs(parent)
             unfinished = temporary_name(parent)
             tf.io.gfile.makedirs(unfinished)
-        with _explained(path, flag):
+        with _explained(path, flag, _is_of_computing):
             yield unfinished
         with _explained(path, flag):
             _replace(final, unfinished)
@@ -52,12 +55,23 @@ def whole_folder(
             _remove(unfinished)
 
 
+def _is_of_computing(error: tf.errors.OpError) -> bool:
+    """Returns whether an error of the block is not one of writing: too little memory, a defect."""
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        return not re.search("space left|quota", error.message)  # of a disk
+    return isinstance(error, tf.errors.InvalidArgumentError)
+
+
 @contextlib.contextmanager
-def _explained(path: str, flag: str) -> Iterator[None]:
-    """Names the flag in errors of the file system."""
+def _explained(
+    path: str, flag: str, is_other: Callable[[tf.errors.OpError], bool] = lambda error: False
+) -> Iterator[None]:
+    """Names the flag in errors of the file system; others pass unchanged."""
     try:
         yield
     except tf.errors.OpError as error:
+        if is_other(error):
+            raise
         message = (
             f"--{flag}={path} cannot be written: {error.message}. The folder above it must be"
             f" writable and have free space.{storage.advice(path)}"

@@ -1,5 +1,6 @@
 """Tests of bert_tf.files.whole_folders."""
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.files.whole_folders import whole_folder
 
 OLD = {"a": "old", "config.json": "{}", "only_old": "x"}
@@ -14,14 +16,23 @@ NEW = {"a": "new", "b": "newer", "config.json": "{1}"}
 FULL = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
 
+def folder(path: Path) -> contextlib.AbstractContextManager[str]:
+    return whole_folder(str(path), "output", "config.json", {*OLD, *NEW}, "an export")
+
+
 def write(path: Path, files: dict[str, str]) -> None:
-    with whole_folder(str(path), "output", "config.json", {*OLD, *NEW}, "an export") as name:
+    with folder(path) as name:
         for file, content in files.items():
             Path(name, file).write_text(content)
 
 
-def content(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in folder.iterdir()}
+def fail_in_the_block(path: Path, error: Exception) -> None:
+    with folder(path):
+        raise error
+
+
+def content(of: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in of.iterdir()}
 
 
 def copy_some(source: str, target: str, count: int) -> None:
@@ -92,3 +103,37 @@ def test_what_cannot_be_put_back_is_kept_and_named(tmp_path, monkeypatch):
     monkeypatch.undo()
     write(tmp_path / "out", NEW)
     assert content(kept) == OLD and content(tmp_path / "out") == NEW
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
+        tf.errors.InvalidArgumentError(None, None, "Incompatible shapes: [2,3] vs. [5,7]"),
+    ],
+    ids=["memory", "shapes"],
+)
+def test_an_error_of_computing_is_none_of_writing(tmp_path, error):
+    with pytest.raises(type(error)) as raised:
+        fail_in_the_block(tmp_path / "out", error)
+    assert raised.value is error and not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error,kind",
+    [
+        (FULL, OSError),
+        (tf.errors.ResourceExhaustedError(None, None, "Disk quota exceeded"), OSError),
+        (tf.errors.InternalError(None, None, "Input/output error"), OSError),
+        (tf.errors.PermissionDeniedError(None, None, "Read-only file system"), UserError),
+    ],
+    ids=["full disk", "quota", "disk", "read-only"],
+)
+def test_an_error_of_writing_names_the_flag(tmp_path, error, kind):
+    with pytest.raises(kind) as raised:
+        fail_in_the_block(tmp_path / "out", error)
+    assert str(raised.value) == (
+        f"--output={tmp_path}/out cannot be written: {error.message}. The folder above it must be"
+        " writable and have free space."
+    )
+    assert not os.listdir(tmp_path)
