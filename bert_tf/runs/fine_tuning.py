@@ -158,7 +158,7 @@ class FineTuner:
             UserError: there are too few examples, batch sizes do not fit the replicas, or the
                 checkpoints do not fit the model.
             FloatingPointError: a loss or gradient is not finite.
-            OSError: a checkpoint cannot be written.
+            OSError: a checkpoint cannot be written, or another run has taken the directory over.
         """
         settings = self._settings
         num_train_steps, schedule = self._schedule(num_examples)
@@ -177,6 +177,7 @@ class FineTuner:
             if not self._keeps_best:
                 return True
             with self.run.clock.spent("saving"):
+                self.run.check_directory()
                 return self.run.best.update(results, step, trainer.values())
 
         phase = _WholeFilePhase(
@@ -264,6 +265,8 @@ class FineTuner:
 
         Raises:
             UserError: the file is damaged.
+            OSError: at the end, before the predictions are written: another run has taken the
+                directory over.
         """
         logging.info("  Num examples = %d", num_records)
         logging.info("  Batch size = %d", batch_size)
@@ -274,9 +277,10 @@ class FineTuner:
             [self.record_file(name)], self._schema, CHUNK_BATCHES * batch_size
         )
         one_length = len(self._buckets.lengths) == 1
-        return self._predictor.predict(
+        yield from self._predictor.predict(
             chunks, batch_size, None if one_length else self._buckets, num_records
         )
+        self.run.check_directory()
 
     def train_evaluate_predict(
         self,
@@ -312,7 +316,7 @@ class FineTuner:
         They go to the log, to TensorBoard and, in the original's form, to `eval_results.txt`.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file cannot be written, or another run has taken the directory over.
         """
         results = self.run.report(results, self.global_step)
         self.run.write_results(results)

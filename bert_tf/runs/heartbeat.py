@@ -6,8 +6,8 @@ No clocks are compared, so this works between machines and in a bucket.
 
 On a local disk the run also locks the file (flock), so that of any number of runs on one machine
 exactly one begins. A bucket has no locks: two runs that start within the same second may both
-begin. The file then names the one that wrote last. The other one stops at its next beat or before
-its next save, whichever comes first.
+begin. The file then names the one that wrote last. The other one finds that at its next beat, and
+stops when the loop in hand is done. Before it writes it looks at the file once more.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class Heartbeat:
 
     Entering takes the directory, unless another run has it. Leaving gives it back, also after an
     exception. In between a thread rewrites the file. Call `check` before writing anything that
-    another run must not overwrite.
+    another run must not overwrite, and `check_beats` now and then.
 
     Args:
         output_dir: an existing directory, on any file system that TensorFlow reaches.
@@ -159,13 +159,21 @@ class Heartbeat:
             self._lock = None
 
     def check(self) -> None:
-        """Checks that this run still has the directory.
+        """Checks, by a look at the file, that this run still has the directory.
 
         Raises:
             OSError: another run has taken it over.
         """
         with contextlib.suppress(tf.errors.OpError):
             self._look(_parse(self._read()))
+        self.check_beats()
+
+    def check_beats(self) -> None:
+        """Does what `check` does by what the beats have found; reads nothing.
+
+        Raises:
+            OSError: another run has taken the directory over.
+        """
         if self._taken_over_by:
             raise OSError(
                 f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by}:"

@@ -175,8 +175,7 @@ class Run:
                 # The last update may have been the one that went wrong.
                 if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
                     raise self.divergence(f"{name} is not finite", step - 1)
-        if self._heartbeat:
-            self._heartbeat.check()
+        self.check_directory()
 
         def save_all_places(prefix: str) -> None:
             self._barrier(step)  # files of an unfinished save of this step are gone
@@ -197,9 +196,27 @@ class Run:
         seconds = time.monotonic() - began
         logging.info("Saved step %d in %.1f s; the steps waited %.2f s", step, seconds, waited)
 
-    def check_save(self) -> None:
-        """Raises the error of a save that has failed, as `save` does; does not wait."""
+    def check(self) -> None:
+        """Checks, between two loops, that no save has failed and that the directory is this run's.
+
+        Does not wait, and reads nothing.
+
+        Raises:
+            OSError: see `save`.
+            FloatingPointError: see `save`.
+        """
         self._background.check()
+        if self._heartbeat:
+            self._heartbeat.check_beats()
+
+    def check_directory(self) -> None:
+        """Checks, before something is written, that the directory is still this run's.
+
+        Raises:
+            OSError: another run has taken it over.
+        """
+        if self._heartbeat:
+            self._heartbeat.check()
 
     def wait_for_save(self) -> None:
         """Waits until the save in hand is written.
@@ -260,8 +277,9 @@ class Run:
         """Writes `eval_results.txt`, sorted lines `key = value`.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file cannot be written, or another run has taken the directory over.
         """
+        self.check_directory()
         if self.chief:
             reporting.write_results(self.path("eval_results.txt"), results)
 

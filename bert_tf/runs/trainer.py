@@ -176,7 +176,7 @@ class Trainer:
                             self._save(sources)
                             return
                         loop.run(step, stop, progress.advance)
-                        self.run.check_save()
+                        self.run.check()
                         step = self.global_step
                         if plan.saves_at(step):
                             self._save(sources)

@@ -16,6 +16,8 @@ from bert_tf.runs.heartbeat import Heartbeat
 from tests.support.line_task import phases, trainer, write
 from tests.support.pretraining_runs import variables
 
+OTHERS = '{"id": "other", "host": "tpu-7", "pid": 11, "pid_space": "tpu-7", "beats": 1}'
+
 
 @pytest.fixture
 def files(tmp_path):
@@ -161,13 +163,35 @@ def test_a_directory_that_another_run_has_taken_is_not_written_to(files, tmp_pat
     run = trainer(tmp_path / "out", save_checkpoints_steps=6)
     with Heartbeat(str(tmp_path / "out"), beat_seconds=1000.0) as run.run._heartbeat:
         run.train(phases(files, (6, 16)))
-        (tmp_path / "out/run.heartbeat").write_text(
-            '{"id": "other", "host": "tpu-7", "pid": 11, "pid_space": "tpu-7", "beats": 1}'
-        )
+        (tmp_path / "out/run.heartbeat").write_text(OTHERS)
         run.run.save(run.values(), 7, lambda prefix: None)
         with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
             run.run.wait_for_save()
+        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
+            run.run.write_results({"loss": 0.5})
     assert steps_of(tmp_path / "out") == [0, 6]
+    assert not (tmp_path / "out/eval_results.txt").exists()
+
+
+def test_a_run_stops_after_the_beat_that_finds_another(files, tmp_path):
+    """At the end of the loop in hand; there is nothing to save yet."""
+    run = trainer(
+        tmp_path / "out", save_checkpoints_steps=50, evaluate_every_steps=4, iterations_per_loop=3
+    )
+    with Heartbeat(str(tmp_path / "out"), beat_seconds=0.05) as run.run._heartbeat:
+
+        def is_found():
+            (tmp_path / "out/run.heartbeat").write_text(OTHERS)  # a beat may just have written
+            return not run.run._heartbeat._thread.is_alive()
+
+        def another_begins():
+            wait_until(is_found)
+            return True
+
+        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
+            run.train(phases(files, (30, 16)), another_begins)
+    assert run.global_step == 6
+    assert steps_of(tmp_path / "out") == [0]
 
 
 def test_background_raises_an_error_once_and_then_works_again():

@@ -12,12 +12,14 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.engine import distribution
+from bert_tf.engine.prediction import Predictor
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model import heads
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
+from bert_tf.runs.run import Run
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.classification.run import run_classifier
@@ -170,6 +172,33 @@ def test_the_last_weights_may_be_the_best(reviews, settings, tmp_path):
         assert (best / "model.ckpt-3.index").exists()
         assert reporting.read_results(f"{best}/eval_results.txt")["global_step"] == 3
         shutil.rmtree(best)
+
+
+@pytest.mark.parametrize(
+    "place,call,changes,name",
+    [
+        (Run, "report", {"evaluate_every_steps": 2, "keep_best": True}, "best"),
+        (Predictor, "predict", {"do_predict": True}, "test_results.tsv"),
+    ],
+    ids=["best", "predictions"],
+)
+def test_nothing_is_written_over_what_another_run_has(
+    reviews, settings, tmp_path, monkeypatch, place, call, changes, name
+):
+    """Which takes the directory during an evaluation, or while predictions are made."""
+    original = getattr(place, call)
+
+    def another_begins(*arguments):
+        (tmp_path / "out" / "run.heartbeat").write_text(
+            '{"id": "other", "host": "tpu-7", "pid": 11, "pid_space": "tpu-7", "beats": 1}'
+        )
+        return original(*arguments)
+
+    monkeypatch.setattr(place, call, another_begins)
+    changes = {"do_train": True, "train_batch_size": 30, "num_train_epochs": 1.0, **changes}
+    with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
+        classify(reviews, settings, **changes)
+    assert not (tmp_path / "out" / name).exists()
 
 
 def test_it_is_said_which_weights_are_taken(reviews, settings, tmp_path, warnings):
