@@ -214,10 +214,10 @@ class Trainer:
         sources = [
             phase.open_input(seed, shard) for shard in distribution.input_shards(self.strategy)
         ]
-        for source in sources:
-            resumed = self._resumed_from and source.restore(self._resumed_from)
-            if step > first_step and not resumed:
-                logging.warning("The input starts anew, in another order, at step %d", step)
+        if step > first_step:  # else the saved place, if there is one, is of the phase before
+            for source in sources:
+                if not (self._resumed_from and source.restore(self._resumed_from)):
+                    logging.warning("The input starts anew, in another order, at step %d", step)
         return sources
 
     def _make_loop(self, buckets: Buckets | None) -> TrainingLoop:

@@ -99,6 +99,24 @@ def test_a_resumed_run_ends_bit_for_bit_like_one_left_alone(files, tmp_path, sto
     assert_same(weights(whole), weights(again))
 
 
+@pytest.mark.parametrize("stop_at", [5, 20])
+@pytest.mark.parametrize("batch_size", [16, 8], ids=["alike", "other"])
+def test_a_later_phase_of_a_resumed_run_begins_as_in_one_left_alone(
+    files, tmp_path, caplog, batch_size, stop_at
+):
+    """Stops within the first phase and at its end, where the place is of the first phase."""
+    plan = phases(files, (20, 16), (10, batch_size))
+    whole = trainer(tmp_path / "whole")
+    whole.train(plan)
+    broken = trainer(tmp_path / "broken", save_checkpoints_steps=5, evaluate_every_steps=stop_at)
+    broken.train(plan, lambda: False)
+    again = trainer(tmp_path / "broken")
+    assert again.global_step == stop_at
+    again.train(plan)
+    assert_same(weights(whole), weights(again))
+    assert "place in the input" not in caplog.text and "starts anew" not in caplog.text
+
+
 def test_the_seed_decides(files, tmp_path):
     plan = phases(files, (9, 16))
     results = []
