@@ -126,9 +126,12 @@ def read(output_dir: str) -> Record | None:
         UserError: the file cannot be read, or is damaged.
     """
     path = os.path.join(output_dir, FILE_NAME)
-    if not tf.io.gfile.exists(path):
-        return None
     rule = "it must be as a run has written it"
+    try:
+        if not tf.io.gfile.exists(path):
+            return None
+    except tf.errors.OpError as error:
+        raise UserError(f"{path} cannot be read ({error.message}); {rule}") from error
     content = read_json(path, path, rule)
     try:
         if content.pop("checksum") != _checksum(content):
@@ -212,7 +215,8 @@ class Goodput:
     def restored(self, step: int, prefix: str | None) -> None:
         """Counts the steps up to the checkpoint that the run goes on from, and no others.
 
-        A file of another run, which tells of other checkpoints, is set aside with a warning.
+        A file of another run, which tells of other checkpoints, is set aside with a warning; so is
+        one of which that cannot be known, because the checkpoint's index cannot be read.
 
         Args:
             step: of the checkpoint.
@@ -222,13 +226,18 @@ class Goodput:
             return
         past, counted = self._past, 0.0
         if prefix is None and past.saves:
-            return self._forget("it tells of checkpoints, and there is none")
+            return self._forget("is of another run: it tells of checkpoints, and there is none")
         saves = [s for s in past.saves if s[0] < step]
         if prefix is not None:
-            digest = _digest(prefix)
+            try:
+                digest = _digest(prefix)
+            except tf.errors.OpError as error:
+                return self._forget(
+                    f"may be of another run: {prefix}.index cannot be read ({error.message})"
+                )
             found = [s for s in past.saves if (s[0], s[2]) == (step, digest)]
             if past.starts and not found:
-                return self._forget(f"it does not tell of {prefix}")
+                return self._forget(f"is of another run: it does not tell of {prefix}")
             counted = found[-1][1] if found else 0.0
             saves.append((step, counted, digest))
         seconds = dict(past.seconds)
@@ -238,7 +247,7 @@ class Goodput:
         self.write("start_up")
 
     def _forget(self, why: str) -> None:
-        self._set_aside(f"{self._path} is of another run: {why}")
+        self._set_aside(f"{self._path} {why}")
         self._past = _nothing(self._start)
         self.write("start_up")
 

@@ -225,6 +225,38 @@ def test_a_disk_that_takes_no_file_stops_nothing(tmp_path, time, warnings, monke
     assert f"{tmp_path}/goodput.json is not up to date: " in warnings[0]
 
 
+def test_a_disk_that_cannot_be_looked_at_stops_nothing(tmp_path, time, warnings, monkeypatch):
+    """Neither the file, nor the checkpoint that the run goes on from."""
+    prefix = Start(tmp_path, time).save(10)
+    path = tmp_path / "goodput.json"
+    text = path.read_text()
+
+    def fail(*arguments):
+        raise tf.errors.UnavailableError(None, None, "no response")
+
+    with monkeypatch.context() as change:
+        change.setattr(tf.io.gfile, "exists", fail)
+        with pytest.raises(UserError, match="goodput.json cannot be read .no response.; it must"):
+            goodput.read(str(tmp_path))
+        Start(tmp_path, time)
+    aside = f"It is set aside as {path}.old; the time is counted anew"
+    (warning,) = warnings
+    assert f"{path} cannot be read (no response); it must be as a run has" in warning
+    assert warning.endswith(aside) and (tmp_path / "goodput.json.old").read_text() == text
+    warnings.clear()
+
+    path.write_text(text)
+    os.remove(f"{prefix}.index")
+    start = Start(tmp_path, time)
+    start.goodput.restored(10, prefix)
+    (warning,) = warnings
+    assert f"{path} may be of another run: {prefix}.index cannot be read (" in warning
+    assert warning.endswith(aside)
+    start.spend("steps", 3)
+    start.save(20)
+    assert seconds(tmp_path) == {"steps": 3}
+
+
 def test_the_age_of_a_process_is_that_of_the_system():
     assert 0.1 < processes.age() < 1e6
 
