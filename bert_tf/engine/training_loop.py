@@ -67,7 +67,8 @@ class TrainingLoop:
             `buckets` it does not: it gains a tenth, which does not pay for compiling many lengths.
 
     `input_seconds` is how long the devices waited for input in the last `run`: from a step's
-    metrics to the next batch, as the host sees it. A batch that was there before does not count.
+    metrics to the next batch, as the host sees it. A batch that was there before does not count. It
+    is 0 after an error.
     """
 
     def __init__(
@@ -171,6 +172,7 @@ class TrainingLoop:
             KeyboardInterrupt: there was an interrupt before the loop began.
             LoopInterrupted: there was one during the loop, in this or another process of the run.
         """
+        self.input_seconds = 0.0
         if interrupts.held() and not self._several:
             raise interrupts.held()
 

@@ -41,6 +41,21 @@ def test_an_error_while_progress_is_told_ends_the_loop():
         loop.run([iter(batches)], 2**31 - 1, fail)
 
 
+def test_an_error_leaves_no_time_of_the_loop_before():
+    """It would be counted twice."""
+
+    def step(features, seed):
+        return {"x": tf.cast(features["x"], tf.float32)[0]}
+
+    batches = iter(tf.data.Dataset.from_tensors({"x": [1]}).repeat(5))
+    loop = TrainingLoop(tf.distribute.get_strategy(), step)
+    loop.run([batches], 3, lambda _: None)
+    assert loop.input_seconds > 0.0
+    with pytest.raises(tf.errors.OutOfRangeError):
+        loop.run([batches], 7, lambda _: None)
+    assert loop.input_seconds == 0.0
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_xla_compiles_what_it_makes_faster(dtype):
     config = BertConfig(7, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
