@@ -13,7 +13,7 @@ from bert_tf.runs.setting_fields import Group, Settings, setting
 # Far above whatever has been published, and below what a program cannot start with.
 MAX_LENGTH = 2**20  # `max_position_embeddings` has this limit, too
 MAX_BATCH = 2**20  # LAMB's greatest is 2**16
-_MAX_EPOCHS = 10_000  # their orders are drawn before the first step
+_MAX_EPOCHS = 10_000
 _MAX_CPU_DEVICES = 64  # each is traced and compiled
 
 
