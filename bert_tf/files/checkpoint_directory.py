@@ -15,7 +15,9 @@ class CheckpointDirectory:
     """The checkpoints of a run in its output directory, of which the newest few are kept.
 
     The file `checkpoint` names them. It is data: only files `model.ckpt-NUMBER.*` in the directory
-    are ever read or deleted. Checkpoints that it does not name are never deleted.
+    are ever read or deleted. Checkpoints that it does not name stay, but for two. One of the step
+    that is saved is replaced. If the file was lost or names none, the one that the run went on from
+    is taken for its own: it is named again, and deleted in its turn.
 
     Args:
         directory: the output directory.

@@ -236,7 +236,7 @@ def test_without_its_names_the_newest_whole_checkpoint_is_taken(tmp_path, warnin
         f"{state} names no undamaged checkpoint: taking {tmp_path}/model.ckpt-10, the undamaged one"
         " with the highest number"
     ]
-    # What nobody names is not deleted.
+    # The damaged one is replaced; the one that the run went on from is its own, and the oldest.
     for step in (11, 12):
         directory.save(_variables(step), step, _beside)
     assert state.read_text() == _checkpoint_file("model.ckpt-11", "model.ckpt-12")
