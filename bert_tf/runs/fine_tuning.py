@@ -166,10 +166,10 @@ class FineTuner:
         logging.info("  Num examples = %d", num_examples)
         logging.info("  Batch size = %d", settings.train_batch_size)
         logging.info("  Num steps = %d", num_train_steps)
-        self.run.write_labels()
+        trainer = self._trainer = Trainer(self._task, self.run, schedule, self._frozen)
+        self.run.write_labels()  # only now: a checkpoint there that does not fit was refused
         if self.run.chief:
             self._write_model_files(settings.output_dir)
-        trainer = self._trainer = Trainer(self._task, self.run, schedule, self._frozen)
 
         def evaluate_and_keep() -> bool:
             step = trainer.global_step

@@ -162,6 +162,20 @@ def test_a_trained_model_keeps_its_classes(reviews, settings, tmp_path):
             classify(reviews, settings, do_eval=True, columns=columns, **changes)
 
 
+def test_a_run_that_is_refused_leaves_the_files_of_the_model(reviews, settings, tmp_path):
+    out = tmp_path / "out"
+    changes = {"do_train": True, "train_batch_size": 45, "num_train_epochs": 0.5}
+    classify(reviews, settings, **changes)
+    files = ("bert_config.json", "vocab.txt", "labels.txt", "tokenizer_config.json")
+    before = {name: (out / name).read_bytes() for name in files}
+    longer = tmp_path / "longer.txt"
+    longer.write_text((reviews / "vocab.txt").read_text() + "more\nwords\n")
+    message = "model.ckpt-1 in --output_dir does not fit the configuration; check"
+    with pytest.raises(UserError, match=message):
+        classify(reviews, settings, **changes, vocab_file=str(longer), vocab_size=23)
+    assert {name: (out / name).read_bytes() for name in files} == before
+
+
 def test_the_last_weights_may_be_the_best(reviews, settings, tmp_path):
     """Three steps; the second run finds the training complete and its last weights unseen."""
     changes = {"do_train": True, "train_batch_size": 30, "num_train_epochs": 1.0}
