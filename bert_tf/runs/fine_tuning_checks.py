@@ -7,6 +7,7 @@ import tensorflow as tf
 from bert_tf import tokenization
 from bert_tf.engine.prediction import check_prediction
 from bert_tf.errors import UserError
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.label_file import read_labels
 from bert_tf.files.overwriting import real_path
 from bert_tf.model.configuration import BertConfig
@@ -50,9 +51,9 @@ def make_tokenizer(
 
     Raises:
         UserError: the vocabulary lacks [CLS] or [SEP], has more tokens than the model has
-            embeddings, is another than that beside the checkpoint, has other padding than the
-            model, or `do_lower_case` is wrong for it or for the checkpoint (see
-            `casing.check_casing`).
+            embeddings, is another than that beside --init_checkpoint or beside the checkpoints in
+            --output_dir, has other padding than the model, or `do_lower_case` is wrong for it or
+            for the checkpoint (see `casing.check_casing`).
     """
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     casing.check_casing(
@@ -64,6 +65,9 @@ def make_tokenizer(
     )
     if init_checkpoint:
         check_model_vocabulary(tokenizer.vocab, settings.vocab_file, init_checkpoint)
+    # What a run that stopped before its first checkpoint has left does not count.
+    if output_dir and CheckpointDirectory(output_dir).latest():
+        check_model_vocabulary(tokenizer.vocab, settings.vocab_file, output_dir, "output_dir")
     tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
     place = f"--vocab_file={settings.vocab_file}"
     check_padding(tokenizer.vocab, config.pad_token_id, place, "--bert_config_file")

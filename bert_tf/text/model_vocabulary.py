@@ -23,10 +23,10 @@ def check_model_vocabulary(
 ) -> None:
     """Checks that tokens have the ids that they had when the checkpoint was trained.
 
-    The folder of a released model or of an export has the model's `vocab.txt`. A vocabulary may
-    differ from it where that one has [unusedN], and may be longer. A SentencePiece model must have
-    the pieces of the `spm.model` there, a byte-level BPE those of the `vocab.json`. Where there is
-    only a vocabulary of another kind, none of this kind fits.
+    The folder of a released model, of a run or of an export has the model's `vocab.txt`. A
+    vocabulary may differ from it where that one has [unusedN], and may be longer. A SentencePiece
+    model must have the pieces of the `spm.model` there, a byte-level BPE those of the
+    `vocab.json`. Where there is only a vocabulary of another kind, none of this kind fits.
 
     Args:
         vocab: token -> id.

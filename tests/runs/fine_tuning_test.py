@@ -19,6 +19,7 @@ from bert_tf.model import heads
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning import FineTuner
+from bert_tf.runs.fine_tuning_checks import make_tokenizer
 from bert_tf.runs.run import Run
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.processors import get_processor
@@ -130,6 +131,27 @@ def test_a_vocabulary_that_is_smaller_is_told_of(reviews, settings, warnings):
     with pytest.raises(UserError, match="make 0 steps"):
         classify(reviews, settings, do_train=True, vocab_size=30, train_batch_size=999)
     assert [text for text in warnings if "Is it the vocabulary that" in text]
+
+
+def test_a_vocabulary_of_another_model_than_the_run_s_is_refused(reviews, settings, tmp_path):
+    out, mine = tmp_path / "out", tmp_path / "mine.txt"
+    out.mkdir()
+    lines = (reviews / "vocab.txt").read_text().split()
+    (out / "vocab.txt").write_text("\n".join(lines))
+    mine.write_text("\n".join([*lines[:5], *reversed(lines[5:])]))
+    settings = dataclasses.replace(settings, vocab_file=str(mine))
+    config = BertConfig.from_json_file(f"{reviews}/bert_config.json")
+    make_tokenizer(config, settings, None, settings.output_dir)  # it has no checkpoint yet
+    checkpoints.write(f"{out}/model.ckpt-3", {"global_step": np.int64(3)})
+    with pytest.raises(UserError) as info:
+        make_tokenizer(config, settings, None, settings.output_dir)
+    assert str(info.value).startswith(
+        f"--vocab_file={mine} must have every token where the vocabulary of --output_dir has it:"
+        f" '{lines[5]}' is in line 6 of {out}/vocab.txt, and in line {len(lines)} here. Give"
+        f" --vocab_file={out}/vocab.txt; "
+    )
+    settings = dataclasses.replace(settings, vocab_file=f"{reviews}/vocab.txt")
+    make_tokenizer(config, settings, None, settings.output_dir)
 
 
 def test_the_number_of_steps_is_the_original_s(reviews, settings, tmp_path):
