@@ -156,11 +156,16 @@ def _call_ids(
     tokens, ids = tokens[: shape[-1]], list(ids[: shape[-1]])
     comment = f"  # {' '.join(tokens)}"
     if shape == [None, None]:
-        array = [f"ids = np.array([{ids}], np.int32){comment}"]
+        array = [f"ids = np.array([{ids}], np.int32){comment}", "mask = np.ones_like(ids)"]
     else:
         free = (1, len(ids)) if len(shape) == 2 else (1, 4, len(ids))
         sizes = [x if x is not None else y for x, y in zip(shape, free, strict=True)]
-        array = [f"ids = np.zeros({sizes}, np.int32)", f"ids[..., :{len(ids)}] = {ids}{comment}"]
+        array = [
+            f"ids = np.zeros({sizes}, np.int32)",
+            f"ids[..., :{len(ids)}] = {ids}{comment}",
+            "mask = np.zeros_like(ids)",
+            f"mask[..., :{len(ids)}] = 1",
+        ]
     begin = {
         ONNX: [
             "import numpy as np",
@@ -191,7 +196,6 @@ def _call_ids(
     lines = [
         *begin[output_format],
         *array,
-        "mask = (ids > 0).astype(np.int32)",
         'inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}',
     ]
     if POSITIONS in interface.inputs:

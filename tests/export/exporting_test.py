@@ -19,13 +19,18 @@ import numpy as np
 import onnx
 import pytest
 
+import bert_tf
 from bert_tf.export import running
 from bert_tf.export.exporting import export
+from bert_tf.export.readme import EXAMPLE
 from bert_tf.export.settings import FORMATS, ExportSettings
 from bert_tf.export.signatures import HEADS, input_specs
+from bert_tf.files import checkpoints
 from bert_tf.pretrained.folder import read_folder
+from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.exported_heads import LABELS, program_outputs, write_head
 from tests.support.model_folders import CONFIG, VOCAB
+from tests.support.numpy_bert import assert_near
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUNDS = {"saved_model": 1e-6, "onnx": 1e-5, "litert": 1e-5}
@@ -147,6 +152,32 @@ def test_the_lines_of_the_readme_run(folders, exported, head, output_format, tmp
         do_export(folders[head], tmp_path, format=output_format, batch_size=2, seq_length=6)
         assert "[" in run_readme(tmp_path, hidden)
     assert len(readme_code(exported(head, output_format)).splitlines()) <= 12
+
+
+@pytest.mark.parametrize("fixed", [{}, {"batch_size": 2, "seq_length": 24}])
+def test_the_lines_of_the_readme_mask_no_token_of_roberta(fixed, tmp_path, monkeypatch):
+    """Its first token has the id 0, and its padding another."""
+    pytest.importorskip("tokenizers")
+    source = write_head(tmp_path / "model", "encoder")
+    pieces = write_vocabulary(tmp_path / "model", word_merges(EXAMPLE.split()))
+    size = len(json.loads(Path(pieces).read_text()))
+    name = "bert/embeddings/word_embeddings"
+    reader = checkpoints.CheckpointReader(source, flag=None)
+    weights = {key: reader.read(key) for key in reader.shapes}
+    weights[name] = np.random.default_rng(9).normal(size=[size, 12]).astype(np.float32)
+    checkpoints.write(f"{source}/bert_model.ckpt", weights)
+    config = {**CONFIG, "model_type": "roberta", "vocab_size": size, "hidden_act": "gelu_erf"}
+    (tmp_path / "model" / "bert_config.json").write_text(json.dumps(config))
+    os.remove(tmp_path / "model" / "vocab.txt")
+    do_export(source, tmp_path / "export", **fixed)
+    monkeypatch.chdir(tmp_path / "export")
+    variables = {}
+    exec(readme_code("."), variables)
+    model = bert_tf.load(source)
+    assert variables["ids"][0, 0] == model.tokenizer.vocab["<s>"] == 0
+    expected = model.encode(EXAMPLE)
+    for vector in variables["outputs"]["vectors"].numpy():
+        assert_near(vector, expected, 1e-6)
 
 
 def figures_of_the_page() -> dict[str, dict[str, float]]:
