@@ -34,6 +34,9 @@ class RunSquadSearch:
 
     Attributes:
         rows: the model's input for each window, padded, since run_squad counts the padding.
+
+    Raises:
+        UserError: the question leaves no room for the context.
     """
 
     def __init__(
@@ -51,6 +54,13 @@ class RunSquadSearch:
         self._num_answers = num_answers
         (self._pieces,) = features.tokenize_contexts([context], tokenizer)
         query = tokenizer.encode([question])[0].tolist()[: settings.max_query_length]
+        taken = len(query) + tokenizer.layout.num_special(is_pair=True)
+        if max_seq_length <= taken:
+            raise UserError(
+                f"max_seq_length ({max_seq_length}) must be greater than {taken}, to have room for"
+                f" the context: {len(query)} word pieces of a question and the special tokens of a"
+                " pair. Set a greater max_seq_length, at most that of the model"
+            )
         inputs = list(
             features.make_inputs(
                 query,

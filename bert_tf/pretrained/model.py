@@ -205,6 +205,11 @@ class Pretrained:
         """
         model = self._model_with("squad", "answer")
         answering.check_method(method)
+        if top_k is not None and top_k < 1:
+            raise UserError(
+                "top_k must be None, for the best answer alone, or at least 1; received"
+                f" {quoted(top_k)}"
+            )
         questions, single = text_input.as_list(question, name="question")
         contexts, one_context = text_input.as_list(context, name="context")
         if one_context or len(contexts) == 1:

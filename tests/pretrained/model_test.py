@@ -188,6 +188,8 @@ def test_answer_has_its_place(model):
     assert model.answer(questions[1], context, max_seq_length=24, doc_stride=5) == found[1][0]
     never = model.answer(questions[0], context, null_score_diff_threshold=-1e6)
     assert (never.text, never.start, never.end) == ("", 0, 0)
+    # One word piece of the context in each window.
+    assert model.answer("a cat", "the dog ran", max_seq_length=6).text in ("the", "dog", "ran")
     always = model.answer(questions[0], context, null_score_diff_threshold=1e6)
     assert always.text
     assert model.answer([], []) == []
@@ -221,6 +223,13 @@ class Defect:
         (lambda m: m.answer("q", " \n"), r"context\[0\] must have a word; received ' \\n'"),
         (lambda m: m.answer("q", "a", method="x"), "one of run_squad, transformers; received 'x'"),
         (lambda m: m.answer("q", "a", doc_stride=0), "doc_stride=0 must be at least 1"),
+        (lambda m: m.answer("q", "a", top_k=0), "or at least 1; received 0"),
+        (lambda m: m.answer("q", "a", top_k=-1), "or at least 1; received -1"),
+        (
+            lambda m: m.answer("the cat", "a", max_seq_length=5),
+            r"max_seq_length \(5\) must be greater than 5, .*: 2 word pieces of a question",
+        ),
+        (lambda m: m.answer("the cat", "a", max_seq_length=0), r"greater than 4, .*: 1 word piece"),
         (
             lambda m: m.answer("a " * 20, "the cat", method="transformers"),
             r"leave room for more than doc_stride \(128\)",
