@@ -10,12 +10,12 @@ import tensorflow as tf
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.label_file import LABELS_FILE, labels_in
-from bert_tf.files.whole_files import read_json
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face.folder import SAFETENSORS_NAME, read_safetensors
 from bert_tf.hugging_face.tokenizer_file import read_byte_pairs, read_tokenizer
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.pretrained.sentence_settings import sentence_settings
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.casing import is_cased, read_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
@@ -121,7 +121,7 @@ def read_folder(
     tokenizer, vocab_place = _tokenizer(folder, vocab_file, do_lower_case)
     _check_vocabulary(tokenizer.vocab, vocab_place, config, config_file)
     longest = config.longest_sequence
-    pooling, normalize, sentence_length = _sentence_settings(folder)
+    pooling, normalize, sentence_length = sentence_settings(folder)
     max_seq_length = max_seq_length or min(longest, sentence_length or longest)
     if not 4 <= max_seq_length <= longest:
         raise UserError(
@@ -274,23 +274,3 @@ def _check_vocabulary(
             f" tokens, but vocab_size of {config_file} is {config.vocab_size}"
         )
     check_padding(vocab, config.pad_token_id, vocab_file, config_file)
-
-
-def _sentence_settings(folder: str) -> tuple[str, bool, int | None]:
-    """Returns pooling, normalisation and length of a folder of sentence-transformers' library."""
-
-    def read(name: str, default):
-        path = os.path.join(folder, name)
-        if not tf.io.gfile.exists(path):
-            return default
-        return read_json(path, path, "correct or delete it")
-
-    modules = read("modules.json", [])
-    types = [str(module.get("type")) for module in modules if isinstance(module, dict)]
-    pooling = read(os.path.join("1_Pooling", "config.json"), {})
-    length = read("sentence_bert_config.json", {}).get("max_seq_length")
-    return (
-        "cls" if pooling.get("pooling_mode_cls_token") is True else "mean",
-        any(kind.endswith(".Normalize") for kind in types),
-        length if type(length) is int and length > 0 else None,
-    )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import safetensors.numpy
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.pretrained.sentence_settings import sentence_settings
 from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, POOLER, make_tensors, write_folder
 from tests.support.model_folders import CONFIG, random_weights, write_model
@@ -239,6 +241,50 @@ def test_a_folder_of_sentence_transformers_says_how_vectors_are_made(tmp_path):
     vector = plain.encode("a b c", pooling="cls")
     assert_near(model.encode("a b c a"), vector / np.linalg.norm(vector), 1e-5)
     assert_near(model.encode("a b c", normalize=False), vector, 1e-5)
+
+
+def test_vectors_that_are_made_in_another_way_are_refused(tmp_path):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=HUGGING_FACE_VOCAB)
+    (tmp_path / "hf" / "1_Pooling").mkdir()
+    modules, pooling, length = (
+        tmp_path / "hf" / name
+        for name in ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json")
+    )
+    both = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}
+    mean = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
+    last = {"pooling_mode_lasttoken": True}
+    maximum = {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}
+    choose = "1_Pooling/config.json must choose one pooling, mean or cls; it chooses"
+    kinds = [{"type": f"sentence_transformers.models.{name}"} for name in ("Pooling", "Dense")]
+    for path, content, message in (
+        (pooling, maximum, f"{choose} 'max_tokens'. Delete the file"),
+        (pooling, both, f"{choose} 'cls_token', 'mean_tokens'. Delete"),
+        (pooling, last, f"{choose} 'lasttoken'."),
+        (pooling, {"pooling_mode_mean_tokens": False}, f"{choose} none."),
+        (pooling, {"pooling_mode": "max"}, f"{choose} 'max'."),
+        (pooling, {"pooling_mode": ["mean", "cls"]}, f"{choose} 'mean', 'cls'."),
+        (pooling, {"pooling_mode": [["cls"]]}, f"{choose} \"['cls']\"."),
+        (pooling, [True], "1_Pooling/config.json must hold a dictionary; received [True]. Correct"),
+        (length, [5], "sentence_bert_config.json must hold a dictionary; received [5]. Correct"),
+        (modules, {"type": "x"}, "modules.json must hold a list; received {'type': 'x'}. Correct"),
+        (modules, kinds, "it has 'sentence_transformers.models.Dense'. Delete the file to load"),
+        (modules, [None], "it has 'None'. Delete"),
+    ):
+        path.write_text(json.dumps(content))
+        with pytest.raises(UserError, match=re.escape(message)) as error:
+            sentence_settings(source)
+        assert source in str(error.value) and "\n" not in str(error.value)
+        path.unlink()
+    for content, kind in (
+        (mean, "mean"),
+        ({"word_embedding_dimension": 6}, "mean"),
+        ({"pooling_mode": "cls"}, "cls"),
+    ):
+        pooling.write_text(json.dumps(content))
+        assert sentence_settings(source) == (kind, False, None)
+    pooling.write_text(json.dumps(last))
+    with pytest.raises(UserError, match="it chooses 'lasttoken'"):
+        bert_tf.load(source)
 
 
 def test_nan_in_safetensors_is_refused(tmp_path):
