@@ -58,7 +58,10 @@ class ExportSettings(Settings):
         choices=HEADS,
     )
     bert_config_file: str | None = setting(
-        None, help="Configuration of the model; by default that in --input.", group=Group.MODEL
+        None,
+        help="Configuration of the model; by default that in --input. Not with a model.safetensors,"
+        " whose configuration is its config.json.",
+        group=Group.MODEL,
     )
     vocab_file: str | None = setting(
         None, help="Vocabulary of the model; by default that in --input.", group=Group.MODEL

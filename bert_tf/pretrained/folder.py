@@ -92,7 +92,8 @@ def read_folder(
     Args:
         path: a released model's folder, an --output_dir, an --export_dir or a folder of Hugging
             Face's; or the prefix of a checkpoint.
-        bert_config_file, vocab_file: instead of the files in the folder.
+        bert_config_file, vocab_file: instead of the files in the folder; the former not with a
+            folder of Hugging Face's.
         do_lower_case: casing of the vocabulary; None finds it out.
         max_seq_length: longest input in word pieces; None for what the folder or the model says.
 
@@ -105,8 +106,13 @@ def read_folder(
     storage.check_file_system(path, None)
     folder = checkpoints.folder_of(path) or "."
     if _is_hugging_face(path):
-        weights, config, class_names = read_safetensors(path)
         config_file = os.path.join(path, "config.json")
+        if bert_config_file:
+            raise UserError(
+                f"bert_config_file must not be given with {SAFETENSORS_NAME}, whose configuration"
+                f" is {config_file}; received {quoted(bert_config_file)}. Leave it out"
+            )
+        weights, config, class_names = read_safetensors(path)
         shapes = {name: list(value.shape) for name, value in weights.items()}
         labels = _labels(shapes, class_names, config_file)
         tagging = _is_tagger(path, shapes, labels)

@@ -54,7 +54,8 @@ def load(
         folder: a released model's (`bert_config.json`, `vocab.txt`, `bert_model.ckpt.*`), an
             --output_dir or --export_dir of the programs, or one of Hugging Face's (`config.json`,
             `model.safetensors`, `vocab.txt` or `tokenizer.json`). Or the prefix of a checkpoint.
-        bert_config_file, vocab_file: to take instead of those in the folder.
+        bert_config_file, vocab_file: to take instead of those in the folder. The configuration of
+            a model.safetensors is always its config.json.
         do_lower_case: whether text is lower-cased; None finds it out.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer texts are
             cut. None for the model's longest, or what sentence_bert_config.json says.

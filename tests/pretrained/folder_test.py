@@ -112,6 +112,16 @@ def test_a_prefix_other_files_and_the_casing(tmp_path, weights):
     np.testing.assert_array_equal(recorded.encode("the Cat"), cased.encode("the Cat"))
 
 
+def test_another_configuration_for_safetensors_is_refused(tmp_path):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=HUGGING_FACE_VOCAB)
+    with pytest.raises(UserError) as error:
+        bert_tf.load(source, bert_config_file="other.json")
+    assert str(error.value) == (
+        "bert_config_file must not be given with model.safetensors, whose configuration is"
+        f" {source}/config.json; received 'other.json'. Leave it out"
+    )
+
+
 def test_a_run_s_folder_and_its_best(tmp_path, weights):
     """The newest checkpoint counts; in best/ the configuration is that of the folder above."""
     folder = tmp_path / "run"
