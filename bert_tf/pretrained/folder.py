@@ -128,7 +128,8 @@ def read_folder(
     _check_vocabulary(tokenizer.vocab, vocab_place, config, config_file)
     longest = config.longest_sequence
     pooling, normalize, sentence_length = sentence_settings(folder)
-    max_seq_length = max_seq_length or min(longest, sentence_length or longest)
+    if max_seq_length is None:
+        max_seq_length = min(longest, sentence_length or longest)
     if not 4 <= max_seq_length <= longest:
         raise UserError(
             f"max_seq_length must be between 4 and {longest} ({config.length_rule} of"

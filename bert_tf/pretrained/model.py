@@ -58,7 +58,8 @@ def load(
             a model.safetensors is always its config.json.
         do_lower_case: whether text is lower-cased; None finds it out.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer texts are
-            cut. None for the model's longest, or what sentence_bert_config.json says.
+            cut, and contexts of `answer` into windows. None for the model's longest, or what
+            sentence_bert_config.json says.
 
     Raises:
         UserError: the folder has no model or several, or its files do not fit each other.
@@ -190,7 +191,7 @@ class Pretrained:
                 Otherwise the best answer is `text=""` if the score of no answer exceeds that of
                 the best one by more than this (SQuAD 2.0); run_squad writes a good value to
                 null_threshold.json.
-            max_seq_length: longest window in word pieces, cut to what the model can take.
+            max_seq_length: longest window in word pieces, cut to the model's `max_seq_length`.
             doc_stride: word pieces between the starts of two windows; with
                 `method="transformers"`, those that two windows share, as there.
             max_answer_length: in word pieces.
@@ -220,7 +221,7 @@ class Pretrained:
                 f"There must be a context for each question, or one for all; received"
                 f" {len(questions)} questions and {len(contexts)} contexts"
             )
-        max_seq_length = min(max_seq_length, self.config.longest_sequence)
+        max_seq_length = min(max_seq_length, self.max_seq_length)
         settings = AnswerSettings(
             doc_stride=doc_stride,
             max_query_length=max(1, min(64, max_seq_length // 2)),

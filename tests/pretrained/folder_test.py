@@ -87,8 +87,9 @@ def test_paths_that_are_no_folder_are_refused(tmp_path, weights):
     nan = {**weights, "bert/pooler/dense/bias": np.full(12, np.nan, np.float32)}
     with pytest.raises(UserError, match="every weight must be a finite number, and bert/pooler"):
         bert_tf.load(write_model(tmp_path / "nan", nan))
-    with pytest.raises(UserError, match="between 4 and 32 .* received 33"):
-        bert_tf.load(write_model(tmp_path / "long", weights), max_seq_length=33)
+    for length in (33, 0):
+        with pytest.raises(UserError, match=f"between 4 and 32 .* received {length}$"):
+            bert_tf.load(write_model(tmp_path / f"{length}", weights), max_seq_length=length)
 
 
 def test_a_prefix_other_files_and_the_casing(tmp_path, weights):

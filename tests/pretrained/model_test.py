@@ -195,6 +195,13 @@ def test_answer_has_its_place(model):
     assert model.answer([], []) == []
 
 
+def test_windows_of_a_context_are_no_longer_than_load_says(model, folder):
+    asked = ("a cat", "the dog ran on a mat in france .")
+    cut = bert_tf.load(folder, max_seq_length=9).answer(*asked, doc_stride=3, top_k=7)
+    assert cut == model.answer(*asked, doc_stride=3, top_k=7, max_seq_length=9)
+    assert cut != model.answer(*asked, doc_stride=3, top_k=7)
+
+
 class Defect:
     def __repr__(self):
         return "x" * 5000
