@@ -39,7 +39,9 @@ class Answer:
 
     text: the answer; "" for no answer.
     start, end: its place: `context[start:end]`; both 0 for no answer.
-    score: its probability among the answers that were considered.
+    score: by `Pretrained.answer`'s method: with "run_squad" the answer's probability among those
+        that were considered; with "transformers" the probability of its start times that of its
+        end, added up over equal texts, so that it can exceed 1.
     """
 
     text: str
