@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -165,6 +166,17 @@ def test_keras_trains_it_without_pairs(model):
         model[0], features, task.normalizers(features), False, None
     )
     assert set(metrics) == {"masked_lm_loss", "masked_lm_accuracy"} and loss > 0
+    trained = PretrainingModel(model[0].bert.config)
+    trained.set_weights(model[0].get_weights())
+    trained.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
+    found = trained.evaluate(features, batch_size=4, verbose=0, return_dict=True)
+    means = {name: total / weight for name, (total, weight) in metrics.items()}
+    assert found == pytest.approx({"loss": loss.numpy(), **means}, rel=1e-5)
+    labels = (features.pop("masked_lm_ids"), features.pop("masked_lm_weights"))
+    losses = trained.fit(features, labels, batch_size=4, epochs=3, verbose=0).history["loss"]
+    assert losses[2] < losses[0]
+    with pytest.raises(UserError, match="PretrainingModel must have 'masked_lm_ids', 'masked_lm_w"):
+        trained.test_on_batch(features)
 
 
 def golden(name):

@@ -29,18 +29,16 @@ class PretrainingModel(TaskModel):
 
     required_inputs = ("input_ids", "masked_lm_positions")
     packing_inputs = ("position_ids", "cls_positions")
-    label_names = ("masked_lm_ids", "masked_lm_weights", "next_sentence_labels")
-    task_metrics = (
-        "masked_lm_loss",
-        "masked_lm_accuracy",
-        "next_sentence_loss",
-        "next_sentence_accuracy",
-    )
+    label_names = ("masked_lm_ids", "masked_lm_weights")
+    task_metrics = ("masked_lm_loss", "masked_lm_accuracy")
 
     def __init__(self, config: BertConfig, **options):
         super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
         self.cls = PretrainingHeads(config, self.bert.dtype_policy)
+        if config.has_next_sentence:
+            self.label_names += ("next_sentence_labels",)
+            self.task_metrics += ("next_sentence_loss", "next_sentence_accuracy")
         self.built = True
 
     @property
