@@ -26,7 +26,7 @@ from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
 from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.text_files import read_text
 from bert_tf.text.tfds import read_tfds
-from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_files
 
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 
@@ -146,7 +146,8 @@ def write_records(
 def _open_text(settings: PretrainingDataSettings, output_files: list[str]) -> Lines:
     """Returns the lines of --input_file or --tfds, which are read later, and are not written."""
     if settings.tfds:
-        check_overwrites(output_files, "output_file", {"vocab_file": settings.vocab_file})
+        vocabulary = vocabulary_files(settings.vocab_file).values()
+        check_overwrites(output_files, "output_file", {"vocab_file": vocabulary})
         return read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
     files = input_files(settings, output_files)
     return read_text(files, "input_file", settings.text_field)
@@ -163,7 +164,8 @@ def check_predictions(settings: PretrainingDataSettings) -> None:
 def input_files(settings: PretrainingDataSettings, output_files: list[str]) -> list[str]:
     """Returns the files of --input_file; checks that none of them is written."""
     files = storage.expand_files(settings.input_file, "input_file")
-    read = {"vocab_file": settings.vocab_file, "input_file": files}
+    vocabulary = vocabulary_files(settings.vocab_file).values()
+    read = {"vocab_file": vocabulary, "input_file": files}
     check_overwrites(output_files, "output_file", read)
     logging.info("*** Reading from input files ***")
     for path in files:

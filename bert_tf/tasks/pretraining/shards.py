@@ -27,6 +27,7 @@ from bert_tf.tasks.pretraining.workers import run_workers
 from bert_tf.text.documents import EmptyReport, Lines, warn_of_empty_documents
 from bert_tf.text.text_files import read_files
 from bert_tf.text.tfds import read_tfds_documents
+from bert_tf.text.tokenizers import vocabulary_files
 
 _LINES_PER_BATCH = 10_000
 # Settings on which no record depends.
@@ -158,8 +159,11 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
         for name, value in dataclasses.asdict(settings).items()
         if name not in _OF_THE_COURSE
     }
-    with tf.io.gfile.GFile(settings.vocab_file, "rb") as reader:
-        values["vocab_file"] = f"sha256 {hashlib.sha256(reader.read()).hexdigest()}"
+    vocabulary = hashlib.sha256()
+    for path in vocabulary_files(settings.vocab_file).values():
+        with tf.io.gfile.GFile(path, "rb") as reader:
+            vocabulary.update(reader.read())
+    values["vocab_file"] = f"sha256 {vocabulary.hexdigest()}"
     if files:
         sizes = {key: tf.io.gfile.stat(file).length for file, key in files.items()}
         digest = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()

@@ -7,6 +7,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining.data import create_pretraining_data
 from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from tests.support.byte_pair_files import write_vocabulary
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,18 @@ def test_what_is_read_is_not_written(tmp_path, monkeypatch, output, message):
         create_pretraining_data(settings)
     assert sorted(os.listdir()) == ["here", "link", "other", "text", "vocab.txt"]
     assert {path: path.read_text() for path in files} == files
+
+
+@pytest.mark.parametrize("source", [{"input_file": "text"}, {"tfds": "wiki40b/en:1.3.0"}])
+@pytest.mark.parametrize("output", ["vocab.json", "merges.txt"])
+def test_both_files_of_a_byte_level_bpe_are_read(tmp_path, monkeypatch, source, output):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("a a\na\n")
+    write_vocabulary(tmp_path, ["h e"])
+    content = (tmp_path / output).read_text()
+    settings = PretrainingDataSettings(
+        output_file=output, vocab_file="vocab.json", do_lower_case=False, **source
+    )
+    with pytest.raises(UserError, match=f"^--output_file={output} must not be a file of --vocab_f"):
+        create_pretraining_data(settings)
+    assert (tmp_path / output).read_text() == content

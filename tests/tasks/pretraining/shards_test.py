@@ -12,6 +12,7 @@ from bert_tf.tasks.pretraining import sharding
 from bert_tf.tasks.pretraining.data import create_pretraining_data
 from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.shards import create_shards
+from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.pretraining_runs import ROOT
 from tests.support.text_in_shards import (
     TEXTS,
@@ -103,6 +104,20 @@ def test_shards_of_another_run_are_not_mixed_with(text, tmp_path):
         file.write("moons\n")
     with pytest.raises(UserError, match="made with --vocab_file='sha256 "):
         create_shards(settings(text, output))
+    assert contents(output) == expected
+
+
+def test_both_files_of_a_byte_level_bpe_are_compared(text, tmp_path):
+    more = {"vocab_file": write_vocabulary(tmp_path, word_merges(["bread", "the"]))}
+    more |= {"do_lower_case": False, "objective": "mlm"}
+    output = tmp_path / "out"
+    create_shards(settings(text, output, **more))
+    expected = contents(output)
+    create_shards(settings(text, output, **more))
+    merges = (tmp_path / "merges.txt").read_text().splitlines()
+    (tmp_path / "merges.txt").write_text("\n".join(merges[:-1]) + "\n")
+    with pytest.raises(UserError, match="made with --vocab_file='sha256 .*, and now it is 'sha256"):
+        create_shards(settings(text, output, **more))
     assert contents(output) == expected
 
 
