@@ -133,8 +133,18 @@ def _read_parquet(
                     f"--{flag}: {path} must have a column {quoted(text_field)} of text, which"
                     f" --text_field names; its columns are {listed(names)}"
                 )
+            row = 0
             for batch in table.iter_batches(_ROWS_PER_BATCH, columns=[text_field]):
-                yield [text or "" for text in batch.column(0).to_pylist()]
+                texts = []
+                for text in batch.column(0):
+                    row += 1
+                    texts.append(text.as_py() or "")
+                yield texts
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"--{flag}: {path}, row {row}, is not UTF-8 in column {quoted(text_field)}"
+                f" ({error.reason}); write the file again with texts in UTF-8"
+            ) from error
         except (pyarrow.ArrowException, OSError) as error:
             raise UserError(
                 f"--{flag}: {path} is damaged or not a Parquet file: {quoted(str(error))}"

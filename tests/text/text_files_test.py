@@ -123,6 +123,16 @@ def test_each_row_of_parquet_is_a_document(tmp_path, monkeypatch, warnings):
         lines_of(path, text_field="body")
 
 
+def test_parquet_text_must_be_utf_8(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_ROWS_PER_BATCH", 2)
+    path = tmp_path / "a.parquet"
+    texts = pyarrow.array([b"One.", None, "Zwei \u00fc.".encode(), b"Drei \xfc.", b"Vier."])
+    parquet.write_table(pyarrow.table({"body": texts.view(pyarrow.string())}), path)
+    message = f"^--input_file: {path}, row 4, is not UTF-8 in column 'body' .*; write the file aga"
+    with pytest.raises(UserError, match=message):
+        lines_of(path, text_field="body")
+
+
 @pytest.mark.parametrize("name, package", [("a.parquet", "pyarrow"), ("a.txt.zst", "zstandard")])
 def test_a_missing_package_is_named(tmp_path, monkeypatch, name, package):
     (tmp_path / name).write_bytes(b"x")
