@@ -1,6 +1,7 @@
 """Reads the vectors of texts from a NumPy archive, and the texts that belong to them."""
 
 import zipfile
+from typing import BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +26,7 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
         UserError: it is no archive, has no such vectors, or has values that are not finite.
     """
     try:
-        with tf.io.gfile.GFile(path, "rb") as file, np.load(file) as archive:
+        with tf.io.gfile.GFile(path, "rb") as file, _open_archive(file) as archive:
             name = array or _find_array(path, archive)
             if name not in archive:
                 raise UserError(
@@ -56,6 +57,18 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
             " vectors again"
         )
     return vectors
+
+
+def _open_archive(file: BinaryIO) -> np.lib.npyio.NpzFile:
+    """Returns the archive in a file.
+
+    Raises:
+        ValueError: it is a single array.
+    """
+    archive = np.load(file)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise ValueError("it is a single array, as np.save writes it; np.savez writes an archive")
+    return archive
 
 
 def _find_array(path: str, archive: np.lib.npyio.NpzFile) -> str:

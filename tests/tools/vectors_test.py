@@ -64,6 +64,9 @@ def test_archives_that_do_not_fit(archive, tmp_path):
     for content in (b"no archive", b"", b"PK\x03\x04 cut"):
         (tmp_path / "bad.npz").write_bytes(content)
         refused("must be a NumPy archive")
+    with open(path, "wb") as file:
+        np.save(file, POOLED)
+    refused("must be a NumPy archive.*it is a single array, as np.save writes it; np.savez writes")
 
 
 def test_a_line_for_each_vector(tmp_path):
