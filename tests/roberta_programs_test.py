@@ -1,5 +1,6 @@
 """RoBERTa through the programs: pre-trained with masks drawn while training, fine-tuned, loaded."""
 
+import dataclasses
 import json
 import random
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.engine import distribution
 from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
@@ -16,6 +18,8 @@ from bert_tf.model.family import read_config
 from bert_tf.runs import reporting
 from bert_tf.runs.fine_tuning_checks import make_tokenizer
 from bert_tf.runs.settings import TextSettings
+from bert_tf.tasks.extraction.run import extract_features
+from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.tasks.pretraining.data import create_pretraining_data
 from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
 from tests.support.byte_pair_files import word_merges, write_vocabulary
@@ -59,6 +63,27 @@ def test_padding_of_another_id_than_the_model_s_is_refused(tmp_path):
         " has the id 1, but pad_token_id of --bert_config_file is 0, and the token of that id would"
         " have no position. Correct whichever is wrong"
     )
+
+
+def test_features_are_refused_without_room_for_a_pair_or_over_the_merges(tmp_path):
+    config_file, vocab_file = write_roberta(tmp_path)
+    (tmp_path / "text.txt").write_text("film ||| was fine\n")
+    settings = ExtractionSettings(
+        input_file=f"{tmp_path}/text.txt",
+        output_file=f"{tmp_path}/merges.txt",
+        init_checkpoint=f"{tmp_path}/model.ckpt-7",
+        vocab_file=vocab_file,
+        do_lower_case=False,
+        layers="-1",
+        max_seq_length=4,
+    )
+    strategy = distribution.get_strategy("one_device", 1)
+    with pytest.raises(UserError, match="merges.txt must not be a file of --vocab_file, which it"):
+        extract_features(read_config(config_file), strategy, settings)
+    settings = dataclasses.replace(settings, max_seq_length=3)
+    rule = "^--max_seq_length must be at least 4, for the special tokens of a pair; received 3$"
+    with pytest.raises(UserError, match=rule):
+        extract_features(read_config(config_file), strategy, settings)
 
 
 @pytest.mark.slow

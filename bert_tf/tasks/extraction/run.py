@@ -22,7 +22,7 @@ from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesTask
 from bert_tf.tasks.extraction.settings import ExtractionSettings
-from bert_tf.text.tokenizers import Tokenizer
+from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
 
 _MAX_BYTES = 512 << 20
 
@@ -55,9 +55,15 @@ def extract_features(
     outputs = schema.parse_outputs(settings.outputs)
     check_prediction(strategy, settings.batch_size, "batch_size")
     tokenizer = make_tokenizer(config, settings, settings.init_checkpoint)
+    least = tokenizer.layout.num_special(is_pair=True)
+    if settings.max_seq_length < least:
+        raise UserError(
+            f"--max_seq_length must be at least {least}, for the special tokens of a pair; received"
+            f" {settings.max_seq_length}"
+        )
     read = {
         "input_file": settings.input_file,
-        "vocab_file": settings.vocab_file,
+        "vocab_file": vocabulary_files(settings.vocab_file).values(),
         "init_checkpoint": tf.io.gfile.glob(f"{settings.init_checkpoint}*"),
     }
     check_overwrites([settings.output_file], "output_file", read)
