@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.errors import UserError, listed
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.optimization import AdamWeightDecayOptimizer
@@ -26,17 +26,22 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     Args:
         output_dir: the directory; it is made if need be.
-        save_checkpoints_steps: number of steps between two checkpoints.
+        save_checkpoints_steps: number of steps between two checkpoints; at least 1.
         keep_checkpoint_max: number of checkpoints to keep; 0 keeps all.
 
     Raises:
-        UserError: the directory cannot be written to.
+        UserError: the directory cannot be written to, or `save_checkpoints_steps` is below 1.
     """
 
     def __init__(
         self, output_dir: str, save_checkpoints_steps: int = 1000, keep_checkpoint_max: int = 5
     ):
         super().__init__()
+        if save_checkpoints_steps < 1:
+            raise UserError(
+                "save_checkpoints_steps must be at least 1, the number of steps between two"
+                f" checkpoints; received {quoted(save_checkpoints_steps)}"
+            )
         storage.make_output_dir(output_dir)
         self.save_checkpoints_steps = save_checkpoints_steps
         self._checkpoints = CheckpointDirectory(output_dir, keep_checkpoint_max)

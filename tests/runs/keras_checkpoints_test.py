@@ -145,6 +145,11 @@ def test_a_damaged_checkpoint_is_passed_over(first_weights, features, tmp_path, 
 
 
 def test_what_the_callback_refuses(first_weights, features, tmp_path):
+    for steps in (0, -3):
+        message = f"save_checkpoints_steps must be at least 1, .*; received {steps}$"
+        with pytest.raises(UserError, match=message):
+            CheckpointCallback(str(tmp_path / "new"), steps)
+    assert not (tmp_path / "new").exists()
     callback = CheckpointCallback(str(tmp_path), 1)
     with pytest.raises(UserError, match="compile the model with it, not with SGD"):
         fit(new_model(first_weights, keras.optimizers.SGD()), features, callback)
