@@ -197,8 +197,9 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
     student_layers: str | None = setting(
         None,
         help="Layers of the teacher, from 0, with whose weights the student's layers begin, such as"
-        " 0,2,4,7,9,11; none for random weights. Default: spread evenly from the first to the last."
-        " Not with --init_checkpoint.",
+        " 0,2,4,7,9,11; none for random weights. Default: spread evenly from the first to the last;"
+        " with --cos_all_layers those that the student's are compared with. Not with"
+        " --init_checkpoint.",
         group=Group.MODEL,
     )
     alpha_ce: float = setting(
