@@ -39,7 +39,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; `hidden_act` is still our name."""
+    """Returns the values of a `config.json`; `hidden_act` is Hugging Face's name already."""
     special = {"bos_token_id": 0, "eos_token_id": 2}
     return {**config, "position_embedding_type": "absolute", **special}
 
