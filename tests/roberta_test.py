@@ -18,7 +18,7 @@ from bert_tf.model.heads import model_logits
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.pretraining.model import PretrainingModel, PretrainingTask
+from bert_tf.tasks.pretraining.model import PretrainingModel, PretrainingTask, check_objective
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import numpy_bert
@@ -156,6 +156,10 @@ def test_a_saved_model_is_a_roberta_again(model):
 def test_keras_trains_it_without_pairs(model):
     task = model[0].task
     assert isinstance(task, PretrainingTask)
+    check_objective(task.config, "mlm")
+    rule = "^--objective=mlm_sop needs a model with a head for pairs of .* Set --objective=mlm$"
+    with pytest.raises(UserError, match=rule):
+        check_objective(task.config, "mlm_sop")
     features = {
         "input_ids": tf.constant(batch()[0]),
         "masked_lm_positions": tf.constant([[1, 2]] * 4),

@@ -41,7 +41,7 @@ from bert_tf.runs import command_flags
 from bert_tf.runs.settings import device_options
 from bert_tf.runs.teacher import check_hidden_sizes, check_inputs
 from bert_tf.tasks.pretraining.distillation import DistillationTask
-from bert_tf.tasks.pretraining.model import PretrainingTask
+from bert_tf.tasks.pretraining.model import PretrainingTask, check_objective
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
 from bert_tf.tasks.pretraining.settings import DistillationSettings
@@ -210,6 +210,8 @@ def main() -> None:
     logging.getLogger("jax").setLevel(logging.WARNING)
     settings = run_pretraining.settings_from_flags()
     config = read_config(FLAGS.bert_config_file)
+    objective = MLM if FLAGS.teacher_config_file else settings.objective
+    check_objective(config, objective)
     topology = tpu_compiler.open_topology(FLAGS.topology)
     device, devices = topology.device, len(topology.devices)
     replicas = FLAGS.num_tpu_cores if FLAGS["num_tpu_cores"].present else devices
@@ -229,7 +231,7 @@ def main() -> None:
         replicas,
         settings.gradient_accumulation_steps,
         settings.gradient_reduction,
-        MLM if teacher else settings.objective,
+        objective,
         settings.optimizer,
         settings.lamb_bias_correction,
         FLAGS.max_sequences_per_pack,

@@ -79,7 +79,7 @@ def forward_products(
     ]
     if width != hidden:
         products.append(Product("embeddings", 1, 1, tokens, width, hidden, in_encoder=False))
-    if objective == MLM:
+    if objective == MLM or not config.has_next_sentence:
         return products
     return [
         *products,

@@ -53,6 +53,17 @@ def test_little_time_passes_between_steps():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("measure", ["training_step", "dtypes"])
+def test_a_model_without_next_sentences_is_measured(tmp_path, measure):
+    config = tmp_path / "bert_config.json"
+    sizes = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1, "intermediate_size": 40}
+    config.write_text(json.dumps({"model_type": "roberta", "num_attention_heads": 3, **sizes}))
+    words = [f"--measure={measure}", f"--bert_config_file={config}", "--num_steps=2"]
+    output = benchmark(*words, "--train_batch_size=4", "--max_seq_length=16")
+    assert "batch: 4 of length 16\n" in output
+
+
+@pytest.mark.slow
 def test_a_cpu_that_multiplies_bfloat16_is_faster_with_it(tmp_path):
     """Of BERT-Base two layers, with few words: the optimizer's work is float32 in any case."""
     config = tmp_path / "bert_config.json"

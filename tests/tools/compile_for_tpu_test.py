@@ -340,6 +340,15 @@ def test_recomputing_activations_takes_less_memory():
     assert needed[1] < 0.7 * needed[0]  # a half or a third, as the compiler is older or newer
 
 
+def test_an_objective_without_its_head_is_refused_before_the_compiler_is_needed(tmp_path):
+    path = tmp_path / "bert_config.json"
+    path.write_text(json.dumps({**ONE_LAYER, "model_type": "roberta"}))
+    status, output, messages = run_tool("--topology=v5e:2x4", f"--bert_config_file={path}")
+    assert status == 1 and output == ""
+    assert "--objective=mlm_nsp needs a model with a head for pairs of sentences" in messages
+    assert "Traceback" not in messages
+
+
 @pytest.fixture
 def config_file(tmp_path):
     path = tmp_path / "bert_config.json"

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
 from tools import matrix_products
 
@@ -41,6 +42,12 @@ def test_operations(config, length, predictions):
     again = matrix_products.training_flops(config, phase, True) - 5 * 3 * forward
     # The encoder once more: all but the heads.
     assert 0.8 * forward < again / 5 < forward
+
+
+def test_roberta_has_no_products_of_pairs():
+    phase = PretrainingPhase(12, 1, 3, 2)
+    found = matrix_products.forward_products(RobertaConfig(50), phase)
+    assert found == matrix_products.forward_products(RobertaConfig(50), phase, "mlm")
 
 
 def test_operations_are_about_those_that_a_compiler_counts():

@@ -5,6 +5,7 @@ Dimension letters and dtypes: see `bert_tf/modeling.py`.
 
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights
 from bert_tf.model.saving import register
@@ -44,8 +45,7 @@ class PretrainingModel(TaskModel):
     @property
     def task(self) -> "PretrainingTask":
         """The task that gives the losses of `fit`."""
-        config = self.bert.config
-        return PretrainingTask(config, MLM_NSP if config.has_next_sentence else MLM)
+        return PretrainingTask(self.bert.config)
 
     def call(
         self,
@@ -97,13 +97,14 @@ class PretrainingTask:
         config: sizes and dropout rates.
         objective: one of `schema.OBJECTIVES`. With `mlm`, features have no `next_sentence_labels`,
             and the pooler and the next sentence head keep their weights. With `mlm_sop`, the labels
-            and that head are for the order of sentences, as are the metrics' names.
+            and that head are for the order of sentences, as are the metrics' names. None is
+            `mlm_nsp`, and `mlm` for a model without the head.
         **options: see `BertModel`.
     """
 
-    def __init__(self, config: BertConfig, objective: str = MLM_NSP, **options):
+    def __init__(self, config: BertConfig, objective: str | None = None, **options):
         self.config = config
-        self._objective = objective
+        self._objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
         self._options = options
 
     def build_model(self) -> PretrainingModel:
@@ -165,6 +166,19 @@ class PretrainingTask:
             total += tf.math.divide_no_nan(parts[f"{name}_loss"][0], normalizer)
             sums |= parts
         return total, sums
+
+
+def check_objective(config: BertConfig, objective: str) -> None:
+    """Checks that a model can be trained by an objective.
+
+    Raises:
+        UserError: the objective is of pairs, for which the model has no head.
+    """
+    if objective != MLM and not config.has_next_sentence:
+        raise UserError(
+            f"--objective={objective} needs a model with a head for pairs of sentences; that of"
+            " --bert_config_file has none. Set --objective=mlm"
+        )
 
 
 def loss_and_accuracy(

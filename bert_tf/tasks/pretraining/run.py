@@ -22,11 +22,11 @@ from bert_tf.runs.time_budget import TimeBudget
 from bert_tf.runs.trainer import Trainer
 from bert_tf.tasks.pretraining.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.masking import check_predictions
-from bert_tf.tasks.pretraining.model import PretrainingTask
+from bert_tf.tasks.pretraining.model import PretrainingTask, check_objective
 from bert_tf.tasks.pretraining.packed_records import check_packed_predictions, mean_sequences
 from bert_tf.tasks.pretraining.packing import rows_a_step
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.schema import MLM, PACKED, UNMASKED, pretraining_schema
+from bert_tf.tasks.pretraining.schema import PACKED, UNMASKED, pretraining_schema
 from bert_tf.tasks.pretraining.settings import PretrainingSettings
 from bert_tf.text.model_vocabulary import check_padding
 from bert_tf.text.tokenizers import load_tokenizer
@@ -83,11 +83,7 @@ def run_task(
         write_files: writes the files beside the checkpoints.
     """
     _check(settings)
-    if settings.objective != MLM and not config.has_next_sentence:
-        raise UserError(
-            f"--objective={settings.objective} needs a model with a head for pairs of sentences;"
-            " that of --bert_config_file has none. Set --objective=mlm"
-        )
+    check_objective(config, settings.objective)
     replicas = strategy.num_replicas_in_sync
     phases = _training_phases(config, settings, replicas) if settings.do_train else []
     evaluation = None
