@@ -164,6 +164,11 @@ def error_text(error: tf.errors.OpError) -> str:
     return re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", error.message)
 
 
+def tells_of_full_disk(message: str) -> bool:
+    """Returns whether the message of a ResourceExhaustedError is of a disk and not of memory."""
+    return re.search("space left|quota", message) is not None
+
+
 def write_error(error: tf.errors.OpError, message: str) -> UserError | OSError:
     """Returns the exception to raise for a failed write: an OSError if a later try may succeed.
 

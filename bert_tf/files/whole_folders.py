@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Collection, Iterator
 
 import tensorflow as tf
@@ -58,7 +57,7 @@ def whole_folder(
 def _is_of_computing(error: tf.errors.OpError) -> bool:
     """Returns whether an error of the block is not one of writing: too little memory, a defect."""
     if isinstance(error, tf.errors.ResourceExhaustedError):
-        return not re.search("space left|quota", error.message)  # of a disk
+        return not storage.tells_of_full_disk(error.message)
     return isinstance(error, tf.errors.InvalidArgumentError)
 
 

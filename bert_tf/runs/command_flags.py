@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError, as_line, quoted
+from bert_tf.files import storage
 from bert_tf.runs import goodput
 from bert_tf.runs.help_page import FlagHelp, help_page
 from bert_tf.runs.setting_fields import REQUIRED, FieldRule, Group, Settings, rule_of
@@ -84,7 +85,7 @@ def run_program(main: Callable[..., None], takes_others: bool = False) -> None:
             if logging.level_debug():
                 raise
             text = quoted(getattr(error, "message", str(error)))
-            if "space left" in text:  # of a disk
+            if storage.tells_of_full_disk(text):
                 _print_error(text)
                 sys.exit(IO_ERROR_STATUS)
             _print_error(

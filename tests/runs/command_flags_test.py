@@ -35,6 +35,7 @@ ends = []
 for error in (
     tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor" + 999 * "x\\n"),
     tf.errors.ResourceExhaustedError(None, None, "model.ckpt-1; No space left on device"),
+    tf.errors.ResourceExhaustedError(None, None, "model.ckpt-2; Disk quota exceeded"),
     MemoryError("Unable to allocate 1.42 PiB"),
 ):
     def main():
@@ -113,9 +114,10 @@ def test_a_command_line_is_read_or_refused_in_one_line(case, parsed):
 
 
 def test_memory_that_is_not_enough_is_told_in_one_line(parsed):
-    (oom, disk, numpy) = parsed["ends"]
+    (oom, disk, quota, numpy) = parsed["ends"]
     for (status, message), reason in ((oom, "OOM when allocating"), (numpy, "1.42 PiB")):
         assert status == 1 and message.count("\n") == 1 and len(message) <= 500
         assert "run_x.py: the memory of this machine or device is not enough ('" in message
         assert reason in message and "lower the batch size" in message
     assert disk == [74, "run_x.py: 'model.ckpt-1; No space left on device'\n"]
+    assert quota == [74, "run_x.py: 'model.ckpt-2; Disk quota exceeded'\n"]
