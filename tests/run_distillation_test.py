@@ -40,7 +40,7 @@ def write_teacher(folder, without=(), **changes):
     folder.mkdir()
     changes = {"num_hidden_layers": LAYERS, **changes}
     write_config(folder / "bert_config.json", **changes)
-    model = PretrainingModel(BertConfig.from_dict({**CONFIG, **changes}))
+    model = PretrainingModel(config_from_dict({**CONFIG, **changes}))
     rng = np.random.default_rng(4)
     values = {
         v.path: rng.normal(v.path.endswith("gamma"), 0.3, v.shape).astype(np.float32)
@@ -154,6 +154,39 @@ def test_a_distilbert_learns_from_a_bert(inputs, tmp_path):
     np.testing.assert_array_equal(student[name], teacher[name])
     assert f"{name}/adam_m" not in student
     assert bert_tf.load(str(tmp_path / "out")).fill_mask("w3 [MASK] w7", top_k=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind,teacher_layers,scope",
+    [
+        ({"model_type": "roberta"}, {}, "bert/encoder/layer_{}"),
+        (
+            {"embedding_size": 6, "num_hidden_groups": 2, "num_hidden_layers": 4},
+            {"num_hidden_groups": 3, "num_hidden_layers": 6},
+            "bert/encoder/transformer/group_{}/inner_group_0",
+        ),
+    ],
+    ids=["roberta", "albert"],
+)
+def test_a_student_of_another_kind(inputs, tmp_path, kind, teacher_layers, scope):
+    """It begins with the first and the last of its teacher's three layers, or groups of weights."""
+    path = write_teacher(tmp_path / "teacher", **{**kind, **teacher_layers})
+    os.remove(tmp_path / "teacher" / "vocab.txt")  # their vocabularies are other files
+    distil(inputs, tmp_path / "out", kind, teacher_checkpoint=path)
+    teacher = variables(path)
+    begun, ended = (variables(tmp_path / "out" / f"model.ckpt-{step}") for step in (0, 6))
+    found = [name for name in begun if name.startswith(scope.format(1))]
+    assert len([name for name in found if "adam" not in name]) == 16
+    for name, value in teacher.items():
+        if name.startswith(scope.format(2)):
+            name = name.replace(scope.format(2), scope.format(1))
+        elif name.startswith(scope.format(1)):
+            continue  # the layer in the middle
+        if name in begun:
+            np.testing.assert_array_equal(begun[name], value, err_msg=name)
+    for part in (scope.format(0), scope.format(1), "bert/embeddings/word", "cls/predictions"):
+        assert any((ended[name] != begun[name]).any() for name in begun if name.startswith(part))
 
 
 @pytest.mark.slow
