@@ -73,8 +73,8 @@ class DynamicMasking:
         fate = uniform(hash_numbers(keys, _FATE, tf.range(length)))
         num_drawn = self.vocab_size - len(self.never_drawn)
         random_ids = below(hash_numbers(keys, _REPLACEMENT, tf.range(length)), num_drawn)
-        for number in self.never_drawn:
-            random_ids += tf.cast(random_ids >= number, random_ids.dtype)
+        for special_id in self.never_drawn:
+            random_ids += tf.cast(random_ids >= special_id, random_ids.dtype)
         masked = tf.where(fate < MASKED, self.mask_id, random_ids)
         unchanged = (fate >= MASKED) & (fate < MASKED + (1.0 - MASKED) * UNCHANGED)
         features["input_ids"] = tf.where(chosen & ~unchanged, masked, input_ids)

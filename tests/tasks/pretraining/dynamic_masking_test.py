@@ -295,6 +295,9 @@ def test_ids_that_are_never_drawn():
     plain, found = (mask(features, keys) for mask in make)
     expected = masker(False)(features, keys)["input_ids"]
     np.testing.assert_array_equal(plain["input_ids"], expected)
+    for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
+        np.testing.assert_array_equal(plain[name], found[name], err_msg=name)
+        assert found[name].shape == (2800, NUMBER)
     before, after = features["input_ids"].numpy(), found["input_ids"].numpy()
     drawn = after[(after != before) & (after != MASK)]
     counts = np.bincount(drawn, minlength=len(VOCAB))
