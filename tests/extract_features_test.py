@@ -159,6 +159,11 @@ def test_lines_become_examples(files, max_seq_length):
         assert [example.tokens for example in examples] == TOKENS
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "in.txt").write_text("one\n\ufefftwo\n", encoding="utf-8-sig")
+    assert list(data.read_lines(f"{tmp_path}/in.txt")) == ["one", "\ufefftwo"]
+
+
 def test_unusable_text(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(b"good\nbad \xff\n")

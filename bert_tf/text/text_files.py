@@ -24,7 +24,7 @@ TEXT_FIELD = "text"
 
 
 def read_text(files: Sequence[str], flag: str, text_field: str = TEXT_FIELD) -> Iterator[list[str]]:
-    """Yields the stripped lines of files, in batches of about a megabyte.
+    """Yields the stripped lines of files, in batches of about a megabyte; no byte-order marks.
 
     Text has a sentence on each line and an empty line between documents. The end of a file does not
     end a document: the next file continues it, as in the original. In JSON lines and Parquet each
@@ -269,7 +269,7 @@ def _import_zstandard(path: str, flag: str) -> Any:
 def _decode(data: bytes, path: str, line_number: int, flag: str) -> list[str]:
     try:
         # GFile.readline, which the original calls, drops every carriage return, even mid-line.
-        text = data.replace(b"\r", b"").decode("utf-8")
+        text = data.replace(b"\r", b"").decode("utf-8-sig" if line_number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         line_number += error.object.count(b"\n", 0, error.start)
         raise UserError(

@@ -37,6 +37,15 @@ def test_text_is_read_as_gfile_readline_reads_it(tmp_path, monkeypatch, size):
     assert expected[:2] == ["one", "two"] and expected[-3:] == ["", "next", ""]
 
 
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_byte_order_mark_is_no_text(tmp_path, monkeypatch, size):
+    """A byte-level BPE would have pieces for it."""
+    monkeypatch.setattr(text_files, "_BYTES_PER_READ", size)
+    path = tmp_path / "text"
+    path.write_text("écru\n\ufeffbread\n", encoding="utf-8-sig")
+    assert lines_of(path, path) == 2 * ["écru", "\ufeffbread"]
+
+
 @pytest.mark.parametrize("size", [3, 1 << 20])
 def test_line_number_of_bad_utf8_does_not_depend_on_batches(tmp_path, monkeypatch, size):
     monkeypatch.setattr(text_files, "_BYTES_PER_READ", size)

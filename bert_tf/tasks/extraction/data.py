@@ -33,7 +33,7 @@ class Example:
 
 
 def read_lines(input_file: str) -> Iterator[str]:
-    """Yields the lines of a text file, without white space at their ends.
+    """Yields the lines of a text file, without white space at their ends or a byte-order mark.
 
     Raises:
         UserError: the file cannot be read, or is not UTF-8; the message names the line.
@@ -45,7 +45,7 @@ def read_lines(input_file: str) -> Iterator[str]:
                 if not line:
                     return
                 try:
-                    yield line.decode("utf-8").strip()
+                    yield line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
                 except UnicodeDecodeError as error:
                     raise UserError(
                         f"--input_file={input_file}: line {number} is not UTF-8 ({error.reason});"
