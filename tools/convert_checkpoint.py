@@ -123,7 +123,7 @@ def convert(
         config_file = (
             bert_config_file
             or storage.first_file(folder, CONFIG_FILES)
-            or f"{folder}/bert_config.json"
+            or os.path.join(folder, "bert_config.json")
         )
         config = read_config(config_file)
         variables = checkpoints.CheckpointReader(source, "input").read_weights()

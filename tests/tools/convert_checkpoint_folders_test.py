@@ -73,6 +73,18 @@ def test_the_casing_beside_another_vocabulary_is_read(tmp_path):
     assert casing.read_casing(str(tmp_path / "tf")) is True
 
 
+def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER))
+    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    monkeypatch.chdir(tmp_path / "tf")
+    convert_checkpoint.convert("bert_model.ckpt", str(tmp_path / "copy"), "checkpoint")
+    assert sorted(os.listdir(tmp_path / "copy")) == sorted(os.listdir())
+    os.remove("bert_config.json")
+    with pytest.raises(UserError) as error:
+        convert_checkpoint.convert("bert_model.ckpt", str(tmp_path / "new"), "checkpoint")
+    assert str(error.value).startswith("The BERT configuration bert_config.json cannot be read")
+
+
 def test_what_a_fine_tuning_run_wrote_is_converted(tmp_path):
     """Its --export_dir as it is; its --output_dir with the configuration and the vocabulary."""
     reviews = write_reviews(tmp_path)
