@@ -75,7 +75,7 @@ from bert_tf.hugging_face.tokenizer_file import read_byte_pairs
 from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.runs import command_flags
 from bert_tf.text import byte_pairs
-from bert_tf.text.casing import find_casing, write_casing
+from bert_tf.text.casing import find_casing, read_casing, write_casing
 from bert_tf.text.tokenizers import (
     BYTE_PAIRS,
     SENTENCE_PIECES,
@@ -142,8 +142,11 @@ def convert(
             "There is no vocabulary (%s) beside --input and no --vocab_file: none is written",
             " or ".join(VOCABULARY_FILES),
         )
+    tokens = contents.get(WORD_PIECES, b"").decode("utf-8", "replace").split("\n")
+    do_lower_case = find_casing(folder, vocab_file, tokens)
 
     storage.make_output_dir(output_dir)
+    read_casing(output_dir)  # refuses a damaged record before the weights are written
     if output_format != "checkpoint":
         as_distilbert = output_format == "distilbert"
         tensors, config_json = to_safetensors(variables, config, source, labels, as_distilbert)
@@ -157,8 +160,7 @@ def convert(
     write_whole(os.path.join(output_dir, config_name), text.encode())
     for name, content in contents.items():
         write_whole(os.path.join(output_dir, name), content)
-    tokens = contents.get(WORD_PIECES, b"").decode("utf-8", "replace").split("\n")
-    write_casing(output_dir, find_casing(folder, vocab_file, tokens))
+    write_casing(output_dir, do_lower_case)
     size = sum(value.size for value in variables.values())
     logging.info("%s: %d variables, %d parameters", output_dir, len(variables), size)
 

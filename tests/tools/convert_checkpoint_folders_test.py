@@ -73,6 +73,21 @@ def test_the_casing_beside_another_vocabulary_is_read(tmp_path):
     assert casing.read_casing(str(tmp_path / "tf")) is True
 
 
+@pytest.mark.parametrize("place", ["hf", "words", "tf"])
+def test_a_damaged_record_is_refused_before_anything_is_written(tmp_path, place):
+    source = write_folder(tmp_path / "hf", make_tensors(ENCODER))
+    for name in ("words", "tf"):
+        os.mkdir(tmp_path / name)
+    (tmp_path / "words" / "vocab.txt").write_text("[PAD]\nb\n")
+    (tmp_path / place / "tokenizer_config.json").write_text("{")
+    before = sorted(os.listdir(tmp_path / "tf"))
+    vocab_file = str(tmp_path / "words" / "vocab.txt")
+    message = f"{place}/tokenizer_config.json is not JSON.*correct or delete it"
+    with pytest.raises(UserError, match=message):
+        convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint", None, vocab_file)
+    assert sorted(os.listdir(tmp_path / "tf")) == before
+
+
 def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
     source = write_folder(tmp_path / "hf", make_tensors(ENCODER))
     convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
