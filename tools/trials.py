@@ -100,12 +100,13 @@ class Search:
             points: for each trial its flags, without dashes, and their values.
 
         Raises:
-            UserError: a trial ended with the status of wrong flags before any trial succeeded, or
-                its results lack the metric.
+            UserError: two trials would have one folder, a trial ended with the status of wrong
+                flags before any trial succeeded, or its results lack the metric.
             SystemExit: a trial was interrupted; the exit status is the trial's.
             KeyboardInterrupt: the search was interrupted; the trial has been stopped.
         """
         todo = [Trial(dict(point)) for point in points]
+        self._check_names(todo)
         for number, trial in enumerate(todo, 1):
             known = self._trials.get(trial.name)
             if known is None or known.status != 0:
@@ -124,6 +125,19 @@ class Search:
             print(f"Trial {number} of {len(todo)}: {known}: {outcome}{best_value}", flush=True)
         # Even if no trial ran: --metric or --keep_checkpoints may have changed.
         self._write_tables()
+
+    def _check_names(self, todo: Iterable[Trial]) -> None:
+        """Checks that no two trials have one folder: one would count as the other's run."""
+        named = dict(self._trials)
+        for trial in todo:
+            other = named.setdefault(trial.name, trial)
+            if other.flags != trial.flags:
+                raise UserError(
+                    f"each trial must have a folder of its own; {other} and {trial} both have"
+                    f" {self.folder(trial)}, in whose name other characters than letters, digits"
+                    " and _.+- become _. Rename one of the values, or search them with different"
+                    " --output_dir"
+                )
 
     def _run_trial(self, trial: Trial) -> Trial:
         folder = self.folder(trial)

@@ -222,6 +222,27 @@ def test_a_failed_trial_is_recorded_and_tried_again_next_time(tmp_path, stand_in
         tool.search([*command, "--more=1"], str(folder), vary)
 
 
+def test_two_trials_of_one_folder_are_refused(tmp_path, stand_in):
+    command, started = stand_in
+    folder = tmp_path / "out"
+    vary = ["learning_rate=0.02", "init_checkpoint=models/x,models_x"]
+    name = "learning_rate-0.02_init_checkpoint-models_x"
+    message = (
+        "each trial must have a folder of its own; --learning_rate=0.02 --init_checkpoint=models/x"
+        f" and --learning_rate=0.02 --init_checkpoint=models_x both have {folder / name}, in whose"
+    )
+    with pytest.raises(UserError) as error:
+        tool.search(command, str(folder), vary)
+    assert str(error.value).startswith(message)
+    assert started() == []
+    # Nor may a later search take the one for the other.
+    tool.search(command, str(folder), ["learning_rate=0.02", "init_checkpoint=models/x"])
+    with pytest.raises(UserError) as error:
+        tool.search(command, str(folder), ["learning_rate=0.02", "init_checkpoint=models_x"])
+    assert str(error.value).startswith(message)
+    assert started() == [name]
+
+
 RECORD = {
     "flags": {"learning_rate": "0.02"},
     "status": 0,
