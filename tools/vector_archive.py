@@ -20,10 +20,12 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
         path: the archive, for --vectors.
         array: its array, float [n, H] or [n, L, H]; None for `mean_vector`, else `pooled_vector`,
             else the only array of float numbers.
-        layer: which layer, by its number in the array `layers`; None if there is only one.
+        layer: which layer, by its number in the array `layers`; None if there is only one, or
+            the array is [n, H].
 
     Raises:
-        UserError: it is no archive, has no such vectors, or has values that are not finite.
+        UserError: it is no archive, has no such vectors or layer, or has values that are not
+            finite.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as file, _open_archive(file) as archive:
@@ -49,6 +51,11 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
         )
     if vectors.ndim == 3:
         vectors = vectors[:, _layer_index(path, layers, vectors.shape[1], layer)]
+    elif layer is not None:
+        raise UserError(
+            f"--layer={layer} needs an array of layers, [texts, layers, hidden size]; {path}:"
+            f" {name} is {list(vectors.shape)}. Remove --layer, or name another array by --array"
+        )
     vectors = np.ascontiguousarray(vectors, np.float32)
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if bad.size:

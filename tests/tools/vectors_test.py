@@ -52,6 +52,11 @@ def test_archives_that_do_not_fit(archive, tmp_path):
 
     with pytest.raises(UserError, match=r"--layer must be one of .*: -2, -1; received None"):
         read_vectors(archive)
+    message = (
+        r"--layer=-2 needs an array of layers, .*: pooled_vector is \[5, 7\]. Remove --layer, or"
+    )
+    with pytest.raises(UserError, match=message):
+        read_vectors(archive, "pooled_vector", -2)
     with pytest.raises(UserError, match=r"--array must be an array of .*; received 'vectors'"):
         read_vectors(archive, "vectors")
     refused(r"--vectors=.*bad.npz must be a NumPy archive.*cannot be read")
