@@ -48,6 +48,11 @@ class Trial:
         text = "_".join(f"{name}-{value}" for name, value in self.flags.items())
         return re.sub(r"[^\w.+-]", "_", text)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields for JSON, which has no NaN and no infinity: such results are None."""
+        results = {k: v if math.isfinite(v) else None for k, v in self.results.items()}
+        return {**dataclasses.asdict(self), "results": results}
+
     def __str__(self) -> str:
         return " ".join(f"--{name}={value}" for name, value in self.flags.items())
 
@@ -161,9 +166,7 @@ class Search:
         trial = dataclasses.replace(trial, status=status, seconds=seconds, results=results)
         self._trials.pop(trial.name, None)
         self._trials[trial.name] = trial
-        record = {**dataclasses.asdict(trial), "command": self._command, "ended": time.time()}
-        # JSON has no NaN and no infinity.
-        record["results"] = {k: v if math.isfinite(v) else None for k, v in results.items()}
+        record = {**trial.to_dict(), "command": self._command, "ended": time.time()}
         tf.io.gfile.makedirs(folder)
         _write_json(os.path.join(folder, "trial.json"), record)
         self._write_tables()
@@ -208,7 +211,7 @@ class Search:
         best = self.best()
         if best is None:
             return
-        record = {"metric": self._metric, **dataclasses.asdict(best)}
+        record = {"metric": self._metric, **best.to_dict()}
         record |= {
             "output_dir": self.folder(best),
             "command": shlex.join(["python", *self._command_of(best)]),

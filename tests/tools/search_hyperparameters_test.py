@@ -291,6 +291,23 @@ def test_a_result_that_is_no_number_is_kept(tmp_path):
     assert trial.results["eval_accuracy"] == 0.5 and math.isnan(trial.results["loss"])
 
 
+def test_results_that_are_no_numbers_are_null_in_json(tmp_path):
+    """JSON has no NaN and no infinity."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys\n"
+        "folder = sys.argv[-1].removeprefix('--output_dir=')\n"
+        "os.makedirs(folder)\n"
+        "with open(folder + '/eval_results.txt', 'w') as results:\n"
+        "    results.write('eval_accuracy = 0.25\\nloss = nan\\neval_perplexity = inf\\n')\n"
+    )
+    tool.search([str(program)], str(tmp_path / "out"), ["learning_rate=0.02"])
+    for path in ("best_trial.json", "learning_rate-0.02/trial.json"):
+        record = json.loads((tmp_path / "out" / path).read_text())
+        expected = {"eval_accuracy": 0.25, "loss": None, "eval_perplexity": None}
+        assert record["results"] == expected, path
+
+
 def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
     command, started = stand_in
     vary = ["learning_rate=0.02,0.05"]
