@@ -116,7 +116,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         train_file, dev_file = (os.path.join(folder, name) for name in ("train", "dev"))
         train_examples = processor.get_train_examples(FLAGS.data_dir)
-        num_batches = len(train_examples) * NUM_TRAIN_EPOCHS // batch_size
+        num_batches = max(1, len(train_examples) * NUM_TRAIN_EPOCHS // batch_size)
         write_records(train_examples, labels, length, tokenizer, train_file)
         dev_examples = processor.get_dev_examples(FLAGS.data_dir)
         write_records(dev_examples, labels, length, tokenizer, dev_file)
