@@ -8,6 +8,8 @@ The seed of a place is that of the call with numbers folded in, one after anothe
     1, i, 1  encoder layer i, output of the attention
     1, i, 2  encoder layer i, output of the layer
     2        input of the task's output layer (`heads.OutputLayer`)
+
+In ALBERT the number of the inner group comes after the layer's: 1, i, j, 0 and so on, j from 0.
 """
 
 import tensorflow as tf
