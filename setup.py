@@ -27,8 +27,8 @@ Extras that add to a build:
 What is installed: the package `bert_tf`; the programs as commands (`run_classifier.py`) and as
 modules (`python -m run_classifier`); the tools as `python -m bert_tf.tools.NAME`; and, as data
 files, flags/ with the recipes and model configurations, the page of tools/show_attention.py, and
-the table of TPU slices. In a checkout
-the tools and flags/ stay at the top: `python -m tools.NAME`, `--flagfile=flags/...`.
+of tpu/ the tables of TPU slices and of the memory that steps need there. In a checkout the tools
+and flags/ stay at the top: `python -m tools.NAME`, `--flagfile=flags/...`.
 """
 
 from pathlib import Path
