@@ -23,6 +23,7 @@ from bert_tf.model.family import read_config
 from bert_tf.runs import command_flags
 from bert_tf.runs.settings import device_options
 from bert_tf.tasks.pretraining.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.run import check_settings
 
 from . import ROOT, tpu_memory
 from .matrix_products import training_flops
@@ -71,6 +72,7 @@ def estimate(
     spot: bool,
     recompute_activations: bool = False,
     memory: Sequence[str] = (),
+    max_hours: float | None = None,
 ) -> str:
     """Returns the estimate as text to print.
 
@@ -81,35 +83,55 @@ def estimate(
         spot: price the slice as a spot machine rather than on demand.
         recompute_activations: count the forward products of the encoder layers twice.
         memory: what is known of each phase's memory, from `tpu_memory.describe`.
+        max_hours: the time that training takes, whatever the number of steps is; for one phase.
     """
     # Embedding lookups by one-hot products, a sixth more for BERT-Base, are not counted; the
     # assumed share of the peak allows for them.
     operations = sum(
         phase.num_steps * training_flops(config, phase, recompute_activations) for phase in phases
     )
-    hours = [
-        operations / (accelerator.chips * accelerator.tflops * 1e12 * share) / 3600
-        for share in UTILISATION
-    ]
+    products = "floating point operations in matrix products"
+    if max_hours:
+        (phase,) = phases
+        hours = [max_hours]
+        steps = (
+            f"as many of {phase.batch_size} sequences of length {phase.max_seq_length} as the time"
+            " allows, whatever --num_train_steps or --phases says"
+        )
+        work = f"{operations / phase.num_steps:.2g} {products} a step"
+        time = (
+            f"{max_hours:g} hours over all starts, by --max_hours, compiling and saving included;"
+            " installing and waiting for a machine come on top"
+        )
+    else:
+        hours = [
+            operations / (accelerator.chips * accelerator.tflops * 1e12 * share) / 3600
+            for share in UTILISATION
+        ]
+        steps = "; ".join(
+            f"{phase.num_steps:,} of {phase.batch_size} sequences of length {phase.max_seq_length}"
+            for phase in phases
+        )
+        steps = f"{sum(phase.num_steps for phase in phases):,}: {steps}"
+        work = f"{operations:.2g} {products}"
+        time = (
+            f"{hours[0]:.1f} to {hours[1]:.1f} hours, if {UTILISATION[0]:.0%} to"
+            f" {UTILISATION[1]:.0%} of that is reached; installing, compiling, saving and waiting"
+            " for a machine come on top"
+        )
     price = accelerator.spot if spot else accelerator.on_demand
-    low, high = (value * accelerator.chips * price for value in hours)
+    cost = " to ".join(f"{value * accelerator.chips * price:,.2f}" for value in hours)
     kind = "spot" if spot else "on demand"
-    steps = "; ".join(
-        f"{phase.num_steps:,} of {phase.batch_size} sequences of length {phase.max_seq_length}"
-        for phase in phases
-    )
     return "\n".join(
         [
             "An estimate, never measured:",
-            f"  steps  {sum(phase.num_steps for phase in phases):,}: {steps}",
-            f"  work   {operations:.2g} floating point operations in matrix products",
+            f"  steps  {steps}",
+            f"  work   {work}",
             f"  slice  {accelerator.name}: {accelerator.chips} chips of {accelerator.tflops:g}"
             " TFLOP/s at the most",
             *(f"  memory {line}" for line in memory),
-            f"  time   {hours[0]:.1f} to {hours[1]:.1f} hours, if {UTILISATION[0]:.0%} to"
-            f" {UTILISATION[1]:.0%} of that is reached; installing, compiling, saving and waiting"
-            " for a machine come on top",
-            f"  cost   {low:,.2f} to {high:,.2f} US dollars at {price:g} a chip and hour, {kind} in"
+            f"  time   {time}",
+            f"  cost   {cost} US dollars at {price:g} a chip and hour, {kind} in"
             f" {accelerator.zone}; storage comes on top",
             "Prices are those in tpu/accelerators.txt, which says where they are from; what counts"
             " is https://cloud.google.com/tpu/pricing",
@@ -123,6 +145,7 @@ def main() -> None:
     settings = run_pretraining.settings_from_flags()
     if not settings.do_train:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
+    check_settings(settings)
     config = read_config(FLAGS.bert_config_file)
     recompute = settings.recompute_activations
     compiled = (tpu_memory.OPTIONS, tpu_memory.OPTIMIZER)
@@ -132,7 +155,8 @@ def main() -> None:
         tpu_memory.describe(plans, config, phase, settings.gradient_accumulation_steps)
         for phase in settings.phases
     ]
-    print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute, memory))
+    hours = settings.max_hours
+    print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute, memory, hours))
 
 
 def _define_flags() -> None:

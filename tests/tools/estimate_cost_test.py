@@ -50,6 +50,17 @@ def test_estimate():
     assert f"{hours * 4 * 0.5:,.2f} to" in spot and "spot in zone-a" in spot
 
 
+def test_max_hours_is_the_time():
+    accelerator = estimate_cost.Accelerator("x", 4, 100.0, 0.5, 2.0, "zone-a")
+    phase = PretrainingPhase(128, 1000, 256, 20)
+    text = estimate_cost.estimate(BASE, [phase], accelerator, spot=False, max_hours=31.5)
+    assert "  steps  as many of 256 sequences of length 128 as the time allows, what" in text
+    assert f"  work   {estimate_cost.training_flops(BASE, phase):.2g} floating" in text
+    assert "products a step\n" in text
+    assert "  time   31.5 hours over all starts, by --max_hours, compiling and saving inc" in text
+    assert "  cost   252.00 US dollars at 2 a chip and hour, on demand in zone-a" in text
+
+
 def test_program():
     flags = ["--accelerator=v5e-8", f"--flagfile={RECIPE}", "--input_file=x", "--output_dir=y"]
     command = [sys.executable, "-m", "tools.estimate_cost", *flags]
@@ -61,6 +72,18 @@ def test_program():
     # What docs/tpu.md shows.
     shown = (ROOT / "docs" / "tpu.md").read_text()
     assert "".join(done.stdout.splitlines(keepends=True)[:-1]) in shown
+
+
+def test_program_with_a_time():
+    flags = ["--accelerator=v5e-8", f"--flagfile={RECIPE}", "--input_file=x", "--output_dir=y"]
+    command = [sys.executable, "-m", "tools.estimate_cost", *flags, "--max_hours=24"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "--max_hours stretches one phase over the time; --phases has 2" in done.stderr
+    command += ["--phases=128:100000:256:20", "--num_warmup_steps=6000"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "  time   24 hours over all starts, by --max_hours" in done.stdout, done.stderr
+    assert "  cost   47.04 US dollars at 0.245 a chip and hour, spot" in done.stdout
 
 
 def test_an_accelerator_that_is_not_in_the_table():

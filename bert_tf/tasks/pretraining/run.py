@@ -82,7 +82,7 @@ def run_task(
         make_task: called when the settings and files are checked and the directory is held.
         write_files: writes the files beside the checkpoints.
     """
-    _check(settings)
+    check_settings(settings)
     check_objective(config, settings.objective)
     replicas = strategy.num_replicas_in_sync
     phases = _training_phases(config, settings, replicas) if settings.do_train else []
@@ -122,7 +122,12 @@ def run_task(
         return results if settings.do_eval else None
 
 
-def _check(settings: PretrainingSettings) -> None:
+def check_settings(settings: PretrainingSettings) -> None:
+    """Checks that the flags fit together.
+
+    Raises:
+        UserError: they do not.
+    """
     if not settings.do_train and not settings.do_eval:
         raise UserError("At least one of --do_train and --do_eval must be given.")
     if settings.evaluate_every_steps and not settings.do_train:
