@@ -45,8 +45,8 @@ def create_shards(settings: PretrainingDataSettings) -> None:
         settings: the flags; `num_shards` is given.
 
     Raises:
-        UserError: as `create_pretraining_data`; or a shard has no document, or the shards that are
-            there were made with other settings or of another text.
+        UserError: as `create_pretraining_data`; or a shard has no document, or the shards were
+            begun with other settings or of another text.
         OSError: writing failed in a way that may pass, such as a full disk.
         RuntimeError: a worker was killed.
     """
@@ -147,12 +147,12 @@ def _settings_file(settings: PretrainingDataSettings) -> str:
 
 
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:
-    """Records the settings beside the shards, or checks that earlier shards have the same ones.
+    """Records the settings beside the shards, or checks that they were begun with the same ones.
 
     Of the text, names and sizes of the files are compared; of the vocabulary every byte.
 
     Raises:
-        UserError: they have others.
+        UserError: they were begun with others.
     """
     values = {
         name: value
@@ -178,9 +178,9 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
     for name in sorted({*values, *earlier}):
         if values.get(name) != earlier.get(name):
             raise UserError(
-                f"{path}: the shards there were made with --{name}={quoted(earlier.get(name))}, and"
+                f"{path}: shards were begun there with --{name}={quoted(earlier.get(name))}, and"
                 f" now it is {quoted(values.get(name))}. Choose another --output_file, or delete"
-                " the shards and this file"
+                " this file and the shards beside it; if there are none yet, this file is enough"
             )
 
 

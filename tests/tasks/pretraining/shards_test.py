@@ -89,22 +89,38 @@ def test_shards_of_another_run_are_not_mixed_with(text, tmp_path):
     create_shards(settings(text, output))
     expected = contents(output)
     for more, message in (
-        ({"max_seq_length": 25}, "made with --max_seq_length=24, and now it is 25. Choose another"),
-        ({"num_shards": 6}, "made with --num_shards=5, and now it is 6"),
-        ({"do_whole_word_mask": True}, "made with --do_whole_word_mask=False, and now it is True"),
+        ({"max_seq_length": 25}, "begun there with --max_seq_length=24, and now it is 25. C"),
+        ({"num_shards": 6}, "with --num_shards=5, and now it is 6"),
+        ({"do_whole_word_mask": True}, "with --do_whole_word_mask=False, and now it is True"),
     ):
         with pytest.raises(UserError, match=message):
             create_shards(settings(text, output, **more))
     with open(text / "b" / "y.txt", "a") as file:
         file.write("\nthe moon")
-    with pytest.raises(UserError, match="made with --input_file='3 files, .*, and now it is '3 f"):
+    with pytest.raises(UserError, match="with --input_file='3 files, .*, and now it is '3 f"):
         create_shards(settings(text, output))
     (text / "b" / "y.txt").write_text(corpus(*TEXTS["b/y.txt"]))
     with open(tmp_path / "vocab.txt", "a") as file:
         file.write("moons\n")
-    with pytest.raises(UserError, match="made with --vocab_file='sha256 "):
+    with pytest.raises(UserError, match="with --vocab_file='sha256 "):
         create_shards(settings(text, output))
     assert contents(output) == expected
+
+
+def test_settings_of_a_run_without_a_shard_are_one_file_to_delete(text, tmp_path):
+    output = tmp_path / "out"
+    (text / "b" / "y.txt").write_bytes(b"river\n\xff\n")
+    with pytest.raises(UserError, match="y.txt, line 2, is not UTF-8"):
+        create_shards(settings(text, output))
+    (text / "b" / "y.txt").write_text(corpus(*TEXTS["b/y.txt"]))
+    with pytest.raises(UserError) as info:
+        create_shards(settings(text, output))
+    message = str(info.value)
+    assert message.startswith(f"{output}/r-shards.json: shards were begun there with --input_file=")
+    assert message.endswith("the shards beside it; if there are none yet, this file is enough")
+    (output / "r-shards.json").unlink()
+    create_shards(settings(text, output))
+    assert len(contents(output)) == 6
 
 
 def test_both_files_of_a_byte_level_bpe_are_compared(text, tmp_path):
@@ -116,7 +132,7 @@ def test_both_files_of_a_byte_level_bpe_are_compared(text, tmp_path):
     create_shards(settings(text, output, **more))
     merges = (tmp_path / "merges.txt").read_text().splitlines()
     (tmp_path / "merges.txt").write_text("\n".join(merges[:-1]) + "\n")
-    with pytest.raises(UserError, match="made with --vocab_file='sha256 .*, and now it is 'sha256"):
+    with pytest.raises(UserError, match="with --vocab_file='sha256 .*, and now it is 'sha256"):
         create_shards(settings(text, output, **more))
     assert contents(output) == expected
 
