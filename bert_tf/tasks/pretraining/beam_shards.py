@@ -135,7 +135,7 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
         logging.info("%s", ", ".join(f"{name}: {counts[name]:,}" for name in COUNTERS))
     for shard in missing:
         if not tf.io.gfile.exists(names[shard]):
-            raise no_document(settings, shard, counts["documents"])
+            raise no_document(settings, shard, counts.get("documents"))
 
 
 def _counts(result: PipelineResult) -> collections.Counter[str]:

@@ -133,11 +133,14 @@ def read_keyed_documents(
     return sharding.split_documents((files[file], lines) for file, lines in batches)
 
 
-def no_document(settings: PretrainingDataSettings, shard: int, num_documents: int) -> UserError:
-    """Returns the error that a shard has no document, of so many in the text."""
+def no_document(
+    settings: PretrainingDataSettings, shard: int, num_documents: int | None
+) -> UserError:
+    """Returns the error that a shard has no document, of so many in the text, if that is known."""
+    number = "too few" if num_documents is None else num_documents
     return UserError(
         f"--num_shards={settings.num_shards} leaves shard {shard} without a document: the text has"
-        f" {num_documents} documents, which empty lines separate. Lower --num_shards"
+        f" {number} documents, which empty lines separate. Lower --num_shards"
     )
 
 

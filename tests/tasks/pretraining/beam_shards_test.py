@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import tensorflow as tf
+from apache_beam.runners.portability.fn_api_runner.fn_runner import RunnerResult
 from dask.distributed import LocalCluster
 
 from bert_tf.errors import UserError
@@ -71,6 +72,15 @@ def test_errors_of_workers_are_one_line(text, tmp_path):
         str(info.value),
     )
     assert [*contents(tmp_path / "out")] == ["r-shards.json"]
+
+
+def test_a_runner_without_counters_does_not_say_how_many_documents(text, tmp_path, monkeypatch):
+    def metrics(self):
+        raise NotImplementedError
+
+    monkeypatch.setattr(RunnerResult, "metrics", metrics)
+    with pytest.raises(UserError, match="without a document: the text has too few documents, wh"):
+        make(text, tmp_path / "many", num_shards=41, input_file=f"{text}/*/*.txt")
 
 
 @pytest.mark.parametrize(
