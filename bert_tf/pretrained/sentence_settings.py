@@ -21,7 +21,8 @@ def sentence_settings(folder: str) -> tuple[str, bool, int | None]:
     """
     modules = _read(os.path.join(folder, "modules.json"), list)
     kinds = [str(module.get("type") if isinstance(module, dict) else module) for module in modules]
-    others = [kind for kind in kinds if kind.rpartition(".")[-1] not in _MODULES]
+    names = [kind.rpartition(".")[-1] for kind in kinds]
+    others = [kind for kind, name in zip(kinds, names, strict=True) if name not in _MODULES]
     if others:
         raise UserError(
             f"{folder}/modules.json must have no modules but {', '.join(_MODULES)}, of which"
@@ -31,7 +32,7 @@ def sentence_settings(folder: str) -> tuple[str, bool, int | None]:
     length = _read(os.path.join(folder, "sentence_bert_config.json"), dict).get("max_seq_length")
     return (
         _pooling(os.path.join(folder, "1_Pooling", "config.json")),
-        any(kind.endswith(".Normalize") for kind in kinds),
+        "Normalize" in names,
         length if type(length) is int and length > 0 else None,
     )
 
