@@ -13,12 +13,12 @@ The input is UTF-8 text, one sentence on each line, with an empty line between d
 flags and seed give the same records as google-research/bert's program of this name.
 """
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
-from bert_tf.tasks.pretraining.data import create_pretraining_data
-from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.shards import create_shards
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.shards import create_shards
 
 SETTINGS = (PretrainingDataSettings,)
 command_flags.define_flags(*SETTINGS)

@@ -15,12 +15,12 @@ NumPy archive:
 
 from absl import flags
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.family import read_config
-from bert_tf.runs.settings import DeviceSettings, ModelSettings
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.extraction.run import extract_features
 from bert_tf.tasks.extraction.schema import parse_layers
 from bert_tf.tasks.extraction.settings import ExtractionSettings

@@ -21,13 +21,13 @@ Started again, the same command resumes from the last checkpoint in --output_dir
 
 from absl import flags
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 from bert_tf.errors import UserError
 from bert_tf.model.family import read_config
-from bert_tf.runs.fine_tuning_checks import learned_labels
-from bert_tf.runs.settings import DeviceSettings, ModelSettings
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
+from bert_tf.runs.training.fine_tuning_checks import learned_labels
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
 from bert_tf.tasks.classification.run import run_classifier
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource

@@ -15,13 +15,13 @@ Started again, the same command resumes from the last checkpoint in --output_dir
 
 from absl import flags
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 from bert_tf.model.family import read_config
-from bert_tf.runs.settings import DeviceSettings, ModelSettings
-from bert_tf.tasks.pretraining.run_distillation import run_distillation
-from bert_tf.tasks.pretraining.settings import DistillationSettings, ScheduleSettings
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
+from bert_tf.tasks.pretraining.training.run_distillation import run_distillation
+from bert_tf.tasks.pretraining.training.settings import DistillationSettings, ScheduleSettings
 
 FLAGS = flags.FLAGS
 SETTINGS = (DistillationSettings, ScheduleSettings, ModelSettings, DeviceSettings)

@@ -9,11 +9,11 @@ r"""Fine-tunes BERT to choose one of several endings of a text: SWAG (paper, sec
 
 from absl import flags
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 from bert_tf.model.family import read_config
-from bert_tf.runs.settings import DeviceSettings, ModelSettings
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.multiple_choice.run import run_multiple_choice
 from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
 

@@ -19,13 +19,13 @@ Started again, the same command resumes from the last checkpoint in --output_dir
 
 from absl import flags
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 from bert_tf.model.family import read_config
-from bert_tf.runs.settings import DeviceSettings, ModelSettings
-from bert_tf.tasks.pretraining.run import run_pretraining
-from bert_tf.tasks.pretraining.settings import PretrainingSettings, ScheduleSettings
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
+from bert_tf.tasks.pretraining.training.run import run_pretraining
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 
 FLAGS = flags.FLAGS
 SETTINGS = (PretrainingSettings, ScheduleSettings, ModelSettings, DeviceSettings)

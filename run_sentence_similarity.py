@@ -15,11 +15,11 @@ Without --text_b_column, --do_predict writes the vectors of single sentences.
 
 from absl import flags
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 from bert_tf.model.family import read_config
-from bert_tf.runs.settings import DeviceSettings, ModelSettings
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.sentences.run import run_sentence_similarity
 from bert_tf.tasks.sentences.settings import SentenceSettings
 

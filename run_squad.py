@@ -15,11 +15,11 @@ and F1, and for 2.0 the best --null_score_diff_threshold.
 
 from absl import flags
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 from bert_tf.model.family import read_config
-from bert_tf.runs.settings import DeviceSettings, ModelSettings
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.squad.run import run_squad
 from bert_tf.tasks.squad.settings import SquadSettings
 

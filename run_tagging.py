@@ -13,11 +13,11 @@ With --feature_based, BERT's weights stay as they are, and a BiLSTM is trained o
 
 from absl import flags
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 from bert_tf.model.family import read_config
-from bert_tf.runs.settings import DeviceSettings, ModelSettings
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.tagging.run import run_tagging
 from bert_tf.tasks.tagging.settings import TaggingSettings
 

@@ -67,11 +67,15 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=[*find_packages(include=["bert_tf", "bert_tf.*"]), *INSTALLED_INSIDE],
+    packages=[
+        *find_packages(include=["bert_tf", "bert_tf.*"]),
+        *INSTALLED_INSIDE,
+        *(f"bert_tf.{name}" for name in find_packages(include=["tools.*"])),
+    ],
     package_dir=INSTALLED_INSIDE,
     package_data={
         "bert_tf.flags": ["**/*"],
-        "bert_tf.tools": ["attention.html"],
+        "bert_tf.tools.draw": ["attention.html"],
         "bert_tf.tpu": ["accelerators.txt", "memory.txt"],
     },
     # Modules too: tools/estimate_cost.py and tools/compile_for_tpu.py read run_pretraining's flags.

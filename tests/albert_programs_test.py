@@ -10,7 +10,7 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
-from bert_tf.runs import reporting
+from bert_tf.runs.folder import reporting
 from tests.support.pretraining_runs import run, variables
 from tests.support.sentence_piece_model import write_model
 from tests.support.small_classification import VOCAB, WORDS, flags, write_reviews

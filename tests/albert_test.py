@@ -14,8 +14,8 @@ from bert_tf.files import checkpoints
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.family import read_config
 from bert_tf.model.freezing import parse_frozen_layers
-from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import MLM_SOP
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
 from tests.support.small_pretraining import difference, weights_of

@@ -311,7 +311,8 @@ def test_the_readme_shows_the_layout():
     library = {f"  {path.parent.name}/" for path in ROOT.glob("bert_tf/*/__init__.py")}
     programs = {path.name for path in ROOT.glob("*.py")} - {"setup.py"}
     modules = {f"  {name}.py" for name in ("modeling", "tokenization", "optimization")}
-    folders = {f"{name}/" for name in ("bert_tf", "docs", "flags", "tools", "tpu", "tests")}
+    tops = ("bert_tf", "benchmarks", "docs", "flags", "tools", "tpu", "tests")
+    folders = {f"{name}/" for name in tops}
     assert {*names} == library | programs | modules | folders
     assert len(names) == len({*names})
 
@@ -328,7 +329,7 @@ def test_the_layout_page_tells_of_every_folder():
 @pytest.mark.parametrize("page", TEXTS)
 def test_files_that_are_named_exist(page):
     """Names in capitals stand for others; those in output/ are written by commands."""
-    tops = "bert_tf|docs|flags|tests|tools|tpu"
+    tops = "bert_tf|benchmarks|docs|flags|tests|tools|tpu"
     inner = "|".join(path.parent.name for path in ROOT.glob("bert_tf/*/__init__.py"))
     for path in re.findall(rf"`((?:{tops})/[^`\s=]*|(?:{inner})/[\w/]+\.py)`", prose(TEXTS[page])):
         if not re.search("[A-Z]{3}", path):

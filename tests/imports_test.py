@@ -23,6 +23,7 @@ FLOORS = (
     "files",
     "tokenization",
     "text",
+    "datasets",
     "model",
     "modeling",
     "optimization",
@@ -35,12 +36,12 @@ FLOORS = (
 )
 # What never imports what, although it stands below.
 NEVER = {
-    "engine": {"model", "modeling", "text", "tokenization"},
-    "model": {"files", "text", "tokenization"},
-    "modeling": {"files", "text", "tokenization"},
+    "engine": {"model", "modeling", "text", "tokenization", "datasets"},
+    "model": {"files", "text", "tokenization", "datasets"},
+    "modeling": {"files", "text", "tokenization", "datasets"},
 }
 MODELS = {"model", "modeling"}
-DATA = {"files", "text", "tokenization"}
+DATA = {"datasets", "files", "text", "tokenization"}
 # In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
 # meet, the settings, and what joins the two for a program. Every other module is data code.
 TASK_MODELS = {"model", "head", "heads", "loss", "metrics", "distillation"}
@@ -49,9 +50,9 @@ TASK_NEITHER = {"__init__", "schema", "phases", "settings", "run", "run_distilla
 # Who imports what only when it is used: `bert_tf.load` for users, never for the library itself.
 LAZY = {"bert_tf": "bert_tf.pretrained.model"}
 
-COMMAND_FLAGS = "bert_tf.runs.command_flags"
+COMMAND_FLAGS = "bert_tf.runs.flags.command_flags"
 # They change what a process shows and how it ends, which a library must not.
-PROGRAMS_ONLY = {COMMAND_FLAGS, "bert_tf.runs.quiet_start"}
+PROGRAMS_ONLY = {COMMAND_FLAGS, "bert_tf.runs.flags.quiet_start"}
 MAX_LINES = 450
 MAX_TOP_MODULES = 9
 MAX_PROGRAM_LINES = 150
@@ -60,7 +61,7 @@ MAX_PROGRAM_LINES = 150
 def sources(root: Path) -> dict[str, Path]:
     """Returns the path of each module, by dotted name; tests and setup.py are no part of it."""
     paths = [*root.glob("*.py")]
-    for folder in ("bert_tf", "tools", "tpu"):
+    for folder in ("bert_tf", "benchmarks", "tools", "tpu"):
         paths += (root / folder).rglob("*.py")
     names = {}
     for path in sorted(paths):
@@ -193,7 +194,7 @@ def direction_violations(modules: dict[str, Path], graph: dict[str, set[str]]) -
 
 def flag_violations(modules: dict[str, Path]) -> list[str]:
     return [
-        f"{module}: absl.flags belongs in programs, tools and bert_tf/runs/command_flags.py"
+        f"{module}: absl.flags belongs in programs, tools and bert_tf/runs/flags/command_flags.py"
         for module, path in sorted(modules.items())
         if floor_of(module) and module != COMMAND_FLAGS
         if any(
@@ -268,7 +269,7 @@ def test_project_keeps_the_rules():
 
 
 CLEAN = {
-    "run_a.py": "from absl import flags\nfrom bert_tf.runs import command_flags\n"
+    "run_a.py": "from absl import flags\nfrom bert_tf.runs.flags import command_flags\n"
     "from bert_tf.tasks.a import data, model\n",
     "bert_tf/__init__.py": "",
     "bert_tf/modeling.py": "from bert_tf.model import layers\n",
@@ -278,8 +279,8 @@ CLEAN = {
     "bert_tf/model/__init__.py": "",
     "bert_tf/model/layers.py": "from absl import logging\nclass Dense:\n    pass\n",
     "bert_tf/runs/__init__.py": "",
-    "bert_tf/runs/command_flags.py": "from absl import flags\n",
-    "bert_tf/runs/trainer.py": "from bert_tf import modeling\nclass _Dense:\n    pass\n",
+    "bert_tf/runs/flags/command_flags.py": "from absl import flags\n",
+    "bert_tf/runs/training/trainer.py": "from bert_tf import modeling\nclass _Dense:\n    pass\n",
     "bert_tf/tasks/__init__.py": "",
     "bert_tf/tasks/a/__init__.py": "",
     "bert_tf/tasks/a/schema.py": "from bert_tf.files import records\n",
@@ -291,12 +292,12 @@ CLEAN = {
 
 BAD = {
     "upwards": (
-        {"bert_tf/runs/trainer.py": "from bert_tf.tasks.a import schema\n"},
-        "bert_tf.runs.trainer imports bert_tf.tasks.a.schema: tasks stands above runs",
+        {"bert_tf/runs/training/trainer.py": "from bert_tf.tasks.a import schema\n"},
+        "bert_tf.runs.training.trainer imports bert_tf.tasks.a.schema: tasks stands above runs",
     ),
     "upwards inside a function": (
-        {"bert_tf/modeling.py": "def f():\n    import bert_tf.runs.trainer\n"},
-        "bert_tf.modeling imports bert_tf.runs.trainer: runs stands above modeling",
+        {"bert_tf/modeling.py": "def f():\n    import bert_tf.runs.training.trainer\n"},
+        "bert_tf.modeling imports bert_tf.runs.training.trainer: runs stands above modeling",
     ),
     "never": (
         {"bert_tf/model/layers.py": "from bert_tf.files.records import x\n"},
@@ -335,19 +336,19 @@ BAD = {
     ),
     "flags": (
         {"bert_tf/files/records.py": "from absl.flags import FLAGS\n"},
-        "bert_tf.files.records: absl.flags belongs in programs, tools and bert_tf/runs/command_fl",
+        "bert_tf.files.records: absl.flags belongs in programs, tools and bert_tf/runs/flags/c",
     ),
     "flags of a task": (
         {"bert_tf/tasks/a/data.py": "from absl import app, flags\n"},
-        "bert_tf.tasks.a.data: absl.flags belongs in programs, tools and bert_tf/runs/command_fl",
+        "bert_tf.tasks.a.data: absl.flags belongs in programs, tools and bert_tf/runs/flags/c",
     ),
     "command_flags": (
-        {"bert_tf/tasks/a/model.py": "from bert_tf.runs.command_flags import x\n"},
-        "bert_tf.tasks.a.model imports bert_tf.runs.command_flags: only programs and tools may",
+        {"bert_tf/tasks/a/model.py": "from bert_tf.runs.flags.command_flags import x\n"},
+        "bert_tf.tasks.a.model imports bert_tf.runs.flags.command_flags: only programs and tools",
     ),
     "name of a task": (
-        {"bert_tf/runs/trainer.py": "def f(task):\n    return task == 'a'\n"},
-        "bert_tf.runs.trainer line 2: names the task 'a'",
+        {"bert_tf/runs/training/trainer.py": "def f(task):\n    return task == 'a'\n"},
+        "bert_tf.runs.training.trainer line 2: names the task 'a'",
     ),
     "one name twice": (
         {"bert_tf/tasks/a/model.py": "class Dense:\n    pass\n"},

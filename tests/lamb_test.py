@@ -12,7 +12,7 @@ from bert_tf import optimization
 from bert_tf.engine import steps
 from bert_tf.files import checkpoints
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.pretraining.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
 from tests.support.small_pretraining import difference, weights_of

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.modeling; tests/tasks/pretraining/model_test.py has golden figures."""
+"""Tests of bert_tf.modeling; tests/tasks/pretraining/training/model_test.py has golden figures."""
 
 import collections
 import functools

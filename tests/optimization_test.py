@@ -1,4 +1,4 @@
-"""Tests of bert_tf.optimization; tests/tasks/pretraining/model_test.py has golden figures."""
+"""Tests of bert_tf.optimization; golden figures: tests/tasks/pretraining/training/model_test.py."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.engine import steps
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.pretraining.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert, small_pretraining
 
 

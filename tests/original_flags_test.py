@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bert_tf.runs.setting_fields import Group
+from bert_tf.runs.flags.setting_fields import Group
 from tests.support import forked_programs
 
 TEXT = {"vocab_file": None, "do_lower_case": True}
@@ -105,7 +105,7 @@ PROGRAMS = (
 READ_FLAGS = """
 import contextlib, dataclasses, importlib, io, json, sys
 from absl import flags
-from bert_tf.runs.setting_fields import REQUIRED, rule_of
+from bert_tf.runs.flags.setting_fields import REQUIRED, rule_of
 sys.argv.append("--help")
 sys.argv.pop(0)
 sys.modules["__main__"] = program = importlib.import_module(sys.argv[0])

@@ -95,7 +95,7 @@ def test_recipes_and_model_configurations_are_used_in_another_folder(site, tmp_p
 
 def test_tools_import_each_other_relatively():
     """Their package is `tools` in the checkout and `bert_tf.tools` where it is installed."""
-    for path in sorted((ROOT / "tools").glob("*.py")):
+    for path in sorted((ROOT / "tools").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"^\s*(from|import) (bert_tf\.)?tools\b", text, re.MULTILINE), path
 

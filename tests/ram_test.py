@@ -14,13 +14,13 @@ import tensorflow as tf
 from bert_tf.engine import input_pipeline
 from bert_tf.files import storage
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining import data
-from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.model import PretrainingTask
-from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.run import run_pretraining
+from bert_tf.tasks.pretraining.records import data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import pretraining_schema
-from bert_tf.tasks.pretraining.settings import PretrainingSettings
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.run import run_pretraining
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 from tests.support.pretraining_runs import CONFIG, variables
 from tests.support.trainers import make_trainer
 

@@ -13,7 +13,7 @@ from bert_tf import modeling
 from bert_tf.model.family import config_from_dict
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.modeling import AlbertConfig
-from bert_tf.tasks.pretraining.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import forked_programs
 from tests.support.golden import needs_golden
 from tests.support.shapes import variables_without_values

@@ -15,13 +15,13 @@ from bert_tf.errors import UserError
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
 from bert_tf.model.family import read_config
-from bert_tf.runs import reporting
-from bert_tf.runs.fine_tuning_checks import make_tokenizer
-from bert_tf.runs.settings import TextSettings
+from bert_tf.runs.flags.settings import TextSettings
+from bert_tf.runs.folder import reporting
+from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.tasks.extraction.run import extract_features
 from bert_tf.tasks.extraction.settings import ExtractionSettings
-from bert_tf.tasks.pretraining.data import create_pretraining_data
-from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.pretraining_runs import run, variables
 from tests.support.small_classification import WORDS, flags, write_reviews

@@ -18,7 +18,11 @@ from bert_tf.model.heads import model_logits
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.pretraining.model import PretrainingModel, PretrainingTask, check_objective
+from bert_tf.tasks.pretraining.training.model import (
+    PretrainingModel,
+    PretrainingTask,
+    check_objective,
+)
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import numpy_bert

@@ -16,7 +16,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.files import checkpoints
-from bert_tf.runs import command_flags, reporting
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.folder import reporting
 from tests.support import forked_programs
 from tests.support.pretraining_runs import command, run, variables
 from tests.support.small_classification import flags, write_reviews

@@ -13,11 +13,11 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import config_from_dict
-from bert_tf.runs import reporting
-from bert_tf.tasks.pretraining.model import PretrainingModel
-from bert_tf.tasks.pretraining.run_distillation import run_distillation
+from bert_tf.runs.folder import reporting
 from bert_tf.tasks.pretraining.schema import UNMASKED
-from bert_tf.tasks.pretraining.settings import DistillationSettings, ScheduleSettings
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.run_distillation import run_distillation
+from bert_tf.tasks.pretraining.training.settings import DistillationSettings, ScheduleSettings
 from tests.support.pretraining_runs import CONFIG, run, variables, write_config, write_records
 
 LAYERS = 3

@@ -14,10 +14,10 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import reporting
-from bert_tf.tasks.pretraining.run import run_pretraining
+from bert_tf.runs.folder import reporting
 from bert_tf.tasks.pretraining.schema import pretraining_schema
-from bert_tf.tasks.pretraining.settings import PretrainingSettings, ScheduleSettings
+from bert_tf.tasks.pretraining.training.run import run_pretraining
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 from tests.support.numpy_bert import NumpyBert, learning_rate
 from tests.support.pretraining_runs import CONFIG, run, variables, write_config, write_records
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_tf.runs import reporting
+from bert_tf.runs.folder import reporting
 from tests.support.pretraining_runs import run, variables
 from tests.support.small_sentences import write_sentences
 

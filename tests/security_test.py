@@ -19,7 +19,7 @@ METHODS = {"system", "popen", "unpack_archive", "extractall", "load_model", "imp
 METHODS |= {"model_from_json", "model_from_config", "deserialize_keras_object", "import_module"}
 # The TPU compiler's own modules, by names that stand in the code.
 ALLOWED = {
-    "tools/tpu_compiler.py: import_module",
+    "tools/tpu/compiler.py: import_module",
     # Keras calls it, in its safe mode, for a file that its `load_model` was given.
     "bert_tf/model/task_model.py: deserialize_keras_object",
     # Converters and runtimes, by names that stand in the code.

@@ -26,9 +26,9 @@ from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
-from bert_tf.tasks.pretraining.distillation import DistillationTask
-from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.training.distillation import DistillationTask
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
 from bert_tf.tasks.sentences.model import SentenceTask
 from bert_tf.tasks.sentences.schema import sentences_schema
 from bert_tf.tasks.squad.model import SquadTask

@@ -5,7 +5,7 @@ Installed, they are `python -m bert_tf.tools.NAME`. So they import each other re
 
 import os
 
-from bert_tf.runs import quiet_start  # and so bert_tf looks at the installed TensorFlow
+from bert_tf.runs.flags import quiet_start  # and so bert_tf looks at the installed TensorFlow
 
 # Holds flags/ and tpu/: the checkout, or the installed package.
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -27,14 +27,14 @@ import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf import tokenization
+from bert_tf.datasets.text_files import TEXT_FIELD, read_text
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
-from bert_tf.runs import command_flags
+from bert_tf.runs.flags import command_flags
 from bert_tf.text.byte_pairs import MERGES, import_tokenizers
 from bert_tf.text.byte_pairs import SPECIAL_TOKENS as BYTE_PAIR_TOKENS
-from bert_tf.text.text_files import TEXT_FIELD, read_text
 from bert_tf.text.word_counts import count_words
 
 # In the order of the released English vocabularies, without their [unused] lines. [PAD] is 0

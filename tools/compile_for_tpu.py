@@ -37,17 +37,17 @@ from bert_tf import optimization
 from bert_tf.engine.steps import Replicas, train_step
 from bert_tf.errors import UserError
 from bert_tf.model.family import read_config
-from bert_tf.runs import command_flags
-from bert_tf.runs.settings import device_options
-from bert_tf.runs.teacher import check_hidden_sizes, check_inputs
-from bert_tf.tasks.pretraining.distillation import DistillationTask
-from bert_tf.tasks.pretraining.model import PretrainingTask, check_objective
-from bert_tf.tasks.pretraining.phases import PretrainingPhase
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.settings import device_options
+from bert_tf.runs.training.teacher import check_hidden_sizes, check_inputs
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
-from bert_tf.tasks.pretraining.settings import DistillationSettings
+from bert_tf.tasks.pretraining.training.distillation import DistillationTask
+from bert_tf.tasks.pretraining.training.model import PretrainingTask, check_objective
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.settings import DistillationSettings
 
-from . import hlo_text, tpu_compiler
-from .tpu_report import Program, Run, report
+from .tpu import compiler, hlo_text
+from .tpu.report import Program, Run, report
 
 FLAGS = flags.FLAGS
 
@@ -169,7 +169,7 @@ def divide(phase: PretrainingPhase, replicas: int, accumulation_steps: int) -> P
     return dataclasses.replace(phase, batch_size=phase.batch_size // replicas)
 
 
-def try_phase(run: Run, phase: PretrainingPhase, topology: tpu_compiler.Topology) -> bool:
+def try_phase(run: Run, phase: PretrainingPhase, topology: compiler.Topology) -> bool:
     """Compiles a phase, prints the compiler's report, and returns whether the phase fits."""
     parts = f" in {run.accumulation_steps} parts" if run.accumulation_steps > 1 else ""
     print(
@@ -181,16 +181,16 @@ def try_phase(run: Run, phase: PretrainingPhase, topology: tpu_compiler.Topology
     program = lower(run, phase)
     gc.collect()  # frees the model, which is in reference cycles; the compiler needs the memory
     try:
-        executable = tpu_compiler.compile_hlo(program.hlo, topology, run.replicas)
+        executable = compiler.compile_hlo(program.hlo, topology, run.replicas)
         lines = report(run, phase, program, executable, topology.device)
-    except tpu_compiler.DoesNotFit as error:
+    except compiler.DoesNotFit as error:
         executable, lines = None, [f"does not fit: {error}"]
     lines.append(f"compiled in {time.monotonic() - began:.0f} s")
     print("".join(f"  {line}\n" for line in lines), flush=True)
     return executable is not None
 
 
-def search_phase(run: Run, phase: PretrainingPhase, topology: tpu_compiler.Topology) -> bool:
+def search_phase(run: Run, phase: PretrainingPhase, topology: compiler.Topology) -> bool:
     """Finds and prints the largest batch of a phase that fits; returns whether one fits."""
 
     def fits(batch_size: int) -> bool:
@@ -212,7 +212,7 @@ def main() -> None:
     config = read_config(FLAGS.bert_config_file)
     objective = MLM if FLAGS.teacher_config_file else settings.objective
     check_objective(config, objective)
-    topology = tpu_compiler.open_topology(FLAGS.topology)
+    topology = compiler.open_topology(FLAGS.topology)
     device, devices = topology.device, len(topology.devices)
     replicas = FLAGS.num_tpu_cores if FLAGS["num_tpu_cores"].present else devices
     if replicas > devices:

@@ -73,7 +73,7 @@ from bert_tf.hugging_face.folder import (
 )
 from bert_tf.hugging_face.tokenizer_file import read_byte_pairs
 from bert_tf.model.family import CONFIG_FILES, read_config
-from bert_tf.runs import command_flags
+from bert_tf.runs.flags import command_flags
 from bert_tf.text import byte_pairs
 from bert_tf.text.casing import find_casing, read_casing, write_casing
 from bert_tf.text.tokenizers import (

@@ -13,7 +13,7 @@ import shutil
 from absl import flags
 
 from bert_tf.errors import UserError
-from bert_tf.runs import command_flags
+from bert_tf.runs.flags import command_flags
 
 from . import ROOT
 

@@ -13,8 +13,8 @@ and the number of workers. All other flags are Beam's pipeline options, such as 
 from collections.abc import Sequence
 
 from bert_tf.errors import missing_package
-from bert_tf.runs import command_flags
-from bert_tf.tasks.pretraining.data_settings import BeamDataSettings
+from bert_tf.runs.flags import command_flags
+from bert_tf.tasks.pretraining.records.data_settings import BeamDataSettings
 
 
 def main(others: Sequence[str]) -> None:
@@ -24,7 +24,7 @@ def main(others: Sequence[str]) -> None:
         others: the words of the command line that are no flags of this program.
     """
     try:
-        from bert_tf.tasks.pretraining import beam_shards
+        from bert_tf.tasks.pretraining.records import beam_shards
     except ImportError as error:
         raise missing_package("This program", "apache-beam", "beam", error) from error
     options = beam_shards.pipeline_options(others)

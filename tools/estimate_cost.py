@@ -20,13 +20,14 @@ import run_pretraining
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import read_config
-from bert_tf.runs import command_flags
-from bert_tf.runs.settings import device_options
-from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.run import check_settings
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.settings import device_options
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.run import check_settings
 
-from . import ROOT, tpu_memory
-from .matrix_products import training_flops
+from . import ROOT
+from .tpu import memory
+from .tpu.matrix_products import training_flops
 
 FLAGS = flags.FLAGS
 ACCELERATORS = os.path.join(ROOT, "tpu", "accelerators.txt")
@@ -82,7 +83,7 @@ def estimate(
         accelerator: the slice.
         spot: price the slice as a spot machine rather than on demand.
         recompute_activations: count the forward products of the encoder layers twice.
-        memory: what is known of each phase's memory, from `tpu_memory.describe`.
+        memory: what is known of each phase's memory, from `memory.describe`.
         max_hours: the time that training takes, whatever the number of steps is; for one phase.
     """
     # Embedding lookups by one-hot products, a sixth more for BERT-Base, are not counted; the
@@ -148,15 +149,15 @@ def main() -> None:
     check_settings(settings)
     config = read_config(FLAGS.bert_config_file)
     recompute = settings.recompute_activations
-    compiled = (tpu_memory.OPTIONS, tpu_memory.OPTIMIZER)
+    compiled = (memory.OPTIONS, memory.OPTIMIZER)
     compiled_so = (device_options(settings, on_tpu=True), settings.optimizer) == compiled
-    plans = tpu_memory.read_plans(accelerator.name) if compiled_so else []
-    memory = [
-        tpu_memory.describe(plans, config, phase, settings.gradient_accumulation_steps)
+    plans = memory.read_plans(accelerator.name) if compiled_so else []
+    lines = [
+        memory.describe(plans, config, phase, settings.gradient_accumulation_steps)
         for phase in settings.phases
     ]
     hours = settings.max_hours
-    print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute, memory, hours))
+    print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute, lines, hours))
 
 
 def _define_flags() -> None:

@@ -16,7 +16,7 @@ outputs is printed. Inputs may have any batch size and length unless --batch_siz
 fixes them.
 """
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 from bert_tf.export.exporting import export

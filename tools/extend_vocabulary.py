@@ -29,10 +29,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 from bert_tf import tokenization
+from bert_tf.datasets import text_files
 from bert_tf.errors import UserError, listed
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.label_file import LABELS_FILE, labels_in, write_labels
@@ -40,9 +41,8 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import read_json, read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.family import read_config
-from bert_tf.runs.setting_fields import Group, inherit, setting
-from bert_tf.runs.settings import ModelSettings, TextSettings, TrainingSettings
-from bert_tf.text import text_files
+from bert_tf.runs.flags.setting_fields import Group, inherit, setting
+from bert_tf.runs.flags.settings import ModelSettings, TextSettings, TrainingSettings
 from bert_tf.text.casing import TOKENIZER_CONFIG, check_casing, write_casing
 from bert_tf.text.model_vocabulary import UNUSED_TOKEN, check_model_vocabulary
 from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens

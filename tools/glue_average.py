@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from absl import flags
 
 from bert_tf.errors import UserError
-from bert_tf.runs import command_flags, reporting
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.folder import reporting
 
 FLAGS = flags.FLAGS
 

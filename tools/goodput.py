@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 import datetime
 
 from bert_tf.errors import UserError
-from bert_tf.runs import goodput
-from bert_tf.runs.goodput import PARTS, Record
+from bert_tf.runs.folder import goodput
+from bert_tf.runs.folder.goodput import PARTS, Record
 
-from .pictures import import_matplotlib, write_png
+from .draw.pictures import import_matplotlib, write_png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from bert_tf.runs import command_flags
+from bert_tf.runs.flags import command_flags
 
 FLAGS = flags.FLAGS
 

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
 
-from .pictures import import_matplotlib, write_png
+from .draw.pictures import import_matplotlib, write_png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -26,7 +26,7 @@ from typing import IO, NamedTuple
 from absl import flags
 
 from bert_tf.errors import UserError
-from bert_tf.runs import command_flags
+from bert_tf.runs.flags import command_flags
 
 _RECIPE = "flags/quickstart"
 # Word pieces at most; flags/quickstart/bert_config.json has a row for each.

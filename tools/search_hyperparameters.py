@@ -29,8 +29,8 @@ from absl import flags
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
-from bert_tf.runs import command_flags
-from bert_tf.runs.heartbeat import Heartbeat
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.folder.heartbeat import Heartbeat
 
 from .trials import Search, Trial
 

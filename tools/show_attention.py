@@ -17,7 +17,7 @@ import os
 
 from absl import flags, logging
 
-from bert_tf.runs import command_flags  # first: it keeps TensorFlow's start quiet
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
 import bert_tf
@@ -26,9 +26,9 @@ from bert_tf.files.whole_files import write_whole
 from bert_tf.pretrained.results import TextAttention
 from bert_tf.tasks.extraction.data import split_line
 
-from .attention_figures import draw_head, draw_heads
-from .attention_page import attention_page
-from .pictures import import_matplotlib, write_png
+from .draw.attention_figures import draw_head, draw_heads
+from .draw.attention_page import attention_page
+from .draw.pictures import import_matplotlib, write_png
 
 FLAGS = flags.FLAGS
 

@@ -21,7 +21,7 @@ from absl import logging
 from bert_tf.engine import interrupts
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.whole_files import read_json, write_whole
-from bert_tf.runs import reporting
+from bert_tf.runs.folder import reporting
 
 USER_ERROR_STATUS = 1  # a program's exit status for wrong flags or input
 _POLL_SECONDS = 0.5

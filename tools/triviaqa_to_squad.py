@@ -24,7 +24,7 @@ from bert_tf.files import storage
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.progress import Progress
-from bert_tf.runs import command_flags
+from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.squad.examples import load_json
 
 # Folders below --evidence_dir, and the key that lists a question's documents in each.

@@ -21,13 +21,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from absl import flags, logging
 
+from bert_tf.datasets import wikipedia
+from bert_tf.datasets.wikipedia import Article
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
-from bert_tf.runs import command_flags
-from bert_tf.text import wikipedia
-from bert_tf.text.wikipedia import Article
+from bert_tf.runs.flags import command_flags
 
 _CHARACTERS_PER_BATCH = 1 << 18
 _BATCHES_PER_WORKER = 4  # that are read ahead

@@ -4,7 +4,7 @@ import dataclasses
 
 from bert_tf.errors import UserError
 from bert_tf.export.signatures import HEADS
-from bert_tf.runs.setting_fields import Group, Settings, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings, setting
 
 SAVED_MODEL, ONNX, LITERT = FORMATS = ("saved_model", "onnx", "litert")
 TEXT, IDS = INPUT_KINDS = ("text", "ids")

@@ -17,9 +17,9 @@ from bert_tf.engine.prediction_loop import PredictionLoop
 from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.model.configuration import BertConfig
 from bert_tf.seeds import fold_in
-from bert_tf.tasks.pretraining.distillation import DistillationTask
-from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
+from bert_tf.tasks.pretraining.training.distillation import DistillationTask
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
 from tests.support import numpy_bert
 from tests.support.predicting_task import PredictingTask
 from tests.support.pretraining_runs import CONFIG, run_code, write_records

@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import create_optimizer
-from bert_tf.tasks.pretraining.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
 
 
 def draws(seed):

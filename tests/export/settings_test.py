@@ -14,7 +14,7 @@ from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
 from bert_tf.export.signatures import input_specs
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
 from tests.support.exported_heads import write_head
 from tests.support.model_folders import CONFIG, random_weights, write_model

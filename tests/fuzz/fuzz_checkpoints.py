@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.runs.heartbeat import Heartbeat
+from bert_tf.runs.folder.heartbeat import Heartbeat
 from tests.fuzz.cases import damage, refusal
 
 STEPS = (3, 10)

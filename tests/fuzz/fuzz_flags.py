@@ -16,8 +16,8 @@ from bert_tf import tasks
 from bert_tf.engine.length_buckets import parse_lengths
 from bert_tf.errors import UserError
 from bert_tf.model.freezing import parse_frozen_layers
-from bert_tf.runs import command_flags
-from bert_tf.runs.setting_fields import REQUIRED, Settings, rule_of
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.setting_fields import REQUIRED, Settings, rule_of
 from tests.fuzz.cases import refusal
 
 SCOPES = [f"bert/encoder/layer_{i}/" for i in range(12)]

@@ -12,7 +12,7 @@ from bert_tf.files import checkpoints
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.modeling import AlbertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.pretraining.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import sentence_piece_model

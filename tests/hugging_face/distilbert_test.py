@@ -19,7 +19,7 @@ from bert_tf.modeling import AlbertConfig, BertConfig
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.pretraining.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support.hugging_face_folders import assert_same_bits

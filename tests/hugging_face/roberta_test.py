@@ -15,7 +15,7 @@ from bert_tf.hugging_face.tokenizer_file import read_byte_pairs
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
-from bert_tf.tasks.pretraining.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from bert_tf.text.byte_pairs import BytePairTokenizer

@@ -15,7 +15,9 @@ from multiprocessing.process import BaseProcess
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 # All programs import these two. What defines a program's own flags must not be here.
-_CONTEXT.set_forkserver_preload(["bert_tf.runs.command_flags", "bert_tf.runs.trainer"])
+_CONTEXT.set_forkserver_preload(
+    ["bert_tf.runs.flags.command_flags", "bert_tf.runs.training.trainer"]
+)
 
 
 def start(

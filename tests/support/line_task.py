@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.files import records
-from bert_tf.runs.phase import Phase
+from bert_tf.runs.training.phase import Phase
 from tests.support.trainers import make_trainer
 
 SCHEMA = {"x": records.float_feature([3]), "y": records.float_feature([1])}

@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
 
 VOCAB = """[PAD] [UNK] [CLS] [SEP] [MASK] the cat dog ##s sat ran on a mat , . paris is in france

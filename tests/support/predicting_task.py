@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from bert_tf.tasks.pretraining.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
 
 
 class PredictingTask(PretrainingTask):

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.pretraining.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
 from tests.support import numpy_bert
 
 B, S, P = 2, 7, 5

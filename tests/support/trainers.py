@@ -1,8 +1,8 @@
 """Trainers of new runs, for any task."""
 
-from bert_tf.runs.run import Run
-from bert_tf.runs.settings import TrainingSettings
-from bert_tf.runs.trainer import Trainer
+from bert_tf.runs.flags.settings import TrainingSettings
+from bert_tf.runs.folder.run import Run
+from bert_tf.runs.training.trainer import Trainer
 
 
 def make_trainer(task, strategy, output_dir, schedule, **settings):

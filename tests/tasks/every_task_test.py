@@ -14,8 +14,8 @@ from bert_tf.tasks.extraction.model import FeaturesTask
 from bert_tf.tasks.extraction.schema import OUTPUTS
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
-from bert_tf.tasks.pretraining.model import PretrainingTask
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
 from bert_tf.tasks.sentences.model import SentenceTask
 from bert_tf.tasks.sentences.schema import sentences_schema
 from bert_tf.tasks.squad.model import SquadTask

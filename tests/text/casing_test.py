@@ -18,8 +18,8 @@ from bert_tf.tasks.classification.run import ClassifierSettings, run_classifier
 from bert_tf.tasks.classification.table import TableColumns
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.run import ExtractionSettings, extract_features
-from bert_tf.tasks.pretraining.data import create_pretraining_data
-from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.text.casing import check_casing, find_casing, is_cased, read_casing, write_casing
 from tests.support.numpy_bert import random_weights
 from tests.support.pretraining_runs import write_config

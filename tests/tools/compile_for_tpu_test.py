@@ -1,4 +1,4 @@
-"""Tests of tools.compile_for_tpu, tools.tpu_compiler and tools.tpu_report.
+"""Tests of tools.compile_for_tpu, tools.tpu.compiler and tools.tpu.report.
 
 Those marked tpu_compiler need the extra `compile`; .ci/run gives them an environment of their own,
 where a package that is missing is a failure.
@@ -17,9 +17,10 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.model.family import config_from_dict
-from bert_tf.tasks.pretraining.phases import PretrainingPhase
-from tools import compile_for_tpu, hlo_text, tpu_compiler, tpu_report
-from tools.matrix_products import training_flops
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from tools import compile_for_tpu
+from tools.tpu import compiler, hlo_text, report
+from tools.tpu.matrix_products import training_flops
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +54,7 @@ def make_run(
     }
     config = config_from_dict({**ONE_LAYER, **(sizes or {})})
     corrected = optimizer == "lamb"  # compiles what there is to compile
-    return tpu_report.Run(
+    return report.Run(
         config, options, replicas, accumulation_steps, reduction, objective, optimizer, corrected
     )
 
@@ -80,7 +81,7 @@ def test_the_products_of_the_step_are_those_on_paper(accumulation_steps, one_hot
     run = make_run(2, accumulation_steps, use_one_hot_embeddings=one_hot)
     program = lowered(2, accumulation_steps, use_one_hot_embeddings=one_hot)
     expected = training_flops(run.config, PHASE) + lookup_flops(run, PHASE)
-    assert tpu_report.program_flops(program, accumulation_steps) == expected
+    assert report.program_flops(program, accumulation_steps) == expected
 
 
 @pytest.mark.slow
@@ -89,7 +90,7 @@ def test_albert_computes_each_layer_though_their_weights_are_shared():
     run = make_run(sizes=sizes, objective="mlm_sop", optimizer="lamb")
     program = compile_for_tpu.lower(run, PHASE)
     on_paper = training_flops(run.config, PHASE)
-    assert tpu_report.program_flops(program, 1) == on_paper + lookup_flops(run, PHASE)
+    assert report.program_flops(program, 1) == on_paper + lookup_flops(run, PHASE)
 
 
 def test_masked_lm_alone_trains_neither_pooler_nor_next_sentences():
@@ -99,7 +100,7 @@ def test_masked_lm_alone_trains_neither_pooler_nor_next_sentences():
     # Their forward products are in the program, and nothing uses them: the compiler drops them.
     unused = (training_flops(run.config, PHASE) - on_paper) / 3
     lookups = lookup_flops(run, PHASE)
-    assert tpu_report.program_flops(program, 1) == on_paper + lookups + unused > on_paper + lookups
+    assert report.program_flops(program, 1) == on_paper + lookups + unused > on_paper + lookups
 
 
 @pytest.mark.slow
@@ -113,8 +114,8 @@ def test_a_teacher_adds_its_forward_pass(restrict):
     of_teacher = lookup_flops(dataclasses.replace(run, config=teacher), PHASE) / 2
     # Nothing uses the poolers: the compiler drops them.
     poolers = 2 * PHASE.batch_size * sum(c.hidden_size**2 for c in (run.config, teacher))
-    found = tpu_report.program_flops(program, 1) - lookup_flops(run, PHASE) - of_teacher - poolers
-    assert found == tpu_report.model_flops(run, PHASE)
+    found = report.program_flops(program, 1) - lookup_flops(run, PHASE) - of_teacher - poolers
+    assert found == report.model_flops(run, PHASE)
     on_paper = training_flops(run.config, PHASE, objective="mlm")
     assert found > on_paper if restrict else found > 2 * on_paper
 
@@ -147,7 +148,7 @@ def test_a_packed_step_has_few_more_products():
     places, more_predictions = 5, 2
     run = dataclasses.replace(make_run(2), max_sequences_per_pack=places)
     packed, plain = compile_for_tpu.lower(run, PHASE), lowered(2)
-    more = tpu_report.program_flops(packed, 1) - tpu_report.program_flops(plain, 1)
+    more = report.program_flops(packed, 1) - report.program_flops(plain, 1)
     hidden, vocab = run.config.hidden_size, run.config.vocab_size
     rows, length = PHASE.batch_size, PHASE.max_seq_length
     assert more == 3 * 2 * rows * more_predictions * hidden * (hidden + vocab) + (
@@ -167,7 +168,7 @@ def test_recomputed_layers_count_as_operations_but_not_as_the_models():
         for recompute in (False, True)
     )
     more = sum(
-        sign * tpu_report.program_flops(compile_for_tpu.lower(run, PHASE), 1)
+        sign * report.program_flops(compile_for_tpu.lower(run, PHASE), 1)
         for sign, run in ((1, recomputed), (-1, plain))
     )
     # The last product of a layer is not needed for the layer's own gradient.
@@ -176,14 +177,14 @@ def test_recomputed_layers_count_as_operations_but_not_as_the_models():
 
 def test_bfloat16_leaves_no_float32_product_and_float32_leaves_nothing_else():
     program = lowered(2, 1, use_one_hot_embeddings=True)
-    assert tpu_report.float32_products(program) == []
+    assert report.float32_products(program) == []
     program = lowered(dtype="float32")
-    names = tpu_report.float32_products(program)
+    names = report.float32_products(program)
     assert len(names) == len(program.matrix_products) > 30
     assert any("layer_0" in name and "query" in name for name in names)
 
 
-EXECUTABLE = tpu_compiler.Executable(
+EXECUTABLE = compiler.Executable(
     arguments=2 * 2**30,
     outputs=2**30,
     aliased=2**30,
@@ -200,8 +201,8 @@ def test_report_and_bound():
         hlo_text.MatrixProduct("a", ("bf16", "bf16"), 10**12, in_loop=False),
         hlo_text.MatrixProduct("b", ("bf16", "f32"), 2 * 10**12, in_loop=True),
     ]
-    device = tpu_compiler.Chip(flops=100e12, bandwidth=1e12, memory=8.0)
-    lines = tpu_report.report(run, PHASE, tpu_report.Program(b"", products), EXECUTABLE, device)
+    device = compiler.Chip(flops=100e12, bandwidth=1e12, memory=8.0)
+    lines = report.report(run, PHASE, report.Program(b"", products), EXECUTABLE, device)
     on_paper = training_flops(run.config, PHASE)
     assert lines == [
         "fits: 5.50 of 8.00 GiB a replica (arguments 2.000, temporaries 3.000, code 0.500)",
@@ -214,7 +215,7 @@ def test_report_and_bound():
         f"at most 640 sequences/s, {on_paper / 5e12:.1%} MFU",
     ]
     slow_memory = dataclasses.replace(device, bandwidth=10e9)
-    bound = tpu_report.lower_bound(EXECUTABLE, 5 * 10**12, slow_memory)
+    bound = report.lower_bound(EXECUTABLE, 5 * 10**12, slow_memory)
     assert bound.seconds == bound.memory == 3 * 2**30 / 10e9
 
 
@@ -252,7 +253,7 @@ def test_a_batch_that_cannot_be_divided_is_refused():
 def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "libtpu", None)
     with pytest.raises(UserError, match=r'libtpu is not installed.*pip install -e "\.\[compile\]"'):
-        tpu_compiler.open_topology("v5e:1x1")
+        compiler.open_topology("v5e:1x1")
 
 
 # From here on with the TPU compiler.
@@ -271,11 +272,11 @@ def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
     ],
 )
 def test_every_generation(name, devices, memory):
-    topology = tpu_compiler.open_topology(name)
+    topology = compiler.open_topology(name)
     assert len(topology.devices) == devices and topology.device.memory == memory
     for replicas in (1, devices):
         step = lowered(replicas)
-        executable = tpu_compiler.compile_hlo(step.hlo, topology, replicas)
+        executable = compiler.compile_hlo(step.hlo, topology, replicas)
         outside, in_loops = hlo_text.all_reduces(executable.hlo)
         assert outside == 0 if replicas == 1 else 1 <= outside <= 4
         assert in_loops == 0
@@ -284,16 +285,16 @@ def test_every_generation(name, devices, memory):
         assert executable.aliased > 0.98 * executable.outputs
         assert executable.arguments < executable.hbm < memory * 2**30
         # The rest is element by element, and much in so small a model.
-        products = tpu_report.program_flops(step, 1)
+        products = report.program_flops(step, 1)
         assert products < executable.flops < 1.5 * products
 
 
 @pytest.mark.tpu_compiler
 def test_accumulation_reduces_after_its_loop():
-    topology = tpu_compiler.open_topology("v5e:2x2")
+    topology = compiler.open_topology("v5e:2x2")
     step = lowered(4, accumulation_steps=4)
     assert any(product.in_loop for product in step.matrix_products)
-    executable = tpu_compiler.compile_hlo(step.hlo, topology, 4)
+    executable = compiler.compile_hlo(step.hlo, topology, 4)
     outside, in_loops = hlo_text.all_reduces(executable.hlo)
     assert 1 <= outside <= 4 and in_loops == 0
     assert any(i.in_loop for i in hlo_text.instructions(executable.hlo))
@@ -301,11 +302,11 @@ def test_accumulation_reduces_after_its_loop():
 
 @pytest.mark.tpu_compiler
 def test_the_other_reduction_of_gradients():
-    topology = tpu_compiler.open_topology("v5e:2x2")
+    topology = compiler.open_topology("v5e:2x2")
     texts = []
     for reduction in ("local_clip_sum", "global_mean_clip"):
         step = lowered(4, reduction=reduction)
-        executable = tpu_compiler.compile_hlo(step.hlo, topology, 4)
+        executable = compiler.compile_hlo(step.hlo, topology, 4)
         assert hlo_text.all_reduces(executable.hlo)[0] >= 1
         texts.append(step.hlo)
     assert texts[0] != texts[1]
@@ -313,9 +314,9 @@ def test_the_other_reduction_of_gradients():
 
 @pytest.mark.tpu_compiler
 def test_lamb_takes_no_more_memory_and_no_more_reductions():
-    topology = tpu_compiler.open_topology("v5e:2x2")
+    topology = compiler.open_topology("v5e:2x2")
     adamw, lamb = (
-        tpu_compiler.compile_hlo(lowered(4, optimizer=name).hlo, topology, 4)
+        compiler.compile_hlo(lowered(4, optimizer=name).hlo, topology, 4)
         for name in ("adamw", "lamb")
     )
     assert lamb.arguments == adamw.arguments and lamb.aliased == adamw.aliased
@@ -325,7 +326,7 @@ def test_lamb_takes_no_more_memory_and_no_more_reductions():
 @pytest.mark.tpu_compiler
 def test_recomputing_activations_takes_less_memory():
     """Of a batch far too large, for then the compiler says how much it would take, and soon."""
-    topology = tpu_compiler.open_topology("v5e:1x1")
+    topology = compiler.open_topology("v5e:1x1")
     phase = PretrainingPhase(32, 1, 2**18, 1)
     needed = []
     for recompute in (False, True):
@@ -334,8 +335,8 @@ def test_recomputing_activations_takes_less_memory():
             recompute_activations=recompute,
             use_one_hot_embeddings=False,
         )
-        with pytest.raises(tpu_compiler.DoesNotFit) as error:
-            tpu_compiler.compile_hlo(compile_for_tpu.lower(run, phase).hlo, topology, 1)
+        with pytest.raises(compiler.DoesNotFit) as error:
+            compiler.compile_hlo(compile_for_tpu.lower(run, phase).hlo, topology, 1)
         needed.append(float(re.search(r"\(([\d.]+)G\) exceeds", str(error.value)).group(1)))
     assert needed[1] < 0.7 * needed[0]  # a half or a third, as the compiler is older or newer
 

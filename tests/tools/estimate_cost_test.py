@@ -10,8 +10,9 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.modeling import AlbertConfig
-from bert_tf.tasks.pretraining.phases import PretrainingPhase, parse_phases
-from tools import estimate_cost, tpu_memory
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase, parse_phases
+from tools import estimate_cost
+from tools.tpu import memory
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "flags/pretraining/uncased_base.flags"
@@ -117,8 +118,8 @@ def test_an_accelerator_that_is_not_in_the_table():
     ],
 )
 def test_memory(accelerator, config, phase, parts, expected):
-    plans = tpu_memory.read_plans(accelerator)
-    assert expected in tpu_memory.describe(plans, config, PretrainingPhase(*phase), parts)
+    plans = memory.read_plans(accelerator)
+    assert expected in memory.describe(plans, config, PretrainingPhase(*phase), parts)
 
 
 @pytest.mark.parametrize("flag", ["--optimizer=lamb", "--dtype=float32", "--recompute_activations"])
@@ -131,4 +132,4 @@ def test_plans_say_nothing_of_other_options(flag):
 
 def test_plans_are_of_known_slices():
     for name in ("v2-8", "v3-8", "v5e-8"):
-        assert estimate_cost.read_accelerator(name) and tpu_memory.read_plans(name)
+        assert estimate_cost.read_accelerator(name) and memory.read_plans(name)

@@ -16,8 +16,8 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
-from bert_tf.tasks.pretraining.data import create_pretraining_data
-from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.text.casing import read_casing
 from bert_tf.text.new_words import choose_entries, count_tokens
 from bert_tf.text.word_counts import count_words

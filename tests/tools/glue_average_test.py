@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.runs import reporting
+from bert_tf.runs.folder import reporting
 from tests.support.pretraining_runs import ROOT
 from tools import glue_average
 

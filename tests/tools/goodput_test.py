@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.runs.goodput import PARTS, Clock, Goodput
+from bert_tf.runs.folder.goodput import PARTS, Clock, Goodput
 from tests.support.pretraining_runs import ROOT
 from tools import goodput
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.tasks.pretraining.phases import parse_phases
+from bert_tf.tasks.pretraining.training.phases import parse_phases
 from tools.large_batch import describe, square_root_rule
 
 ROOT = Path(__file__).resolve().parents[2]

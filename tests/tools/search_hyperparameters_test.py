@@ -15,7 +15,7 @@ import pytest
 
 from bert_tf.engine import interrupts
 from bert_tf.errors import UserError
-from bert_tf.runs import command_flags
+from bert_tf.runs.flags import command_flags
 from tests.support.pretraining_runs import ROOT, write_config
 from tools import search_hyperparameters as tool
 from tools.trials import Search, Trial

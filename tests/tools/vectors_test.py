@@ -1,4 +1,4 @@
-"""Tests of tools/vector_archive.py, tools/search.py and tools/show_vectors.py."""
+"""Tests of tools/data/vector_archive.py, tools/search.py and tools/show_vectors.py."""
 
 import json
 import time
@@ -10,7 +10,7 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.tasks.extraction.writers import write_npz
 from tools import search, show_vectors
-from tools.vector_archive import read_lines, read_vectors, to_unit_length
+from tools.data.vector_archive import read_lines, read_vectors, to_unit_length
 
 _RANDOM = np.random.default_rng(3)
 VECTORS = _RANDOM.normal(size=(5, 2, 7)).astype(np.float32)  # texts, layers, hidden size

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.datasets import text_files
 from bert_tf.errors import UserError
-from bert_tf.text import text_files
 from tests.support.dumps import dump, page
 from tools import wikipedia_text as tool
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bert_tf.tasks.pretraining.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tpu" / "records_slurm.sh"

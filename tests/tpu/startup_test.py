@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bert_tf.runs import command_flags
+from bert_tf.runs.flags import command_flags
 from tests.support.pretraining_runs import write_config, write_records
 from tests.support.tpu_desk import JOB
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from bert_tf.errors import UserError
-from bert_tf.runs.setting_fields import Group, Settings, setting
+from bert_tf.runs.flags.setting_fields import Group, Settings, setting
 from bert_tf.tasks.classification import glue
 from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.imdb import ImdbProcessor

@@ -11,11 +11,11 @@ from bert_tf.errors import UserError, listed
 from bert_tf.files import checkpoints
 from bert_tf.files.label_file import LABELS_FILE, check_label, labels_in
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import reporting
-from bert_tf.runs.fine_tuning import FineTuner
-from bert_tf.runs.fine_tuning_checks import learned_labels, make_tokenizer, needed_sets
-from bert_tf.runs.settings import model_options
-from bert_tf.runs.teacher import (
+from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.folder import reporting
+from bert_tf.runs.training.fine_tuning import FineTuner
+from bert_tf.runs.training.fine_tuning_checks import learned_labels, make_tokenizer, needed_sets
+from bert_tf.runs.training.teacher import (
     check_hidden_sizes,
     load_teacher,
     read_teacher_config,

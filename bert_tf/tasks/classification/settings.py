@@ -3,11 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 
+from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
-from bert_tf.runs.setting_fields import Group, Settings, inherit, setting
-from bert_tf.runs.settings import EvaluationSettings, TeacherSettings
-from bert_tf.text.tables import check_delimiter
+from bert_tf.runs.flags.setting_fields import Group, Settings, inherit, setting
+from bert_tf.runs.flags.settings import EvaluationSettings, TeacherSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

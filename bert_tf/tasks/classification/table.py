@@ -5,12 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from absl import logging
 
-from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.label_file import check_label
-from bert_tf.tasks.classification.examples import DataProcessor, InputExample
-from bert_tf.tasks.classification.settings import TableColumns
-from bert_tf.tasks.classification.tsv import ColumnNumbers, rows_to_examples
-from bert_tf.text.tables import (
+from bert_tf.datasets.tables import (
     NumberedRow,
     column_numbers,
     contents,
@@ -19,6 +14,11 @@ from bert_tf.text.tables import (
     read_table,
     table_path,
 )
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.label_file import check_label
+from bert_tf.tasks.classification.examples import DataProcessor, InputExample
+from bert_tf.tasks.classification.settings import TableColumns
+from bert_tf.tasks.classification.tsv import ColumnNumbers, rows_to_examples
 
 _LABEL_REMEDY = "correct or delete the line, or change --label_column"
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.datasets import tfds
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
 from bert_tf.tasks.classification.examples import (
@@ -16,7 +17,6 @@ from bert_tf.tasks.classification.examples import (
     parse_label,
 )
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
-from bert_tf.text import tfds
 
 _EXAMPLES_PER_BATCH = 256
 

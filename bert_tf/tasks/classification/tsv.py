@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.datasets.tables import empty_row, no_examples, read_rows, short_row
 from bert_tf.errors import UserError, quoted
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
@@ -15,7 +16,6 @@ from bert_tf.tasks.classification.examples import (
     default_label,
     parse_label,
 )
-from bert_tf.text.tables import empty_row, no_examples, read_rows, short_row
 
 _FLAGS = {
     "train": "--do_train",

@@ -16,8 +16,8 @@ from bert_tf.errors import UserError, listed
 from bert_tf.files import checkpoints
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.fine_tuning_checks import make_tokenizer
-from bert_tf.runs.settings import model_options
+from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import data, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesTask

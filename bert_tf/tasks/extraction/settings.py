@@ -2,8 +2,13 @@
 
 import dataclasses
 
-from bert_tf.runs.setting_fields import Group, inherit, setting
-from bert_tf.runs.settings import MAX_BATCH, ComputationSettings, FineTuningSettings, TextSettings
+from bert_tf.runs.flags.setting_fields import Group, inherit, setting
+from bert_tf.runs.flags.settings import (
+    MAX_BATCH,
+    ComputationSettings,
+    FineTuningSettings,
+    TextSettings,
+)
 
 FORMATS = ("json", "npz", "tfrecord")
 

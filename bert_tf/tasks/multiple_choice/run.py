@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from bert_tf.engine.prediction import Columns, join
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import reporting
-from bert_tf.runs.fine_tuning import FineTuner
-from bert_tf.runs.fine_tuning_checks import make_tokenizer, needed_sets
-from bert_tf.runs.settings import model_options
+from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.folder import reporting
+from bert_tf.runs.training.fine_tuning import FineTuner
+from bert_tf.runs.training.fine_tuning_checks import make_tokenizer, needed_sets
 from bert_tf.tasks.multiple_choice import data, swag
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema

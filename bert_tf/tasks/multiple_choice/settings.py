@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from bert_tf.runs.setting_fields import Group, setting
-from bert_tf.runs.settings import EvaluationSettings
+from bert_tf.runs.flags.setting_fields import Group, setting
+from bert_tf.runs.flags.settings import EvaluationSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

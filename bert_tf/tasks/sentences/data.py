@@ -9,10 +9,11 @@ import numpy as np
 from absl import logging
 
 from bert_tf import progress
+from bert_tf.datasets import tables
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import records
 from bert_tf.tasks.sentences.schema import sentences_schema
-from bert_tf.text import sequences, tables
+from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
 _EXAMPLES_PER_BATCH = 2048  # examples in one call of the tokenizer

@@ -7,20 +7,20 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.datasets.tables import table_path
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import reporting
-from bert_tf.runs.fine_tuning import FineTuner
-from bert_tf.runs.fine_tuning_checks import make_tokenizer, needed_sets
-from bert_tf.runs.settings import model_options
+from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.folder import reporting
+from bert_tf.runs.training.fine_tuning import FineTuner
+from bert_tf.runs.training.fine_tuning_checks import make_tokenizer, needed_sets
 from bert_tf.tasks.sentences.data import Sentences, read_sentences, write_records
 from bert_tf.tasks.sentences.model import SentenceTask
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, sentences_schema
 from bert_tf.tasks.sentences.settings import SentenceSettings
-from bert_tf.text.tables import table_path
 
 # Name of a set of examples -> the name of its file, and what needs its columns.
 _FILES = {

@@ -2,11 +2,11 @@
 
 import dataclasses
 
+from bert_tf.datasets.tables import check_delimiter
 from bert_tf.errors import UserError
-from bert_tf.runs.setting_fields import Group, inherit, setting
-from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings
+from bert_tf.runs.flags.setting_fields import Group, inherit, setting
+from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES
-from bert_tf.text.tables import check_delimiter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ from bert_tf.engine.prediction import check_prediction
 from bert_tf.errors import UserError
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.fine_tuning import FineTuner
-from bert_tf.runs.fine_tuning_checks import make_tokenizer
-from bert_tf.runs.settings import model_options
+from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.training.fine_tuning import FineTuner
+from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.tasks.squad import answers, features, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.model import SquadTask

@@ -3,8 +3,8 @@
 import dataclasses
 
 from bert_tf.errors import UserError
-from bert_tf.runs.setting_fields import Group, Settings, inherit, setting
-from bert_tf.runs.settings import EvaluationSettings, FineTuningSettings
+from bert_tf.runs.flags.setting_fields import Group, Settings, inherit, setting
+from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,10 @@ from bert_tf.engine.prediction import Columns
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import LABELS_FILE, check_label
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import reporting
-from bert_tf.runs.fine_tuning import FineTuner
-from bert_tf.runs.fine_tuning_checks import learned_labels, make_tokenizer, needed_sets
-from bert_tf.runs.settings import model_options
+from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.folder import reporting
+from bert_tf.runs.training.fine_tuning import FineTuner
+from bert_tf.runs.training.fine_tuning_checks import learned_labels, make_tokenizer, needed_sets
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import entity_metrics

@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
-from bert_tf.runs.setting_fields import Group, inherit, setting
-from bert_tf.runs.settings import EvaluationSettings
+from bert_tf.runs.flags.setting_fields import Group, inherit, setting
+from bert_tf.runs.flags.settings import EvaluationSettings
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.datasets.tables import read_rows
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.xnli import XNLI_LANGUAGES
-from bert_tf.text.tables import read_rows
 from tests.support.golden import needs_golden
 
 

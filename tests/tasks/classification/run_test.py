@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs import reporting
+from bert_tf.runs.folder import reporting
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.classification.run import ExampleSet, run_classifier

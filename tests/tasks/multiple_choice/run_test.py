@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
-from bert_tf.runs import reporting
+from bert_tf.runs.folder import reporting
 from bert_tf.tasks.multiple_choice.run import run_multiple_choice
 from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
 from tests.support.pretraining_runs import run, variables, write_config

@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from bert_tf.datasets.tables import table_path
 from bert_tf.tasks.sentences.data import read_sentences
 from bert_tf.tasks.sentences.settings import SentenceSettings
-from bert_tf.text.tables import table_path
 from tests.tasks.classification.recipes_test import FLAGS, comment, values
 
 

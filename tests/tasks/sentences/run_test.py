@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
-from bert_tf.runs import reporting
+from bert_tf.runs.folder import reporting
 from bert_tf.tasks.sentences.run import run_sentence_similarity
 from bert_tf.tasks.sentences.settings import SentenceSettings
 from tests.support.golden import needs_golden

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bert_tf.runs.setting_fields import rule_of
+from bert_tf.runs.flags.setting_fields import rule_of
 from bert_tf.tasks.squad.settings import SquadSettings
 from tests.tasks.classification.recipes_test import FLAGS, comment, values
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
-from bert_tf.runs import reporting
+from bert_tf.runs.folder import reporting
 from bert_tf.tasks.tagging.conll import read_sentences
 from bert_tf.tasks.tagging.entities import entity_metrics
 from bert_tf.tasks.tagging.run import run_tagging

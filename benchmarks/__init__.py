@@ -1,0 +1,1 @@
+"""What measures: `python -m benchmarks.NAME`, in a checkout."""

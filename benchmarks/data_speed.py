@@ -1,0 +1,202 @@
+"""How fast the input pipeline and create_pretraining_data.py are on one core.
+
+Each runs in a process of its own that may use one core only. benchmarks/pretraining.py prints the
+results.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.engine import input_pipeline
+from bert_tf.errors import UserError
+from bert_tf.files import records
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.pretraining.schema import UNMASKED, pretraining_schema
+from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+
+MASKING = PIECES, WHOLE_WORDS = ("pieces", "whole_words")
+_TOKENS_PER_WORD = 2  # in unmasked records, which makes whole words many
+
+
+def synthetic_batch(config: BertConfig, phase: PretrainingPhase) -> dict[str, tf.Tensor]:
+    """Returns a pre-training batch of random ids without padding, by feature name."""
+    rng = np.random.RandomState(0)
+    batch_size, length = phase.batch_size, phase.max_seq_length
+    predictions = phase.max_predictions_per_seq
+
+    def ids(high, *shape):
+        return tf.constant(rng.randint(0, high, shape), tf.int32)
+
+    return {
+        "input_ids": ids(config.vocab_size, batch_size, length),
+        "input_mask": tf.ones([batch_size, length], tf.int32),
+        "segment_ids": ids(config.type_vocab_size, batch_size, length),
+        "masked_lm_positions": ids(length, batch_size, predictions),
+        "masked_lm_ids": ids(config.vocab_size, batch_size, predictions),
+        "masked_lm_weights": tf.ones([batch_size, predictions]),
+        "next_sentence_labels": ids(2, batch_size, 1),
+    }
+
+
+def run_program(arguments: list[str]) -> tuple[float, float, str]:
+    """Runs Python with these arguments on one core; returns seconds, peak memory (MB), output.
+
+    Raises:
+        UserError: the program ended with status 1, as for wrong flags or files.
+        RuntimeError: the program failed otherwise. Both messages have its output.
+    """
+    command = [sys.executable, *arguments]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    core = min(os.sched_getaffinity(0))
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - began
+        output.seek(0)
+        text = output.read().decode()
+    if status:
+        kind = UserError if os.waitstatus_to_exitcode(status) == 1 else RuntimeError
+        raise kind(f"{' '.join(command)} failed:\n{text}")
+    return seconds, usage.ru_maxrss / 1024, text
+
+
+def measure_input_pipeline(
+    config: BertConfig, phase: PretrainingPhase, masking: str | None = None
+) -> None:
+    """Prints the examples per second of the input pipeline, in wall-clock and processor time.
+
+    Args:
+        config: the model; gives the range of the ids.
+        phase: gives the lengths and the batch size.
+        masking: what to mask while reading, one of `MASKING`; None for masked records.
+    """
+    length, predictions = phase.max_seq_length, phase.max_predictions_per_seq
+    schema = pretraining_schema(length, None if masking else predictions)
+    with tempfile.TemporaryDirectory() as directory:
+        paths = [os.path.join(directory, f"{i}.tfrecord") for i in range(8)]
+        examples = synthetic_batch(config, PretrainingPhase(length, 1, 4000, predictions))
+        words = [0, *(1 + i // _TOKENS_PER_WORD for i in range(length - 2)), 0]
+        examples[UNMASKED] = tf.constant([words] * 4000)
+        columns = [examples[name].numpy() for name in schema]
+        with records.write_files(paths, "output_file") as write:
+            for row in zip(*columns, strict=True):
+                write(records.serialize(dict(zip(schema, row, strict=True)), schema))
+        arguments = (paths, length, predictions, phase.batch_size, config.vocab_size, masking)
+        call = f"from {__package__} import data_speed; data_speed.time_input_pipeline{arguments}"
+        _, memory, text = run_program(["-c", call])
+    print("\n".join(re.findall("^examples/s.*", text, re.MULTILINE)))
+    print(f"peak memory: {memory:.0f} MB")
+
+
+def time_input_pipeline(
+    files: list[str],
+    length: int,
+    predictions: int,
+    batch_size: int,
+    vocab_size: int,
+    masking: str | None,
+) -> None:
+    """Prints how fast this process reads batches from `files`; it should run on one core."""
+    schema = pretraining_schema(length, None if masking else predictions)
+    # Training checks all features of ids. The cost does not depend on the limit.
+    limits = {
+        name: (vocab_size, "vocab_size")
+        for name, feature in schema.items()
+        if feature.dtype.is_integer
+    }
+    augment = None
+    if masking:
+        augment = DynamicMasking(4, vocab_size, predictions, 0.15, masking == WHOLE_WORDS)
+    source = input_pipeline.TrainingInput(
+        files, schema, batch_size, limits, seed=1, augment=augment
+    )
+    iterator = source.iterator
+
+    @tf.function
+    def draw(num_batches):
+        for _ in tf.range(num_batches):
+            next(iterator)
+
+    num_batches = tf.constant(10_000 // batch_size + 1)
+    by_clock, by_processor = [], []
+    for _ in range(10):
+        clock, processor = time.perf_counter(), time.process_time()
+        draw(num_batches)
+        examples = int(num_batches) * batch_size
+        by_clock.append(examples / (time.perf_counter() - clock))
+        by_processor.append(examples / (time.process_time() - processor))
+    # The first round traced the function. On an idle machine both figures agree.
+    print(f"examples/s by the clock: median {np.median(by_clock[1:]):.0f}")
+    print(f"examples/s of processor time: median {np.median(by_processor[1:]):.0f}")
+
+
+def measure_create_pretraining_data(
+    input_file: str,
+    vocab_file: str | None,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    dupe_factor: int,
+) -> None:
+    """Prints instances per second without start-up, and peak memory, for two dupe factors.
+
+    Args:
+        input_file: the text.
+        vocab_file: the vocabulary; with None one is learned from the text.
+        max_seq_length: as in create_pretraining_data.py.
+        max_predictions_per_seq: as in create_pretraining_data.py.
+        dupe_factor: the second factor; the first is 1.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        if vocab_file is None:
+            vocab_file = os.path.join(directory, "vocab.txt")
+            run_program(
+                [
+                    "-m",
+                    f"{__package__}.build_vocabulary",
+                    f"--input_file={input_file}",
+                    f"--output_file={vocab_file}",
+                    "--vocab_size=4000",
+                ]
+            )
+        common = [
+            "-m",
+            "create_pretraining_data",
+            f"--vocab_file={vocab_file}",
+            f"--output_file={os.path.join(directory, 'records')}",
+            f"--max_seq_length={max_seq_length}",
+            f"--max_predictions_per_seq={max_predictions_per_seq}",
+        ]
+        short_text = os.path.join(directory, "short.txt")
+        with open(short_text, "w") as writer:
+            writer.write("One sentence.\n\nAnother one.\n")
+        # The best of three, because the first run also reads TensorFlow from disk.
+        runs = [run_program([*common, f"--input_file={short_text}"]) for _ in range(3)]
+        start_up, base = min(run[:2] for run in runs)
+        print(f"start-up: {start_up:.2f} s, {base:.0f} MB")
+        for factor in (1, dupe_factor):
+            seconds, memory, text = run_program(
+                [*common, f"--input_file={input_file}", f"--dupe_factor={factor}"]
+            )
+            instances = int(re.search(r"Wrote (\d+) total instances", text).group(1))
+            took = seconds - start_up
+            # Start-up time varies by tenths of a second, so a second or less is noise.
+            speed = f"{instances / took:.0f} instances/s" if took > 1.0 else "too short to time"
+            print(
+                f"dupe_factor {factor}: {instances} instances, {took:.2f} s beyond start-up,"
+                f" {speed}, peak {memory:.0f} MB"
+            )

@@ -1,0 +1,75 @@
+"""How fast training steps and predictions are with `--dtype=float32` and `--dtype=bfloat16`."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import data_speed
+from bert_tf import optimization
+from bert_tf.engine.prediction_loop import PredictionLoop
+from bert_tf.engine.steps import train_step
+from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+
+DTYPES = FLOAT32, BFLOAT16 = ("float32", "bfloat16")
+
+
+def measure_dtypes(config: BertConfig, phase: PretrainingPhase, num_steps: int) -> None:
+    """Prints the seconds of a training step and of a batch's predictions with either dtype.
+
+    The two dtypes take turns, because a machine's speed drifts.
+
+    Args:
+        config: the model.
+        phase: gives the lengths and the batch size.
+        num_steps: number of steps and of batches to time with each.
+    """
+    calls = {dtype: _calls(config, phase, dtype) for dtype in DTYPES}
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for step in range(num_steps + 1):
+        for dtype, of_dtype in calls.items():
+            for what, call in of_dtype.items():
+                began = time.monotonic()
+                call()
+                if step:  # the first one compiles
+                    seconds.setdefault((what, dtype), []).append(time.monotonic() - began)
+    print(f"batch: {phase.batch_size} of length {phase.max_seq_length}")
+    for what in calls[FLOAT32]:
+        slow, fast = (np.median(seconds[what, dtype]) for dtype in DTYPES)
+        print(
+            f"{what}: {slow:.3f} s with {FLOAT32}, {fast:.3f} s with {BFLOAT16},"
+            f" {slow / fast:.2f} times as fast (medians of {num_steps})"
+        )
+
+
+def _calls(
+    config: BertConfig, phase: PretrainingPhase, dtype: str
+) -> dict[str, Callable[[], object]]:
+    """Returns what makes a training step, and what predicts a batch."""
+    task = PretrainingTask(config, dtype=dtype)
+    model = task.build_model()
+    schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
+    optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
+    strategy = tf.distribute.get_strategy()
+    update = update_function(strategy, model, optimizer)
+    training = TrainingLoop(
+        strategy,
+        lambda features, seed: train_step(task, model, optimizer, features, seed, update=update),
+        compile_on_cpu=xla_pays_on_cpu(model),
+    )
+
+    def predict(features, seed):
+        output = model.bert(features["input_ids"], features["input_mask"], features["segment_ids"])
+        return {"pooled_output": output.pooled_output}
+
+    prediction = PredictionLoop(strategy, predict)
+    batch = data_speed.synthetic_batch(config, phase)
+    batches = [iter(tf.data.Dataset.from_tensors(batch).repeat())]
+    return {
+        "training step": lambda: training.run(batches, 1, lambda steps: None),
+        "prediction": lambda: prediction.run(batches, 1, lambda steps: None),
+    }

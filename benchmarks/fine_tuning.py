@@ -1,0 +1,161 @@
+r"""Benchmarks fine-tuning and prediction with batches padded to several lengths.
+
+    python -m benchmarks.fine_tuning --task_name=MRPC --data_dir=glue/MRPC \
+        --bert_config_file=bert_config.json --vocab_file=vocab.txt
+
+It compares --length_buckets=none, as in the original, with the given --length_buckets, and for
+training also with --group_by_length. The variants run in turn, because a machine's speed drifts.
+All lengths are compiled before the timing begins.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+from bert_tf import optimization
+from bert_tf.engine import input_pipeline
+from bert_tf.engine.length_buckets import Buckets, parse_lengths
+from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor
+from bert_tf.engine.steps import train_step
+from bert_tf.engine.training_loop import TrainingLoop
+from bert_tf.engine.whole_file_input import WholeFileInput
+from bert_tf.model.family import read_config
+from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.settings import TextSettings
+from bert_tf.tasks.classification.features import write_records
+from bert_tf.tasks.classification.model import ClassificationTask
+from bert_tf.tasks.classification.processors import get_processor
+from bert_tf.tasks.classification.schema import classification_schema
+from bert_tf.text.tokenizers import load_tokenizer
+
+FLAGS = flags.FLAGS
+SEED = 12345
+# Buckets are chosen for a run of so many epochs: lengths that are rare in it get no bucket. Only
+# the first steps run.
+NUM_TRAIN_EPOCHS = 3
+
+
+def time_in_turn(variants: dict[str, Callable[[], int]]) -> None:
+    """Prints the examples/s of each variant, and its speed relative to the first variant.
+
+    Args:
+        variants: by name, a function that runs the variant and returns its number of examples.
+    """
+    for run in variants.values():
+        run()  # compiles
+    speeds: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(FLAGS.num_rounds):
+        for name, run in variants.items():
+            began = time.monotonic()
+            count = run()
+            speeds[name].append(count / (time.monotonic() - began))
+    first = np.median(next(iter(speeds.values())))
+    for name, values in speeds.items():
+        median = np.median(values)
+        print(
+            f"{name}: {median:.2f} examples/s ({min(values):.2f} to {max(values):.2f}),"
+            f" {median / first:.2f} times the first",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Writes the task's records, then times training and prediction."""
+    config = read_config(FLAGS.bert_config_file)
+    processor = get_processor(FLAGS.task_name, FLAGS.data_dir)
+    labels = processor.get_labels()
+    length, batch_size = FLAGS.max_seq_length, FLAGS.train_batch_size
+    schema = classification_schema(length, regression=labels is None)
+    task = ClassificationTask(config, labels and len(labels))
+    model = task.build_model()
+    schedule = optimization.linear_schedule(5e-5, 1_000_000, 10_000)
+    optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
+    strategy = tf.distribute.get_strategy()
+    tokenizer = load_tokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
+
+    def make_training(buckets: Buckets, group_by_length: bool) -> Callable[[], int]:
+        source = WholeFileInput(
+            [train_file],
+            schema,
+            batch_size,
+            {},
+            seed=SEED,
+            num_batches=num_batches,
+            buckets=buckets,
+            group_by_length=group_by_length,
+        )
+        loop = TrainingLoop(
+            strategy,
+            lambda features, seed: train_step(task, model, optimizer, features, seed),
+            buckets=source.buckets,
+        )
+
+        def run() -> int:
+            source.start(SEED)  # the same batches each time
+            loop.run([source.iterator], FLAGS.num_steps, lambda _: None)
+            return FLAGS.num_steps * batch_size
+
+        return run
+
+    def make_prediction(buckets: Buckets | None) -> Callable[[], int]:
+        predictor = Predictor(task, model, strategy)
+
+        def run() -> int:
+            size = CHUNK_BATCHES * FLAGS.predict_batch_size
+            windows = input_pipeline.record_chunks([dev_file], schema, size)
+            predictions = predictor.predict(windows, FLAGS.predict_batch_size, buckets)
+            return sum(len(columns["outputs"]) for columns in predictions)
+
+        return run
+
+    with tempfile.TemporaryDirectory() as folder:
+        train_file, dev_file = (os.path.join(folder, name) for name in ("train", "dev"))
+        train_examples = processor.get_train_examples(FLAGS.data_dir)
+        num_batches = max(1, len(train_examples) * NUM_TRAIN_EPOCHS // batch_size)
+        write_records(train_examples, labels, length, tokenizer, train_file)
+        dev_examples = processor.get_dev_examples(FLAGS.data_dir)
+        write_records(dev_examples, labels, length, tokenizer, dev_file)
+        whole = Buckets.of_schema((length,), schema)
+        cut = Buckets.of_schema(parse_lengths(FLAGS.length_buckets, length), schema)
+        print(f"training, batches of {batch_size}:")
+        time_in_turn(
+            {
+                f"padded to {length}": make_training(whole, False),
+                "padded to buckets": make_training(cut, False),
+                "grouped by length": make_training(cut, True),
+            }
+        )
+        print(f"prediction, batches of {FLAGS.predict_batch_size}:")
+        time_in_turn({f"padded to {length}": make_prediction(None), "sorted": make_prediction(cut)})
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string(
+        "task_name", None, "The task, as for run_classifier.py, such as MRPC.", required=True
+    )
+    flags.DEFINE_string("data_dir", None, "Folder with the task's files.", required=True)
+    flags.DEFINE_string(
+        "bert_config_file", None, "The model's configuration, a bert_config.json.", required=True
+    )
+    command_flags.define_flags(TextSettings)
+    flags.DEFINE_integer("max_seq_length", 128, "Longest sequence in word pieces.", lower_bound=4)
+    flags.DEFINE_string(
+        "length_buckets",
+        "auto",
+        "Lengths that batches are padded to, such as 32,64,128; auto for up to eight evenly spaced"
+        " ones.",
+    )
+    flags.DEFINE_integer("train_batch_size", 32, "Examples per training step.", lower_bound=1)
+    flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step.", lower_bound=1)
+    flags.DEFINE_integer("num_steps", 12, "Training steps per timed round.", lower_bound=1)
+    flags.DEFINE_integer("num_rounds", 3, "Timed rounds of each variant.", lower_bound=1)
+
+
+if __name__ == "__main__":
+    _define_flags()
+    command_flags.run_program(main)

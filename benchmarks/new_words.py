@@ -1,0 +1,253 @@
+"""Continues pre-training on a domain with and without new words; prints held-out loss a word.
+
+    python -m benchmarks.new_words PRETRAINING_TEXT DOMAIN_TEXT OUTPUT_DIR
+
+Both texts have a sentence on each line. A vocabulary is learned from the first text, and a small
+BERT is pre-trained on it. Every tenth block of 20 lines of the domain's text is held out, and words
+of the rest are added to the vocabulary. Then the model is trained on the rest for some steps with
+the old vocabulary, with words and pieces added, and with whole words added; with each seed.
+
+The loss a word is -log P(word | the other words of its line), in nats. Eight words of each held-out
+line are drawn. The drawing knows words and not pieces, so all models get the same words. The line
+is given with the pieces of one drawn word replaced by [MASK], as many as it has; then with its
+first piece shown, then with the first two, and so on. A word's loss is the sum of the cross
+entropies of its pieces, each as the first that is not shown. So pieces are not guessed
+independently of each other, which would count against words of many; that the number of [MASK]
+tells the number of pieces counts for them. Words that are [UNK] in a vocabulary are not drawn.
+Lines are cut where the first of the vocabularies fills the sequence.
+"""
+
+import argparse
+import itertools
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.pretrained.build import build_model
+from bert_tf.pretrained.folder import read_folder
+from bert_tf.tokenization import FullTokenizer
+
+_LENGTH, _PREDICTIONS = 64, 10  # of the sequences in pieces, and of those masked in training
+_LINES_OF_A_DOCUMENT = 20
+_CONFIG = "flags/quickstart/bert_config.json"  # 2 layers of 128
+_DRAWN = 8  # words of a line
+_BATCH = 128
+
+
+class Line(NamedTuple):
+    """A held-out line: its words, and the numbers of those that are drawn."""
+
+    words: list[str]
+    drawn: list[int]
+
+
+class Example(NamedTuple):
+    """A line with a word that is masked from a piece on; that piece is to be predicted."""
+
+    ids: list[int]
+    position: int
+    label: int
+    word: str
+
+
+def run(program: str, **flags: object) -> None:
+    """Runs a program of this checkout; prints its command and the report that it prints."""
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    where = ["-m", program] if "." in program and not program.endswith(".py") else [program]
+    print("$ python", *where, *words, flush=True)
+    done = subprocess.run([sys.executable, *where, *words], stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+
+
+def split_domain(text: Path, folder: Path) -> tuple[Path, list[str]]:
+    """Writes the lines to train on; returns their file and the held-out lines."""
+    lines = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
+    starts = range(0, len(lines), _LINES_OF_A_DOCUMENT)
+    blocks = [lines[start : start + _LINES_OF_A_DOCUMENT] for start in starts]
+    kept = [block for number, block in enumerate(blocks) if number % 10]
+    file = folder / "domain_train.txt"
+    file.write_text("".join("\n".join(block) + "\n\n" for block in kept), encoding="utf-8")
+    return file, [line for block in blocks[::10] for line in block]
+
+
+def make_records(text: Path, vocab_file: Path, output_file: Path, dupe_factor: int, seed: int):
+    run(
+        "create_pretraining_data.py",
+        input_file=text,
+        output_file=output_file,
+        vocab_file=vocab_file,
+        max_seq_length=_LENGTH,
+        max_predictions_per_seq=_PREDICTIONS,
+        dupe_factor=dupe_factor,
+        random_seed=seed,
+    )
+
+
+def train(folder: Path, records: Path, config: Path, steps: int, rate: float, seed: int, **more):
+    run(
+        "run_pretraining.py",
+        input_file=records,
+        bert_config_file=config,
+        output_dir=folder,
+        do_train=True,
+        max_seq_length=_LENGTH,
+        max_predictions_per_seq=_PREDICTIONS,
+        train_batch_size=32,
+        num_train_steps=steps,
+        num_warmup_steps=steps // 10,
+        learning_rate=rate,
+        iterations_per_loop=100,
+        random_seed=seed,
+        **more,
+    )
+
+
+def draw_words(lines: Sequence[str], tokenizers: Sequence[FullTokenizer]) -> list[Line]:
+    """Returns the words of lines, and which to mask; the same for all tokenizers."""
+    rng = random.Random(1)
+    drawn = []
+    for line in lines:
+        words, lengths, known = [], [0] * len(tokenizers), []
+        for word in tokenizers[0].basic_tokenizer.tokenize(line):
+            splits = [t.wordpiece_tokenizer.tokenize(word) for t in tokenizers]
+            lengths = [a + len(b) for a, b in zip(lengths, splits, strict=True)]
+            if max(lengths) > _LENGTH - 2:
+                break
+            if ["[UNK]"] not in splits:
+                known.append(len(words))
+            words.append(word)
+        drawn.append(Line(words, sorted(rng.sample(known, min(len(known), _DRAWN)))))
+    return drawn
+
+
+def examples(lines: Sequence[Line], tokenizer: FullTokenizer) -> Iterator[Example]:
+    """Yields an example for each piece of each drawn word."""
+    cls, sep, mask = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[MASK]"])
+    split = tokenizer.wordpiece_tokenizer.tokenize
+    for words, drawn in lines:
+        pieces = [tokenizer.convert_tokens_to_ids(split(word)) for word in words]
+        for number in drawn:
+            before = [cls, *itertools.chain.from_iterable(pieces[:number])]
+            after = [*itertools.chain.from_iterable(pieces[number + 1 :]), sep]
+            for shown, label in enumerate(pieces[number]):
+                masks = [mask] * (len(pieces[number]) - shown)
+                ids = [*before, *pieces[number][:shown], *masks, *after]
+                yield Example(ids, len(before) + shown, label, words[number])
+
+
+def losses(folder: Path, model_files: Path, lines: Sequence[Line]) -> list[tuple[str, float]]:
+    """Returns the word and the cross entropy of each example.
+
+    Args:
+        folder: has the checkpoint.
+        model_files: has its configuration and its vocabulary.
+        lines: the held-out lines.
+    """
+    config, vocab_file = model_files / "bert_config.json", model_files / "vocab.txt"
+    found = read_folder(str(folder), str(config), str(vocab_file), True)
+    model = tf.function(build_model("masked_lm", found), reduce_retracing=True)
+    todo = list(examples(lines, found.tokenizer.reference))
+    result = []
+    for start in range(0, len(todo), _BATCH):
+        batch = todo[start : start + _BATCH]
+        ids, mask = np.zeros([2, len(batch), _LENGTH], np.int32)
+        for row, example in enumerate(batch):
+            ids[row, : len(example.ids)], mask[row, : len(example.ids)] = example.ids, 1
+        positions = np.array([[example.position] for example in batch], np.int32)
+        labels = [example.label for example in batch]
+        logits, _ = model(*map(tf.constant, (ids, mask, np.zeros_like(ids), positions)))
+        entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)  # [B]
+        words = (example.word for example in batch)
+        result += zip(words, entropies.numpy().tolist(), strict=True)
+    return result
+
+
+def main(arguments: argparse.Namespace) -> None:
+    folder = arguments.output_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    base = folder / "base"
+    base.mkdir(exist_ok=True)
+    run(
+        "tools.build_vocabulary",
+        input_file=arguments.pretraining_text,
+        output_file=base / "vocab.txt",
+        vocab_size=arguments.vocab_size,
+    )
+    size = len((base / "vocab.txt").read_text(encoding="utf-8").splitlines())
+    config = folder / "bert_config.json"
+    text = Path(_CONFIG).read_text().replace('"vocab_size": 1000', f'"vocab_size": {size}')
+    config.write_text(text)
+    make_records(arguments.pretraining_text, base / "vocab.txt", folder / "base.tfrecord", 10, 1)
+    train(base, folder / "base.tfrecord", config, arguments.pretraining_steps, 1e-3, 1)
+
+    domain, held_out = split_domain(arguments.domain_text, folder)
+    places = {"old vocabulary": base}
+    for name, whole_words in (("words and pieces", False), ("whole words", True)):
+        places[name] = folder / name.replace(" ", "_")
+        run(
+            "tools.extend_vocabulary",
+            input_file=domain,
+            init_checkpoint=base,
+            bert_config_file=config,
+            vocab_file=base / "vocab.txt",
+            num_words=arguments.num_words,
+            whole_words=whole_words,
+            output_dir=places[name],
+        )
+    tokenizers = [FullTokenizer(str(place / "vocab.txt")) for place in places.values()]
+    lines = draw_words(held_out, tokenizers)
+    drawn = [line.words[number] for line in lines for number in line.drawn]
+    tokenize = [tokenizer.wordpiece_tokenizer.tokenize for tokenizer in tokenizers]
+    changed = {
+        word for word in drawn if any(split(word) != tokenize[0](word) for split in tokenize)
+    }
+    num_changed = sum(word in changed for word in drawn)
+
+    def figures(checkpoint: Path, model_files: Path) -> list[float]:
+        """Returns the loss a word: of all words, of those whose split changed, of the others."""
+        pieces = losses(checkpoint, model_files, lines)
+        total = sum(loss for _, loss in pieces)
+        of_changed = sum(loss for word, loss in pieces if word in changed)
+        others = (total - of_changed) / (len(drawn) - num_changed)
+        return [total / len(drawn), of_changed / num_changed, others]
+
+    table = []
+    for name, place in places.items():
+        rows = {"before training on the domain": figures(place, place)}
+        for seed in arguments.seeds:
+            records = folder / f"{place.name}_{seed}.tfrecord"
+            checkpoint = folder / f"{place.name}_{seed}"
+            make_records(domain, place / "vocab.txt", records, 10, seed)
+            steps, start = arguments.domain_steps, {"init_checkpoint": place}
+            train(checkpoint, records, place / "bert_config.json", steps, 5e-4, seed, **start)
+            rows[f"seed {seed}"] = figures(checkpoint, place)
+        means = zip(*[rows[f"seed {seed}"] for seed in arguments.seeds], strict=True)
+        rows["mean of the seeds"] = list(map(statistics.mean, means))
+        for title, values in rows.items():
+            table.append(f"| {name} | {title} | {' | '.join(f'{x:.3f}' for x in values)} |")
+    print(f"\n{len(drawn)} masked words, {num_changed} of them tokenized anew by either addition")
+    print("| Vocabulary | | all words | tokenized anew | other words |")
+    print("|---|---|--:|--:|--:|", *table, sep="\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pretraining_text", type=Path)
+    parser.add_argument("domain_text", type=Path)
+    parser.add_argument("output_dir", type=Path)
+    parser.add_argument("--vocab_size", type=int, default=4000)
+    parser.add_argument("--num_words", type=int, default=1000)
+    parser.add_argument("--pretraining_steps", type=int, default=1500)
+    parser.add_argument("--domain_steps", type=int, default=300)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    main(parser.parse_args())

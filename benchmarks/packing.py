@@ -1,0 +1,143 @@
+"""Measures packing: time and held-out loss of one training run on records, packed and not packed.
+
+    python -m benchmarks.packing --input_file=sentences.txt \
+        --lengths=lengths.json --output_dir=/tmp/packing
+
+The model is the quickstart's, with more positions. Its vocabulary is learned from the text. The
+sequences have the lengths of --lengths, a JSON file with `counts_of_length_1_to_512`; each is a
+stretch of the text, cut in two, or two stretches. A tenth of the text is held out. Both runs see
+the same number of sequences. The seconds are those of the whole program, start and compilation
+included, and of its processor time, in turn, so that another load on the machine shows.
+"""
+
+import json
+import os
+import random
+import re
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from absl import app, flags
+
+from bert_tf.files import records
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.masking import Vocabulary, add_targets
+from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.sequences import pack_pair
+from tests.support.pretraining_runs import ROOT
+
+FLAGS = flags.FLAGS
+LENGTH, PREDICTIONS = 512, 77
+
+
+def run(*words: str) -> tuple[float, float, str]:
+    """Runs Python with these arguments; returns seconds, processor seconds, and what it logged."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+    seconds = time.monotonic() - began
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, processor, done.stderr
+
+
+def write_records(path: str, tokens: np.ndarray, count: int, vocab_file: str, seed: int) -> None:
+    """Writes records of sequences of these tokens, with the lengths of --lengths."""
+    rng = random.Random(seed)
+    counts = json.loads(Path(FLAGS.lengths).read_text())["counts_of_length_1_to_512"]
+    lengths = rng.choices(range(1, LENGTH + 1), counts, k=count)
+    settings = PretrainingDataSettings(
+        input_file="none",
+        output_file="none",
+        vocab_file=vocab_file,
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+    )
+    vocabulary = Vocabulary(FastTokenizer(vocab_file, True, ()))
+    schema = pretraining_schema(LENGTH, PREDICTIONS)
+    with records.write_files([path], "output_file") as write:
+        for length in lengths:
+            number = length - 3  # [CLS], [SEP], [SEP]
+            split = rng.randint(1, number - 1)
+            first = rng.randrange(len(tokens) - number)
+            second = first + split
+            is_random_next = rng.random() < 0.5
+            if is_random_next:
+                second = rng.randrange(len(tokens) - number)
+            instance = pack_pair(
+                tokens[first : first + split].tolist(),
+                tokens[second : second + number - split].tolist(),
+                *(LENGTH, vocabulary.layout),
+            )
+            instance["next_sentence_labels"] = [int(is_random_next)]
+            positions = [*range(1, split + 1), *range(split + 2, number + 2)]
+            add_targets(instance, positions, settings, vocabulary, rng)
+            write(records.serialize(instance, schema))
+
+
+def main(_: list[str]) -> None:
+    """Makes the records, then trains and evaluates on them, not packed and packed."""
+    folder = Path(FLAGS.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab_file = f"{folder}/vocab.txt"
+    run(
+        *("-m", "tools.build_vocabulary", f"--input_file={FLAGS.input_file}"),
+        *(f"--output_file={vocab_file}", "--vocab_size=1000"),
+    )
+    config = json.loads(Path(ROOT, "flags", "quickstart", "bert_config.json").read_text())
+    config_file = folder / "bert_config.json"
+    config_file.write_text(json.dumps({**config, "max_position_embeddings": LENGTH}))
+
+    tokenizer = FastTokenizer(vocab_file, True, ())
+    lines = Path(FLAGS.input_file).read_text(encoding="utf-8").splitlines()
+    tokens, _ = tokenizer.encode([line for line in lines if line])
+    cut = len(tokens) * 9 // 10
+    batch_size, num_steps = FLAGS.train_batch_size, FLAGS.num_train_steps
+    write_records(f"{folder}/plain", tokens[:cut], batch_size * num_steps, vocab_file, seed=1)
+    write_records(f"{folder}/heldout", tokens[cut:], 500, vocab_file, seed=2)
+    seconds, _, log = run(
+        *("-m", "tools.pack_records", f"--input_file={folder}/plain"),
+        f"--output_file={folder}/packed",
+    )
+    print(f"packing: {seconds:.1f} s; {re.search(r'[0-9]+ sequences fill.*', log)[0]}")
+
+    lengths = [f"--max_seq_length={LENGTH}", f"--max_predictions_per_seq={PREDICTIONS}"]
+    common = ["run_pretraining.py", f"--bert_config_file={config_file}", *lengths]
+    for kind in ("plain", "packed"):
+        output = f"--output_dir={folder}/{kind}_model"
+        seconds, processor, log = run(
+            *(*common, output, "--do_train", f"--input_file={folder}/{kind}"),
+            *(f"--train_batch_size={batch_size}", f"--num_train_steps={num_steps}"),
+            *("--learning_rate=1e-3", f"--num_warmup_steps={num_steps // 10}"),
+            "--iterations_per_loop=20",
+        )
+        speeds = map(float, re.findall(r"examples_per_second = ([\d.e+]+)", log))
+        rows = re.search(r"Packed records.*", log)
+        run(
+            *(*common, output, "--do_eval", f"--input_file={folder}/heldout"),
+            *("--max_eval_steps=0", "--eval_batch_size=25"),
+        )
+        results = (folder / f"{kind}_model" / "eval_results.txt").read_text().split("\n")
+        print(
+            f"{kind}: {num_steps} steps of {batch_size} sequences, {seconds:.0f} s,"
+            f" {processor:.0f} s of processor time, median {np.median(list(speeds)):.1f}"
+            f" sequences/s\n  {rows[0] if rows else ''}\n  {'; '.join(filter(None, results))}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("input_file", None, "Text: a sentence on each line.", required=True)
+    flags.DEFINE_string("lengths", None, "JSON with counts_of_length_1_to_512.", required=True)
+    flags.DEFINE_string("output_dir", None, "Folder to work in.", required=True)
+    flags.DEFINE_integer("train_batch_size", 32, "Sequences a step.")
+    flags.DEFINE_integer("num_train_steps", 250, "Steps.")
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    app.run(main)

@@ -1,0 +1,211 @@
+r"""Benchmarks pre-training on this machine: training steps, the input pipeline, making records.
+
+    python -m benchmarks.pretraining --measure=training_step
+    python -m benchmarks.pretraining --measure=dtypes
+    python -m benchmarks.pretraining --measure=input_pipeline --train_batch_size=32
+    python -m benchmarks.pretraining --measure=create_pretraining_data --input_file=corpus.txt \
+        --vocab_file=vocab.txt
+
+training_step prints the seconds per step in the training loop of run_pretraining.py, the share of
+time spent between steps, and peak memory. It also times the matrix products of a step alone, in
+turn with the training loop, and prints the speed of the step as a share of theirs. The default is
+BERT-Base with batches of 8 sequences of length 128.
+
+dtypes prints the seconds of a training step and of a batch's predictions with --dtype=float32 and
+with --dtype=bfloat16, in turn.
+
+input_pipeline prints how many examples per second one core reads, checks and batches when it does
+nothing else. One core can feed no more than that to an accelerator.
+
+create_pretraining_data prints instances per second, without start-up, and peak memory, for
+--dupe_factor=1 and for the given --dupe_factor. The program runs on one core.
+"""
+
+import os
+import resource
+import time
+
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+from benchmarks import data_speed, dtype_speed
+from bert_tf import optimization
+from bert_tf.engine.steps import train_step
+from bert_tf.engine.training_loop import TrainingLoop
+from bert_tf.model.family import read_config
+from bert_tf.runs.flags import command_flags
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from tools import ROOT
+from tools.tpu import matrix_products
+
+FLAGS = flags.FLAGS
+QUICKSTART = os.path.join(ROOT, "flags", "quickstart")
+BASE = os.path.join(ROOT, "flags", "models", "uncased_L-12_H-768_A-12")
+
+
+class TimedLoop(TrainingLoop):
+    """The training loop of a run that also records when each step begins and ends."""
+
+    def __init__(self, strategy, replica_step, num_steps: int):
+        super().__init__(strategy, replica_step)
+        self.times = tf.Variable(tf.zeros([num_steps, 2], tf.float64))
+        self._number = tf.Variable(0)
+        untimed = self.step
+
+        def step(batches):
+            with tf.control_dependencies(tf.nest.flatten(batches)):
+                begun = tf.timestamp()
+            with tf.control_dependencies([begun]):
+                metrics = untimed(batches)
+            with tf.control_dependencies([metrics]):
+                times = tf.stack([begun, tf.timestamp()])
+            self.times.scatter_nd_update([[self._number % num_steps]], [times])
+            self._number.assign_add(1)
+            return metrics
+
+        self.step = step
+
+    def reset(self) -> None:
+        """Forgets the recorded times."""
+        self._number.assign(0)
+
+
+def measure_training_step() -> None:
+    """Prints seconds per step, time between steps, and speed compared to matrix products alone."""
+    config = read_config(FLAGS.bert_config_file)
+    task = PretrainingTask(config, recompute_activations=FLAGS.recompute_activations)
+    model = task.build_model()
+    schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
+    optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
+    phase = PretrainingPhase(
+        FLAGS.max_seq_length, FLAGS.num_steps, FLAGS.train_batch_size, FLAGS.max_predictions_per_seq
+    )
+    loop = TimedLoop(
+        tf.distribute.get_strategy(),
+        lambda features, seed: train_step(
+            task, model, optimizer, features, seed, FLAGS.gradient_accumulation_steps
+        ),
+        FLAGS.num_steps,
+    )
+    batch = data_speed.synthetic_batch(config, phase)
+    iterators = [iter(tf.data.Dataset.from_tensors(batch).repeat().prefetch(2))]
+    began = time.monotonic()
+    loop.run(iterators, 1, lambda _: None)
+    compile_seconds = time.monotonic() - began
+    loop.run(iterators, 1, lambda _: None)
+    loop.reset()
+    yardstick = matrix_products.Yardstick(config, phase)
+    products, wall = [yardstick.seconds()], 0.0
+    for first in range(0, FLAGS.num_steps, FLAGS.iterations_per_loop):
+        began = time.monotonic()
+        num_steps = min(FLAGS.iterations_per_loop, FLAGS.num_steps - first)
+        loop.run(iterators, num_steps, lambda _: None)
+        wall += time.monotonic() - began
+        products.append(yardstick.seconds())  # in turn, because a machine's speed drifts
+    steps = np.diff(loop.times.numpy(), axis=1)
+    seconds, of_products = np.mean(steps), np.mean(products)
+    print(f"model: {model.count_params():,} parameters, {FLAGS.bert_config_file}")
+    print(f"batch: {phase.batch_size} of length {phase.max_seq_length}")
+    print(f"trace and compile: {compile_seconds:.1f} s")
+    print(f"seconds a step: mean {seconds:.4g}, {steps.min():.4g} to {steps.max():.4g}")
+    print(f"examples/s: {phase.batch_size * FLAGS.num_steps / wall:.2f}")
+    print(f"between steps: {1 - steps.sum() / wall:.2%} of the time")
+    print(
+        f"matrix products: {yardstick.flops / 1e9:.1f} GFLOP a step, by themselves"
+        f" {yardstick.flops / of_products / 1e9:.0f} GFLOP/s, in the step"
+        f" {yardstick.flops / seconds / 1e9:.0f}: a share of {of_products / seconds:.2f}"
+    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory: {peak:.0f} MB")
+
+
+def _define_flags() -> None:
+    flags.DEFINE_enum(
+        "measure",
+        None,
+        ["training_step", "dtypes", "input_pipeline", "create_pretraining_data"],
+        "What to measure: see above.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "bert_config_file",
+        os.path.join(BASE, "bert_config.json"),
+        "For all but create_pretraining_data: the model's bert_config.json.",
+    )
+    flags.DEFINE_integer(
+        "train_batch_size",
+        8,
+        "For all but create_pretraining_data: examples per batch.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer("max_seq_length", 128, "Sequence length in word pieces.", lower_bound=5)
+    flags.DEFINE_integer(
+        "max_predictions_per_seq", 20, "Masked positions per sequence.", lower_bound=1
+    )
+    flags.DEFINE_enum(
+        "dynamic_masking",
+        None,
+        data_speed.MASKING,
+        "For input_pipeline: read unmasked records, and mask pieces or whole words.",
+    )
+    flags.DEFINE_integer(
+        "num_steps", 10, "For training_step and dtypes: steps to time.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "iterations_per_loop",
+        100,
+        "For training_step: steps that run on the device without returning to Python.",
+        lower_bound=1,
+    )
+    flags.DEFINE_bool(
+        "recompute_activations",
+        False,
+        "For training_step: compute each encoder layer again in the backward pass, to save memory.",
+    )
+    flags.DEFINE_integer(
+        "gradient_accumulation_steps",
+        1,
+        "For training_step: parts of a batch that are computed one after another, to save memory.",
+        lower_bound=1,
+    )
+    flags.DEFINE_string(
+        "input_file",
+        os.path.join(QUICKSTART, "corpus.txt"),
+        "For create_pretraining_data: the text, one sentence per line.",
+    )
+    flags.DEFINE_string(
+        "vocab_file",
+        None,
+        "For create_pretraining_data: the vocabulary. By default one is learned from --input_file.",
+    )
+    flags.DEFINE_integer(
+        "dupe_factor",
+        5,
+        "For create_pretraining_data: how often each document is cut and masked anew.",
+        lower_bound=2,
+    )
+
+
+def main() -> None:
+    """Runs the measurement that --measure names."""
+    length, predictions = FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
+    if FLAGS.measure == "training_step":
+        measure_training_step()
+    elif FLAGS.measure in ("dtypes", "input_pipeline"):
+        config = read_config(FLAGS.bert_config_file)
+        phase = PretrainingPhase(length, 1, FLAGS.train_batch_size, predictions)
+        if FLAGS.measure == "dtypes":
+            dtype_speed.measure_dtypes(config, phase, FLAGS.num_steps)
+            return
+        data_speed.measure_input_pipeline(config, phase, FLAGS.dynamic_masking)
+    else:
+        data_speed.measure_create_pretraining_data(
+            FLAGS.input_file, FLAGS.vocab_file, length, predictions, FLAGS.dupe_factor
+        )
+
+
+if __name__ == "__main__":
+    _define_flags()
+    command_flags.run_program(main)

@@ -1,0 +1,214 @@
+"""Measures exported classifiers of sentence pairs: accuracy on MRPC, latency, pairs a second.
+
+    python -m benchmarks.serving --exports=FOLDER,FOLDER,... --data_dir=glue/MRPC
+
+Each folder is one that tools/export.py wrote of one model; a SavedModel must take text, and is
+measured with text and with ids. The latency is that of one pair, the median; the speed is that of
+batches of 32, padded to their longest pair, pairs of like length together. The models take turns,
+so that other work on the machine slows all of them; the ratio to the first is what counts.
+
+With --torch_python, the interpreter of an environment with torch and transformers, the same is
+measured there with --torch_model, the model's folder in Hugging Face's format
+(tools/convert_checkpoint.py).
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from absl import flags
+
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.export.running import open_exported
+from bert_tf.files.whole_files import read_json
+from bert_tf.pretrained.text_input import encode
+from bert_tf.text.fast_tokenization import FastTokenizer
+
+FLAGS = flags.FLAGS
+BATCH_SIZE = 32
+
+Arrays = dict[str, np.ndarray]
+# A model of transformers as a process: a line with the name of an archive in, seconds out.
+_TORCH = """
+import sys, time, numpy, torch, transformers
+torch.set_num_threads(int(sys.argv[2]))
+model = transformers.BertForSequenceClassification.from_pretrained(sys.argv[1]).eval()
+for line in sys.stdin:
+    arrays = numpy.load(line.strip())
+    began = time.perf_counter()
+    with torch.inference_mode():
+        ids, mask, types = (
+            torch.from_numpy(arrays[name]).long()
+            for name in ("input_ids", "input_mask", "segment_ids")
+        )
+        logits = model(input_ids=ids, attention_mask=mask, token_type_ids=types).logits.numpy()
+    seconds = time.perf_counter() - began
+    print("RESULT", seconds, logits.argmax(-1).tolist(), flush=True)
+"""
+
+
+class Contender:
+    """A model that is measured: `run` returns the seconds of a batch, and its classes, int [B]."""
+
+    def __init__(self, name: str, run: Callable[[int], tuple[float, np.ndarray]]):
+        self.name = name
+        self.run = run
+        self.latencies: list[float] = []
+        self.rates: list[float] = []
+        self.accuracy = float("nan")
+
+
+def batches_of(rows: Sequence[dict], order: Sequence[int]) -> list[tuple[np.ndarray, Arrays]]:
+    """Returns batches of rows in an order: the rows' numbers, and features, int32 [B, longest]."""
+    found = []
+    for start in range(0, len(order), BATCH_SIZE):
+        numbers = np.array(order[start : start + BATCH_SIZE])
+        longest = max(len(rows[i]["input_ids"]) for i in numbers)
+        features = {
+            name: np.array(
+                [rows[i][name] + [0] * (longest - len(rows[i][name])) for i in numbers], np.int32
+            )
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        found.append((numbers, features))
+    return found
+
+
+def _timed(run: Callable[[Arrays], Arrays], arrays: Arrays) -> tuple[float, np.ndarray]:
+    began = time.perf_counter()
+    outputs = run(arrays)
+    return time.perf_counter() - began, outputs["probabilities"].argmax(-1)
+
+
+def contenders(
+    exports: Sequence[str], threads: int, ids: list[Arrays], texts: list[Arrays]
+) -> list[Contender]:
+    """Returns the exported models, on the batches `ids` or `texts`."""
+    found = []
+    for folder in exports:
+        path = os.path.join(folder, "export.json")
+        described = read_json(path, path, "tools/export.py writes it")
+        kind, name = described["format"], os.path.basename(folder.rstrip("/"))
+        if kind == "saved_model" and "ids" not in described["signatures"]:
+            raise UserError(f"{folder} must take text; export it without --input_kind")
+        signatures = {"serving_default": ids}
+        if kind == "saved_model":
+            signatures = {"ids": ids, "pairs": texts}
+        for signature, batches in signatures.items():
+            run = open_exported(folder, kind, signature, threads)
+            label = f"{name}, text" if batches is texts else name
+            found.append(Contender(label, lambda i, run=run, b=batches: _timed(run, b[i])))
+    return found
+
+
+def torch_contender(python: str, model: str, threads: int, ids: list[Arrays], folder: str):
+    """Returns the model of transformers on PyTorch, in a process of its own."""
+    for i, arrays in enumerate(ids):
+        np.savez(os.path.join(folder, f"{i}.npz"), **arrays)
+    worker = subprocess.Popen(
+        [python, "-c", _TORCH, model, str(threads)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def run(i: int) -> tuple[float, np.ndarray]:
+        worker.stdin.write(os.path.join(folder, f"{i}.npz") + "\n")
+        worker.stdin.flush()
+        line = worker.stdout.readline()
+        while line and not line.startswith("RESULT"):
+            line = worker.stdout.readline()
+        if not line:
+            raise UserError(f"--torch_python={python} ended; it needs torch and transformers")
+        _, seconds, classes = line.split(" ", 2)
+        return float(seconds), np.array(json.loads(classes))
+
+    return Contender("transformers, PyTorch", run)
+
+
+def measure(
+    models: Sequence[Contender], numbers: Sequence[np.ndarray], singles: int, labels: np.ndarray
+) -> None:
+    """Measures all models, in turns.
+
+    Args:
+        models: to measure.
+        numbers: of the pairs in each batch; the first batches have one pair each, and the others
+            together all pairs.
+        singles: the number of those with one pair.
+        labels: classes of the pairs, int [pairs].
+    """
+    for round_number in range(FLAGS.rounds + 1):  # the first one warms up
+        for model in models:
+            model.run(0)  # what another model left in the caches is gone
+            seconds = [model.run(i)[0] for i in range(singles)]
+            classes, total = np.zeros_like(labels), 0.0
+            for i in range(singles, len(numbers)):
+                batch_seconds, classes[numbers[i]] = model.run(i)
+                total += batch_seconds
+            if round_number:
+                model.latencies += seconds
+                model.rates.append(len(labels) / total)
+            model.accuracy = float(np.mean(classes == labels))
+
+
+def main() -> None:
+    """Reads the flags, measures and prints a table."""
+    tf.config.threading.set_intra_op_parallelism_threads(FLAGS.threads)
+    with open(os.path.join(FLAGS.data_dir, "dev.tsv"), encoding="utf-8-sig") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file][1:]
+    labels = np.array([int(row[0]) for row in rows])
+    pairs = [(row[3], row[4]) for row in rows]
+    first = FLAGS.exports[0]
+    path = os.path.join(first, "export.json")
+    described = read_json(path, path, "tools/export.py writes it")
+    tokenizer = FastTokenizer(os.path.join(first, "vocab.txt"), described["do_lower_case"])
+    encoded = encode(pairs, tokenizer, described["max_seq_length"])
+    order = np.argsort([len(row["input_ids"]) for row in encoded], kind="stable")
+    singles = order[:: max(1, len(order) // 20)]
+    batches = [batches_of(encoded, [i])[0] for i in singles] + batches_of(encoded, order)
+    numbers, ids = [n for n, _ in batches], [features for _, features in batches]
+    texts = [
+        {
+            "texts": np.array([pairs[i][0] for i in group], object),
+            "second_texts": np.array([pairs[i][1] for i in group], object),
+        }
+        for group in numbers
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        models = contenders(FLAGS.exports, FLAGS.threads, ids, texts)
+        if FLAGS.torch_python:
+            python, model = FLAGS.torch_python, FLAGS.torch_model
+            models.append(torch_contender(python, model, FLAGS.threads, ids, folder))
+        measure(models, numbers, len(singles), labels)
+    print("| Model | Accuracy | One pair, ms | Pairs/s in batches of 32 | Speed ratio |")
+    print("|---|--:|--:|--:|--:|")
+    for model in models:
+        rate = np.median(model.rates)
+        print(
+            f"| {model.name} | {model.accuracy:.3f} | {1e3 * np.median(model.latencies):.1f} |"
+            f" {rate:.0f} | {rate / np.median(models[0].rates):.2f} |"
+        )
+
+
+def _define_flags() -> None:
+    flags.DEFINE_list("exports", None, "The exported folders.", required=True)
+    flags.DEFINE_string("data_dir", None, "Folder with MRPC's dev.tsv.", required=True)
+    flags.DEFINE_integer("threads", 2, "Threads of each model.", lower_bound=1)
+    flags.DEFINE_integer("rounds", 5, "Times that all is measured.", lower_bound=1)
+    flags.DEFINE_string("torch_python", None, "Python with torch and transformers.")
+    flags.DEFINE_string("torch_model", None, "The model in Hugging Face's format.")
+
+
+if __name__ == "__main__":
+    _define_flags()
+    command_flags.run_program(main)

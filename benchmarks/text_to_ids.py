@@ -1,0 +1,97 @@
+"""Times text to ids in a graph beside the tokenizers in Python, and weighs what it adds to a model.
+
+    python -m benchmarks.text_to_ids VOCAB_FILE [LINES_FILE]... [--cased] [--cores=1]
+
+A file of lines is MRPC's train.tsv (the first sentence of each pair), JSON strings (*.jsonl), or
+plain text. Figures are medians over passes in which the ways take turns, as other work on the
+machine then slows all alike.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert_tf import tokenization
+from bert_tf.export.text_to_ids import TextToIds
+from bert_tf.text.fast_tokenization import FastTokenizer
+
+_BATCH_SIZES = (1, 32, 1024)
+_PASSES = 5
+# A batch of one takes a millisecond, so some of them will do.
+_MOST_BATCHES = 300
+
+
+def read_lines(path: Path) -> list[str]:
+    """Returns the texts of a file."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    if path.suffix == ".tsv":
+        return [line.split("\t")[3] for line in lines[1:]]
+    return [json.loads(line) for line in lines] if path.suffix == ".jsonl" else lines
+
+
+def batches(lines: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, min(len(lines), size * _MOST_BATCHES), size):
+        yield lines[start : start + size]
+
+
+def seconds(encode: Callable, all_batches: Sequence) -> float:
+    began = time.perf_counter()
+    for batch in all_batches:
+        encode(batch)
+    return time.perf_counter() - began
+
+
+def main(arguments: argparse.Namespace) -> None:
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])
+    tf.config.threading.set_inter_op_parallelism_threads(arguments.cores)
+    tf.config.threading.set_intra_op_parallelism_threads(arguments.cores)
+    vocab = tokenization.load_vocab(arguments.vocab_file)
+    began = time.perf_counter()
+    module = TextToIds(vocab, not arguments.cased)
+    print(f"tables made in {time.perf_counter() - began:.1f} s")
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(module, folder)
+        size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+    print(f"size as a SavedModel: {size} bytes")
+    full = tokenization.FullTokenizer(vocab, not arguments.cased)
+    ways = {
+        "TextToIds": module,
+        "FullTokenizer": lambda texts: [
+            full.convert_tokens_to_ids(full.tokenize(text)) for text in texts
+        ],
+        "FastTokenizer": FastTokenizer(vocab, not arguments.cased).encode,
+    }
+    for file in arguments.lines_file:
+        lines = read_lines(Path(file))
+        print(
+            f"{file}: {len(lines)} lines, {sum(map(len, lines)) / len(lines):.0f} characters each"
+        )
+        for size in _BATCH_SIZES:
+            texts = list(batches(lines, size))
+            tensors = [tf.constant(batch) for batch in texts]
+            taken: dict[str, list[float]] = {name: [] for name in ways}
+            for _ in range(_PASSES + 1):
+                for name, encode in ways.items():
+                    taken[name].append(seconds(encode, tensors if name == "TextToIds" else texts))
+            for name, times in taken.items():
+                median = statistics.median(times[1:])  # the first pass warms up
+                print(
+                    f"  batches of {size:4}, {name:13}: {sum(map(len, texts)) / median:9.0f}"
+                    f" lines/s, {1000 * median / len(texts):8.2f} ms a batch"
+                )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("vocab_file")
+    parser.add_argument("lines_file", nargs="*")
+    parser.add_argument("--cased", action="store_true", help="do not lower-case")
+    parser.add_argument("--cores", type=int, default=1)
+    main(parser.parse_args())

@@ -1,0 +1,1 @@
+"""Files of text, tables, TFDS, Wikipedia: examples and documents."""

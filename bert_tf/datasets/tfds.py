@@ -1,0 +1,156 @@
+"""Text from TensorFlow Datasets: finds prepared datasets and reads their splits and documents.
+
+Nothing is downloaded. tensorflow_datasets is imported only when it is used, since that takes
+seconds and most runs read files.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf import progress
+from bert_tf.datasets.documents import EmptyReport, split_sentences, warn_of_empty_documents
+from bert_tf.errors import UserError, listed, quoted
+
+_DOCUMENTS_PER_BATCH = 256
+_ID = "tfds_id"
+
+# NAME[/CONFIG][:VERSION][:SPLIT]. A version begins with a digit, which no split does.
+_SPECIFICATION = re.compile(r"(?P<name>[^:\[\]]+(:\d[\d.*]*)?)(:(?P<split>[^:\d].*))?")
+
+
+def find(name: str, data_dir: str | None, specification: str) -> Any:
+    """Returns the `tensorflow_datasets` builder of a prepared dataset.
+
+    Args:
+        name: NAME[/CONFIG][:VERSION].
+        data_dir: folder of prepared datasets, --tfds_data_dir; None for the package's default.
+        specification: the value of --tfds, for messages.
+
+    Raises:
+        UserError: the package is not installed, or the dataset is unknown or not prepared.
+    """
+    try:
+        import tensorflow_datasets
+    except ImportError as error:
+        raise UserError(
+            f"--tfds needs TensorFlow Datasets; run `pip install tensorflow-datasets` ({error})"
+        ) from error
+    try:
+        builder = tensorflow_datasets.builder(name, data_dir=data_dir)
+    except Exception as error:  # many kinds: not found, bad name, code that cannot be imported
+        raise UserError(
+            f"--tfds={specification}: TensorFlow Datasets has no dataset {name} "
+            f"(--tfds_data_dir={data_dir or ''}): {quoted(str(error))}"
+        ) from error
+    if not builder.info.splits:
+        raise UserError(
+            f"--tfds={specification}: {name} is not prepared in {builder.data_dir}; "
+            f"run `tfds build {name}` first, or give its folder as --tfds_data_dir"
+        )
+    return builder
+
+
+def read_split(
+    builder: Any, split: str, specification: str, *, add_ids: bool = False
+) -> tuple[tf.data.Dataset, int]:
+    """Returns the examples of a split, in the order of its files, and their number.
+
+    Args:
+        builder: from `find`.
+        split: a split, which may be sliced: `train[:10%]`.
+        specification: the value of --tfds, for messages.
+        add_ids: whether each example, a dictionary, also has `tfds_id`.
+
+    Raises:
+        UserError: there is no such split.
+    """
+    import tensorflow_datasets
+
+    config = tensorflow_datasets.ReadConfig(add_tfds_id=add_ids)
+    try:
+        dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=config)
+        return dataset, builder.info.splits[split].num_examples
+    except Exception as error:  # an unknown split is a KeyError or a ValueError
+        raise UserError(
+            f"--tfds={specification}: cannot read split {quoted(split)}; {builder.info.name} has "
+            f"{listed(sorted(builder.info.splits))}: {quoted(str(error))}"
+        ) from error
+
+
+def read_tfds(specification: str, data_dir: str | None, text_feature: str) -> Iterator[list[str]]:
+    """Yields batches of lines: the sentences of a dataset's documents, and "" after each document.
+
+    Arguments and errors are those of `read_tfds_documents`.
+    """
+    for documents in read_tfds_documents(specification, data_dir, text_feature):
+        yield [line for _, sentences in documents for line in (*sentences, "")]
+
+
+def read_tfds_documents(
+    specification: str,
+    data_dir: str | None,
+    text_feature: str,
+    report_empty: EmptyReport = warn_of_empty_documents,
+) -> Iterator[list[tuple[str, list[str]]]]:
+    """Yields batches of a dataset's documents: the example's TFDS id, and the sentences.
+
+    An id names the example's file and its number there. It is the same whatever part of a split is
+    read.
+
+    Args:
+        specification: NAME[:SPLIT] of a prepared dataset, --tfds. The split is "train" by default
+            and may be sliced, e.g. `train[:10%]`.
+        data_dir: folder of prepared datasets, --tfds_data_dir; None for the package's default.
+        text_feature: the string feature that holds a document, --tfds_text_feature.
+        report_empty: called at the end.
+
+    Raises:
+        UserError: the dataset, split or feature cannot be found, or a text is not UTF-8.
+    """
+    dataset, total = _read_texts(specification, data_dir, text_feature)
+    number = num_empty = 0
+    with progress.Progress("reading dataset", "documents", total) as work:
+        for ids, texts in dataset.batch(_DOCUMENTS_PER_BATCH).as_numpy_iterator():
+            documents = []
+            for name, text in zip(ids, texts, strict=True):
+                try:
+                    sentences = split_sentences(text.decode("utf-8"))
+                except UnicodeDecodeError as error:
+                    raise UserError(
+                        f"--tfds={specification}: {text_feature!r} of example {number} (counted "
+                        f"from 0) is not UTF-8: {error.reason}"
+                    ) from error
+                documents.append((name.decode("utf-8"), sentences))
+                num_empty += not sentences
+                number += 1
+            yield documents
+            work.advance(len(texts))
+    report_empty(num_empty, number)
+
+
+def _read_texts(
+    specification: str, data_dir: str | None, text_feature: str
+) -> tuple[tf.data.Dataset, int]:
+    """Returns a dataset of ids and texts, scalar strings, and their number."""
+    match = _SPECIFICATION.fullmatch(specification)
+    if match is None:
+        raise UserError(f"--tfds must be NAME[:SPLIT]; got {quoted(specification)}")
+    name, split = match["name"], match["split"] or "train"
+    builder = find(name, data_dir, specification)
+    dataset, total = read_split(builder, split, specification, add_ids=True)
+    spec = dataset.element_spec
+    if not isinstance(spec, dict) or text_feature not in spec:
+        names = sorted({*spec} - {_ID}) if isinstance(spec, dict) else []
+        raise UserError(
+            f"--tfds_text_feature={text_feature}: {name} has no such feature; it has"
+            f" {listed(names)}"
+        )
+    if spec[text_feature] != tf.TensorSpec([], tf.string):
+        raise UserError(
+            f"--tfds_text_feature={text_feature} must be a string feature; in {name} it is "
+            f"{quoted(spec[text_feature])}"
+        )
+    return dataset.map(lambda example: (example[_ID], example[text_feature])), total

@@ -1,0 +1,308 @@
+"""Articles of a MediaWiki dump, and the text passages in their markup.
+
+The paper, 3.1: "For Wikipedia we extract only the text passages and ignore lists, tables, and
+headers." mwparserfromhell parses the markup; it is imported only when it is used.
+"""
+
+import bz2
+import contextlib
+import html
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.datasets.documents import split_sentences
+from bert_tf.datasets.text_files import CountedFile
+from bert_tf.errors import UserError, missing_package, quoted
+from bert_tf.progress import Progress
+
+_BYTES_PER_READ = 1 << 20
+_FIELDS = ("title", "ns", "model", "text")
+# Numbers of the namespaces Media, File and Category, and their English names, which each wiki knows
+# beside its own. A link to one of them shows a file or sorts the article.
+_MEDIA_NUMBERS = ("-2", "6", "14")
+_MEDIA_NAMES = ("media", "file", "image", "category")
+
+# Tags whose contents belong to a passage. What is in others (ref, math, table, ul, gallery) does
+# not.
+_BLOCK_TAGS = frozenset("blockquote center div p poem".split())
+_TEXT_TAGS = _BLOCK_TAGS.union(
+    "abbr b bdi bdo big cite del dfn em font i ins kbd mark nowiki q s samp section small span"
+    " strong sub sup tt u var".split()
+)
+_LIST_TAGS = frozenset(("dd", "dt", "li"))
+_LIST = "\0"  # marks the line of a list's item; no text has it
+
+# The parser's time grows with the square of what is open at once, so that a harmful page could take
+# days. Articles have a few dozen open brackets.
+_MOST_OPEN = 200
+# Group 1 opens, all else closes. Tags that may stay open are not counted.
+_NESTING = (
+    re.compile(r"(\{)|\}"),
+    re.compile(r"(\[)|\]"),
+    re.compile(r"(<)[A-Za-z!/]|>"),
+    re.compile(r"(<(?!(?:br|hr|wbr|li|td|th|tr|dd|dt)\b)[A-Za-z])|</|/>", re.IGNORECASE),
+)
+
+# What is left of a table, template or list that is not closed begins its line.
+_LEFTOVER = re.compile(r"\s*[{|}]")
+# Marks of bold and italic, switches such as __NOTOC__, and tags that are not closed.
+_MARKS = re.compile(r"'{2,5}|__[A-Z]+__|</?[A-Za-z][^<>]*>")
+# What templates leave behind in "Paris ({{IPA|...}}; the capital {{note}}) is", with single spaces.
+_EMPTY_BRACKETS = re.compile(r" ?\([,;:. ]*\)| ?\[ ?\]")
+_OPENING = re.compile(r"\( ?[,;:] ?|\( ")
+_SPACE_BEFORE = re.compile(r" ([,.;)](?: |$))")
+
+
+class Article(NamedTuple):
+    """An article of a dump.
+
+    title: its title.
+    markup: its text with MediaWiki's markup.
+    media: prefixes of links that show a file or sort the article, in lower case.
+    """
+
+    title: str
+    markup: str
+    media: frozenset[str]
+
+
+def read_articles(path: str, flag: str) -> Iterator[Article]:
+    """Yields the articles of a dump: pages of namespace 0 with wikitext that are no redirects.
+
+    Of several revisions the last one counts. If the dump is cut off or damaged, the articles before
+    that place are yielded, and a warning says so.
+
+    Args:
+        path: XML as of MediaWiki's dumps and Special:Export; compressed if the name ends in .bz2.
+        flag: the flag (no dashes) that gave it, for messages.
+
+    Raises:
+        UserError: the file cannot be read, is no such dump, or has a document type, in which a
+            harmful file could define entities without end.
+    """
+    place = f"--{flag}: {path}"
+    collector = _Collector(place)
+    parser = ElementTree.XMLParser(target=collector)
+    count, last, problem, more = 0, "", None, True
+    try:
+        total = tf.io.gfile.stat(path).length
+        with tf.io.gfile.GFile(path, "rb") as file, Progress("reading", "bytes", total) as work:
+            counted = CountedFile(file, work)
+            read = bz2.BZ2File(counted).read1 if path.endswith(".bz2") else counted.read
+            while more:
+                try:
+                    data = read(_BYTES_PER_READ)
+                    more = bool(data)
+                    parser.feed(data) if more else parser.close()
+                except (EOFError, OSError, ElementTree.ParseError) as error:
+                    problem, more = error, False
+                for article in collector.take():
+                    count, last = count + 1, article.title
+                    yield article
+    except tf.errors.OpError as error:
+        raise UserError(f"{place} cannot be read: {error.message}") from error
+    if problem and not count:
+        raise UserError(
+            f"{place} must be a dump of MediaWiki, as .xml or .xml.bz2. It is something else, or"
+            f" is cut off before the end of the first article ({problem})"
+        )
+    if problem:
+        logging.warning(
+            "%s is cut off or damaged (%s). The %d articles before that are used; the last is %s",
+            *(path, problem, count, quoted(last)),
+        )
+    logging.info(
+        "%s: %d articles; left out are %d redirects and %d pages that are no articles",
+        *(path, count, collector.num_redirects, collector.num_others),
+    )
+
+
+class _Collector:
+    """Gets the parts of a dump from an `XMLParser` and collects its articles.
+
+    Attributes:
+        num_redirects: redirects in namespace 0 so far.
+        num_others: pages so far that are no wikitext, or belong to other namespaces.
+    """
+
+    def __init__(self, place: str):
+        self.num_redirects = self.num_others = 0
+        self._place = place
+        self._articles: list[Article] = []
+        self._media = frozenset(_MEDIA_NAMES)
+        self._begun = False
+        self._fields: dict[str, str] = {}  # of the page
+        self._data: list[str] | None = None  # of the field
+
+    def take(self) -> list[Article]:
+        """Returns the articles since the last call."""
+        articles, self._articles = self._articles, []
+        return articles
+
+    # The methods that XMLParser calls.
+
+    def doctype(self, name: str, *_) -> None:
+        raise UserError(
+            f"{self._place} must be a dump of MediaWiki; these have no document type, and this one"
+            f" has {quoted(name)}"
+        )
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        name = tag.rpartition("}")[2]
+        if not self._begun and name != "mediawiki":
+            raise UserError(
+                f"{self._place} must be a dump of MediaWiki, which begins with <mediawiki>; this"
+                f" file begins with <{quoted(name)[1:-1]}>"
+            )
+        self._begun = True
+        if name == "page":
+            self._fields = {}
+        elif name == "redirect":
+            self._fields["redirect"] = ""
+        is_media = name == "namespace" and attributes.get("key") in _MEDIA_NUMBERS
+        self._data = [] if is_media or name in _FIELDS else None
+
+    def data(self, text: str) -> None:
+        if self._data is not None:
+            self._data.append(text)
+
+    def end(self, tag: str) -> None:
+        name = tag.rpartition("}")[2]
+        if name == "page":
+            self._end_page(self._fields)
+        elif self._data is not None:
+            value = "".join(self._data)
+            if name == "namespace":
+                self._media |= {value.lower()}
+            else:
+                self._fields[name] = value
+        self._data = None
+
+    def _end_page(self, fields: dict[str, str]) -> None:
+        if fields.get("ns", "0") != "0" or fields.get("model", "wikitext") != "wikitext":
+            self.num_others += 1
+        elif "redirect" in fields:
+            self.num_redirects += 1
+        else:
+            title, markup = fields.get("title", ""), fields.get("text", "")
+            self._articles.append(Article(title, markup, self._media))
+
+
+def check_parser() -> None:
+    """Checks that mwparserfromhell is installed.
+
+    Raises:
+        UserError: it is not; the message has the command that installs it.
+    """
+    try:
+        import mwparserfromhell  # noqa: F401
+    except ImportError as error:
+        raise missing_package(
+            "The markup of Wikipedia", "mwparserfromhell", "wikipedia", error
+        ) from error
+
+
+def sentences_of(articles: Sequence[Article]) -> list[list[str] | None]:
+    """Returns the sentences of each article's passages; None for one that cannot be parsed.
+
+    That is one on which the parser fails, or with so many open brackets that it would take hours.
+
+    Args:
+        articles: from `read_articles`.
+    """
+    from mwparserfromhell.parser import ParserError
+
+    found: list[list[str] | None] = []
+    for article in articles:
+        sentences = None
+        if all(_most_open(article.markup, pattern) <= _MOST_OPEN for pattern in _NESTING):
+            with contextlib.suppress(ParserError, RecursionError):
+                sentences = passage_sentences(article.markup, article.media)
+        found.append(sentences)
+    return found
+
+
+def _most_open(markup: str, pattern: re.Pattern) -> int:
+    """Returns how many of the brackets that a pattern of `_NESTING` finds are open at once."""
+    count = most = 0
+    for opening in pattern.findall(markup):
+        count = count + 1 if opening else max(count - 1, 0)
+        most = max(most, count)
+    return most
+
+
+def passage_sentences(markup: str, media: frozenset[str] = frozenset(_MEDIA_NAMES)) -> list[str]:
+    """Returns the sentences of the passages in a text with markup.
+
+    Lists, tables, headers, templates, references, formulas, comments and files are left out.
+
+    Args:
+        markup: the text.
+        media: prefixes of links that are left out, in lower case.
+    """
+    import mwparserfromhell
+
+    parts: list[str] = []
+    # Without marks of bold and italic, which in articles often overlap and stay open.
+    _add_text(mwparserfromhell.parse(markup, skip_style_tags=True), media, parts)
+    lines = [
+        "" if _LIST in line or _LEFTOVER.match(line) else _clean(line)
+        for line in "".join(parts).splitlines()
+    ]
+    # As MediaWiki shows it, a paragraph goes on until an empty line.
+    paragraphs = [
+        " ".join(group) for is_text, group in itertools.groupby(lines, key=bool) if is_text
+    ]
+    sentences = split_sentences("\n".join(paragraphs))
+    return [sentence for sentence in sentences if any(map(str.isalnum, sentence))]
+
+
+def _add_text(code: Any, media: frozenset[str], parts: list[str]) -> None:
+    """Adds the text of parsed markup to `parts`; what is not named here is left out."""
+    from mwparserfromhell import nodes
+
+    for node in code.nodes:
+        if isinstance(node, nodes.Text):
+            parts.append(node.value)
+        elif isinstance(node, nodes.Wikilink):
+            title = str(node.title).strip()
+            if title.partition(":")[0].rstrip().lower() in media:
+                continue
+            if node.text is None:
+                parts.append(title.removeprefix(":"))  # [[:Category:Rivers]] is a plain link
+            else:
+                _add_text(node.text, media, parts)
+        elif isinstance(node, nodes.HTMLEntity):
+            parts.append(html.unescape(str(node)))
+        elif isinstance(node, nodes.ExternalLink):
+            if node.title is not None:
+                _add_text(node.title, media, parts)
+        elif isinstance(node, nodes.Heading):
+            parts.append("\n")
+        elif isinstance(node, nodes.Tag):
+            _add_tag(node, media, parts)
+
+
+def _add_tag(tag: Any, media: frozenset[str], parts: list[str]) -> None:
+    name = str(tag.tag).strip().lower()
+    if name == "br":
+        parts.append(" ")
+    elif tag.wiki_markup and name in _LIST_TAGS:  # the rest of its line is the item
+        parts.append(_LIST)
+    elif name in _TEXT_TAGS and tag.contents is not None:
+        edge = "\n\n" if name in _BLOCK_TAGS else ""
+        parts.append(edge)
+        _add_text(tag.contents, media, parts)
+        parts.append(edge)
+
+
+def _clean(line: str) -> str:
+    line = " ".join(_MARKS.sub("", line).split())
+    line = _OPENING.sub("(", _EMPTY_BRACKETS.sub("", line))
+    return _SPACE_BEFORE.sub(r"\1", line).strip()

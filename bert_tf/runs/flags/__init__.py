@@ -1,0 +1,1 @@
+"""Settings and the flags that are made of them."""

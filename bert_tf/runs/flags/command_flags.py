@@ -1,0 +1,302 @@
+# ruff: noqa: E402
+"""Flags from settings, and how a program runs. For programs and tools."""
+
+import dataclasses
+import functools
+import multiprocessing
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from absl import app, flags, logging
+
+from bert_tf.runs.flags import quiet_start
+
+quiet_start.import_tensorflow()  # before the imports that follow do
+
+import tensorflow as tf
+
+from bert_tf.engine import distribution, interrupts
+from bert_tf.errors import UserError, as_line, quoted
+from bert_tf.files import storage
+from bert_tf.runs.flags.help_page import FlagHelp, help_page
+from bert_tf.runs.flags.setting_fields import REQUIRED, FieldRule, Group, Settings, rule_of
+from bert_tf.runs.flags.settings import DeviceSettings
+from bert_tf.runs.folder import goodput
+
+# EX_DATAERR, EX_SOFTWARE and EX_IOERR of sysexits.h.
+DIVERGED_STATUS = 65
+UNEXPECTED_STATUS = 70
+IO_ERROR_STATUS = 74
+
+T = TypeVar("T", bound=Settings)
+
+# Heading in --help of the flags that no settings have.
+_OTHER = "Flags"
+_LONG = 45  # characters of choices that are listed below the flag, not beside it
+_groups: dict[str, Group] = {}
+
+# What the functions below define counts as the calling program's own in its --help.
+flags.disclaim_key_flags()
+
+if multiprocessing.current_process().name != "MainProcess":
+    # A worker of a program gets settings and no command line, and absl would warn of that.
+    flags.FLAGS.mark_as_parsed()
+
+
+def run_program(main: Callable[..., None], takes_others: bool = False) -> None:
+    """Parses the command line, and runs `main`.
+
+    --help prints the program's docstring and flags, and ends with status 0. An error that the user
+    can mend, in the command line or later, ends the program with its message and status 1; with
+    --verbosity=1 its traceback is shown, too. The status is 65 where training diverged. What may
+    pass by itself has other statuses, so that a job can be started again: 74 where reading or
+    writing failed, 70 for what nobody expected. An interrupt ends the program politely: what is
+    begun is saved or removed. The status is then 130 for Ctrl-C and 75 for SIGTERM, which is what a
+    machine that is taken away sends.
+
+    Args:
+        main: the program.
+        takes_others: whether `main` is called with the list of words that are no flags of the
+            program, for those of a library. Without it such words are an error.
+    """
+
+    def guarded(argv: list[str]) -> None:
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.INFO)
+            # TensorFlow's lines on devices and collectives, each of which comes twice.
+            tf.get_logger().setLevel(logging.converter.ABSL_TO_STANDARD[logging.WARNING])
+        interrupts.raise_on_sigterm()
+        goodput.count_from_process_start()
+        try:
+            main(*([argv[1:]] if takes_others else []))
+            interrupts.ignore_sigterm()
+        except (UserError, OSError, FloatingPointError) as error:
+            if logging.level_debug():
+                raise
+            _print_error(error)
+            if isinstance(error, FloatingPointError):
+                sys.exit(DIVERGED_STATUS)
+            sys.exit(IO_ERROR_STATUS if isinstance(error, OSError) else 1)
+        except (tf.errors.ResourceExhaustedError, MemoryError) as error:
+            if logging.level_debug():
+                raise
+            text = quoted(getattr(error, "message", str(error)))
+            if storage.tells_of_full_disk(text):
+                _print_error(text)
+                sys.exit(IO_ERROR_STATUS)
+            _print_error(
+                f"the memory of this machine or device is not enough ({text}); lower the batch size"
+                " or the length of sequences, or take a smaller model"
+            )
+            sys.exit(1)
+        except Exception:
+            traceback.print_exc()
+            sys.exit(UNEXPECTED_STATUS)
+        except KeyboardInterrupt as interrupt:
+            sys.exit(interrupts.exit_status(interrupt))
+
+    app.run(guarded, flags_parser=functools.partial(_parse, takes_others=takes_others))
+
+
+def _print_error(error: object) -> None:
+    print(as_line(f"{os.path.basename(sys.argv[0])}: {error}"), file=sys.stderr)
+
+
+def _parse(argv: list[str], takes_others: bool = False) -> list[str]:
+    """Parses the command line, and returns the program's name and the words that are no flags."""
+    flags.FLAGS.set_gnu_getopt(takes_others)  # a word that is no flag may stand before flags
+    for name in ("help", "helpshort"):
+        flags.FLAGS[name] = _HelpFlag(name)
+    try:
+        names = flags.FLAGS(argv, known_only=takes_others)
+        if len(names) > 1 and not takes_others:
+            raise flags.Error(
+                "flags are written --name=value (--noname for a false one); received the stray"
+                f" words {quoted(' '.join(names[1:]))}"
+            )
+    except (flags.Error, ValueError, RecursionError) as error:
+        _print_error(f"{_describe(error)} (--help lists the flags)")
+        sys.exit(1)
+    return names
+
+
+# absl's messages -> those of `Settings`.
+_MESSAGES = (
+    (r"flag (--[^:]*): (must .*)", r"\1 \2"),
+    (r"flag (--[^:]*): invalid literal for int.*", r"\1 must be a whole number"),
+    (r"flag (--[^:]*): could not convert string to float.*", r"\1 must be a number"),
+    (r"flag (--.*)", r"\1"),
+    (r"ERROR:: Unable to open flagfile: (.*)", r"--flagfile cannot be read: \1"),
+)
+_LONGEST = 400  # characters of a message
+_NOT_GIVEN = "other than None"  # in absl's message on a required flag
+
+
+def _describe(error: flags.Error | ValueError | RecursionError) -> str:
+    """Returns absl's message on one line, in the words of `Settings`.
+
+    What is no `flags.Error` comes from a flagfile, or from absl's search for similar names.
+    """
+    if isinstance(error, RecursionError):
+        return "flags are written --name=value; received one whose name is too long to be any"
+    if isinstance(error, UnicodeDecodeError):
+        line = error.object[error.object.rfind(b"\n", 0, error.start) + 1 :].split(b"\n")[0]
+        return f"--flagfile must be UTF-8 text: in {quoted(line)}, {error.reason}"
+    if not isinstance(error, flags.Error):
+        return f"--flagfile cannot be read: {error}"
+    missing, others = [], []
+    for line in map(str.strip, str(error).splitlines()):
+        if line.endswith(f"{_NOT_GIVEN}."):
+            missing.append(re.sub(r"flag (--\w+)=.*", r"\1", line))
+            continue
+        for pattern, replacement in _MESSAGES:
+            if re.fullmatch(pattern, line):
+                line = re.sub(pattern, replacement, line)
+                break
+        others.append(line)
+    if missing:
+        others.insert(0, f"{', '.join(missing)} must be given")
+    text = "; ".join(others)
+    if len(text) > _LONGEST:  # a value of any length may be in it
+        text = f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
+    return text
+
+
+class _IntegerParser(flags.IntegerParser):
+    """Parses whole numbers that can be written in a message."""
+
+    def convert(self, argument: int | str) -> int:
+        if isinstance(argument, str) and len(argument) > 100:
+            raise ValueError("must be a whole number of at most 100 characters")
+        return super().convert(argument)
+
+
+class _HelpFlag(flags.BooleanFlag):
+    """--help: prints the program's docstring and its own flags, and ends with status 0."""
+
+    def __init__(self, name: str):
+        short_name = "?" if name == "help" else None
+        super().__init__(name, False, "Show this help.", short_name, allow_override=True)
+
+    def parse(self, argument: str | bool) -> None:
+        if self.parser.parse(argument):
+            own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
+            doc = sys.modules["__main__"].__doc__ or ""
+            print(help_page(doc, map(_flag_help, own), (_OTHER, *Group)), end="")
+            sys.exit(0)
+
+
+def _flag_help(flag: flags.Flag) -> FlagHelp:
+    kind, text = flag.flag_type(), flag.help
+    value = {"bool": None, "int": "N", "float": "X"}.get(kind, "TEXT")
+    if "list" in kind:
+        value = "TEXT,TEXT,..."
+    elif isinstance(flag, flags.EnumFlag):
+        value = "|".join(flag.parser.enum_values)
+        text = text.removeprefix(f"<{value}>: ")
+        if len(value) > _LONG:
+            value, text = "NAME", f"{text} One of {', '.join(flag.parser.enum_values)}."
+    return FlagHelp(
+        name=flag.name,
+        value=value,
+        default=(flag.default_as_str or "").strip("'"),
+        required=flag.default is None and any(_NOT_GIVEN in v.message for v in flag.validators),
+        text=text,
+        heading=_groups.get(flag.name, _OTHER),
+    )
+
+
+def define_flags(*settings: type[Settings]) -> None:
+    """Defines a flag for each field of the settings that was made by `setting`."""
+    for cls in settings:
+        hints = get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            rule = rule_of(field)
+            if rule is not None:
+                _define_flag(field, rule, hints[field.name])
+                _groups[field.name] = rule.group
+
+
+def _define_flag(field: dataclasses.Field, rule: FieldRule, hint: Any) -> None:
+    name, required = field.name, field.default is REQUIRED
+    default = None if required else field.default
+    kinds = {kind for kind in (*get_args(hint), hint) if kind is not type(None)}
+    if rule.choices is not None:
+        flags.DEFINE_enum(name, default, rule.choices, rule.help, required=required)
+    elif bool in kinds:
+        flags.DEFINE_bool(name, default, rule.help, required=required)
+    elif int in kinds:
+        serializer = flags.ArgumentSerializer()
+        flags.DEFINE(
+            _IntegerParser(), name, default, rule.help, serializer=serializer, required=required
+        )
+    elif float in kinds:
+        flags.DEFINE_float(name, default, rule.help, required=required)
+    elif hint == Sequence[str] or Sequence[str] in kinds:
+        default = None if default is None else list(default)
+        flags.DEFINE_list(name, default, rule.help, required=required)
+    elif str in kinds:
+        flags.DEFINE_string(name, default, rule.help, required=required)
+    else:
+        raise TypeError(f"{name}: no flag can be made for {hint}")
+
+    def validate(value: Any) -> bool:
+        problem = rule.problem(value)
+        if problem:
+            raise flags.ValidationError(problem)
+        return True
+
+    flags.register_validator(name, validate)
+
+
+def settings_from_flags(settings: type[T], **others: Any) -> T:
+    """Returns settings with the values of their flags.
+
+    Args:
+        settings: a class that `define_flags` has defined the flags of.
+        **others: the fields that are no flags.
+    """
+    names = [field.name for field in dataclasses.fields(settings) if rule_of(field)]
+    return settings(**{name: flags.FLAGS[name].value for name in names}, **others)
+
+
+def given(settings: type[Settings]) -> set[str]:
+    """Returns the names of the settings' flags that the command line or a flagfile gives."""
+    names = [field.name for field in dataclasses.fields(settings) if rule_of(field)]
+    return {name for name in names if flags.FLAGS[name].present}
+
+
+def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
+    """Returns the strategy for the devices in the flags of `DeviceSettings`.
+
+    TensorFlow's global seed is then --random_seed, if the program has that flag.
+
+    Args:
+        path_flags: names of the flags with paths that the hosts of the devices read or write.
+
+    Raises:
+        UserError: flags contradict each other; the TPU cannot be reached, has another number of
+            cores, or is another machine's, which does not see the paths.
+    """
+    if "random_seed" in flags.FLAGS:
+        # The shuffles of tf.data depend on it; the library leaves it to whoever calls it.
+        tf.random.set_seed(flags.FLAGS.random_seed)
+    devices = settings_from_flags(DeviceSettings)
+    if not (devices.use_tpu or devices.tpu):
+        strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
+        interrupts.raise_on_sigterm()  # TensorFlow's cluster service replaces the handler
+        return strategy
+    for name in ("distribution_strategy", "num_cpu_devices"):
+        if name in given(DeviceSettings):
+            raise UserError(f"--{name} is for runs without a TPU; leave it or --tpu out")
+    tpu = devices.tpu or devices.tpu_name or devices.master or os.environ.get("TPU_NAME", "local")
+    distribution.check_paths(tpu, {name: flags.FLAGS[name].value for name in path_flags})
+    strategy = distribution.get_tpu_strategy(
+        tpu, devices.tpu_zone, devices.gcp_project, devices.num_tpu_cores
+    )
+    interrupts.raise_on_sigterm()  # the TPU's driver may replace the handler
+    return strategy

@@ -1,0 +1,419 @@
+"""Settings that several programs share. Each field is the flag of that name."""
+
+import dataclasses
+from typing import ClassVar
+
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.engine.distribution import GRADIENT_REDUCTIONS, STRATEGIES
+from bert_tf.errors import UserError
+from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+
+# Far above whatever has been published, and below what a program cannot start with.
+MAX_LENGTH = 2**20  # `max_position_embeddings` has this limit, too
+MAX_BATCH = 2**20  # LAMB's greatest is 2**16
+_MAX_EPOCHS = 10_000
+_MAX_CPU_DEVICES = 64  # each is traced and compiled
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSettings(Settings):
+    """The model's configuration."""
+
+    bert_config_file: str = setting(
+        help="Configuration of the model: a bert_config.json.", group=Group.MODEL
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSettings(Settings):
+    """The vocabulary, and how text is prepared for it."""
+
+    vocab_file: str = setting(
+        help="Vocabulary that the model was trained with: a vocab.txt; ALBERT's SentencePiece"
+        " model, whose name ends in .model; or RoBERTa's vocab.json, with merges.txt beside it.",
+        group=Group.DATA,
+    )
+    do_lower_case: bool = setting(
+        True,
+        help="Lower-case the text and strip accents: true for uncased models, false for cased"
+        " ones.",
+        group=Group.DATA,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComputationSettings(Settings):
+    """How a model computes; None is decided by the device, in `model_options`."""
+
+    dtype: str | None = setting(
+        None,
+        help="Type of matrix products and of the activations between them. Default: bfloat16 on"
+        " TPUs, float32 elsewhere.",
+        group=Group.COMPUTATION,
+        choices=("float32", "bfloat16"),
+    )
+    use_one_hot_embeddings: bool | None = setting(
+        None,
+        help="Look up word embeddings by a matrix product with one-hot ids instead of a gather."
+        " Default: true on TPUs, false elsewhere.",
+        group=Group.COMPUTATION,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings(ComputationSettings):
+    """Settings of every program that trains.
+
+    amount_of_training: names what sets the number of steps, for messages; no flag.
+    """
+
+    amount_of_training: ClassVar[str] = "the number of steps"
+    output_dir: str = setting(
+        help="Folder for checkpoints and results. If it has a checkpoint, the run resumes from it.",
+        group=Group.OUTPUT,
+        not_empty=True,
+    )
+    init_checkpoint: str | None = setting(
+        None,
+        help="Checkpoint with the initial weights: the prefix of its files, or a folder with a file"
+        " `checkpoint`. Ignored if --output_dir has a checkpoint.",
+        group=Group.MODEL,
+    )
+    do_train: bool = setting(False, help="Train.", group=Group.TRAINING)
+    learning_rate: float = setting(
+        5e-5,
+        help="Peak learning rate.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    optimizer: str = setting(
+        optimization.OPTIMIZERS[0],
+        help="adamw: Adam with decoupled weight decay (BERT). lamb: the same, with the update of"
+        " each variable scaled to the variable's norm, for large batches (ALBERT).",
+        group=Group.TRAINING,
+        choices=optimization.OPTIMIZERS,
+    )
+    lamb_bias_correction: bool = setting(
+        False,
+        help="Correct the bias of the moments, with --optimizer=lamb: MLPerf's and NVIDIA's LAMB"
+        " instead of ALBERT's.",
+        group=Group.TRAINING,
+    )
+    beta_1: float = setting(
+        optimization.BETA_1,
+        help="The optimizer's decay rate of the mean of gradients.",
+        group=Group.TRAINING,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    beta_2: float = setting(
+        optimization.BETA_2,
+        help="The optimizer's decay rate of the mean of squared gradients.",
+        group=Group.TRAINING,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    epsilon: float = setting(
+        optimization.EPSILON,
+        help="The optimizer's term that keeps it from dividing by 0.",
+        group=Group.TRAINING,
+        above=0.0,
+    )
+    weight_decay_rate: float = setting(
+        optimization.WEIGHT_DECAY_RATE,
+        help="Weight decay a step, times the learning rate; biases and LayerNorm have none.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    clip_norm: float = setting(
+        optimization.CLIP_NORM,
+        help="Largest norm of a step's gradients, to which they are scaled down; 0: never.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    random_seed: int = setting(
+        12345,
+        help="Seed of initial weights, dropout and the order of the examples.",
+        group=Group.TRAINING,
+        at_least=0,
+        at_most=2**31 - 1,
+    )
+    evaluate_every_steps: int = setting(
+        0,
+        help="Evaluate every N training steps; 0: never.",
+        group=Group.EVALUATION,
+        at_least=0,
+    )
+    save_checkpoints_steps: int = setting(
+        1000,
+        help="Write a checkpoint every N steps, and at the start and the end of training.",
+        group=Group.OUTPUT,
+        at_least=1,
+    )
+    keep_checkpoint_max: int = setting(
+        5,
+        help="Number of checkpoints to keep: the newest N; 0: all.",
+        group=Group.OUTPUT,
+        at_least=0,
+    )
+    iterations_per_loop: int = setting(
+        1000,
+        help="Training steps to run on the device before control returns to Python.",
+        group=Group.COMPUTATION,
+        at_least=1,
+    )
+    gradient_accumulation_steps: int = setting(
+        1,
+        help="Split each batch into N parts and compute one after another, to save memory. The"
+        " update is that of the whole batch.",
+        group=Group.COMPUTATION,
+        at_least=1,
+    )
+    gradient_reduction: str = setting(
+        GRADIENT_REDUCTIONS[0],
+        help="How to combine the gradients of several replicas. local_clip_sum: clip each"
+        " replica's gradient to --clip_norm, then sum (the original). global_mean_clip: average,"
+        " then clip.",
+        group=Group.TRAINING,
+        choices=GRADIENT_REDUCTIONS,
+    )
+    recompute_activations: bool = setting(
+        False,
+        help="Recompute the activations of each encoder layer in the backward pass instead of"
+        " storing them: less memory, more time.",
+        group=Group.COMPUTATION,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.lamb_bias_correction and self.optimizer != "lamb":
+            raise UserError(
+                "--lamb_bias_correction needs --optimizer=lamb; received"
+                f" --optimizer={self.optimizer}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSettings(TrainingSettings, TextSettings):
+    """Settings of every fine-tuning program."""
+
+    amount_of_training: ClassVar[str] = "--num_train_epochs"
+    max_seq_length: int = setting(
+        128,
+        help="Maximum length of a sequence in word pieces, with [CLS] and [SEP]. Longer sequences"
+        " are cut, shorter ones padded.",
+        group=Group.DATA,
+        at_least=1,
+        at_most=MAX_LENGTH,
+    )
+    train_batch_size: int = setting(
+        32,
+        help="Examples in a training step, over all replicas.",
+        group=Group.TRAINING,
+        at_least=1,
+        at_most=MAX_BATCH,
+    )
+    num_train_epochs: float = setting(
+        3.0,
+        help="Passes over the training examples.",
+        group=Group.TRAINING,
+        above=0.0,
+        at_most=_MAX_EPOCHS,
+    )
+    warmup_proportion: float = setting(
+        0.1,
+        help="Share of the training steps in which the learning rate rises from 0 to its peak.",
+        group=Group.TRAINING,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    length_buckets: str = setting(
+        "auto",
+        help="Lengths to pad batches to instead of --max_seq_length, such as 32,64,128. auto: up to"
+        " eight evenly spaced lengths. none: --max_seq_length only. For evaluation and prediction"
+        " examples are sorted by length; results and their order stay the same.",
+        group=Group.COMPUTATION,
+    )
+    group_by_length: bool = setting(
+        False,
+        help="Put training examples of similar length into one batch, which is faster. Needs"
+        " several --length_buckets.",
+        group=Group.COMPUTATION,
+    )
+    freeze_layers: str = setting(
+        "",
+        help="Layers that keep their pre-trained weights: all, or a list such as"
+        " embeddings,0-5,pooler.",
+        group=Group.TRAINING,
+    )
+    keep_best: bool = setting(
+        False,
+        help="Keep the checkpoint with the best evaluation in OUTPUT_DIR/best, and use it for"
+        " evaluation and prediction. With --do_train it needs --evaluate_every_steps.",
+        group=Group.EVALUATION,
+    )
+    early_stopping_patience: int = setting(
+        0,
+        help="Stop training after N evaluations without a better one; 0: never. Needs"
+        " --evaluate_every_steps and implies --keep_best.",
+        group=Group.EVALUATION,
+        at_least=0,
+    )
+    export_dir: str | None = setting(
+        None,
+        help="Folder for the trained model in the form of a released one: weights without optimizer"
+        " slots, configuration, vocabulary, and labels.txt. Needs --do_train.",
+        group=Group.OUTPUT,
+        not_empty=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(FineTuningSettings):
+    """Settings of fine-tuning programs with --do_eval and --do_predict."""
+
+    do_eval: bool = setting(
+        False, help="Evaluate; with --do_train, after training.", group=Group.EVALUATION
+    )
+    do_predict: bool = setting(
+        False, help="Predict; with --do_train, after training.", group=Group.EVALUATION
+    )
+    eval_batch_size: int = setting(
+        8,
+        help="Examples in an evaluation step, over all replicas.",
+        group=Group.EVALUATION,
+        at_least=1,
+        at_most=MAX_BATCH,
+    )
+    predict_batch_size: int = setting(
+        8,
+        help="Examples in a prediction step, over all replicas.",
+        group=Group.EVALUATION,
+        at_least=1,
+        at_most=MAX_BATCH,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TeacherSettings(Settings):
+    """The teacher of a distillation, and how a student compares itself with it.
+
+    Raises:
+        UserError: all layers are to be compared, with a weight of 0.
+    """
+
+    teacher_checkpoint: str | None = setting(
+        None,
+        help="Checkpoint of the teacher: the prefix of its files, or a folder with a file"
+        " `checkpoint`.",
+        group=Group.MODEL,
+    )
+    teacher_config_file: str | None = setting(
+        None,
+        help="Configuration of the teacher. Default: the bert_config.json beside its checkpoint.",
+        group=Group.MODEL,
+    )
+    temperature: float = setting(
+        2.0,
+        help="Temperature of the soft targets: both models' logits are divided by it.",
+        group=Group.TRAINING,
+        above=0.0,
+    )
+    alpha_cos: float = setting(
+        1.0,
+        help="Weight of the cosine loss, which turns the last layer's vectors in the directions of"
+        " the teacher's. Both models must have the same hidden_size.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    cos_all_layers: bool = setting(
+        False,
+        help="Let --alpha_cos compare the vectors of all of the student's layers, each with the"
+        " teacher's layer at the same share of its depth, such as the second, fourth and sixth for"
+        " 3 of 6 (TinyBERT); not only the last layers' (DistilBERT).",
+        group=Group.TRAINING,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.cos_all_layers and not self.alpha_cos:
+            raise UserError(
+                "--cos_all_layers says which vectors --alpha_cos compares, and --alpha_cos is 0:"
+                " give it a weight, such as 1, or leave --cos_all_layers out"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceSettings(Settings):
+    """The devices to run on."""
+
+    tpu: str | None = setting(
+        None,
+        help="TPU to run on: `local` for this machine's own, a name, or grpc://ADDRESS:8470. Short"
+        " for --use_tpu --tpu_name=...",
+        group=Group.DEVICES,
+    )
+    use_tpu: bool = setting(False, help="Run on a TPU.", group=Group.DEVICES)
+    tpu_name: str | None = setting(
+        None, help="The same as --tpu, but needs --use_tpu.", group=Group.DEVICES
+    )
+    tpu_zone: str | None = setting(
+        None,
+        help="Zone of the TPU. Default: from the metadata of this machine.",
+        group=Group.DEVICES,
+    )
+    gcp_project: str | None = setting(
+        None,
+        help="Project of the TPU. Default: from the metadata of this machine.",
+        group=Group.DEVICES,
+    )
+    master: str | None = setting(
+        None, help="Address of a TPU without a name: grpc://...", group=Group.DEVICES
+    )
+    num_tpu_cores: int | None = setting(
+        None,
+        help="Number of cores that the TPU must have. Default: any.",
+        group=Group.DEVICES,
+        at_least=1,
+    )
+    distribution_strategy: str = setting(
+        STRATEGIES[0],
+        help="Devices to use without a TPU. one_device: one GPU, or the CPU. mirrored: all GPUs of"
+        " this machine. multi_worker_mirrored: all GPUs of the machines listed in the environment"
+        " variable TF_CONFIG. Batch sizes are over all devices.",
+        group=Group.DEVICES,
+        choices=STRATEGIES,
+    )
+    num_cpu_devices: int = setting(
+        1,
+        help="Split this machine's CPU into N devices, to try several replicas without GPUs. Needs"
+        " --distribution_strategy=mirrored.",
+        group=Group.DEVICES,
+        at_least=1,
+        at_most=_MAX_CPU_DEVICES,
+    )
+
+
+def model_options(
+    settings: ComputationSettings, strategy: tf.distribute.Strategy
+) -> dict[str, bool | str]:
+    """Returns the arguments of `BertModel` for a model that runs under a strategy.
+
+    These are `dtype`, `use_one_hot_embeddings` and, for settings that have it,
+    `recompute_activations`.
+    """
+    return device_options(settings, isinstance(strategy, tf.distribute.TPUStrategy))
+
+
+def device_options(settings: ComputationSettings, on_tpu: bool) -> dict[str, bool | str]:
+    """Returns `model_options` for a TPU, or for any other device."""
+    one_hot = settings.use_one_hot_embeddings
+    options: dict[str, bool | str] = {
+        "use_one_hot_embeddings": on_tpu if one_hot is None else one_hot,
+        "dtype": settings.dtype or ("bfloat16" if on_tpu else "float32"),
+    }
+    if isinstance(settings, TrainingSettings):
+        options["recompute_activations"] = settings.recompute_activations
+    return options

@@ -1,0 +1,117 @@
+"""The best checkpoint of a run by a metric, and early stopping."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError, as_given, quoted
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files.label_file import write_labels
+from bert_tf.runs.folder import reporting
+from bert_tf.text.casing import read_casing, write_casing
+
+
+class BestCheckpoint:
+    """The checkpoint with a run's best evaluation, in the folder `best` of its output directory.
+
+    The folder holds the checkpoint, `labels.txt` if there are classes, and `eval_results.txt`,
+    which is written last. A resumed run compares with that file.
+
+    Args:
+        output_dir: of the run.
+        metric: the result to compare; higher is better.
+        patience: number of evaluations without a better one that end the training; 0 for never.
+        every_steps: steps from one evaluation to the next.
+        labels: see `label_file.write_labels`.
+
+    `folder` is the path of `best`.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        metric: str,
+        patience: int,
+        every_steps: int,
+        labels: Sequence[str] | None = None,
+    ):
+        self.folder = os.path.join(output_dir, "best")
+        self._results = os.path.join(self.folder, "eval_results.txt")
+        self._metric = metric
+        self._steps = patience * every_steps
+        self._labels = labels
+
+    def prefix(self) -> str | None:
+        """Returns the prefix of the best checkpoint; None if there is none yet."""
+        return CheckpointDirectory(self.folder, 1).latest()
+
+    def check(self) -> None:
+        """Checks, before training, that evaluations can be compared with the best so far.
+
+        Raises:
+            UserError: the best so far was chosen by another metric, or its file is damaged.
+        """
+        self._best_results()
+
+    def _best_results(self) -> dict[str, float]:
+        """Returns the results of the best evaluation so far; {} if there is none."""
+        if not self.prefix() or not tf.io.gfile.exists(self._results):
+            return {}
+        remedy = f"Take another --output_dir, or delete {self.folder}"
+        try:
+            best = reporting.read_results(self._results)
+        except UserError as error:
+            raise UserError(
+                f"{self._results}: the file must have lines `name = number`, as --keep_best writes"
+                f" them ({quoted(str(error))}). {remedy}"
+            ) from error
+        names = as_given(", ".join(best))
+        if not best.get("global_step", math.nan).is_integer():
+            raise UserError(
+                f"{self._results}: the file must have global_step, a whole number, as --keep_best"
+                f" writes it; it has {names or 'nothing'}. {remedy}"
+            )
+        if self._metric not in best:
+            raise UserError(
+                f"{self._results}: the best checkpoint must have been chosen by {self._metric}; the"
+                f" file has {names}. {remedy}"
+            )
+        return best
+
+    def update(
+        self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]
+    ) -> bool:
+        """Returns whether training goes on, having kept the checkpoint if it is the best so far.
+
+        Args:
+            results: of an evaluation.
+            step: of the evaluation.
+            values: weights, slots and `global_step` by name.
+
+        Raises:
+            UserError: see `check`.
+        """
+        best = self._best_results()
+        score = np.float32(results[self._metric])
+        if not best or score > np.float32(best[self._metric]):
+            tf.io.gfile.makedirs(self.folder)
+            write_labels(self.folder, self._labels)
+            write_casing(self.folder, read_casing(os.path.dirname(self.folder)))  # the run's
+            CheckpointDirectory(self.folder, 1).save(values, step)
+            reporting.write_results(self._results, {**results, "global_step": step})
+            logging.info("%s = %s is the best so far; kept in %s", self._metric, score, self.folder)
+            return True
+        since = step - int(best["global_step"])
+        if not self._steps or since < self._steps:
+            return True
+        logging.info(
+            "Training ends early: %s has not been better than %s for %d steps",
+            self._metric,
+            best[self._metric],
+            since,
+        )
+        return False

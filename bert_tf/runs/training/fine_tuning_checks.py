@@ -1,0 +1,122 @@
+"""Checks and preparations that fine-tuning programs share."""
+
+import os
+
+import tensorflow as tf
+
+from bert_tf import tokenization
+from bert_tf.engine.prediction import check_prediction
+from bert_tf.errors import UserError
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.files.label_file import read_labels
+from bert_tf.files.overwriting import real_path
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings, TextSettings
+from bert_tf.text import casing
+from bert_tf.text.model_vocabulary import check_model_vocabulary, check_padding
+from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
+
+
+def needed_sets(strategy: tf.distribute.Strategy, settings: EvaluationSettings) -> list[str]:
+    """Returns the sets of examples that a run reads, of "train", "eval" and "predict".
+
+    Raises:
+        UserError: it reads none, or a batch size does not fit the replicas.
+    """
+    if not (settings.do_train or settings.do_eval or settings.do_predict):
+        raise UserError("At least one of --do_train, --do_eval and --do_predict must be given.")
+    names = ["train"] if settings.do_train else []
+    if settings.do_eval or settings.evaluate_every_steps:
+        check_prediction(strategy, settings.eval_batch_size, "eval_batch_size")
+        names.append("eval")
+    if settings.do_predict:
+        check_prediction(strategy, settings.predict_batch_size, "predict_batch_size")
+        names.append("predict")
+    return names
+
+
+def learned_labels(settings: FineTuningSettings) -> list[str] | None:
+    """Returns the classes of the model that a run begins with: see `label_file.read_labels`."""
+    init_checkpoint = None if settings.do_train else settings.init_checkpoint
+    return read_labels(settings.output_dir, init_checkpoint)
+
+
+def make_tokenizer(
+    config: BertConfig,
+    settings: TextSettings,
+    init_checkpoint: str | None,
+    output_dir: str | None = None,
+) -> Tokenizer:
+    """Returns the tokenizer of the vocabulary that belongs to the checkpoint.
+
+    Raises:
+        UserError: the vocabulary lacks [CLS] or [SEP], has more tokens than the model has
+            embeddings, is another than that beside --init_checkpoint or beside the checkpoints in
+            --output_dir, has other padding than the model, or `do_lower_case` is wrong for it or
+            for the checkpoint (see `casing.check_casing`).
+    """
+    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
+    casing.check_casing(
+        settings.do_lower_case,
+        tokenizer.vocab,
+        settings.vocab_file,
+        init_checkpoint,
+        output_dir,
+    )
+    if init_checkpoint:
+        check_model_vocabulary(tokenizer.vocab, settings.vocab_file, init_checkpoint)
+    # What a run that stopped before its first checkpoint has left does not count.
+    if output_dir and CheckpointDirectory(output_dir).latest():
+        check_model_vocabulary(tokenizer.vocab, settings.vocab_file, output_dir, "output_dir")
+    tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
+    place = f"--vocab_file={settings.vocab_file}"
+    check_padding(tokenizer.vocab, config.pad_token_id, place, "--bert_config_file")
+    return tokenizer
+
+
+def check_settings(config: BertConfig, settings: FineTuningSettings, one_length: bool) -> None:
+    """Checks that the settings fit each other and the model.
+
+    Args:
+        config: of the model.
+        settings: the flags.
+        one_length: whether all batches are padded to --max_seq_length.
+
+    Raises:
+        UserError: two settings contradict each other, or one does not fit the model.
+    """
+    config.check_seq_length(settings.max_seq_length)
+    for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
+        size = getattr(settings, name, None)
+        if size is not None:
+            config.check_batch_size(size, settings.max_seq_length, name)
+    if (settings.keep_best or settings.early_stopping_patience) and (
+        settings.do_train and not settings.evaluate_every_steps
+    ):
+        raise UserError(
+            "--keep_best and --early_stopping_patience compare evaluations during training; set"
+            " how often to evaluate with --evaluate_every_steps"
+        )
+    if settings.group_by_length and one_length:
+        raise UserError(
+            "--group_by_length needs batches of several lengths; give --length_buckets, or leave"
+            " it out"
+        )
+    if settings.evaluate_every_steps and not settings.do_train:
+        raise UserError("--evaluate_every_steps needs --do_train; add it, or leave this flag out")
+    if settings.export_dir and not settings.do_train:
+        raise UserError("--export_dir is written after training; add --do_train, or leave it out")
+    if settings.export_dir:
+        _check_export_dir(settings.export_dir, settings)
+
+
+def _check_export_dir(export_dir: str, settings: FineTuningSettings) -> None:
+    """Checks that the folder holds nothing that the run reads or writes."""
+    folders = [settings.output_dir, os.path.join(settings.output_dir, "best")]
+    for path in filter(None, (settings.init_checkpoint, settings.vocab_file)):
+        folders += [path, os.path.dirname(path)]
+    if real_path(export_dir) in map(real_path, folders):
+        raise UserError(
+            f"--export_dir={export_dir} must not be --output_dir or the folder of"
+            " --init_checkpoint or --vocab_file, whose files it would replace"
+        )

@@ -1,0 +1,147 @@
+"""The teacher of a distillation: its configuration, its weights."""
+
+import os
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError, listed
+from bert_tf.files import checkpoints, storage
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.runs.flags.settings import TeacherSettings
+from bert_tf.seeds import reading_weights
+
+_FLAG = "teacher_checkpoint"
+
+
+def teacher_folder(settings: TeacherSettings) -> str:
+    """Returns the folder of the teacher's files; for a run's OUTPUT_DIR/best that is OUTPUT_DIR.
+
+    Raises:
+        UserError: there is no checkpoint.
+    """
+    folder = os.path.dirname(checkpoints.find_prefix(settings.teacher_checkpoint, _FLAG))
+    if os.path.basename(folder) == "best" and not storage.first_file(folder, CONFIG_FILES):
+        return os.path.dirname(folder)
+    return folder
+
+
+def read_teacher_config(
+    settings: TeacherSettings, student: BertConfig, max_seq_length: int
+) -> BertConfig:
+    """Returns the configuration of the teacher, which reads the same ids as the student.
+
+    Args:
+        settings: the flags.
+        student: configuration of the student.
+        max_seq_length: of the longest sequences that both read.
+
+    Raises:
+        UserError: there is no checkpoint or no configuration, or see `check_inputs`.
+    """
+    folder = teacher_folder(settings)
+    path = settings.teacher_config_file
+    if not path:
+        path = storage.first_file(folder, CONFIG_FILES)
+    if not path:
+        raise UserError(
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have its configuration beside"
+            f" it, {' or '.join(CONFIG_FILES)}; there is none in {folder}. Give"
+            " --teacher_config_file"
+        )
+    config = read_config(path, "teacher_config_file")
+    check_inputs(student, config, path, max_seq_length)
+    return config
+
+
+def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_length: int) -> None:
+    """Checks that a teacher can read what a student reads.
+
+    Args:
+        student: configuration of the student.
+        config: that of the teacher.
+        path: where it is from, for messages.
+        max_seq_length: of the longest sequences that both read.
+
+    Raises:
+        UserError: the teacher has another number of tokens, too few segments, or no position
+            embeddings for that length.
+    """
+    if config.vocab_size != student.vocab_size:
+        raise UserError(
+            "The student and its teacher must have the same vocabulary: vocab_size of"
+            f" --bert_config_file is {student.vocab_size}, and of the teacher ({path})"
+            f" {config.vocab_size}. Choose another teacher, or make the student's configuration and"
+            " records for this one's vocabulary"
+        )
+    if config.type_vocab_size < student.type_vocab_size:
+        raise UserError(
+            "The teacher must know the segments of the student's records: type_vocab_size of"
+            f" --bert_config_file is {student.type_vocab_size}, and of the teacher ({path})"
+            f" {config.type_vocab_size}. Choose another teacher"
+        )
+    if max_seq_length > config.longest_sequence:
+        raise UserError(
+            f"Sequences must not be longer than the teacher can read: they have {max_seq_length}"
+            f" tokens, and {config.length_rule} of the teacher ({path}) is"
+            f" {config.longest_sequence}. Lower --max_seq_length"
+        )
+
+
+def check_hidden_sizes(student: BertConfig, teacher: BertConfig) -> None:
+    """Checks that the cosine loss can compare the vectors of two models.
+
+    Raises:
+        UserError: the vectors have different sizes.
+    """
+    if student.hidden_size != teacher.hidden_size:
+        raise UserError(
+            "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is"
+            f" {student.hidden_size}, and the teacher's is {teacher.hidden_size}. Give"
+            " --alpha_cos=0, or change --bert_config_file"
+        )
+
+
+def load_teacher(
+    build: Callable[[], keras.Model],
+    settings: TeacherSettings,
+    strategy: tf.distribute.Strategy,
+    unneeded: Sequence[str] = (),
+) -> tuple[keras.Model, dict[str, tf.Variable]]:
+    """Returns the teacher, not trainable, on the devices, and its variables by name.
+
+    Args:
+        build: makes the model.
+        settings: the flags.
+        strategy: the devices.
+        unneeded: beginnings of the names of variables that the checkpoint may lack. Those that it
+            lacks are not among the variables returned.
+
+    Raises:
+        UserError: the checkpoint lacks a variable or has it in another shape.
+    """
+    reader = checkpoints.CheckpointReader(settings.teacher_checkpoint, _FLAG)
+    with strategy.scope(), reading_weights():
+        teacher = build()
+        teacher.trainable = False
+    wrong, found = [], {}
+    for variable in teacher.variables:
+        name, shape = variable.path, list(variable.shape)
+        if reader.shapes.get(name) == shape:
+            found[name] = variable.value
+        elif name in reader.shapes:
+            wrong.append(f"{name} is {reader.shapes[name]}, not {shape}")
+        elif not name.startswith(tuple(unneeded)):
+            wrong.append(f"{name} is missing")
+    if wrong:
+        raise UserError(
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must hold a model of this task,"
+            " with the sizes of its configuration (--teacher_config_file);"
+            f" {len(wrong)} weights are not so: {listed(wrong[:3])}"
+        )
+    with strategy.scope():
+        for name, variable in found.items():
+            variable.assign(reader.read(name))
+    return teacher, found

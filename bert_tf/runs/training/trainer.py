@@ -1,0 +1,275 @@
+"""Train through phases: model, optimizer and loop. It knows no task, and no file but by its run."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import optimization
+from bert_tf.engine import distribution, input_pipeline, interrupts
+from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.steps import InitializedTask, Task, train_step
+from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.progress import Progress
+from bert_tf.runs.folder.run import Run
+from bert_tf.runs.training.phase import Phase, PhaseLoop
+from bert_tf.runs.training.plan import Plan
+from bert_tf.runs.training.time_budget import TimeBudget
+from bert_tf.seeds import reading_weights, seeded
+
+
+class Trainer:
+    """A model with its optimizer, at the newest checkpoint of its run or at its initial weights.
+
+    Args:
+        task: gives the model and its loss.
+        run: owns the output directory and has the settings; entered.
+        schedule: learning rate of each step; None if the run does not train. The optimizer then
+            has no slots.
+        frozen: whether the variable of a name keeps its value; it then has no optimizer slots.
+        budget: ends training; `schedule` is then its. None if the phases' numbers of steps do.
+
+    Raises:
+        UserError: the checkpoint does not fit the model; or there is no training, and
+            --init_checkpoint lacks weights that predictions depend on.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        run: Run,
+        schedule: optimization.Schedule | None,
+        frozen: Callable[[str], bool] = lambda name: False,
+        budget: TimeBudget | None = None,
+    ):
+        self.task = task
+        self.run = run
+        self.strategy = run.strategy
+        self._budget = budget
+        self._settings = settings = run.settings
+        trains = schedule is not None
+        resumes = run.checkpoints.latest() is not None
+        all_read = resumes or (settings.init_checkpoint and not trains)
+        initial = reading_weights() if all_read else seeded(settings.random_seed)
+        with self.strategy.scope(), initial:
+            self.model = task.build_model()
+            learned = [variable.path for variable in self.model.trainable_variables]
+            for variable in self.model.variables:
+                variable.trainable = variable.trainable and not frozen(variable.path)
+            self.optimizer = optimization.create_optimizer(
+                self.model.trainable_variables if trains else [],
+                schedule or (lambda step: 0.0),
+                settings.weight_decay_rate,
+                settings.beta_1,
+                settings.beta_2,
+                settings.epsilon,
+                settings.optimizer,
+                settings.lamb_bias_correction,
+            )
+        weights = {variable.path: variable.value for variable in self.model.variables}
+        self._variables = {**weights, **self.optimizer.variables}
+        self._resumed_from = run.restore(self._variables)
+        if not self._resumed_from:
+            self._initialize(weights, [] if trains else learned)
+
+    def _initialize(self, weights: Mapping[str, tf.Variable], needed: Sequence[str]) -> None:
+        """Sets the weights from --init_checkpoint and by the task.
+
+        The checkpoint must have those that are needed.
+        """
+        init_checkpoint = self._settings.init_checkpoint
+        if init_checkpoint:
+            found = set(checkpoints.initialize(weights, init_checkpoint))
+            missing = [name for name in needed if name not in found]
+            if missing:
+                raise UserError(
+                    f"--init_checkpoint={init_checkpoint} must have every weight of this task's"
+                    f" model to evaluate or predict with; it lacks {', '.join(missing)}. Train the"
+                    " model first (--do_train), or name a checkpoint of this task"
+                )
+        elif needed:
+            logging.warning(
+                "The weights are untrained: --output_dir has no checkpoint, and there is no"
+                " --init_checkpoint"
+            )
+        if isinstance(self.task, InitializedTask):
+            self.task.initialize(self.model)
+
+    @property
+    def global_step(self) -> int:
+        """Number of training steps behind the weights."""
+        return int(self.optimizer.global_step.numpy())
+
+    @interrupts.hold()  # they end loops, and nothing else
+    def train(self, phases: Sequence[Phase], evaluate: Callable[[], bool] = lambda: True) -> None:
+        """Trains from the present step to the end of the last phase.
+
+        Args:
+            phases: in order; a step belongs to the phase that its number falls into.
+            evaluate: called every --evaluate_every_steps; returns whether training goes on.
+
+        Raises:
+            UserError: batch sizes do not fit the replicas, or the input is damaged.
+            FloatingPointError: a loss or gradient is not finite; nothing of it is saved.
+            OSError: a checkpoint cannot be written, or another run has taken the directory over.
+        """
+        settings = self._settings
+        plan = Plan(
+            tuple(phase.num_steps for phase in phases),
+            settings.save_checkpoints_steps,
+            settings.evaluate_every_steps,
+            settings.iterations_per_loop,
+            endless=self._budget is not None,
+        )
+        self._check_batches(phases)
+        if self.global_step >= plan.total:
+            logging.warning(
+                "Nothing to train: %s is at step %d of %d already. Raise %s to go on, or choose"
+                " another --output_dir to start anew, with other data or flags.",
+                self._resumed_from or "the model",
+                self.global_step,
+                plan.total,
+                settings.amount_of_training,
+            )
+            return
+
+        def timed_evaluate() -> bool:
+            with self.run.clock.spent("evaluating"):
+                return evaluate()
+
+        if self._resumed_from:
+            logging.info("Resumed from %s", self._resumed_from)
+            # That run may have been stopped before it evaluated.
+            if plan.evaluates_at(self.global_step) and not timed_evaluate():
+                return
+        sources: list[input_pipeline.TrainingInput] = []
+        self.run.clock.enter("steps")
+        try:
+            total = None if plan.endless else plan.total
+            with Progress("Training", "steps", total, self.global_step) as progress:
+                for stretch in plan.remaining(self.global_step):
+                    phase = phases[stretch.phase]
+                    logging.info(
+                        "Phase %d of %d: steps %d to %s, batches of %d",
+                        *(stretch.phase + 1, len(phases), stretch.first),
+                        "the end of the time" if plan.endless else stretch.end,
+                        phase.batch_size,
+                    )
+                    with self.run.clock.spent(
+                        "restoring" if self.global_step > stretch.first else "start_up"
+                    ):
+                        sources = self._open_input(phase, stretch.first)
+                    if self.global_step == 0 and not self._resumed_from:
+                        self._save(sources)
+                    loop = PhaseLoop(
+                        phase, self._make_loop(sources[0].buckets), sources, self.run, plan
+                    )
+                    while (step := self.global_step) < stretch.end:
+                        stop = plan.next_stop(step, stretch.end)
+                        if self._budget:
+                            stop = min(stop, self._budget.next_stop(step))
+                        if stop == step:
+                            logging.info("--max_hours: the time is used up at step %d", step)
+                            self._save(sources)
+                            return
+                        loop.run(step, stop, progress.advance)
+                        self.run.check()
+                        step = self.global_step
+                        if plan.saves_at(step):
+                            self._save(sources)
+                        if plan.evaluates_at(step) and not timed_evaluate():
+                            self._save(sources)
+                            return
+        except KeyboardInterrupt:
+            if sources:
+                logging.warning("Interrupted at step %d; saving", self.global_step)
+                self._save(sources)
+            raise
+        finally:
+            with self.run.clock.spent("saving"):
+                self.run.flush()
+            self.run.clock.enter("evaluating")  # whatever follows: predictions, an export
+
+    def _check_batches(self, phases: Sequence[Phase]) -> None:
+        """Checks that the replicas, and the parts of gradient accumulation, divide batches."""
+        parts = self._settings.gradient_accumulation_steps
+        for phase in phases:
+            size = distribution.replica_batch_size(
+                self.strategy, phase.batch_size, "train_batch_size"
+            )
+            if size % parts:
+                raise UserError(
+                    f"--gradient_accumulation_steps ({parts}) must divide the examples of one"
+                    f" replica in a batch ({size})"
+                )
+
+    def _open_input(self, phase: Phase, first_step: int) -> list[input_pipeline.TrainingInput]:
+        """Returns the phase's input at the place of the present step, one for each shard."""
+        step = self.global_step
+        # A function of the step, so that an input that cannot be resumed takes another order.
+        seed = (self._settings.random_seed * 1_000_003 + step) % 2**31
+        sources = [
+            phase.open_input(seed, shard) for shard in distribution.input_shards(self.strategy)
+        ]
+        if step > first_step:  # else the saved place, if there is one, is of the phase before
+            for source in sources:
+                if not (self._resumed_from and source.restore(self._resumed_from)):
+                    logging.warning("The input starts anew, in another order, at step %d", step)
+        return sources
+
+    def _make_loop(self, buckets: Buckets | None) -> TrainingLoop:
+        update = update_function(self.strategy, self.model, self.optimizer)
+
+        def replica_step(features, seed):
+            return train_step(
+                self.task,
+                self.model,
+                self.optimizer,
+                features,
+                seed,
+                self._settings.gradient_accumulation_steps,
+                self._settings.gradient_reduction,
+                clip_norm=self._settings.clip_norm,
+                update=update,
+            )
+
+        return TrainingLoop(
+            self.strategy,
+            replica_step,
+            self._settings.random_seed,
+            buckets,
+            xla_pays_on_cpu(self.model),
+        )
+
+    def _save(self, sources: list[input_pipeline.TrainingInput]) -> None:
+        """Takes copies of all that makes a checkpoint of this step; a thread writes them."""
+        with self.run.clock.spent("saving"):
+            began = time.monotonic()
+            self.run.wait_for_save()
+            step = self.global_step
+            if self.run.is_saved(step):
+                return
+            values = self.values()
+            places = [source.capture() for source in sources]
+
+            def save_places(prefix: str) -> None:
+                for write in places:
+                    write(prefix)
+
+            self.run.save(values, step, save_places, time.monotonic() - began)
+
+    def restore(self, prefix: str) -> None:
+        """Sets weights, slots and `global_step` from a checkpoint of this run."""
+        checkpoints.restore(self._variables, prefix)
+
+    def values(self) -> dict[str, tf.Tensor]:
+        """Returns the weights, the optimizer's slots and `global_step` by name, at the host.
+
+        Later steps leave these tensors as they are. On a CPU nothing is copied before that: an
+        update that finds a variable's buffer in use writes to another one.
+        """
+        with tf.device("CPU:0"):  # where files are written
+            return {name: v.read_value() for name, v in self._variables.items()}

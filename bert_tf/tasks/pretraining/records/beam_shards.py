@@ -1,0 +1,191 @@
+"""Makes pre-training records in shards with Apache Beam (tools/create_pretraining_data_beam.py).
+
+The shards are those of `shards.create_shards`, byte for byte. Workers import the functions here by
+name, so nothing of the program that starts the pipeline is pickled.
+"""
+
+import argparse
+import collections
+import contextlib
+import logging as python_logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NoReturn
+
+import apache_beam as beam
+import tensorflow as tf
+from absl import logging
+from apache_beam.metrics import Metrics, MetricsFilter
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+)
+from apache_beam.runners import create_runner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineResult
+
+from bert_tf.datasets.documents import warn_of_empty_documents
+from bert_tf.errors import UserError, quoted
+from bert_tf.tasks.pretraining.records import sharding
+from bert_tf.tasks.pretraining.records.data import make_tokenizer, write_records
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.shards import (
+    DocumentSpill,
+    begin_shards,
+    no_document,
+    read_keyed_documents,
+)
+from bert_tf.tasks.pretraining.records.spill_file import SpillFile
+
+_NAMESPACE = "bert_tf"
+COUNTERS = ("documents", "empty_documents", "tokens", "instances")
+# They log the traceback of an error that is raised with it.
+_TELL_ERRORS_TWICE = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker")
+# A worker's error comes as text, within the traceback of the runner.
+_USER_ERROR = re.compile(rf"{re.escape(UserError.__name__)}: (.+?)(?: \[while running .*)?$", re.M)
+
+
+def pipeline_options(words: Sequence[str]) -> PipelineOptions:
+    """Returns Beam's options, and sets those that the pipeline needs if they are not given.
+
+    Args:
+        words: such as --runner=DataflowRunner.
+
+    Raises:
+        UserError: a word is no option of Beam, or the runner cannot be imported.
+    """
+    options = PipelineOptions(list(words))
+
+    def check(parser: argparse.ArgumentParser) -> None:
+        def fail(message: str) -> NoReturn:
+            raise UserError(f"Beam's options: {message}")
+
+        parser.error = fail
+        _, unknown = parser.parse_known_args(list(words))
+        if unknown:
+            raise UserError(
+                f"{quoted(unknown[0])} is a flag neither of this program (--help lists them) nor of"
+                " Apache Beam, whose options are written --name=value"
+            )
+
+    name = options.view_as(StandardOptions).runner
+    if name:
+        try:
+            create_runner(name)  # imports it, and then Beam knows its options
+        except (AttributeError, ImportError, ValueError) as error:
+            raise UserError(
+                f"--runner={name} cannot be used: {quoted(str(error))[1:-1]}. It may need more"
+                " packages: apache-beam[gcp] for Dataflow, dask[distributed] for Dask"
+            ) from error
+    options.get_all_options(add_extra_args_fn=check)
+    setup, debug = options.view_as(SetupOptions), options.view_as(DebugOptions)
+    if setup.save_main_session is None:
+        setup.save_main_session = False
+    if debug.number_of_worker_harness_threads is None:
+        # Each thread makes a shard in memory, and Python runs one at a time.
+        debug.number_of_worker_harness_threads = 1
+    return options
+
+
+def create_shards_with_beam(settings: PretrainingDataSettings, options: PipelineOptions) -> None:
+    """Writes the shards that are not there yet.
+
+    Args:
+        settings: the flags; `num_shards` is given.
+        options: from `pipeline_options`. Without a runner, and with DirectRunner, the pipeline runs
+            on this machine in Beam's FnApiRunner. DirectRunner itself would first download a
+            program and run the pipeline in that.
+
+    Raises:
+        UserError: as `shards.create_shards`.
+        RuntimeError: the pipeline failed for another reason.
+    """
+    make_tokenizer(settings)  # what is wrong with the vocabulary shows before the pipeline starts
+    names, files = begin_shards(settings)
+    missing = [shard for shard, name in enumerate(names) if not tf.io.gfile.exists(name)]
+    logging.info("%d of %d shards are there already", len(names) - len(missing), len(names))
+    if not missing:
+        return
+    runner = options.view_as(StandardOptions).runner or "DirectRunner"
+    is_direct = runner.lower().removesuffix("runner") == "direct"
+    pipeline = beam.Pipeline(FnApiRunner() if is_direct else None, options)
+    sources = [{}] if settings.tfds else [{file: key} for file, key in files.items()]
+    (
+        pipeline
+        | "Files" >> beam.Create(sources)
+        | "Spread" >> beam.Reshuffle()
+        | "Read" >> beam.FlatMap(_read, settings, frozenset(missing))
+        | "Group" >> beam.GroupByKey()
+        | "Make" >> beam.Map(_make, settings)
+    )
+    for name in _TELL_ERRORS_TWICE:
+        python_logging.getLogger(name).setLevel(python_logging.CRITICAL)
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as error:
+        found = _USER_ERROR.findall(f"{type(error).__name__}: {error}")
+        if found:
+            raise UserError(found[-1]) from error
+        raise
+    counts = _counts(result)
+    if counts:
+        logging.info("%s", ", ".join(f"{name}: {counts[name]:,}" for name in COUNTERS))
+    for shard in missing:
+        if not tf.io.gfile.exists(names[shard]):
+            raise no_document(settings, shard, counts.get("documents"))
+
+
+def _counts(result: PipelineResult) -> collections.Counter[str]:
+    """Returns the counters of a pipeline; none if its runner has none, such as Dask's."""
+    counts: collections.Counter[str] = collections.Counter()
+    with contextlib.suppress(NotImplementedError):
+        found = result.metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
+        for counter in found["counters"]:  # one for each step that counts
+            counts[counter.key.metric.name] += counter.result
+    return counts
+
+
+def _count(name: str, number: int) -> None:
+    Metrics.counter(_NAMESPACE, name).inc(number)
+
+
+def _read(
+    files: dict[str, str], settings: PretrainingDataSettings, kept: frozenset[int]
+) -> Iterator[tuple[int, tuple[str, bytes]]]:
+    """Yields shard, key and text of each document of a file whose shard is to be made."""
+
+    def report_empty(num_empty: int, num_documents: int) -> None:
+        warn_of_empty_documents(num_empty, num_documents)
+        _count("documents", num_empty)
+        _count("empty_documents", num_empty)
+
+    for document in read_keyed_documents(settings, files, report_empty):
+        _count("documents", 1)
+        hashed = sharding.document_hash(document.key, settings.random_seed)
+        shard = hashed % settings.num_shards
+        if shard in kept:
+            yield shard, (document.key, "\n".join(document.lines).encode())
+
+
+def _make(
+    shard_and_documents: tuple[int, Iterable[tuple[str, bytes]]], settings: PretrainingDataSettings
+) -> None:
+    """Writes a shard, which appears when it is complete. Made again, it is the same."""
+    shard, documents = shard_and_documents
+    name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
+    with SpillFile(settings.spill_dir, name) as file:
+        spill = DocumentSpill(file)
+        number = 0
+        for key, text in documents:
+            value = sharding.document_hash(key, settings.random_seed)
+            spill.add(shard, value, key, text)
+            number += 1
+        seed = sharding.shard_seed(shard, settings.random_seed)
+        tokenizer = make_tokenizer(settings)
+        counts = write_records(spill.lines(shard), tokenizer, settings, [name], seed)
+    _count("empty_documents", number - counts.documents)
+    _count("tokens", counts.tokens)
+    _count("instances", counts.instances)

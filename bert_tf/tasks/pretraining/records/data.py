@@ -1,0 +1,256 @@
+"""Converts text to pre-training records (create_pretraining_data.py)."""
+
+import random
+from array import array
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.datasets.documents import Documents, Lines, read_documents
+from bert_tf.datasets.text_files import read_text
+from bert_tf.datasets.tfds import read_tfds
+from bert_tf.errors import UserError
+from bert_tf.files import records, storage
+from bert_tf.files.overwriting import check_overwrites
+from bert_tf.progress import Progress
+from bert_tf.tasks.pretraining.records import full_sentences, instances, masking
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.ngram_masking import TOKEN_BOUNDARY, NgramLengths
+from bert_tf.tasks.pretraining.records.packed_records import write_packed
+from bert_tf.tasks.pretraining.records.sentence_order import create_ordered_pairs
+from bert_tf.tasks.pretraining.records.shuffling import shuffle
+from bert_tf.tasks.pretraining.records.spill_file import RecordSpill, SpillFile
+from bert_tf.tasks.pretraining.schema import MLM, MLM_SOP, pretraining_schema
+from bert_tf.text.casing import check_casing
+from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
+from bert_tf.text.sequences import unpadded_tokens
+from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_files
+
+_LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
+
+
+class RecordCounts(NamedTuple):
+    """How much text was read, and how many records were made of it.
+
+    documents: that have tokens.
+    tokens: in all of them.
+    instances: records.
+    """
+
+    documents: int
+    tokens: int
+    instances: int
+
+
+def create_pretraining_data(settings: PretrainingDataSettings) -> int:
+    """Writes pre-training records for a text; returns their number.
+
+    The same text, settings and seed give the records of the original's create_pretraining_data.py,
+    in the same files and order. In memory are the tokenized text (`Documents`) and 8 bytes for each
+    instance. The instances wait in a temporary file until all are made, since they are written in
+    random order.
+
+    Args:
+        settings: the flags, without `num_shards`, which is for `shards.create_shards`.
+
+    Raises:
+        UserError: `num_shards` is given, the input is missing, not UTF-8 or without tokens, the
+            vocabulary lacks tokens, the casing is wrong (see `casing.check_casing`), an output file
+            is an input file, or a file cannot be written. No output file is written then.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
+    if settings.num_shards is not None:
+        raise UserError(
+            f"num_shards={settings.num_shards} is for bert_tf.tasks.pretraining.records.shards"
+            ".create_shards; call that, or leave it out"
+        )
+    check_predictions(settings)
+    tokenizer = make_tokenizer(settings)
+    output_files = settings.output_file.split(",")
+    lines = _open_text(settings, output_files)
+    return write_records(lines, tokenizer, settings, output_files, settings.random_seed).instances
+
+
+def make_tokenizer(settings: PretrainingDataSettings) -> Tokenizer:
+    """Returns the tokenizer of the settings.
+
+    Raises:
+        UserError: the vocabulary lacks tokens, or the casing is wrong.
+    """
+    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, needs_mask=True)
+    check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
+    least = tokenizer.layout.num_special(is_pair=True) + 2
+    if settings.objective != MLM and settings.max_seq_length < least:
+        raise UserError(
+            f"--max_seq_length={settings.max_seq_length} must be at least {least}, for the special"
+            " tokens of a pair and one token of each text"
+        )
+    return tokenizer
+
+
+def write_records(
+    lines: Lines,
+    tokenizer: Tokenizer,
+    settings: PretrainingDataSettings,
+    output_files: list[str],
+    seed: int,
+) -> RecordCounts:
+    """Writes the records of a text and counts them; errors as `create_pretraining_data`.
+
+    Args:
+        lines: the text.
+        tokenizer: of the settings.
+        settings: the flags, of which those that name input, output and seed are not used.
+        output_files: the files to write.
+        seed: of all random choices.
+    """
+    rng = random.Random(seed)
+    # The files are opened before the long work, so that a missing folder shows at once.
+    with records.write_files(output_files, "output_file") as write:
+        documents = _read_documents(lines, tokenizer, settings)
+        documents.shuffle(rng)
+        with SpillFile(settings.spill_dir, output_files[0]) as file:
+            spill = RecordSpill(file)
+            lengths = _spill_instances(documents, tokenizer, settings, rng, seed, spill)
+            state = rng.getstate()
+            shuffle(spill.offsets, rng)
+            logging.info("*** Writing to output files ***")
+            for path in output_files:
+                logging.info("  %s", path)
+            logged = 0
+
+            def write_logged(record: bytes) -> None:
+                nonlocal logged
+                if logged < _LOGGED_INSTANCES:
+                    _log_record(record, tokenizer.inv_vocab)
+                    logged += 1
+                write(record)
+
+            if settings.pack:
+                rng.setstate(state)  # so that lengths get the order of their records
+                shuffle(lengths, rng)
+                schema = _schema(settings)
+                size = settings.max_sequences_per_pack
+                write_packed(spill, lengths, schema, size, seed, write_logged)
+            else:
+                with Progress("writing records", "records", len(spill.offsets)) as work:
+                    for record in spill:
+                        write_logged(record)
+                        work.advance()
+    logging.info("Wrote %d total instances", len(spill.offsets))
+    return RecordCounts(len(documents), documents.num_tokens, len(spill.offsets))
+
+
+def _open_text(settings: PretrainingDataSettings, output_files: list[str]) -> Lines:
+    """Returns the lines of --input_file or --tfds, which are read later, and are not written."""
+    if settings.tfds:
+        vocabulary = vocabulary_files(settings.vocab_file).values()
+        check_overwrites(output_files, "output_file", {"vocab_file": vocabulary})
+        return read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
+    files = input_files(settings, output_files)
+    return read_text(files, "input_file", settings.text_field)
+
+
+def check_predictions(settings: PretrainingDataSettings) -> None:
+    """Warns if the records have too few masked positions for the share of tokens to predict."""
+    if settings.mask:
+        masking.check_predictions(
+            settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
+        )
+
+
+def input_files(settings: PretrainingDataSettings, output_files: list[str]) -> list[str]:
+    """Returns the files of --input_file; checks that none of them is written."""
+    files = storage.expand_files(settings.input_file, "input_file")
+    vocabulary = vocabulary_files(settings.vocab_file).values()
+    read = {"vocab_file": vocabulary, "input_file": files}
+    check_overwrites(output_files, "output_file", read)
+    logging.info("*** Reading from input files ***")
+    for path in files:
+        logging.info("  %s", path)
+    return files
+
+
+def _read_documents(
+    lines: Lines, tokenizer: Tokenizer, settings: PretrainingDataSettings
+) -> Documents:
+    ids = tokenizer.vocab.values()
+    encode = tokenizer.encode
+    # What needs to know where words begin.
+    if settings.do_whole_word_mask or not settings.mask or settings.objective == MLM_SOP:
+        ids = [*ids, *tokenizer.aliases]
+        encode = tokenizer.encode_for_masking
+    # ALBERT tells empty lines after combining marks are gone (create_training_instances).
+    clean = preprocess_text if isinstance(tokenizer, SentencePieceTokenizer) else str
+    documents = read_documents(lines, encode, max(ids) + 1, clean)
+    logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
+    if not len(documents):
+        flag, value = "input_file", settings.input_file
+        if settings.tfds:
+            flag, value = "tfds", settings.tfds
+        raise UserError(f"The text of --{flag}={value} must have tokens; there are none")
+    if len(documents) == 1:
+        logging.warning(
+            "all text is one document, so random next sentences come from that document, too;"
+            " separate documents by empty lines"
+        )
+    return documents
+
+
+def _spill_instances(
+    documents: Documents,
+    tokenizer: Tokenizer,
+    settings: PretrainingDataSettings,
+    rng: random.Random,
+    seed: int,
+    spill: RecordSpill,
+) -> array:
+    """Makes the instances of all documents, `dupe_factor` times, and writes them to `spill`.
+
+    Returns:
+        The number of tokens in each; empty without --pack.
+    """
+    vocabulary = masking.Vocabulary(tokenizer)
+    ngrams = NgramLengths(settings.ngram, settings.favor_shorter_ngram, seed)
+    schema = _schema(settings)
+    lengths = array("I")
+    total = settings.dupe_factor * len(documents)
+    with Progress("making instances", "documents", total) as work:
+        for number in range(settings.dupe_factor):
+            if settings.objective == MLM:
+                if number and settings.across_documents:
+                    documents.shuffle(rng)  # so that a pass has other sequences
+                made = full_sentences.create_sequences(documents, settings, vocabulary, rng)
+            elif settings.objective == MLM_SOP:
+                made = create_ordered_pairs(documents, settings, vocabulary, ngrams, rng)
+            else:
+                made = instances.create_pairs(documents, settings, vocabulary, rng)
+            for of_document in made:
+                for instance in of_document:
+                    spill.append(records.serialize(instance, schema))
+                    if settings.pack:
+                        lengths.append(sum(instance["input_mask"]))
+                work.advance()
+    return lengths
+
+
+def _schema(settings: PretrainingDataSettings) -> records.Schema:
+    """Returns the schema of the records of one sequence each."""
+    length = settings.max_seq_length
+    predictions = settings.max_predictions_per_seq * (2 if settings.do_permutation else 1)
+    schema = pretraining_schema(length, predictions if settings.mask else None, settings.objective)
+    if settings.objective == MLM_SOP and settings.mask:
+        schema[TOKEN_BOUNDARY] = records.int64_feature([length], "max_seq_length", low=0, high=1)
+    return schema
+
+
+def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:
+    """Logs a record as in the original."""
+    features = tf.train.Example.FromString(record).features.feature
+    values = {name: x.int64_list.value or x.float_list.value for name, x in features.items()}
+    logging.debug("*** Example ***")
+    logging.debug("tokens: %s", " ".join(unpadded_tokens(values, inv_vocab)))
+    for name in sorted(values):
+        logging.debug("%s: %s", name, " ".join(map(str, values[name])))

@@ -1,0 +1,273 @@
+"""Settings of create_pretraining_data. Each field is the flag of that name."""
+
+import dataclasses
+
+from bert_tf.datasets.text_files import TEXT_FIELD
+from bert_tf.errors import UserError, as_given, quoted
+from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit, setting
+from bert_tf.runs.flags.settings import MAX_LENGTH, TextSettings
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP, OBJECTIVES
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingDataSettings(TextSettings):
+    """Settings of create_pretraining_data.
+
+    Raises:
+        UserError: a value is out of bounds, or not exactly one of `input_file` and `tfds` is given.
+    """
+
+    input_file: str | None = setting(
+        None,
+        help="Text to read: files or globs, separated by commas. A sentence on each line and an"
+        " empty line between documents; or JSON lines (.jsonl) or Parquet (.parquet) with a"
+        " document in each. Text and JSON lines may be compressed (.gz, .zst).",
+        group=Group.DATA,
+    )
+    text_field: str = setting(
+        TEXT_FIELD,
+        help="Field of JSON lines, or column of Parquet files, that holds a document's text, which"
+        " is split into sentences.",
+        group=Group.DATA,
+        not_empty=True,
+    )
+    output_file: str = setting(
+        help="TFRecord file to write, or several separated by commas, filled in turn.",
+        group=Group.OUTPUT,
+        not_empty=True,
+    )
+    objective: str = setting(
+        MLM_NSP,
+        help="mlm_nsp: pairs of sentences, for masked LM and next sentence prediction (BERT). mlm:"
+        " sequences of whole sentences, for masked LM alone (RoBERTa). mlm_sop: two stretches of"
+        " text, in order or swapped, and masked n-grams (ALBERT).",
+        group=Group.DATA,
+        choices=OBJECTIVES,
+    )
+    ngram: int = setting(
+        3,
+        help="With --objective=mlm_sop: the most words, one after another, that are masked"
+        " together.",
+        group=Group.DATA,
+        at_least=1,
+        at_most=100,
+    )
+    favor_shorter_ngram: bool = setting(
+        True,
+        help="With --objective=mlm_sop: mask n words together with a probability in proportion to"
+        " 1 / n. --nofavor_shorter_ngram turns that around.",
+        group=Group.DATA,
+    )
+    random_next_sentence: bool = setting(
+        False,
+        help="With --objective=mlm_sop: take a random second part half of the time instead of"
+        " swapping the two.",
+        group=Group.DATA,
+    )
+    do_permutation: bool = setting(
+        False,
+        help="With --objective=mlm_sop: exchange as many tokens again with each other, to be"
+        " predicted as well. There are then twice --max_predictions_per_seq.",
+        group=Group.DATA,
+    )
+    across_documents: bool = setting(
+        True,
+        help="With --objective=mlm: fill a sequence with sentences of the next document, after a"
+        " [SEP] (FULL-SENTENCES). --noacross_documents ends it with the document (DOC-SENTENCES).",
+        group=Group.DATA,
+    )
+    mask: bool = setting(
+        True,
+        help="Mask tokens. --nomask leaves that to run_pretraining.py --dynamic_masking, so that"
+        " one pass over the text is enough (--dupe_factor=1).",
+        group=Group.DATA,
+    )
+    do_whole_word_mask: bool = setting(
+        False,
+        help="Mask all word pieces of a word together instead of one by one.",
+        group=Group.DATA,
+    )
+    pack: bool = setting(
+        False,
+        help="Pack the sequences: a record holds as many as fit into --max_seq_length, and none of"
+        " them sees the others.",
+        group=Group.DATA,
+    )
+    max_sequences_per_pack: int = setting(
+        12,
+        help="The most sequences in a record, with --pack.",
+        group=Group.DATA,
+        at_least=2,
+        at_most=MAX_LENGTH,
+    )
+    # [CLS], a token, [SEP], a token, [SEP].
+    max_seq_length: int = setting(
+        128,
+        help="Length of a sequence in word pieces, with [CLS] and two [SEP].",
+        group=Group.DATA,
+        at_least=5,
+        at_most=MAX_LENGTH,
+    )
+    max_predictions_per_seq: int = setting(
+        20,
+        help="Maximum number of masked tokens in a sequence: about max_seq_length *"
+        " masked_lm_prob.",
+        group=Group.DATA,
+        at_least=1,
+        at_most=MAX_LENGTH,
+    )
+    random_seed: int = setting(12345, help="Seed of all random choices.", group=Group.DATA)
+    dupe_factor: int = setting(
+        10,
+        help="Passes over the text, each with other masks.",
+        group=Group.DATA,
+        at_least=1,
+    )
+    masked_lm_prob: float = setting(
+        0.15,
+        help="Share of the tokens of a sequence to predict.",
+        group=Group.DATA,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    short_seq_prob: float = setting(
+        0.1,
+        help="Share of the documents that are cut into sequences shorter than --max_seq_length, in"
+        " each pass; not with --objective=mlm.",
+        group=Group.DATA,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    tfds: str | None = setting(
+        None,
+        help="Prepared dataset of TensorFlow Datasets to read instead of --input_file:"
+        " NAME[:SPLIT], such as wiki40b/en:train. Each example is a document; its text is split"
+        " into sentences.",
+        group=Group.DATA,
+    )
+    tfds_data_dir: str | None = setting(
+        None,
+        help="Folder of the dataset. Default: that of TensorFlow Datasets.",
+        group=Group.DATA,
+    )
+    tfds_text_feature: str = setting(
+        "text", help="Feature of the dataset that holds the text.", group=Group.DATA
+    )
+    spill_dir: str | None = setting(
+        None,
+        help="Local folder for a temporary file about as large as the output. Default: the folder"
+        " of the first output file, or that of temporary files (TMPDIR) if the output is not on a"
+        " local disk.",
+        group=Group.OUTPUT,
+    )
+    num_shards: int | None = setting(
+        None,
+        help="Write this many files, --output_file with -00003-of-00064 in its name, each the"
+        " records of some documents. Any number of workers writes the same files; those that are"
+        " there are kept when the command is started again.",
+        group=Group.OUTPUT,
+        at_least=1,
+        at_most=99999,
+    )
+    num_workers: int = setting(
+        1,
+        help="Processes that make the shards, on this machine or, with --worker_index, on as many.",
+        group=Group.OUTPUT,
+        at_least=1,
+        at_most=99999,
+    )
+    worker_index: int | None = setting(
+        None,
+        help="Which of the --num_workers this command is, from 0. Each makes shards of its own;"
+        " none waits for another.",
+        group=Group.OUTPUT,
+        at_least=0,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_shards is None and (self.num_workers > 1 or self.worker_index is not None):
+            raise UserError(
+                "--num_workers and --worker_index share out shards, so they need --num_shards, the"
+                " number of files to write"
+            )
+        if self.worker_index is not None and self.worker_index >= self.num_workers:
+            raise UserError(
+                f"--worker_index={self.worker_index} must be below --num_workers"
+                f" ({self.num_workers}); workers are numbered from 0"
+            )
+        if self.num_shards is not None and "," in self.output_file:
+            raise UserError(
+                f"--output_file={as_given(self.output_file)} must be one name with"
+                " --num_shards, to which the number of each shard is added"
+            )
+        of_masks = ("ngram", "favor_shorter_ngram", "do_permutation")
+        for name in (*of_masks, "random_next_sentence"):
+            default = type(self).__dataclass_fields__[name].default
+            if getattr(self, name) == default:
+                continue
+            if self.objective != MLM_SOP:
+                raise UserError(f"--{name} needs --objective={MLM_SOP}; add it, or leave it out")
+            if not self.mask and name in of_masks:
+                raise UserError(
+                    f"--nomask leaves out the masks, so --{name} has no effect: masks drawn while"
+                    " training have no n-grams. Leave out one of the two"
+                )
+        if not self.across_documents and self.objective != MLM:
+            raise UserError(
+                f"--noacross_documents needs --objective={MLM}; pairs of sentences never cross"
+                " documents. Leave it out"
+            )
+        if not self.mask and self.do_whole_word_mask:
+            raise UserError(
+                "--nomask leaves out the masks, so --do_whole_word_mask has no effect; give it to"
+                " run_pretraining.py --dynamic_masking instead"
+            )
+        if not self.pack and self.max_sequences_per_pack != type(self).max_sequences_per_pack:
+            raise UserError("--max_sequences_per_pack needs --pack; add it, or leave this flag out")
+        if bool(self.input_file) == bool(self.tfds):
+            raise UserError(
+                "Give exactly one of --input_file and --tfds; got --input_file="
+                f"{quoted(self.input_file or '')} and --tfds={quoted(self.tfds or '')}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PackingSettings(Settings):
+    """Settings of tools/pack_records.py."""
+
+    input_file: str = setting(
+        help="Records of create_pretraining_data.py, with a sequence in each: files or globs,"
+        " separated by commas.",
+        group=Group.DATA,
+        not_empty=True,
+    )
+    output_file: str | None = setting(
+        None,
+        help="TFRecord file to write, or several separated by commas, filled in turn. Default:"
+        " none; the log says what packing would bring.",
+        group=Group.OUTPUT,
+        not_empty=True,
+    )
+    max_sequences_per_pack: int = inherit(
+        PretrainingDataSettings, "max_sequences_per_pack", help="The most sequences in a record."
+    )
+    random_seed: int = inherit(
+        PretrainingDataSettings, "random_seed", help="Seed of the order of the records."
+    )
+    spill_dir: str | None = inherit(
+        PretrainingDataSettings,
+        "spill_dir",
+        help="Local folder for a temporary file as large as the input. Default: the folder of the"
+        " first output file, or that of temporary files (TMPDIR) if the output is not on a local"
+        " disk.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamDataSettings(PretrainingDataSettings):
+    """Settings of tools/create_pretraining_data_beam.py, where Beam shares out the work."""
+
+    num_shards: int = inherit(PretrainingDataSettings, "num_shards", default=REQUIRED)
+    num_workers: int = 1  # no flag: Beam has one of this name
+    worker_index: int | None = None  # no flag

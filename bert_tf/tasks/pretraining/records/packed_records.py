@@ -1,0 +1,291 @@
+"""Packed records: several sequences in a row, none of which sees the others.
+
+`schema.pretraining_schema` describes them, and `packing` chooses which sequences share a row.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError
+from bert_tf.files import record_checks, records, storage
+from bert_tf.files.overwriting import check_overwrites
+from bert_tf.progress import Progress
+from bert_tf.tasks.pretraining.records import packing
+from bert_tf.tasks.pretraining.records.data_settings import PackingSettings
+from bert_tf.tasks.pretraining.records.spill_file import RecordSpill, SpillFile
+from bert_tf.tasks.pretraining.schema import (
+    MLM,
+    MLM_NSP,
+    PACKED,
+    UNMASKED,
+    predictions_per_row,
+    pretraining_schema,
+)
+
+_READ = 1024  # records at a time
+# Records from which the mean number of sequences is taken. Of Wikipedia's, whose rows mostly have
+# one or two sequences and sometimes twelve, it is right within 1%. Reading them takes a second.
+_SAMPLE = 10_000
+# A sequence, or a row: the features of a record, without the padding.
+Features = dict[str, list]
+
+
+def pack_records(settings: PackingSettings) -> packing.Forecast:
+    """Packs the records of some files; returns what the histogram of lengths foretold.
+
+    All records of the input are packed together. They wait in a temporary file, which is as large
+    as the input; in memory are about 40 bytes for each.
+
+    Args:
+        settings: the flags. Without `output_file` nothing is written.
+
+    Raises:
+        UserError: the input is missing, damaged, packed already or no pre-training records, an
+            output file is an input file, or a file cannot be written.
+        OSError: reading or writing failed in a way that may pass, such as a full disk.
+    """
+    files = storage.expand_files(settings.input_file, "input_file")
+    schema = _unpacked_schema(files)
+    if settings.output_file is None:
+        lengths = array("I")
+        for _, chunk in _read(files, schema):
+            lengths.extend(chunk)
+        return _pack(lengths, schema, settings.max_sequences_per_pack)[1]
+    output_files = settings.output_file.split(",")
+    check_overwrites(output_files, "output_file", {"input_file": files})
+    with (
+        records.write_files(output_files, "output_file") as write,
+        SpillFile(settings.spill_dir, output_files[0]) as file,
+    ):
+        spill, lengths = RecordSpill(file), array("I")
+        for serialized, chunk in _read(files, schema):
+            lengths.extend(chunk)
+            for record in serialized:
+                spill.append(record)
+        return write_packed(
+            *(spill, lengths, schema, settings.max_sequences_per_pack, settings.random_seed),
+            write,
+        )
+
+
+def write_packed(
+    spill: RecordSpill,
+    lengths: Sequence[int],
+    schema: records.Schema,
+    max_sequences_per_pack: int,
+    seed: int,
+    write: Callable[[bytes], None],
+) -> packing.Forecast:
+    """Packs records and writes the rows; returns what the histogram of lengths foretold.
+
+    Args:
+        spill: the records.
+        lengths: the number of tokens of each.
+        schema: of the records.
+        max_sequences_per_pack: the most sequences in a row.
+        seed: of the order of the rows.
+        write: writes a serialized row.
+    """
+    packs, forecast = _pack(lengths, schema, max_sequences_per_pack)
+    row_length = schema["input_ids"].shape[0]
+    objective = MLM_NSP if "next_sentence_labels" in schema else MLM
+    predictions = most = None
+    if UNMASKED not in schema:
+        predictions = schema["masked_lm_positions"].shape[0]
+        most = predictions_per_row(predictions, max_sequences_per_pack)
+    packed = pretraining_schema(row_length, predictions, objective, max_sequences_per_pack)
+    written = 0
+    with Progress("writing rows", "rows", forecast.rows) as work:
+        for numbers in packing.rows_of(lengths, packs, seed):
+            found = spill.read(spill.offsets[number] for number in numbers)
+            for row in split_row([read_sequence(record) for record in found], most):
+                write(records.serialize(pack_row(row, packed), packed))
+                written += 1
+            work.advance()
+    split = written - forecast.rows
+    logging.info("Wrote %d rows, at most %d sequences in each", written, max_sequences_per_pack)
+    if split:
+        logging.warning(
+            "%d of the rows are there because others have no room for the predictions of all their"
+            " sequences, only for %d: --max_predictions_per_seq=%d is too few for"
+            " --max_seq_length=%d",
+            *(split, most, predictions, row_length),
+        )
+    return forecast
+
+
+def read_sequence(record: bytes) -> Features:
+    """Returns the features of a record of one sequence, by name, without the padding."""
+    features = tf.train.Example.FromString(record).features.feature
+    values = {name: list(x.int64_list.value or x.float_list.value) for name, x in features.items()}
+    length = sum(values.pop("input_mask"))
+    sequence = {}
+    if "masked_lm_weights" in values:
+        real = [i for i, weight in enumerate(values["masked_lm_weights"]) if weight]
+        for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
+            column = values.pop(name)
+            sequence[name] = [column[i] for i in real]
+    if "next_sentence_labels" in values:
+        sequence["next_sentence_labels"] = values.pop("next_sentence_labels")
+    for name in ("input_ids", "segment_ids", UNMASKED):
+        if name in values:
+            sequence[name] = values[name][:length]
+    return sequence
+
+
+def split_row(sequences: Sequence[Features], most: int | None) -> Iterator[list[Features]]:
+    """Yields the sequences of a row, in parts that have at most `most` predictions each.
+
+    Args:
+        sequences: of the row.
+        most: no sequence by itself has more; None for unmasked records.
+    """
+    part: list[Features] = []
+    predictions = 0
+    for sequence in sequences:
+        number = 0 if most is None else len(sequence["masked_lm_ids"])
+        if part and most is not None and predictions + number > most:
+            yield part
+            part, predictions = [], 0
+        part.append(sequence)
+        predictions += number
+    yield part
+
+
+def pack_row(sequences: Iterable[Features], schema: records.Schema) -> Features:
+    """Returns the features of a packed record.
+
+    Args:
+        sequences: as `read_sequence` returns them; they fit into a row.
+        schema: of the row.
+    """
+    row: Features = {name: [] for name in schema}
+    num_words = 0
+    for number, sequence in enumerate(sequences, 1):
+        begin, length = len(row["input_ids"]), len(sequence["input_ids"])
+        row["input_ids"] += sequence["input_ids"]
+        row["input_mask"] += [number] * length
+        row["segment_ids"] += sequence["segment_ids"]
+        row["position_ids"] += range(length)
+        row[PACKED].append(begin)
+        if UNMASKED in row:
+            row[UNMASKED] += [word and num_words + word for word in sequence[UNMASKED]]
+            num_words += max(sequence[UNMASKED])
+        else:
+            row["masked_lm_positions"] += [begin + i for i in sequence["masked_lm_positions"]]
+            row["masked_lm_ids"] += sequence["masked_lm_ids"]
+            row["masked_lm_weights"] += sequence["masked_lm_weights"]
+        if "next_sentence_labels" in row:
+            row["next_sentence_labels"] += sequence["next_sentence_labels"]
+            row["next_sentence_weights"].append(1.0)
+    for name, feature in schema.items():
+        padding = feature.shape[0] - len(row[name])
+        row[name] += [0.0 if feature.dtype.is_floating else 0] * padding
+    return row
+
+
+def mean_sequences(files: Sequence[str], schema: records.Schema) -> float:
+    """Returns the mean number of sequences in the first ten thousand packed records of some files.
+
+    Raises:
+        UserError: a file is damaged.
+        OSError: a file cannot be read.
+    """
+    mask = {"input_mask": schema["input_mask"]}
+    sample = tf.data.TFRecordDataset(list(files)).take(_SAMPLE).batch(_READ)
+    try:
+        numbers = [records.parse(batch, mask)["input_mask"].numpy().max(axis=1) for batch in sample]
+    except record_checks.READ_ERRORS as error:
+        raise record_checks.explain(error, files, schema) from error
+    return float(np.mean(np.concatenate(numbers)))
+
+
+def _pack(
+    lengths: Sequence[int], schema: records.Schema, max_sequences_per_pack: int
+) -> tuple[list[packing.Pack], packing.Forecast]:
+    """Returns rows for all lengths and what they bring, which it logs."""
+    counts = np.bincount(lengths, minlength=schema["input_ids"].shape[0] + 1)
+    packs = packing.pack_histogram(counts, max_sequences_per_pack)
+    forecast = packing.forecast(counts, packs)
+    logging.info("%s", forecast)
+    return packs, forecast
+
+
+def _unpacked_schema(files: Sequence[str]) -> records.Schema:
+    """Returns the schema of pre-training records, with the lengths of the first.
+
+    Raises:
+        UserError: they are something else, or packed already, or not all alike.
+    """
+    lengths = record_checks.feature_lengths(files[0], "input_file")
+    if PACKED in lengths:
+        raise UserError(
+            f"--input_file: the records of {files[0]} are packed already, with"
+            f" --max_sequences_per_pack={lengths[PACKED]}; pack those that they were made of"
+        )
+    predictions = lengths.get("masked_lm_positions")
+    if "input_ids" not in lengths or predictions is None and UNMASKED not in lengths:
+        raise UserError(
+            f"--input_file: {files[0]} must have records of create_pretraining_data.py, with"
+            f" input_ids and masked_lm_positions or {UNMASKED}; it has"
+            f" {', '.join(sorted(lengths)) or 'nothing'}"
+        )
+    objective = MLM_NSP if "next_sentence_labels" in lengths else MLM
+    schema = pretraining_schema(lengths["input_ids"], predictions, objective)
+    record_checks.check_files(files, schema, "input_file")
+    return schema
+
+
+def _read(
+    files: Sequence[str], schema: records.Schema
+) -> Iterator[tuple[Sequence[bytes], list[int]]]:
+    """Yields records with the number of tokens of each, many at a time.
+
+    Raises:
+        UserError: the records do not fit the schema, or padding comes before a token.
+        OSError: a file cannot be read.
+    """
+    dataset = tf.data.TFRecordDataset(list(files)).batch(_READ)
+    dataset = dataset.map(lambda x: (x, records.parse(x, schema)["input_mask"]))
+    count = 0
+    try:
+        for serialized, masks in dataset.as_numpy_iterator():
+            lengths = masks.sum(axis=1)
+            wrong = np.flatnonzero((np.diff(masks, axis=1) > 0).any(axis=1) | (lengths == 0))
+            if wrong.size:
+                raise UserError(
+                    f"--input_file: record {count + wrong[0]} of {', '.join(files)} (counted from"
+                    " 0): input_mask must be 1 for all tokens and then 0 for padding"
+                )
+            yield serialized, lengths.tolist()
+            count += len(serialized)
+    except record_checks.READ_ERRORS as error:
+        raise record_checks.explain(error, files, schema) from error
+
+
+def check_packed_predictions(
+    lengths: Mapping[str, int], max_predictions_per_seq: int, file: str, flag: str
+) -> None:
+    """Checks that packed records have the masked positions that the flags ask for.
+
+    Args:
+        lengths: of the features of the file's first record.
+        max_predictions_per_seq: by the flags.
+        file: the file.
+        flag: the flag (no dashes) that named it, for messages.
+
+    Raises:
+        UserError: they have another number.
+    """
+    found, places = lengths["masked_lm_positions"], lengths[PACKED]
+    made_with = found - predictions_per_row(0, places)
+    if made_with != max_predictions_per_seq:
+        raise UserError(
+            f"--{flag}: {file} was made with other settings: its packed records have {found} masked"
+            f" positions, those of --max_predictions_per_seq={made_with}, which would fit; the"
+            f" flags say {max_predictions_per_seq}"
+        )

@@ -1,0 +1,1 @@
+"""The model, its run and its teacher."""

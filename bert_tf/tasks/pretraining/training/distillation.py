@@ -1,0 +1,255 @@
+"""Pre-training of a student by a teacher: soft targets, masked LM, hidden states.
+
+Source: DistilBERT (https://arxiv.org/abs/1910.01108, section 3). Dimension letters and dtypes: see
+`bert_tf/modeling.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.model.distillation import (
+    layers_distance,
+    soft_cross_entropy,
+    squared_distance,
+)
+from bert_tf.model.heads import example_weights, token_weights
+from bert_tf.model.layers import gather_indexes
+from bert_tf.tasks.pretraining.training.model import (
+    WEIGHT_EPSILON,
+    PretrainingModel,
+    PretrainingTask,
+    loss_and_accuracy,
+    masked_lm_weights,
+)
+
+# What to do where the student cannot begin with the teacher's weights.
+OTHER_WEIGHTS = (
+    "Change --bert_config_file, or give --student_layers=none for random initial weights, or"
+    " --init_checkpoint"
+)
+_ENCODER = ("bert/embeddings/", "bert/encoder/")
+
+
+class DistillationTask:
+    """Pre-training by a teacher, a `bert_tf.engine.steps.Task` and `InitializedTask`.
+
+    Args:
+        task: of the student, with masked LM alone.
+        teacher: gives targets, without dropout; it gets no gradients. Its variables are of no
+            concern to whoever trains and saves the model of `build_model`.
+        alphas: the weights of the losses: `ce` of the soft targets, `mlm` of masked LM, `cos` of
+            the hidden states, `mse` of the logits. One that is 0 is not computed; that of
+            masked LM stays a metric, without gradients.
+        temperature: of the soft targets.
+        restrict_ce_to_mask: whether `ce` and `mse` count masked positions only, by their weights,
+            instead of all tokens.
+        initial_weights: names of the student's variables -> the teacher's variables whose values
+            they begin with; see `copied_weights`.
+        initial_layers: which layers of the teacher these are of, for the log.
+        cos_all_layers: whether `cos` compares all layers or the last; see `layers_distance`.
+    """
+
+    def __init__(
+        self,
+        task: PretrainingTask,
+        teacher: PretrainingModel,
+        alphas: Mapping[str, float],
+        temperature: float,
+        restrict_ce_to_mask: bool = False,
+        initial_weights: Mapping[str, tf.Variable] | None = None,
+        initial_layers: str = "",
+        cos_all_layers: bool = False,
+    ):
+        self._task = task
+        self._teacher = teacher
+        self.build_model = task.build_model
+        self._alphas = dict(alphas)
+        self._temperature = temperature
+        self._initial_weights = dict(initial_weights or {})
+        self._initial_layers = initial_layers
+        self._cos_all_layers = cos_all_layers
+        # Logits of every position take much memory, so they are computed only if a loss needs them.
+        by_logits = self._alphas["ce"] or self._alphas["mse"]
+        self._every_position = bool(by_logits) and not restrict_ce_to_mask
+
+    def initialize(self, model: PretrainingModel) -> None:
+        """Sets the student's weights to the teacher's where it has them.
+
+        Raises:
+            UserError: the teacher has a variable in another shape, or not at all.
+        """
+        if not self._initial_weights:
+            return
+        for variable in model.variables:
+            value = self._initial_weights.get(variable.path)
+            if value is None and not variable.path.startswith(_ENCODER):
+                continue  # of a head that the teacher lacks
+            if value is None or value.shape != variable.shape:
+                received = "not" if value is None else value.shape.as_list()
+                raise UserError(
+                    "The student can begin with the teacher's weights only where their sizes are"
+                    f" equal: {variable.path} is {list(variable.shape)} by --bert_config_file, and"
+                    f" {received} in the teacher. {OTHER_WEIGHTS}"
+                )
+            variable.assign(value.numpy())
+        logging.info("The student begins with the teacher's %s", self._initial_layers)
+
+    def normalizers(self, features) -> dict[str, tf.Tensor]:
+        """Returns those of `PretrainingTask`, and `tokens`, the sum of the tokens' weights."""
+        tokens = tf.reduce_sum(token_weights(features))
+        return {**self._task.normalizers(features), "tokens": tokens}
+
+    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+        """Returns the weighted sum of the losses, float32 [], and each loss as a metric.
+
+        The masked-LM loss is that of pre-training. The others are divided by the number of tokens,
+        or of masked positions. A loss of weight 0 is no part of the sum: with gradients of zeros,
+        the weight decay would shrink the head.
+        """
+        alphas = self._alphas
+        positions = features["masked_lm_positions"]
+        places = None if self._every_position else positions
+        layers, logits = _outputs(model, features, places, training, dropout_seed)
+        teacher_layers, targets = _outputs(self._teacher, features, places, False, None)
+        teacher_logits = tf.stop_gradient(targets)
+        masked_weights = masked_lm_weights(features, example_weights(features))
+        weights_of_tokens = token_weights(features)
+        masked_logits = logits
+        if self._every_position:
+            by_position = tf.reshape(logits, [*layers[-1].shape[:2], -1])  # [B, S, V]
+            masked_logits = gather_indexes(by_position, positions)  # [B*P, V]
+        sums = loss_and_accuracy(
+            "masked_lm", masked_logits, features["masked_lm_ids"], masked_weights
+        )
+        parts = {}
+        if alphas["mlm"]:
+            normalizer = normalizers["masked_lm"] + WEIGHT_EPSILON
+            parts["mlm"] = (sums["masked_lm_loss"][0], normalizer)
+
+        def add(name, losses, weights, normalizer):
+            total = tf.reduce_sum(weights * losses)
+            parts[name] = (total, normalizers[normalizer])
+            sums[f"{name}_loss"] = (total, tf.reduce_sum(weights))
+
+        counted = (weights_of_tokens, "tokens")
+        if not self._every_position:
+            counted = (masked_weights, "masked_lm")
+        if alphas["ce"]:
+            add("ce", soft_cross_entropy(logits, teacher_logits, self._temperature), *counted)
+        if alphas["mse"]:
+            add("mse", squared_distance(logits, teacher_logits), *counted)
+        if alphas["cos"]:
+            distance = layers_distance(layers, teacher_layers, self._cos_all_layers)
+            add("cos", distance, weights_of_tokens, "tokens")
+        loss = tf.zeros([], tf.float32)
+        for name, (total, normalizer) in parts.items():
+            loss += alphas[name] * tf.math.divide_no_nan(total, normalizer)
+        return loss, sums
+
+
+def _outputs(model, features, positions, training, dropout_seed):
+    """Returns the layers' outputs, float [B, S, H] each, and masked-LM logits, float32 [B*P, V].
+
+    Args:
+        model: a `PretrainingModel`.
+        features: the batch.
+        positions: int32 [B, P]; None for all, with logits [B*S, V].
+        training: whether dropout is on.
+        dropout_seed: int32 [2], or None.
+    """
+    output = model.bert(
+        features["input_ids"],
+        features.get("input_mask"),
+        features.get("segment_ids"),
+        training=training,
+        dropout_seed=dropout_seed,
+        position_ids=features.get("position_ids"),
+        cls_positions=features.get("cls_positions"),
+    )
+    logits = model.cls.predictions(output.sequence_output, positions, output.embedding_table)
+    return output.all_encoder_layers, logits
+
+
+def unneeded(alphas: Mapping[str, float]) -> tuple[str, ...]:
+    """Returns how the names of the variables begin that a teacher may lack: no loss needs them.
+
+    Args:
+        alphas: see `DistillationTask`.
+    """
+    names = ("bert/pooler/", "cls/seq_relationship/")
+    return names if alphas["ce"] or alphas["mse"] else (*names, "cls/predictions/")
+
+
+def choose_layers(given: str | None, student: int, teacher: int, unit: str = "layers") -> list[int]:
+    """Returns the teacher's layers that the student's layers begin with, from 0.
+
+    By default they are spread evenly, the first and the last among them: 0, 2, 4, 7, 9, 11 for 6 of
+    12, as DistilBERT's.
+
+    Args:
+        given: --student_layers; None for the default.
+        student: number of the student's layers.
+        teacher: number of the teacher's layers.
+        unit: what they are called: `groups` in an ALBERT.
+
+    Raises:
+        UserError: the teacher has too few layers, or the list does not fit the two models.
+    """
+    if student > teacher:
+        raise UserError(
+            f"The student must have at most as many {unit} as the teacher to begin with its"
+            f" weights; num_hidden_{unit} of --bert_config_file is {student}, and the teacher's is"
+            f" {teacher}. {OTHER_WEIGHTS}"
+        )
+    if given is None:
+        last, gaps = teacher - 1, max(1, student - 1)
+        return [(2 * i * last + gaps) // (2 * gaps) for i in range(student)]
+    numbers = [number.strip() for number in given.split(",")]
+    if not all(number.isdecimal() and number.isascii() for number in numbers):
+        raise UserError(
+            f"--student_layers must be numbers of the teacher's {unit}, separated by commas, such"
+            f" as 0,2,4,7,9,11, or none; received {quoted(given)}"
+        )
+    layers = [int(number[:9]) for number in numbers]
+    wrong = [str(layer) for layer in layers if layer >= teacher]
+    if wrong:
+        raise UserError(
+            f"--student_layers={given}: the teacher's {unit} are 0 to {teacher - 1}; there is no"
+            f" {listed(wrong)}"
+        )
+    if len(layers) != student:
+        raise UserError(
+            f"--student_layers={given} must have as many of the teacher's {unit} as the student has"
+            f" (num_hidden_{unit} of --bert_config_file), {student}; it has {len(layers)}"
+        )
+    return layers
+
+
+def copied_weights(
+    teacher_variables: Mapping[str, tf.Variable],
+    student_scopes: Sequence[str],
+    teacher_scopes: Sequence[str],
+    layers: Sequence[int],
+) -> dict[str, tf.Variable]:
+    """Returns the teacher's variables under the names that they have in the student.
+
+    Args:
+        teacher_variables: by name.
+        student_scopes: `BertConfig.layer_scopes` of the student.
+        teacher_scopes: the same of the teacher.
+        layers: from `choose_layers`.
+    """
+    copied = {}
+    for name, variable in teacher_variables.items():
+        scope = next((scope for scope in teacher_scopes if name.startswith(scope)), None)
+        if scope is None:
+            copied[name] = variable
+    for student_scope, layer in zip(student_scopes, layers, strict=True):
+        scope = teacher_scopes[layer]
+        for name, variable in teacher_variables.items():
+            if name.startswith(scope):
+                copied[student_scope + name.removeprefix(scope)] = variable
+    return copied

@@ -1,0 +1,190 @@
+"""Masks that are drawn while training, as a part of the input (RoBERTa, section 4.1).
+
+The choice is that of `masking`, made for a whole batch by TensorFlow: the same share of the tokens,
+80% [MASK], 10% unchanged, 10% random, and whole words if asked for. In packed rows it is made for
+each sequence.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.engine.hashed_random import below, hash_numbers, uniform
+from bert_tf.engine.input_pipeline import Batch
+from bert_tf.tasks.pretraining.records.masking import MASKED, UNCHANGED
+from bert_tf.tasks.pretraining.schema import predictions_per_row
+
+# What is drawn for an example, and for each of its tokens.
+_CHOICE, _FATE, _REPLACEMENT = range(3)
+
+
+@dataclasses.dataclass(frozen=True)
+class DynamicMasking:
+    """Masks batches of unmasked records; an `input_pipeline.Augment`.
+
+    mask_id: id of [MASK].
+    vocab_size: random replacements are ids below it.
+    max_predictions_per_seq: the most masked tokens of a sequence.
+    masked_lm_prob: share of a sequence's tokens to predict.
+    whole_words: whether the pieces of a word are masked together.
+    max_sequences_per_pack: places for sequences in a row, K; 1 if rows are not packed.
+    never_drawn: ids that are no random replacements, in ascending order.
+    """
+
+    mask_id: int
+    vocab_size: int
+    max_predictions_per_seq: int
+    masked_lm_prob: float
+    whole_words: bool
+    max_sequences_per_pack: int = 1
+    never_drawn: tuple[int, ...] = ()
+
+    def __call__(self, features: Batch, keys: tf.Tensor) -> Batch:
+        """Returns the features of masked records.
+
+        Args:
+            features: of a batch of unmasked records: int32 [B, S] `input_ids`, `input_mask` and
+                `word_ids`, the number of a token's word, 0 for what is never masked. In packed rows
+                `input_mask` is the number of a token's sequence.
+            keys: uint64 [B]; an example's masks are a function of its key and of its tokens.
+
+        Returns:
+            `features` without `word_ids`, with other `input_ids`, and with `masked_lm_positions`
+            and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`, float32 [B, P], where P is
+            the `predictions_per_row`.
+        """
+        features = dict(features)
+        word_ids, input_ids = features.pop("word_ids"), features["input_ids"]
+        length = input_ids.shape[1]
+        number = predictions_per_row(self.max_predictions_per_seq, self.max_sequences_per_pack)
+        sequences = features["input_mask"]
+        num_tokens = _sums(tf.ones_like(sequences), sequences, self.max_sequences_per_pack)
+        # tf.round and Python's round both round halves to even.
+        wanted = tf.cast(tf.round(tf.cast(num_tokens, tf.float32) * self.masked_lm_prob), tf.int32)
+        wanted = tf.minimum(tf.maximum(wanted, 1), self.max_predictions_per_seq)
+        wanted = tf.where(num_tokens > 0, wanted, 0)  # [B, K]
+        # A row has room for all but where --max_predictions_per_seq is too few for its length.
+        wanted = tf.clip_by_value(number - tf.cumsum(wanted, axis=1, exclusive=True), 0, wanted)
+        keys = keys[:, tf.newaxis]
+        choose = _choose_words if self.whole_words else _choose_tokens
+        chosen = choose(word_ids, sequences, wanted, hash_numbers(keys, _CHOICE))  # [B, S]
+
+        fate = uniform(hash_numbers(keys, _FATE, tf.range(length)))
+        num_drawn = self.vocab_size - len(self.never_drawn)
+        random_ids = below(hash_numbers(keys, _REPLACEMENT, tf.range(length)), num_drawn)
+        for special_id in self.never_drawn:
+            random_ids += tf.cast(random_ids >= special_id, random_ids.dtype)
+        masked = tf.where(fate < MASKED, self.mask_id, random_ids)
+        unchanged = (fate >= MASKED) & (fate < MASKED + (1.0 - MASKED) * UNCHANGED)
+        features["input_ids"] = tf.where(chosen & ~unchanged, masked, input_ids)
+
+        # The chosen positions in their order, then others, which get no weight.
+        order = tf.where(chosen, tf.range(length), length)
+        positions = tf.sort(order, axis=1)[:, :number]
+        positions = tf.pad(
+            positions, [[0, 0], [0, number - min(number, length)]], constant_values=length
+        )
+        real = positions < length
+        positions = tf.where(real, positions, 0)
+        ids = tf.gather(input_ids, positions, batch_dims=1)
+        features["masked_lm_positions"] = positions
+        features["masked_lm_ids"] = tf.where(real, ids, 0)
+        features["masked_lm_weights"] = tf.cast(real, tf.float32)
+        return features
+
+
+def _choose_tokens(
+    word_ids: tf.Tensor, sequences: tf.Tensor, wanted: tf.Tensor, keys: tf.Tensor
+) -> tf.Tensor:
+    """Returns which tokens are masked, bool [B, S]: `wanted` of each sequence's, int32 [B, K].
+
+    Args:
+        word_ids: int32 [B, S], 0 for what is never masked.
+        sequences: int32 [B, S], the number of each token's sequence, 1 to K; 0 for padding.
+        wanted: number of tokens to mask.
+        keys: uint64 [B, 1].
+    """
+    allowed = word_ids > 0
+    order = _shuffled(keys, tf.range(word_ids.shape[1]), allowed, sequences)
+    rank = tf.argsort(order, axis=1)  # of each token in the random order
+    counts = _sums(tf.cast(allowed, tf.int32), sequences, wanted.shape[1])
+    stop = tf.cumsum(counts, axis=1, exclusive=True) + wanted  # [B, K]
+    return (rank < _of_sequence(stop, sequences)) & allowed
+
+
+def _choose_words(
+    word_ids: tf.Tensor, sequences: tf.Tensor, wanted: tf.Tensor, keys: tf.Tensor
+) -> tf.Tensor:
+    """Returns which tokens are masked, as `_choose_tokens`: whole words, at most `wanted` tokens.
+
+    Words are taken in random order. One that no longer fits is left out, and others may follow.
+    """
+    length = word_ids.shape[1]
+    numbers = tf.range(1, length + 1)
+    # Tokens of each word, and the number of its sequence, int32 [B, S], of word 1 first.
+    sizes = _sums(tf.ones_like(word_ids), word_ids, length)
+    owners = tf.math.floordiv(_sums(sequences, word_ids, length), tf.maximum(sizes, 1))
+    order = _shuffled(keys, numbers, sizes > 0, owners)
+    # In the random order, in which the words of a sequence follow each other.
+    sizes = tf.gather(sizes, order, batch_dims=1)
+    owners = tf.gather(owners, order, batch_dims=1)
+
+    def candidates(left: tf.Tensor, taken: tf.Tensor) -> tf.Tensor:
+        """Returns the words that still fit. The others never will: there is ever less room."""
+        return (sizes > 0) & (sizes <= _of_sequence(left, owners)) & ~taken
+
+    def take(left: tf.Tensor, taken: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Takes a sequence's candidates in their order up to the first that no longer fits."""
+        next_sizes = tf.where(candidates(left, taken), sizes, 0)
+        before = tf.cumsum(_sums(next_sizes, owners, wanted.shape[1]), axis=1, exclusive=True)
+        stop = _of_sequence(before + left, owners)
+        taken |= (next_sizes > 0) & (tf.cumsum(next_sizes, axis=1) <= stop)
+        used = _sums(tf.where(taken, sizes, 0), owners, wanted.shape[1])
+        return wanted - used, taken
+
+    _, taken = tf.while_loop(
+        lambda left, taken: tf.reduce_any(candidates(left, taken)),
+        take,
+        (wanted, tf.zeros_like(sizes, tf.bool)),
+    )
+    rank = tf.argsort(order, axis=1)
+    of_words = tf.gather(taken, rank, batch_dims=1)  # [B, S], of word 1 first
+    return (word_ids > 0) & tf.gather(of_words, tf.maximum(word_ids - 1, 0), batch_dims=1)
+
+
+def _sums(values: tf.Tensor, numbers: tf.Tensor, count: int) -> tf.Tensor:
+    """Returns the sums of the values with each number from 1 to `count`, int32 [B, count].
+
+    Args:
+        values: int32 [B, N].
+        numbers: int32 [B, N], that of each value; 0 for those that are in no sum.
+        count: the greatest number.
+    """
+    size = count + 1
+    sums = tf.math.bincount(numbers, weights=values, minlength=size, maxlength=size, axis=-1)
+    return tf.ensure_shape(sums[:, 1:], [None, count])
+
+
+def _of_sequence(values: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
+    """Returns for each place, int32 [B, N], the value of its sequence, of int32 [B, K]."""
+    return tf.gather(values, tf.maximum(sequences - 1, 0), batch_dims=1)
+
+
+def _shuffled(
+    keys: tf.Tensor, numbers: tf.Tensor, allowed: tf.Tensor, sequences: tf.Tensor
+) -> tf.Tensor:
+    """Returns indices in a random order, int32 [B, N], those that are allowed first.
+
+    Those of a sequence follow each other.
+
+    Args:
+        keys: uint64 [B, 1].
+        numbers: int32 [N], from which and the key an index has its random value.
+        allowed: bool [B, N].
+        sequences: int32 [B, N], the number of an index's sequence.
+    """
+    # Equal values, one pair in 2^24, stay in their order.
+    values = tf.cast(uniform(hash_numbers(keys, numbers)), tf.float64)
+    values += tf.cast(sequences, tf.float64)
+    return tf.argsort(tf.where(allowed, values, np.inf), axis=1, stable=True)

@@ -1,0 +1,216 @@
+"""Pre-training, masked LM and next sentence prediction: model, losses, metrics.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`.
+"""
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.heads import cross_entropy, example_weights
+from bert_tf.model.saving import register
+from bert_tf.model.task_model import TaskModel
+from bert_tf.modeling import BertModel
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP
+from bert_tf.tasks.pretraining.training.heads import PretrainingHeads
+
+# Added to the sum of the masked-LM weights (original: get_masked_lm_output), so that the loss of a
+# batch without predictions is 0.
+WEIGHT_EPSILON = 1e-5
+
+
+@register
+class PretrainingModel(TaskModel):
+    """BERT with its pre-training heads; its variables are those of a released checkpoint.
+
+    Args:
+        config: sizes and dropout rates.
+        **options: see `BertModel`.
+    """
+
+    required_inputs = ("input_ids", "masked_lm_positions")
+    packing_inputs = ("position_ids", "cls_positions")
+    label_names = ("masked_lm_ids", "masked_lm_weights")
+    task_metrics = ("masked_lm_loss", "masked_lm_accuracy")
+
+    def __init__(self, config: BertConfig, **options):
+        super().__init__(name="")  # a name would come first in the variables' paths
+        self.bert = BertModel(config, **options)
+        self.cls = PretrainingHeads(config, self.bert.dtype_policy)
+        if config.has_next_sentence:
+            self.label_names += ("next_sentence_labels",)
+            self.task_metrics += ("next_sentence_loss", "next_sentence_accuracy")
+        self.built = True
+
+    @property
+    def task(self) -> "PretrainingTask":
+        """The task that gives the losses of `fit`."""
+        return PretrainingTask(self.bert.config)
+
+    def call(
+        self,
+        input_ids,
+        input_mask=None,
+        segment_ids=None,
+        masked_lm_positions=None,
+        training=False,
+        dropout_seed=None,
+        position_ids=None,
+        cls_positions=None,
+    ):
+        """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2].
+
+        Those of next sentence are [B*K, 2] for packed rows, and None for RoBERTa.
+
+        Args:
+            input_ids: int32 [B, S].
+            input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones. For packed
+                rows see `BertModel`.
+            segment_ids: int32 [B, S], 1 for the second sentence; None is all zeros.
+            masked_lm_positions: int32 [B, P].
+            training: whether dropout is on.
+            dropout_seed: int32 [2]; None draws one.
+            position_ids: int32 [B, S] for packed rows; see `BertModel`.
+            cls_positions: int32 [B, K] for packed rows; see `BertModel`.
+        """
+        output = self.bert(
+            input_ids,
+            input_mask,
+            segment_ids,
+            training=training,
+            dropout_seed=dropout_seed,
+            position_ids=position_ids,
+            cls_positions=cls_positions,
+        )
+        return self.cls(
+            output.sequence_output,
+            output.pooled_output,
+            masked_lm_positions,
+            output.embedding_table,
+        )
+
+
+class PretrainingTask:
+    """The pre-training objective, a `bert_tf.engine.steps.Task`.
+
+    Args:
+        config: sizes and dropout rates.
+        objective: one of `schema.OBJECTIVES`. With `mlm`, features have no `next_sentence_labels`,
+            and the pooler and the next sentence head keep their weights. With `mlm_sop`, the labels
+            and that head are for the order of sentences, as are the metrics' names. None is
+            `mlm_nsp`, and `mlm` for a model without the head.
+        **options: see `BertModel`.
+    """
+
+    def __init__(self, config: BertConfig, objective: str | None = None, **options):
+        self.config = config
+        self._objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
+        self._options = options
+
+    def build_model(self) -> PretrainingModel:
+        """Returns a new model with initial weights."""
+        return PretrainingModel(self.config, **self._options)
+
+    def normalizers(self, features) -> dict[str, tf.Tensor]:
+        """Returns the sums of weights of the masked positions and of the examples, float32 [].
+
+        Packed rows have `examples` besides, the number of their sequences.
+        """
+        weights = example_weights(features)
+        sums = {
+            "masked_lm": tf.reduce_sum(masked_lm_weights(features, weights)),
+            "next_sentence": tf.reduce_sum(_next_sentence_weights(features, weights)),
+        }
+        if "position_ids" in features:
+            sequences = tf.reduce_max(features["input_mask"], axis=1)  # [B]
+            sums["examples"] = tf.reduce_sum(weights * tf.cast(sequences, tf.float32))
+        return sums
+
+    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+        """Returns the sum of the losses, float32 [], and losses and accuracies as metrics.
+
+        Original: get_masked_lm_output and get_next_sentence_output (ALBERT's:
+        get_sentence_order_output) for the losses, metric_fn for the metrics.
+        """
+        masked_lm_logits, next_sentence_logits = model(
+            features["input_ids"],
+            features.get("input_mask"),
+            features.get("segment_ids"),
+            features.get("masked_lm_positions"),
+            training=training,
+            dropout_seed=dropout_seed,
+            position_ids=features.get("position_ids"),
+            cls_positions=features.get("cls_positions"),
+        )
+        example_weight = example_weights(features)
+        losses = {
+            "masked_lm": (
+                masked_lm_logits,
+                features["masked_lm_ids"],
+                masked_lm_weights(features, example_weight),
+                normalizers["masked_lm"] + WEIGHT_EPSILON,
+            )
+        }
+        if self._objective != MLM:
+            name = "sentence_order" if self._objective == MLM_SOP else "next_sentence"
+            losses[name] = (
+                next_sentence_logits,
+                features["next_sentence_labels"],
+                _next_sentence_weights(features, example_weight),
+                normalizers["next_sentence"],
+            )
+        total = tf.zeros([], tf.float32)
+        sums = {}
+        for name, (logits, label_ids, weights, normalizer) in losses.items():
+            parts = loss_and_accuracy(name, logits, label_ids, weights)
+            total += tf.math.divide_no_nan(parts[f"{name}_loss"][0], normalizer)
+            sums |= parts
+        return total, sums
+
+
+def check_objective(config: BertConfig, objective: str) -> None:
+    """Checks that a model can be trained by an objective.
+
+    Raises:
+        UserError: the objective is of pairs, for which the model has no head.
+    """
+    if objective != MLM and not config.has_next_sentence:
+        raise UserError(
+            f"--objective={objective} needs a model with a head for pairs of sentences; that of"
+            " --bert_config_file has none. Set --objective=mlm"
+        )
+
+
+def loss_and_accuracy(
+    name: str, logits: tf.Tensor, label_ids: tf.Tensor, weights: tf.Tensor
+) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+    """Returns `NAME_loss` and `NAME_accuracy`, each a weighted sum and its weight, float32 [].
+
+    Args:
+        name: of the objective.
+        logits: float32 [R, classes].
+        label_ids: int32 of R values.
+        weights: float32 [R].
+    """
+    label_ids = tf.reshape(label_ids, [-1])
+    predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    right = tf.cast(predictions == label_ids, tf.float32)
+    weight = tf.reduce_sum(weights)
+    return {
+        f"{name}_loss": (tf.reduce_sum(weights * cross_entropy(logits, label_ids)), weight),
+        f"{name}_accuracy": (tf.reduce_sum(weights * right), weight),
+    }
+
+
+def masked_lm_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
+    """Returns the weights of the masked positions, float32 [B*P]."""
+    weights = features["masked_lm_weights"] * example_weight[:, tf.newaxis]  # [B, P]
+    return tf.reshape(weights, [-1])
+
+
+def _next_sentence_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
+    """Returns the weights of the next sentence labels, float32 [B], or [B*K] of packed rows."""
+    if "next_sentence_weights" not in features:
+        return example_weight
+    weights = features["next_sentence_weights"] * example_weight[:, tf.newaxis]  # [B, K]
+    return tf.reshape(weights, [-1])

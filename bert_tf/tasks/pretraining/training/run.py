@@ -1,0 +1,332 @@
+"""Pre-trains and evaluates a model on record files (run_pretraining.py)."""
+
+import dataclasses
+from collections.abc import Callable, Container
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import optimization, tokenization
+from bert_tf.engine.evaluator import EvaluationInput, Evaluator
+from bert_tf.engine.input_pipeline import Augment
+from bert_tf.engine.steps import Task
+from bert_tf.errors import UserError
+from bert_tf.files import record_checks, records, storage
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.flags.setting_fields import MAX_COUNT
+from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.folder.model_files import write_config
+from bert_tf.runs.folder.run import Run
+from bert_tf.runs.training.phase import Phase
+from bert_tf.runs.training.time_budget import TimeBudget
+from bert_tf.runs.training.trainer import Trainer
+from bert_tf.tasks.pretraining.records.masking import check_predictions
+from bert_tf.tasks.pretraining.records.packed_records import (
+    check_packed_predictions,
+    mean_sequences,
+)
+from bert_tf.tasks.pretraining.records.packing import rows_a_step
+from bert_tf.tasks.pretraining.schema import PACKED, UNMASKED, pretraining_schema
+from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
+from bert_tf.tasks.pretraining.training.model import PretrainingTask, check_objective
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+from bert_tf.text.model_vocabulary import check_padding
+from bert_tf.text.tokenizers import load_tokenizer
+
+
+def run_pretraining(
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+    settings: PretrainingSettings,
+) -> dict[str, float | int] | None:
+    """Pre-trains a model on `input_file`, evaluates it on `eval_input_file`, or both.
+
+    It writes checkpoints, `bert_config.json`, `eval_results.txt` and TensorBoard's events to
+    `output_dir`. If that has
+    a checkpoint, training continues from it.
+
+    Args:
+        config: configuration of the model.
+        strategy: the devices.
+        settings: the flags.
+
+    Returns:
+        The results of the evaluation; None without --do_eval.
+
+    Raises:
+        UserError: settings, records, checkpoint and configuration do not fit together. The
+            settings, files and lengths are checked before the first step.
+        OSError: `output_dir` cannot be written to.
+        FloatingPointError: a loss or a gradient is not finite.
+    """
+    return run_task(
+        config,
+        strategy,
+        settings,
+        lambda: PretrainingTask(config, settings.objective, **model_options(settings, strategy)),
+        lambda: write_config(settings.output_dir, config),
+    )
+
+
+def run_task(
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+    settings: PretrainingSettings,
+    make_task: Callable[[], Task],
+    write_files: Callable[[], None],
+) -> dict[str, float | int] | None:
+    """Trains and evaluates a task on record files; see `run_pretraining`.
+
+    Args:
+        config: configuration of the model.
+        strategy: the devices.
+        settings: the flags.
+        make_task: called when the settings and files are checked and the directory is held.
+        write_files: writes the files beside the checkpoints.
+    """
+    check_settings(settings)
+    check_objective(config, settings.objective)
+    replicas = strategy.num_replicas_in_sync
+    phases = _training_phases(config, settings, replicas) if settings.do_train else []
+    evaluation = None
+    if settings.do_eval or settings.evaluate_every_steps:
+        evaluation = _evaluation_input(config, settings, replicas)
+    with Run(strategy, settings) as run:
+        task = make_task()
+        schedule = budget = None
+        if settings.do_train:
+            schedule = optimization.restarting_schedule(settings.schedules())
+        if settings.max_hours:
+            num_steps, hours = settings.phases[0].num_steps, settings.max_hours
+            budget = TimeBudget(hours, schedule, num_steps, run.used_seconds, strategy)
+            schedule = budget.schedule
+            phases = [dataclasses.replace(phases[0], num_steps=MAX_COUNT)]  # time ends it
+        trainer = Trainer(task, run, schedule, budget=budget)
+        evaluator = Evaluator(task, trainer.model, strategy)
+        results: dict[str, float | int] = {}
+
+        def evaluate() -> bool:
+            nonlocal results
+            step = trainer.global_step
+            if run.evaluated_step != step:  # --evaluate_every_steps may include the last step
+                logging.info("***** Running evaluation *****")
+                results = run.report(evaluator.evaluate(evaluation), step)
+                run.write_results(results)
+            return True
+
+        if settings.do_train:
+            logging.info("***** Running training *****")
+            if run.chief:
+                write_files()
+            trainer.train(phases, evaluate)
+        if settings.do_eval:
+            evaluate()
+        return results if settings.do_eval else None
+
+
+def check_settings(settings: PretrainingSettings) -> None:
+    """Checks that the flags fit together.
+
+    Raises:
+        UserError: they do not.
+    """
+    if not settings.do_train and not settings.do_eval:
+        raise UserError("At least one of --do_train and --do_eval must be given.")
+    if settings.evaluate_every_steps and not settings.do_train:
+        raise UserError("--evaluate_every_steps needs --do_train; add it, or leave this flag out")
+    if settings.max_hours and not settings.do_train:
+        raise UserError("--max_hours needs --do_train; add it, or leave this flag out")
+    if settings.max_hours and len(settings.phases) > 1:
+        raise UserError(
+            f"--max_hours stretches one phase over the time; --phases has {len(settings.phases)}."
+            " Train them one after another, each with its --max_hours and --output_dir, the later"
+            " ones with --init_checkpoint"
+        )
+    if settings.eval_input_file and not (settings.do_eval or settings.evaluate_every_steps):
+        raise UserError(
+            "--eval_input_file needs --do_eval or --evaluate_every_steps; add one of them, or leave"
+            " this flag out"
+        )
+    if settings.dynamic_masking and not settings.vocab_file:
+        raise UserError(
+            "--dynamic_masking needs --vocab_file, the vocabulary of the records, for the id of the"
+            " mask"
+        )
+    for name in ("do_whole_word_mask", "masked_lm_prob"):
+        changed = getattr(settings, name) != getattr(PretrainingSettings, name)
+        if changed and not settings.dynamic_masking:
+            raise UserError(
+                f"--{name} needs --dynamic_masking; masks that stand in the records are made by"
+                f" create_pretraining_data.py --{name}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Records:
+    """The record files of a phase.
+
+    files: their names.
+    schema: of the records.
+    limits: of the ids in them.
+    augment: what masks them; None for masked records.
+    sequences: the mean number of sequences in a record; None if they are not packed.
+    """
+
+    files: list[str]
+    schema: records.Schema
+    limits: records.Limits
+    augment: Augment | None
+    sequences: float | None
+
+    def batch_size(self, num_sequences: int, parts: int, flag: str) -> int:
+        """Returns the records of a batch of so many sequences; it logs both if that is not one.
+
+        Args:
+            num_sequences: sequences in a batch.
+            parts: equal parts of a batch that are computed apart.
+            flag: the flag (no dashes) that sets the number of sequences.
+        """
+        if self.sequences is None:
+            return num_sequences
+        rows = rows_a_step(num_sequences, self.sequences, parts)
+        logging.info(
+            "Packed records: --%s=%d sequences are %d rows of %.4g sequences on average, %.5g in"
+            " all",
+            *(flag, num_sequences, rows, self.sequences, rows * self.sequences),
+        )
+        return rows
+
+
+def _training_phases(
+    config: BertConfig, settings: PretrainingSettings, replicas: int
+) -> list[Phase]:
+    phases = []
+    parts = replicas * settings.gradient_accumulation_steps
+    for phase in settings.phases:
+        found = _open_records(config, settings, settings.input_file, "input_file", phase)
+        phases.append(
+            Phase(
+                phase.num_steps,
+                found.batch_size(phase.batch_size, parts, "train_batch_size"),
+                found.files,
+                found.schema,
+                found.limits,
+                augment=found.augment,
+                examples_per_record=found.sequences or 1.0,
+            )
+        )
+    return phases
+
+
+def _evaluation_input(
+    config: BertConfig, settings: PretrainingSettings, replicas: int
+) -> EvaluationInput:
+    flag = "eval_input_file" if settings.eval_input_file else "input_file"
+    phase = settings.evaluation_phase
+    found = _open_records(config, settings, getattr(settings, flag), flag, phase)
+    batch_size = found.batch_size(phase.batch_size, replicas, "eval_batch_size")
+    return EvaluationInput(
+        batch_size, found.files, found.schema, found.limits, phase.num_steps, found.augment
+    )
+
+
+def _open_records(
+    config: BertConfig,
+    settings: PretrainingSettings,
+    pattern: str,
+    flag: str,
+    phase: PretrainingPhase,
+) -> _Records:
+    """Finds and checks the record files of a phase.
+
+    Args:
+        config: configuration of the model.
+        settings: the flags.
+        pattern: names or globs of the files, with or without `{max_seq_length}`.
+        flag: the flag (no dashes) that gave the pattern, for messages.
+        phase: its lengths are those of the records.
+
+    Raises:
+        UserError: there are no such files, or their records have other lengths, or are masked where
+            they should not be, or the reverse, or some are packed otherwise than others.
+    """
+    config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
+    pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
+    files = storage.expand_files(pattern, flag)
+    logging.info("*** --%s, records of length %d ***", flag, phase.max_seq_length)
+    for path in files:
+        logging.info("  %s", path)
+    lengths = record_checks.feature_lengths(files[0], flag)
+    packed_places = lengths.get(PACKED)
+    predictions: int | None = phase.max_predictions_per_seq
+    masking = None
+    if _are_unmasked(lengths, files[0], flag, settings):
+        predictions = None
+        masking = _dynamic_masking(config, settings, phase, packed_places)
+    elif packed_places is not None:
+        check_packed_predictions(lengths, predictions, files[0], flag)
+    schema = pretraining_schema(
+        phase.max_seq_length, predictions, settings.objective, packed_places
+    )
+    record_checks.check_files(files, schema, flag)
+    vocabulary = (config.vocab_size, "vocab_size of --bert_config_file")
+    limits = {
+        "input_ids": vocabulary,
+        "masked_lm_ids": vocabulary,
+        "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),
+    }
+    limits = {name: limit for name, limit in limits.items() if name in schema}
+    sequences = None if packed_places is None else mean_sequences(files, schema)
+    return _Records(files, schema, limits, masking, sequences)
+
+
+def _are_unmasked(
+    names: Container[str], file: str, flag: str, settings: PretrainingSettings
+) -> bool:
+    """Returns whether records are unmasked. --eval_input_file may name either kind.
+
+    Args:
+        names: of the features of the file's records.
+        file: the file.
+        flag: the flag (no dashes) that named it.
+        settings: the flags.
+
+    Raises:
+        UserError: that is not what --dynamic_masking says.
+    """
+    unmasked = UNMASKED in names and "masked_lm_positions" not in names
+    if unmasked and not settings.dynamic_masking:
+        raise UserError(
+            f"--{flag}: the records of {file} are unmasked (create_pretraining_data.py --nomask),"
+            " so they need --dynamic_masking"
+        )
+    if not unmasked and settings.dynamic_masking and flag == "input_file":
+        raise UserError(
+            f"--{flag}: --dynamic_masking needs unmasked records, and those of {file} are masked."
+            " Make them by create_pretraining_data.py --nomask, or leave out --dynamic_masking"
+        )
+    return unmasked
+
+
+def _dynamic_masking(
+    config: BertConfig,
+    settings: PretrainingSettings,
+    phase: PretrainingPhase,
+    packed_places: int | None,
+) -> DynamicMasking:
+    tokenizer = load_tokenizer(settings.vocab_file, do_lower_case=False, needs_mask=True)
+    vocab = tokenizer.vocab
+    tokenization.check_vocab_size(vocab, config.vocab_size, settings.vocab_file)
+    place = f"--vocab_file={settings.vocab_file}"
+    check_padding(vocab, config.pad_token_id, place, "--bert_config_file")
+    check_predictions(phase.max_seq_length, phase.max_predictions_per_seq, settings.masked_lm_prob)
+    return DynamicMasking(
+        vocab[tokenizer.mask_token],
+        max(vocab.values()) + 1,
+        phase.max_predictions_per_seq,
+        settings.masked_lm_prob,
+        settings.do_whole_word_mask,
+        packed_places or 1,
+        tuple(sorted(tokenizer.never_drawn)),
+    )

@@ -1,0 +1,147 @@
+"""Pre-trains a student by a teacher (run_distillation.py)."""
+
+import dataclasses
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf import tokenization
+from bert_tf.errors import UserError
+from bert_tf.model.albert_configuration import AlbertConfig
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.distilbert_configuration import DistilBertConfig
+from bert_tf.model.distillation import matching_layers
+from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.folder.model_files import write_config, write_model_files
+from bert_tf.runs.training.teacher import (
+    check_hidden_sizes,
+    load_teacher,
+    read_teacher_config,
+    teacher_folder,
+)
+from bert_tf.tasks.pretraining.training.distillation import (
+    OTHER_WEIGHTS,
+    DistillationTask,
+    choose_layers,
+    copied_weights,
+    unneeded,
+)
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.run import run_task
+from bert_tf.tasks.pretraining.training.settings import DistillationSettings
+from bert_tf.text.casing import find_casing
+from bert_tf.text.model_vocabulary import check_model_vocabulary
+from bert_tf.text.tokenizers import load_tokenizer, vocabulary_in
+
+
+def run_distillation(
+    config: BertConfig,
+    strategy: tf.distribute.Strategy,
+    settings: DistillationSettings,
+) -> dict[str, float | int] | None:
+    """Pre-trains a student by a teacher, as `run_pretraining` does without one.
+
+    The student begins with weights of the teacher's, unless the settings say otherwise. Its
+    checkpoints are those of `run_pretraining`. The vocabulary is put beside them.
+
+    Args:
+        config: configuration of the student.
+        strategy: the devices.
+        settings: the flags.
+
+    Returns:
+        The results of the evaluation; None without --do_eval.
+
+    Raises:
+        UserError: the two models do not fit together, or see `run_pretraining`.
+        OSError: see `run_pretraining`.
+        FloatingPointError: see `run_pretraining`.
+    """
+    lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_phase)]
+    teacher_config = read_teacher_config(settings, config, max(lengths))
+    if settings.alpha_cos:
+        check_hidden_sizes(config, teacher_config)
+    unit = "groups" if isinstance(config, AlbertConfig) else "layers"
+    layers = _copied_layers(config, teacher_config, settings, unit)
+    folder = teacher_folder(settings)
+    if not settings.vocab_file:
+        settings = dataclasses.replace(settings, vocab_file=vocabulary_in(folder))
+    vocab_file = settings.vocab_file
+    vocab = load_tokenizer(vocab_file, do_lower_case=False).vocab if vocab_file else {}
+    if vocab_file:
+        tokenization.check_vocab_size(vocab, config.vocab_size, vocab_file)
+        check_model_vocabulary(vocab, vocab_file, folder, "teacher_checkpoint")
+    else:
+        logging.warning(
+            "There is no --vocab_file and no vocabulary beside --teacher_checkpoint: none is put"
+            " beside the student"
+        )
+
+    def make_task() -> DistillationTask:
+        options = model_options(settings, strategy)
+        teacher_options = {**options, "recompute_activations": False}  # it has no backward pass
+        teacher, variables = load_teacher(
+            PretrainingTask(teacher_config, settings.objective, **teacher_options).build_model,
+            settings,
+            strategy,
+            unneeded(settings.alphas),
+        )
+        copied = {}
+        if layers is not None:
+            scopes = (config.layer_scopes, teacher_config.layer_scopes)
+            copied = copied_weights(variables, *scopes, layers)
+        return DistillationTask(
+            PretrainingTask(config, settings.objective, **options),
+            teacher,
+            settings.alphas,
+            settings.temperature,
+            settings.restrict_ce_to_mask,
+            copied,
+            f"{unit} {layers}",
+            settings.cos_all_layers,
+        )
+
+    def write_files() -> None:
+        if not vocab_file:
+            return write_config(settings.output_dir, config)
+        casing = find_casing(folder, vocab_file, vocab)
+        write_model_files(settings.output_dir, config, vocab_file, casing)
+
+    return run_task(config, strategy, settings, make_task, write_files)
+
+
+def _copied_layers(
+    config: BertConfig, teacher_config: BertConfig, settings: DistillationSettings, unit: str
+) -> list[int] | None:
+    """Returns the teacher's layers that the student begins with; None if it does not.
+
+    Args:
+        config: of the student.
+        teacher_config: of the teacher.
+        settings: the flags.
+        unit: see `choose_layers`.
+    """
+    if settings.init_checkpoint or settings.student_layers == "none":
+        return None
+    kinds = [
+        BertConfig if type(each) is DistilBertConfig else type(each)
+        for each in (config, teacher_config)
+    ]
+    if kinds[0] != kinds[1]:
+        raise UserError(
+            "The student can begin with the teacher's weights only if both are models of one kind"
+            f" (DistilBERT is BERT): --bert_config_file describes a model of {config.NAME}, and the"
+            f" teacher is one of {teacher_config.NAME}. {OTHER_WEIGHTS}"
+        )
+    heads = (config.num_attention_heads, teacher_config.num_attention_heads)
+    if heads[0] != heads[1]:
+        raise UserError(
+            "The student can begin with the teacher's weights only with as many heads:"
+            f" num_attention_heads of --bert_config_file is {heads[0]}, and the teacher's is"
+            f" {heads[1]}. {OTHER_WEIGHTS}"
+        )
+    counts = (len(config.layer_scopes), len(teacher_config.layer_scopes))
+    layers = choose_layers(settings.student_layers, *counts, unit)
+    if settings.cos_all_layers and settings.student_layers is None:
+        layers = matching_layers(*counts)
+    return layers

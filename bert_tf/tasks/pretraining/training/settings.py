@@ -1,0 +1,337 @@
+"""Settings of run_pretraining. Each field is the flag of that name."""
+
+import dataclasses
+from collections.abc import Collection
+from typing import ClassVar
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.optimization import PolynomialSchedule
+from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit, rule_of, setting
+from bert_tf.runs.flags.settings import (
+    MAX_LENGTH,
+    EvaluationSettings,
+    TeacherSettings,
+    TrainingSettings,
+)
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
+from bert_tf.tasks.pretraining.training.phases import (
+    PretrainingPhase,
+    parse_phase_values,
+    parse_phases,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingSettings(TrainingSettings):
+    """Settings of run_pretraining.
+
+    `phases` and `evaluation_phase` are no flags. The program makes them from `ScheduleSettings`.
+
+    phases: the phases of training, in order.
+    evaluation_phase: lengths and batch size of the evaluation; `num_steps` is the number of
+        batches, 0 for every example once.
+    """
+
+    amount_of_training: ClassVar[str] = "--num_train_steps, or the steps in --phases,"
+    phases: list[PretrainingPhase]
+    evaluation_phase: PretrainingPhase
+    input_file: str = setting(
+        help="Record files of create_pretraining_data: names or globs, separated by commas."
+        " {max_seq_length} is replaced by the length of each phase.",
+        group=Group.DATA,
+    )
+    eval_input_file: str | None = setting(
+        None,
+        help="Record files to evaluate on. Default: --input_file.",
+        group=Group.DATA,
+    )
+    do_eval: bool = inherit(EvaluationSettings, "do_eval")
+    objective: str = setting(
+        MLM_NSP,
+        help="What to train: mlm_nsp for masked LM and next sentence prediction (BERT), mlm for"
+        " masked LM alone (RoBERTa), with records of any objective, mlm_sop for masked LM and the"
+        " order of sentences (ALBERT).",
+        group=Group.TRAINING,
+        choices=OBJECTIVES,
+    )
+    dynamic_masking: bool = setting(
+        False,
+        help="Draw masks while training, others in each epoch, for records of"
+        " create_pretraining_data.py --nomask. It needs --vocab_file.",
+        group=Group.DATA,
+    )
+    vocab_file: str | None = setting(
+        None,
+        help="Vocabulary of the records, with --dynamic_masking, as they were made with it.",
+        group=Group.DATA,
+    )
+    masked_lm_prob: float = setting(
+        0.15,
+        help="Share of the tokens of a sequence to predict, with --dynamic_masking.",
+        group=Group.DATA,
+        at_least=0.0,
+        at_most=1.0,
+    )
+    do_whole_word_mask: bool = setting(
+        False,
+        help="Mask all word pieces of a word together, with --dynamic_masking.",
+        group=Group.DATA,
+    )
+    num_warmup_steps: int = setting(
+        10000,
+        help="Steps in which the learning rate rises from 0 to its peak.",
+        group=Group.TRAINING,
+        at_least=0,
+    )
+    max_hours: float | None = setting(
+        None,
+        help="Train for this many hours, over all starts of the run, whatever --num_train_steps is:"
+        " the learning rate's warm-up and decay stretch over them, and --num_warmup_steps of"
+        " --num_train_steps is the warm-up's share. For one phase.",
+        group=Group.TRAINING,
+        above=0.0,
+    )
+    start_warmup_step: int = setting(
+        0,
+        help="Step at which the warm-up starts, 0 or less: with -N the first step has the rate of"
+        " the N-th step of the warm-up, which ends N steps earlier.",
+        group=Group.TRAINING,
+    )
+    decay_power: float = setting(
+        1.0,
+        help="Exponent of the decay after the warm-up: peak * (1 - step / steps) ** decay_power.",
+        group=Group.TRAINING,
+        above=0.0,
+    )
+    restart_schedule: bool = setting(
+        False,
+        help="Start the learning rate schedule anew, with its warm-up, in each phase. Default: one"
+        " schedule for all phases, unless --phase_learning_rates or --phase_warmup_steps gives each"
+        " its own. Step count and optimizer slots continue in all cases.",
+        group=Group.TRAINING,
+    )
+
+    phase_learning_rates: str | None = setting(
+        None,
+        help="Peak learning rate of each phase, such as 6e-3,4e-3, instead of --learning_rate. Each"
+        " phase then has its own schedule.",
+        group=Group.TRAINING,
+    )
+    phase_warmup_steps: str | None = setting(
+        None,
+        help="Warm-up steps of each phase, such as 2000,200, instead of --num_warmup_steps. Each"
+        " phase then has its own schedule.",
+        group=Group.TRAINING,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.schedules()  # which raises what does not fit
+
+    def schedules(self) -> list[tuple[int, PolynomialSchedule]]:
+        """Returns the learning rate schedules in order, each with the number of its steps.
+
+        One for all phases (the paper, A.2), or one for each.
+
+        Raises:
+            UserError: a list has not one value for each phase, or `start_warmup_step` is beyond a
+                warm-up.
+        """
+        steps = [phase.num_steps for phase in self.phases]
+        if not (self.restart_schedule or self.phase_learning_rates or self.phase_warmup_steps):
+            steps = [sum(steps)]
+        rates = self._of_each(len(steps), "phase_learning_rates", "learning_rate", float)
+        warmups = self._of_each(len(steps), "phase_warmup_steps", "num_warmup_steps", int)
+        start = self.start_warmup_step
+        for warmup in warmups:
+            # The original takes any number. Rates are negative before a positive one, and at
+            # -warmup the warm-up is over.
+            if start and not -warmup < start <= 0:
+                raise UserError(
+                    f"--start_warmup_step={start} is beyond the warm-up of {warmup} steps"
+                    " (--num_warmup_steps or --phase_warmup_steps): it must be at most 0 and above"
+                    f" -{warmup}. Leave it out to warm up from the first step"
+                )
+        return [
+            (num_steps, PolynomialSchedule(rate, num_steps, warmup, self.decay_power, start))
+            for num_steps, rate, warmup in zip(steps, rates, warmups, strict=True)
+        ]
+
+    def _of_each(self, count: int, name: str, of_all: str, number: type) -> list[float]:
+        """Returns the value of each phase: those of a list, or the one of all phases."""
+        text = getattr(self, name)
+        if not text:
+            return [getattr(self, of_all)] * count
+        rules = {field.name: rule_of(field) for field in dataclasses.fields(self)}
+        return parse_phase_values(text, name, count, number, rules[of_all])
+
+    def check_given(self, given: Collection[str]) -> None:
+        """Checks that of two flags for the same thing only one is among those given.
+
+        Raises:
+            UserError: both are.
+        """
+        for name, of_all in (
+            ("phase_learning_rates", "learning_rate"),
+            ("phase_warmup_steps", "num_warmup_steps"),
+        ):
+            if getattr(self, name) and of_all in given:
+                raise UserError(f"--{of_all} is in --{name} already; leave one of them out")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationSettings(PretrainingSettings, TeacherSettings):
+    """Settings of run_distillation.
+
+    The defaults of the losses are DistilBERT's; names as in transformers' research project.
+    """
+
+    objective: ClassVar[str] = MLM  # no flag: DistilBERT drops the next sentence
+    teacher_checkpoint: str = inherit(TeacherSettings, "teacher_checkpoint", default=REQUIRED)
+    vocab_file: str | None = inherit(
+        PretrainingSettings,
+        "vocab_file",
+        help="Vocabulary of the records: a vocab.txt, which is put beside the student. Default: the"
+        " one beside --teacher_checkpoint, if there is one.",
+    )
+    student_layers: str | None = setting(
+        None,
+        help="Layers of the teacher, from 0, with whose weights the student's layers begin, such as"
+        " 0,2,4,7,9,11; none for random weights. Default: spread evenly from the first to the last;"
+        " with --cos_all_layers those that the student's are compared with. Not with"
+        " --init_checkpoint.",
+        group=Group.MODEL,
+    )
+    alpha_ce: float = setting(
+        5.0,
+        help="Weight of the soft targets: the teacher's probabilities of all tokens, at"
+        " --temperature.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    alpha_mlm: float = setting(
+        2.0, help="Weight of the masked-LM loss.", group=Group.TRAINING, at_least=0.0
+    )
+    alpha_mse: float = setting(
+        0.0,
+        help="Weight of the squared distance between the logits of student and teacher.",
+        group=Group.TRAINING,
+        at_least=0.0,
+    )
+    restrict_ce_to_mask: bool = setting(
+        False,
+        help="Compare logits (--alpha_ce, --alpha_mse) at masked positions only, not at all tokens:"
+        " less memory, fewer targets.",
+        group=Group.TRAINING,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not any(self.alphas.values()):
+            raise UserError(
+                "At least one of --alpha_ce, --alpha_mlm, --alpha_cos and --alpha_mse must be above"
+                " 0; all are 0, so that there is no loss to train by"
+            )
+        if self.student_layers and self.init_checkpoint:
+            raise UserError(
+                "--init_checkpoint gives all of the student's initial weights, and --student_layers"
+                " takes them from the teacher; leave one of them out"
+            )
+
+    @property
+    def alphas(self) -> dict[str, float]:
+        """The weight of each loss, by its name."""
+        return {name: getattr(self, f"alpha_{name}") for name in ("ce", "mlm", "cos", "mse")}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduleSettings(Settings):
+    """The flags of run_pretraining that describe its phases."""
+
+    max_seq_length: int = setting(
+        128,
+        help="Length of the sequences in the records.",
+        group=Group.DATA,
+        at_least=1,
+        at_most=MAX_LENGTH,
+    )
+    max_predictions_per_seq: int = setting(
+        20, help="Masked positions in a record.", group=Group.DATA, at_least=1, at_most=MAX_LENGTH
+    )
+    num_train_steps: int = setting(
+        100000, help="Total number of training steps.", group=Group.TRAINING, at_least=1
+    )
+    train_batch_size: int = inherit(EvaluationSettings, "train_batch_size")
+    phases: str | None = setting(
+        None,
+        help="Phases of training as length:steps:batch:predictions,... instead of --max_seq_length,"
+        " --num_train_steps, --train_batch_size and --max_predictions_per_seq. Evaluation uses the"
+        " lengths of the last phase, or of the phase with --max_seq_length if that is given.",
+        group=Group.TRAINING,
+    )
+    eval_batch_size: int = inherit(EvaluationSettings, "eval_batch_size")
+    max_eval_steps: int = setting(
+        100,
+        help="Batches in an evaluation, which repeats the files if they have fewer; 0: every"
+        " example once.",
+        group=Group.EVALUATION,
+        at_least=0,
+    )
+
+    def make_phases(
+        self, given: Collection[str]
+    ) -> tuple[list[PretrainingPhase], PretrainingPhase]:
+        """Returns `phases` and `evaluation_phase` for `PretrainingSettings`.
+
+        Args:
+            given: names of the flags on the command line. The others have their defaults, which
+                --phases may replace.
+
+        Raises:
+            UserError: flags contradict each other.
+        """
+        if self.phases is None:
+            phases = [
+                PretrainingPhase(
+                    self.max_seq_length,
+                    self.num_train_steps,
+                    self.train_batch_size,
+                    self.max_predictions_per_seq,
+                )
+            ]
+        else:
+            phases = parse_phases(self.phases)
+            for phase in phases:
+                self._check_phase(phase)
+            total = sum(phase.num_steps for phase in phases)
+            if "num_train_steps" in given and self.num_train_steps != total:
+                raise UserError(
+                    f"--num_train_steps ({self.num_train_steps}) must equal the sum of the steps in"
+                    f" --phases ({total}); leave it out"
+                )
+            if "train_batch_size" in given:
+                raise UserError("--train_batch_size is in --phases already; leave it out")
+        length = phases[-1].max_seq_length
+        if "max_seq_length" in given:
+            length = self.max_seq_length
+        of_phases = {phase.max_seq_length: phase.max_predictions_per_seq for phase in phases}
+        predictions = of_phases.get(length)
+        if "max_predictions_per_seq" in given or predictions is None:
+            predictions = self.max_predictions_per_seq
+        evaluation_phase = PretrainingPhase(
+            length, self.max_eval_steps, self.eval_batch_size, predictions
+        )
+        return phases, evaluation_phase
+
+    def _check_phase(self, phase: PretrainingPhase) -> None:
+        """Checks the numbers of a phase by the rules of the flags that they stand for."""
+        try:
+            dataclasses.replace(
+                self,
+                max_seq_length=phase.max_seq_length,
+                num_train_steps=phase.num_steps,
+                train_batch_size=phase.batch_size,
+                max_predictions_per_seq=phase.max_predictions_per_seq,
+            )
+        except UserError as error:
+            raise UserError(f"--phases={quoted(self.phases)} has {error}") from error

@@ -1,0 +1,81 @@
+"""What the benchmark measures: the loop, and the input, which can feed an accelerator."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.environment import of_a_user
+from tests.support.pretraining_runs import ROOT
+
+
+def benchmark(*words: str) -> str:
+    """Returns what the program prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.pretraining", *words],
+        cwd=ROOT,
+        env=of_a_user(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masking", [[], ["pieces"], ["whole_words"]], ids=str)
+def test_one_core_reads_ten_thousand_examples_a_second(masking):
+    words = ["--measure=input_pipeline", "--train_batch_size=32"]
+    words += [f"--dynamic_masking={kind}" for kind in masking]
+    output = benchmark(*words)
+    by_clock, of_processor = (
+        int(re.search(rf"^examples/s {how}: median (\d+)$", output, re.MULTILINE).group(1))
+        for how in ("by the clock", "of processor time")
+    )
+    # On one core there is no more processor time than time. (A tenth for the clocks' grain.)
+    assert 0 < by_clock < 1.1 * of_processor
+    # Other programs on the machine slow it by the clock, but cost it no processor time.
+    assert of_processor > 10_000
+
+
+@pytest.mark.slow
+def test_little_time_passes_between_steps():
+    model = "flags/models/uncased_L-2_H-128_A-2/bert_config.json"
+    words = ["--measure=training_step", f"--bert_config_file={model}", "--num_steps=60"]
+    output = benchmark(*words)
+    between = re.search(r"^between steps: (\d+\.\d+)% of the time$", output, re.MULTILINE)
+    assert float(between.group(1)) < 5.0
+    share = re.search(r"a share of (\d\.\d+)$", output, re.MULTILINE)
+    assert float(share.group(1)) > 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("measure", ["training_step", "dtypes"])
+def test_a_model_without_next_sentences_is_measured(tmp_path, measure):
+    config = tmp_path / "bert_config.json"
+    sizes = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1, "intermediate_size": 40}
+    config.write_text(json.dumps({"model_type": "roberta", "num_attention_heads": 3, **sizes}))
+    words = [f"--measure={measure}", f"--bert_config_file={config}", "--num_steps=2"]
+    output = benchmark(*words, "--train_batch_size=4", "--max_seq_length=16")
+    assert "batch: 4 of length 16\n" in output
+
+
+@pytest.mark.slow
+def test_a_cpu_that_multiplies_bfloat16_is_faster_with_it(tmp_path):
+    """Of BERT-Base two layers, with few words: the optimizer's work is float32 in any case."""
+    config = tmp_path / "bert_config.json"
+    config.write_text(json.dumps({"vocab_size": 500, "num_hidden_layers": 2}))
+    words = ["--measure=dtypes", f"--bert_config_file={config}", "--num_steps=5"]
+    output = benchmark(*words)
+    training, prediction = (
+        float(re.search(rf"^{what}: .* ([\d.]+) times as fast", output, re.MULTILINE)[1])
+        for what in ("training step", "prediction")
+    )
+    cpu = Path("/proc/cpuinfo").read_text()
+    if "amx_bf16" not in cpu and not ("AuthenticAMD" in cpu and "avx512_bf16" in cpu):
+        pytest.skip("This CPU multiplies bfloat16 no faster than float32 (docs/devices.md).")
+    assert training > 1.2
+    assert prediction > 1.2

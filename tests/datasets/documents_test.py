@@ -1,0 +1,113 @@
+"""Tests of bert_tf.datasets.documents, and of the random numbers drawn from documents."""
+
+import random
+
+import numpy as np
+import pytest
+
+from bert_tf.datasets import documents
+from bert_tf.tasks.pretraining.records.shuffling import shuffle
+from tests.support.memory import peak_memory
+
+
+@pytest.mark.parametrize("count", [*range(20), 63, 64, 65, 127, 128, 129, 1000])
+def test_shuffle_is_that_of_random(count):
+    rng, same_rng = random.Random(count), random.Random(count)
+    values, same_values = list(range(count)), list(range(count))
+    for _ in range(3):
+        shuffle(values, rng)
+        same_rng.shuffle(same_values)
+    assert values == same_values
+    assert rng.getstate() == same_rng.getstate()
+
+
+def _fake_encode(texts):
+    """Numbers in words of text are the ids."""
+    ids = [[int(word) for word in text.split()] for text in texts]
+    flat = [id for row in ids for id in row]
+    return np.array(flat, np.int32), np.cumsum([0, *map(len, ids)], dtype=np.int64)
+
+
+def _as_lists(read):
+    return [
+        [read[d].ids(read[d].edge(s), read[d].edge(s + 1)) for s in range(read[d].num_sentences)]
+        for d in range(len(read))
+    ]
+
+
+@pytest.mark.parametrize("vocab_size", [30, 65536, 65537, 1 << 20])
+def test_documents_hold_ids_of_any_vocabulary(vocab_size):
+    last = vocab_size - 1
+    batches = [["", f"1 {last} 2"], ["3"], ["", "", f"{last}"], ["4 5", "", "6"]]
+    read = documents.read_documents(batches, _fake_encode, vocab_size)
+    assert _as_lists(read) == [[[1, last, 2], [3]], [[last], [4, 5]], [[6]]]
+    assert read.num_tokens == 8
+
+
+def test_lines_without_tokens_end_no_document():
+    def encode(texts):
+        return _fake_encode([text.replace("x", "") for text in texts])
+
+    read = documents.read_documents([["x", "1", "x", "2", "", "x", "", "3"]], encode, 30)
+    assert _as_lists(read) == [[[1], [2]], [[3]]]
+
+
+def test_lines_of_which_nothing_is_left_end_a_document():
+    def encode(texts):
+        return _fake_encode([text.replace("x", "").replace("y", "") for text in texts])
+
+    batches = [["1", "y", "2", "x", "3", "yy", "y", "4"]]
+    read = documents.read_documents(batches, encode, 30, lambda line: line.replace("y", ""))
+    assert _as_lists(read) == [[[1]], [[2], [3]], [[4]]]
+
+
+def test_shuffled_documents_are_in_the_order_of_a_shuffled_list():
+    batches = [[str(number), ""] for number in range(50)]
+    read = documents.read_documents(batches, _fake_encode, 60)
+    read.shuffle(random.Random(7))
+    expected = [[[number]] for number in range(50)]
+    random.Random(7).shuffle(expected)
+    assert _as_lists(read) == expected
+
+
+def test_split_sentences():
+    for text, sentences in (
+        ("", []),
+        (" \n \n", []),
+        ("no end", ["no end"]),
+        ("One. Two! Three? Four… Five", ["One.", "Two!", "Three?", "Four…", "Five"]),
+        ('Wait... What?! (Yes.) "No." So', ["Wait...", "What?!", "(Yes.)", '"No."', "So"]),
+        ("first line\nsecond line. ", ["first line", "second line."]),
+        (
+            "It costs 3.5 e.g. today. In 1990. 5 men",
+            ["It costs 3.5 e.g. today.", "In 1990.", "5 men"],
+        ),
+        (
+            "Mr. Smith of the U.S. Army met J. K. Prof. X",
+            ["Mr. Smith of the U.S. Army met J. K. Prof. X"],
+        ),
+        ('"Really?" she asked. Été. Да. Нет', ['"Really?" she asked.', "Été.", "Да.", "Нет"]),
+        ("今日は。元気？「はい！」x", ["今日は。", "元気？", "「はい！」", "x"]),
+    ):
+        assert documents.split_sentences(text) == sentences
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vocab_size, most", [(30522, 3.0), (119547, 4.0)])
+def test_memory_of_documents_is_bounded_by_bytes_a_token(vocab_size, most):
+    program = """
+import sys
+import numpy as np
+from bert_tf.datasets import documents
+
+vocab_size, num_batches = int(sys.argv[1]), int(sys.argv[2])
+lines = ["x"] * 4999 + [""]
+ids = np.arange(4999 * 10, dtype=np.int32) % vocab_size
+splits = np.append(np.arange(5000) * 10, 49990)
+batches = (lines for _ in range(num_batches))
+read = documents.read_documents(batches, lambda texts: (ids, splits), vocab_size)
+assert read.num_tokens == 49990 * num_batches
+"""
+    small, large = 20, 520
+    growth = peak_memory(program, vocab_size, large) - peak_memory(program, vocab_size, small)
+    assert growth / ((large - small) * 49990) < most

@@ -1,0 +1,150 @@
+"""Tests of bert_tf.datasets.text_files."""
+
+import gzip
+import json
+import sys
+
+import pyarrow
+import pytest
+import tensorflow as tf
+import zstandard
+from pyarrow import parquet
+
+from bert_tf.datasets import text_files
+from bert_tf.errors import UserError
+
+TEXT = "the moon\n\nécru\nbread \n"
+
+
+def lines_of(*paths, **options) -> list[str]:
+    batches = text_files.read_text([str(path) for path in paths], "input_file", **options)
+    return [line for batch in batches for line in batch]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1 << 20])
+def test_text_is_read_as_gfile_readline_reads_it(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(text_files, "_BYTES_PER_READ", size)
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.write_bytes("one\r\ntw\ro  \n\n \t\u3000\n\ufeffé\u2028x\u0085\nlast".encode())
+    second.write_bytes(b"\nnext\n\n")
+    read = text_files.read_text([str(first), str(second)], "input_file")
+    expected = []
+    for path in (first, second):
+        with tf.io.gfile.GFile(str(path)) as reader:
+            while line := reader.readline():
+                expected.append(line.strip())
+    assert [line for batch in read for line in batch] == expected
+    assert expected[:2] == ["one", "two"] and expected[-3:] == ["", "next", ""]
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_byte_order_mark_is_no_text(tmp_path, monkeypatch, size):
+    """A byte-level BPE would have pieces for it."""
+    monkeypatch.setattr(text_files, "_BYTES_PER_READ", size)
+    path = tmp_path / "text"
+    path.write_text("écru\n\ufeffbread\n", encoding="utf-8-sig")
+    assert lines_of(path, path) == 2 * ["écru", "\ufeffbread"]
+
+
+@pytest.mark.parametrize("size", [3, 1 << 20])
+def test_line_number_of_bad_utf8_does_not_depend_on_batches(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(text_files, "_BYTES_PER_READ", size)
+    path = tmp_path / "text"
+    path.write_bytes("é\r\nü\n\n".encode() * 3 + b"ok \xe2\x82\nend\n")
+    with pytest.raises(UserError, match=f"{path}, line 10, is not UTF-8"):
+        list(text_files.read_text([str(path)], "input_file"))
+
+
+def compressed(kind: str, text: str) -> bytes:
+    """Returns text as it is in a file with this ending; .zst in two frames."""
+    data = text.encode()
+    if kind == ".gz":
+        return gzip.compress(data)
+    if kind == ".zst":
+        return zstandard.compress(data[:7]) + zstandard.compress(data[7:])
+    return data
+
+
+@pytest.mark.parametrize("kind", [".gz", ".zst"])
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_compressed_text_is_read(tmp_path, monkeypatch, kind, size):
+    monkeypatch.setattr(text_files, "_BYTES_PER_READ", size)
+    path = tmp_path / f"a.txt{kind}"
+    path.write_bytes(compressed(kind, TEXT))
+    assert lines_of(path) == ["the moon", "", "écru", "bread"]
+
+
+@pytest.mark.parametrize("kind", [".gz", ".zst"])
+def test_compressed_text_that_is_damaged_is_named(tmp_path, kind):
+    path = tmp_path / f"a.txt{kind}"
+    whole = compressed(kind, TEXT * 1000)
+    for data in (whole[:-5], whole[: len(whole) // 2], b"the moon" * 9):
+        path.write_bytes(data)
+        with pytest.raises(UserError) as info:
+            lines_of(path)
+        assert str(info.value).startswith(f"--input_file: {path} is cut off or damaged, so it can")
+        assert len(str(info.value)) < 500 and "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize("kind", ["", ".gz", ".zst"])
+def test_each_json_line_is_a_document(tmp_path, warnings, kind):
+    texts = ["One. Two?\nThree", " \n", "Mr. Smith.\u2028"]
+    rows = "\n".join(json.dumps({"text": text, "id": 3}) for text in texts)
+    path = tmp_path / f"a.jsonl{kind}"
+    path.write_bytes(compressed(kind, f"{rows}\n\n"))
+    assert lines_of(path) == ["One.", "Two?", "Three", "", "", "Mr. Smith.", ""]
+    assert warnings == ["1 of 3 documents have no sentence and are left out"]
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("{", "line 3, is not JSON (Expecting property name"),
+        ("[" * 100_000, "line 3, is not JSON ("),
+        ("[1]", "line 3, must be an object with a text in 'body', which --text_field names; it h"),
+        ('{"text": "a"}', "it has 'text'"),
+        ('{"body": 7}', "line 3, must be an object with a text in 'body'"),
+        ('{"body": "a"} x', "line 3, is not JSON (Extra data"),
+    ],
+)
+def test_a_line_that_is_no_such_json_is_named(tmp_path, line, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"body": "a"}}\n\n{line}\n{{"body": "b"}}\n')
+    with pytest.raises(UserError) as info:
+        lines_of(path, text_field="body")
+    assert str(info.value).startswith(f"--input_file: {path}, ") and message in str(info.value)
+    assert len(str(info.value)) < 500 and "\n" not in str(info.value)
+
+
+def test_each_row_of_parquet_is_a_document(tmp_path, monkeypatch, warnings):
+    monkeypatch.setattr(text_files, "_ROWS_PER_BATCH", 2)
+    path = tmp_path / "a.parquet"
+    texts = ["One. Two?", None, "Three", ""]
+    parquet.write_table(pyarrow.table({"id": [1, 2, 3, 4], "body": texts}), path)
+    assert lines_of(path, text_field="body") == ["One.", "Two?", "", "", "Three", "", ""]
+    assert warnings == ["2 of 4 documents have no sentence and are left out"]
+    for field in ("text", "id"):
+        rule = f"must have a column '{field}' of text, which --text_field names; its columns are 'i"
+        with pytest.raises(UserError, match=rule):
+            lines_of(path, text_field=field)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match=f"{path} is damaged or not a Parquet file: "):
+        lines_of(path, text_field="body")
+
+
+def test_parquet_text_must_be_utf_8(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_ROWS_PER_BATCH", 2)
+    path = tmp_path / "a.parquet"
+    texts = pyarrow.array([b"One.", None, "Zwei \u00fc.".encode(), b"Drei \xfc.", b"Vier."])
+    parquet.write_table(pyarrow.table({"body": texts.view(pyarrow.string())}), path)
+    message = f"^--input_file: {path}, row 4, is not UTF-8 in column 'body' .*; write the file aga"
+    with pytest.raises(UserError, match=message):
+        lines_of(path, text_field="body")
+
+
+@pytest.mark.parametrize("name, package", [("a.parquet", "pyarrow"), ("a.txt.zst", "zstandard")])
+def test_a_missing_package_is_named(tmp_path, monkeypatch, name, package):
+    (tmp_path / name).write_bytes(b"x")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=f"needs {package}; run `pip install {package}`, or instal"):
+        lines_of(tmp_path / name)

@@ -1,0 +1,156 @@
+"""Tests of bert_tf.datasets.tfds, on a dataset that is built on the spot."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf.datasets import tfds
+from bert_tf.errors import UserError
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+TEXTS = {
+    "train": ["One river. Two rivers!\n\nA walk", "", "The moon? The bread."],
+    "test": ["Nothing but stones. 3.5 of them."],
+}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """A folder with the prepared datasets `tiny` and `tiny_bytes`."""
+    datasets = pytest.importorskip("tensorflow_datasets")
+    folder = str(tmp_path_factory.mktemp("datasets"))
+
+    class Tiny(datasets.core.GeneratorBasedBuilder):
+        VERSION = datasets.core.Version("1.2.0")
+        texts = TEXTS
+
+        def _info(self):
+            features = {
+                "text": datasets.features.Text(),
+                "number": datasets.features.Scalar(np.int64),
+            }
+            return datasets.core.DatasetInfo(
+                builder=self,
+                features=datasets.features.FeaturesDict(features),
+                disable_shuffling=True,
+            )
+
+        def _split_generators(self, dl_manager):
+            return {split: self._generate_examples(split) for split in self.texts}
+
+        def _generate_examples(self, split):
+            for number, text in enumerate(self.texts[split]):
+                yield number, {"text": text, "number": number}
+
+    class TinyBytes(Tiny):
+        texts = {"train": ["fine.", b"caf\xe9"]}
+
+    for builder in (Tiny, TinyBytes):
+        builder(data_dir=folder).download_and_prepare()
+    return folder
+
+
+def _read(specification, data_dir, feature="text"):
+    return [line for batch in tfds.read_tfds(specification, data_dir, feature) for line in batch]
+
+
+def test_documents_of_a_split(data_dir):
+    train = ["One river.", "Two rivers!", "A walk", "", "", "The moon?", "The bread.", ""]
+    test = ["Nothing but stones.", "3.5 of them.", ""]
+    assert _read("tiny", data_dir) == train
+    assert _read("tiny:1.2.0", data_dir) == train
+    assert _read("tiny:test", data_dir) == test
+    assert _read("tiny:1.2.0:train[:1]", data_dir) == train[:4]
+    assert _read("tiny:train+test", data_dir) == train + test
+
+
+def test_ids_are_the_same_in_every_part_of_a_split(data_dir, warnings):
+    def documents(specification):
+        batches = tfds.read_tfds_documents(specification, data_dir, "text")
+        return [document for batch in batches for document in batch]
+
+    train = documents("tiny")
+    assert [name for name, _ in train] == [
+        f"tiny-train.tfrecord-00000-of-00001__{number}" for number in range(3)
+    ]
+    assert [sentences for _, sentences in train] == [
+        ["One river.", "Two rivers!", "A walk"],
+        [],
+        ["The moon?", "The bread."],
+    ]
+    assert warnings == ["1 of 3 documents have no sentence and are left out"]
+    assert documents("tiny:train[1:]") == train[1:]
+
+
+def test_errors(data_dir):
+    for specification, feature, message in (
+        (":train", "text", r"--tfds must be NAME\[:SPLIT\]; got ':train'"),
+        (
+            "nosuch",
+            "text",
+            "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch .--tfds_data_",
+        ),
+        (
+            "tiny:dev",
+            "text",
+            "--tfds=tiny:dev: cannot read split 'dev'; tiny has 'test', 'train': .Unk",
+        ),
+        (
+            "tiny",
+            "body",
+            "--tfds_text_feature=body: tiny has no such feature; it has 'number', 'text'",
+        ),
+        ("tiny", "number", "--tfds_text_feature=number must be a string feature; in tiny it is"),
+        ("tiny_bytes", "text", r"--tfds=tiny_bytes: 'text' of example 1 .* is not UTF-8"),
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            _read(specification, data_dir, feature)
+        assert len(str(error.value)) < 500 and "\n" not in str(error.value)
+
+
+def test_dataset_that_is_not_prepared(data_dir):
+    # A dataset tensorflow_datasets has code for, but that nobody has prepared in this folder.
+    with pytest.raises(
+        ValueError, match="--tfds=lm1b: lm1b is not prepared in .*`tfds build lm1b`"
+    ):
+        _read("lm1b", data_dir)
+
+
+def test_without_tensorflow_datasets(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(
+        UserError, match="--tfds needs TensorFlow Datasets; run .pip install tensorflow-d"
+    ):
+        _read("tiny", None)
+
+
+@pytest.mark.slow
+def test_program_gives_the_records_of_the_same_text_as_a_file(tmp_path, data_dir):
+    vocab = "[PAD] [UNK] [CLS] [SEP] [MASK] one two river rivers a walk the moon bread . ! ?"
+    (tmp_path / "vocab.txt").write_text(vocab.replace(" ", "\n"))
+    (tmp_path / "text").write_text("One river.\nTwo rivers!\nA walk\n\nThe moon?\nThe bread.\n")
+    for source in (
+        [f"--input_file={tmp_path}/text"],
+        ["--tfds=tiny", f"--tfds_data_dir={data_dir}"],
+    ):
+        name = source[0][2:6]
+        result = subprocess.run(
+            [
+                sys.executable,
+                str(ROOT / "create_pretraining_data.py"),
+                *source,
+                f"--output_file={tmp_path}/{name}",
+                f"--vocab_file={tmp_path}/vocab.txt",
+                "--max_seq_length=12",
+            ],
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == 0, result.stderr
+    assert (tmp_path / "tfds").read_bytes() == (tmp_path / "inpu").read_bytes()
+    assert os.path.getsize(tmp_path / "tfds") > 1000

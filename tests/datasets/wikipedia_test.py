@@ -1,0 +1,198 @@
+"""Tests of datasets/wikipedia.py: which pages are articles, and what is text in their markup."""
+
+import bz2
+
+import pytest
+
+from bert_tf.datasets import wikipedia
+from bert_tf.datasets.wikipedia import passage_sentences
+from bert_tf.errors import UserError
+from tests.support.dumps import dump, page
+
+RIVER = """{{Short description|River {{in|England}}}}
+{{Infobox river
+| name = Thames {{small|(see [[River|rivers]])}}
+| length = {{convert|346|km}}
+}}
+[[File:Thames.jpg|thumb|The [[Thames]] at ''Oxford''. It is wide.]]
+The '''Thames''' ({{IPAc-en|t|ɛ|m|z}}), known as the ''[[Isis, Oxford|Isis]]'',<ref name="a">{{cite
+|title=x}} A note.</ref> is a [[river]]{{citation needed|date=May}} in [[England]].<ref name=b />
+It rises at Kemble &amp; flows
+east.<!-- a comment. --> See [http://example.org the map] or https://example.org/x now.
+
+__NOTOC__
+== History ==
+In 1858 the smell was great&nbsp;&ndash; the [[Great Stink|'''Great''' Stink]].
+* A list item. With two sentences.
+** Another, with [[a link]].
+# A number {{x|
+y}} of things
+: An indented line.
+; A term : its description
+=== Depth ===
+{| class="wikitable"
+! Head !! Depth
+|-
+| Oxford ||
+{|
+| 3&nbsp;m
+|}
+|}
+Depth is <math>d = \\frac{1}{2}</math> metres.<gallery>
+File:A.jpg|One
+</gallery> Its name is ''Café–Straße'' in 中文。水很深。Old <nowiki>[[text]]</nowiki>.
+<ul><li>An item.</li></ul>
+<div class="x">A box<br />of text</div>
+[[Category:Rivers]] [[Kategorie:Flüsse]]
+"""
+
+
+def test_the_passages_of_an_article():
+    media = frozenset(("file", "category", "kategorie"))
+    assert passage_sentences(RIVER, media) == [
+        "The Thames, known as the Isis, is a river in England.",
+        "It rises at Kemble & flows east.",
+        "See the map or now.",
+        "In 1858 the smell was great – the Great Stink.",
+        "Depth is metres.",
+        "Its name is Café–Straße in 中文。",
+        "水很深。",
+        "Old [[text]].",
+        "A box of text",
+    ]
+
+
+@pytest.mark.parametrize(
+    "markup, sentences",
+    [
+        ("", []),
+        ("{| class=x\n| Only a table.\n|}", []),
+        ("* One.\n* Two.\n== Three ==\n{{four|Five.}}", []),
+        ("Hard\nwrapped text.\nMore.\n\nNext one", ["Hard wrapped text.", "More.", "Next one"]),
+        ("One\n* item\ntwo", ["One", "two"]),
+        ("A (; b, {{c}}) d ( {{e}} ) f [ ] g .", ["A (b,) d f g."]),
+        ("It is .NET (x) .5", ["It is .NET (x) .5"]),
+        ("Not '''closed. And ''neither [[this.", ["Not closed.", "And neither [[this."]),
+        ("{{Not closed\n| a = b\n}\nText <small>here.", ["Text here."]),
+        ("{|\n| a cell. Or\n|-\nText.", ["Text."]),
+        (
+            "[[File:a|thumb|A [[b]]\n\n{{c}} d.]] [[:Category:E]] [[Image:f]].",
+            ["Category:E."],
+        ),
+        ("&#xD800;a &notit; b &lt;ref&gt;", ["\ufffda &notit; b"]),
+        ("<span style='x'>a</span> <table><tr><td>b.</td></tr></table> <s>c</s>", ["a c"]),
+        ("<blockquote>Said.</blockquote>He did <Ref>x</Ref>it.", ["Said.", "He did it."]),
+        ("... {{x}} !? (—)", []),
+        ("a\u2028b\x85c\x1cd\n\n\u3000e", ["a b c d", "e"]),
+    ],
+)
+def test_passages(markup, sentences):
+    assert passage_sentences(markup) == sentences
+
+
+OPEN = ["[[", "{{a|", "{|\n", "[http://x ", "{{{", "[", "<b>", "<ref x=", "<!--", '<br x="', "<p>"]
+CLOSED = ["''", "&", "<li>", "* ", "{{a}}", "[b]", "<b/>", "<br>", "a < b"]
+
+
+@pytest.mark.parametrize("part", [*OPEN, *CLOSED])
+@pytest.mark.parametrize("end", ["", "}}" * 3_000])
+def test_markup_that_takes_the_parser_hours_is_left_out(part, end):
+    markup = f"Text.\n\n{part * 3_000}{end}\n\nEnd."
+    (sentences,) = wikipedia.sentences_of([wikipedia.Article("x", markup, frozenset())])
+    assert (sentences is not None) == (part in CLOSED)
+    if sentences:
+        assert sentences[0] == "Text."
+
+
+PAGES = [
+    page("Äpfel", "first", "Äpfel &amp; \u201eBirnen\u201c <b>&lt;</b> 中文"),
+    page("Talk", "Talk.", ns=1),
+    page("Apfel", "#REDIRECT [[Äpfel]]", redirect="Äpfel"),
+    page("Data", "{}", model="json"),
+    page("Leer", ""),
+    page("Brot", "Brot."),
+]
+
+
+def read(path) -> list[tuple[str, str]]:
+    return [(x.title, x.markup) for x in wikipedia.read_articles(str(path), "input_file")]
+
+
+@pytest.mark.parametrize("size", [1, 50, 1 << 20])
+def test_articles_are_pages_with_text(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(wikipedia, "_BYTES_PER_READ", size)
+    data = dump(*PAGES).encode()
+    (tmp_path / "a.xml").write_bytes(data)
+    # Dumps named "multistream" are compressed in parts.
+    (tmp_path / "a.xml.bz2").write_bytes(bz2.compress(data[:700]) + bz2.compress(data[700:]))
+    for name in ("a.xml", "a.xml.bz2"):
+        assert read(tmp_path / name) == [
+            ("Äpfel", "Äpfel &amp; \u201eBirnen\u201c <b>&lt;</b> 中文"),
+            ("Leer", ""),
+            ("Brot", "Brot."),
+        ]
+    article = next(wikipedia.read_articles(str(tmp_path / "a.xml"), "input_file"))
+    assert article.media == {
+        *("media", "file", "image", "category"),
+        *("medium", "datei", "kategorie"),
+    }
+
+
+@pytest.mark.parametrize("ending", [".xml", ".xml.bz2"])
+def test_articles_before_a_cut_are_used(tmp_path, warnings, ending):
+    path = tmp_path / f"a{ending}"
+    pages = [page(f"Page {i}", f"Text {i * i}.") for i in range(500)]
+    data = dump(*pages).encode()
+    if ending == ".xml.bz2":
+        # Of two streams, each of which is read when it is whole.
+        middle = data.index(b"Page 77<")
+        data = bz2.compress(data[:middle]) + bz2.compress(data[middle:])[:-40]
+    else:
+        data = data[: data.index(b"Text 5929.")]
+    path.write_bytes(data)
+    assert read(path) == [(f"Page {i}", f"Text {i * i}.") for i in range(77)]
+    (warning,) = warnings
+    assert warning.startswith(f"{path} is cut off or damaged (")
+    assert warning.endswith("). The 77 articles before that are used; the last is 'Page 76'")
+
+
+BOMB = '<!DOCTYPE lolz [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>\n'
+
+
+@pytest.mark.parametrize(
+    "name, data, message",
+    [
+        ("a.xml", "Not XML.", "must be a dump of MediaWiki, as .xml or .xml.bz2. It is something"),
+        (
+            "a.xml.bz2",
+            dump(PAGES[0]),
+            "It is something else, or is cut off before the end",
+        ),
+        ("a.xml", dump(PAGES[0])[:900], "cut off before the end of the first article (unclosed t"),
+        (
+            "a.xml",
+            "<rss><page></page></rss>",
+            "with <mediawiki>; this file begins with <rss>",
+        ),
+        ("a.xml", BOMB + dump(page("x", "&b;")), "have no document type, and this one has 'lolz'"),
+    ],
+)
+def test_what_is_no_dump_is_named(tmp_path, name, data, message):
+    (tmp_path / name).write_text(data)
+    with pytest.raises(UserError) as info:
+        read(tmp_path / name)
+    assert str(info.value).startswith(f"--input_file: {tmp_path / name} must be a dump of Media")
+    assert message in str(info.value) and len(str(info.value)) < 500
+
+
+def test_markup_that_the_parser_fails_on_is_told(monkeypatch):
+    from mwparserfromhell.parser import ParserError
+
+    def fail(markup, media):
+        if markup == "bad":
+            raise ParserError("x")
+        return [markup]
+
+    monkeypatch.setattr(wikipedia, "passage_sentences", fail)
+    articles = [wikipedia.Article("t", text, frozenset()) for text in ("good", "bad", "fine")]
+    assert wikipedia.sentences_of(articles) == [["good"], None, ["fine"]]

@@ -1,0 +1,216 @@
+"""Checkpoints are written while steps go on: the bits, the order, and the errors of the thread."""
+
+import glob
+import os
+import re
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.files import checkpoints
+from bert_tf.runs.folder.background import Background
+from bert_tf.runs.folder.heartbeat import Heartbeat
+from tests.support.line_task import phases, trainer, write
+from tests.support.pretraining_runs import variables
+
+OTHERS = '{"id": "other", "host": "tpu-7", "pid": 11, "pid_space": "tpu-7", "beats": 1}'
+
+
+@pytest.fixture
+def files(tmp_path):
+    return [write(tmp_path / f"{i}.tfrecord", 40 + 7 * i, i) for i in range(3)]
+
+
+@pytest.fixture
+def writing(monkeypatch):
+    """Functions by step, called in the thread before the tensors of a checkpoint are written."""
+    before = {}
+    write_tensors = checkpoints.write
+
+    def write(prefix, tensors):
+        before.get(int(tensors["global_step"]), lambda: None)()
+        write_tensors(prefix, tensors)
+
+    monkeypatch.setattr(checkpoints, "write", write)
+    return before
+
+
+def wait_until(condition) -> None:
+    ends = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def no_space():
+    raise tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
+
+
+def steps_of(folder):
+    names = glob.glob(f"{folder}/model.ckpt-*.data-00000-of-00001")
+    names = [name for name in names if ".input" not in name]
+    return sorted(int(re.search(r"ckpt-(\d+)", name).group(1)) for name in names)
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+def test_a_checkpoint_is_of_its_step_although_steps_go_on(files, tmp_path, writing):
+    """The weights, and the place in the input: a run that goes on from there ends the same."""
+    plan = phases(files, (24, 16))
+    alone = trainer(tmp_path / "alone", save_checkpoints_steps=6)
+    alone.train(plan)
+    run = trainer(tmp_path / "out", save_checkpoints_steps=6, iterations_per_loop=2)
+    reached = []
+
+    def hold():
+        wait_until(lambda: run.global_step >= 10)
+        reached.append(run.global_step)
+
+    writing[6] = hold
+    run.train(plan)
+    assert reached and reached[0] >= 10
+    assert steps_of(tmp_path / "out") == steps_of(tmp_path / "alone") == [0, 6, 12, 18, 24]
+    for step in (0, 6, 12, 18, 24):
+        name = f"model.ckpt-{step}"
+        assert_same(variables(tmp_path / "out" / name), variables(tmp_path / "alone" / name))
+    (tmp_path / "out/checkpoint").write_text('model_checkpoint_path: "model.ckpt-6"\n')
+    for path in glob.glob(str(tmp_path / "out/model.ckpt-*")):
+        if "ckpt-6." not in path:
+            os.remove(path)
+    again = trainer(tmp_path / "out", save_checkpoints_steps=6)
+    assert again.global_step == 6
+    again.train(plan)
+    assert_same(
+        variables(tmp_path / "out/model.ckpt-24"), variables(tmp_path / "alone/model.ckpt-24")
+    )
+
+
+def test_saves_come_one_at_a_time_and_the_end_waits(files, tmp_path, writing):
+    run = trainer(tmp_path / "out", save_checkpoints_steps=2)
+    inside = []
+    most = []
+
+    def slow():
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.1)
+        inside.pop()
+
+    writing.update({step: slow for step in range(0, 9, 2)})
+    run.train(phases(files, (8, 16)))
+    assert most == [1] * 5
+    assert run.run.checkpoints.latest() == str(tmp_path / "out/model.ckpt-8")
+    assert run.run.is_saved(8)
+
+
+@pytest.mark.parametrize("step", [6, 12])
+def test_a_full_disk_ends_the_run_as_ever(files, tmp_path, writing, step):
+    """Amid the run, and at its last save."""
+    writing[step] = no_space
+    run = trainer(tmp_path / "out", save_checkpoints_steps=6, iterations_per_loop=1)
+    with pytest.raises(OSError) as error:
+        run.train(phases(files, (12, 16)))
+    assert str(error.value).startswith(
+        f"The checkpoint of step {step} cannot be written to --output_dir={tmp_path}/out (no space"
+        f" left on the device). The last complete one is {tmp_path}/out/model.ckpt-{step - 6}."
+    )
+    assert steps_of(tmp_path / "out") == [*range(0, step, 6)]
+    del writing[step]
+    again = trainer(tmp_path / "out", save_checkpoints_steps=6)
+    assert again.global_step == step - 6
+    again.train(phases(files, (12, 16)))
+    assert again.global_step == 12
+
+
+def test_the_first_error_is_the_one_that_is_told(files, tmp_path, writing):
+    """Steps that go wrong while a save fails: the save was earlier."""
+    run = trainer(tmp_path / "out", save_checkpoints_steps=6)
+    run.optimizer.learning_rate = lambda step: tf.where(step < 6, 0.05, float("nan"))
+    writing[6] = no_space
+    with pytest.raises(OSError, match="The checkpoint of step 6 cannot be written"):
+        run.train(phases(files, (20, 16)))
+
+
+def test_the_last_checkpoint_that_is_named_is_the_one_in_hand(files, tmp_path, writing):
+    run = trainer(tmp_path / "out", save_checkpoints_steps=6)
+    run.optimizer.learning_rate = lambda step: tf.where(step < 6, 0.05, float("nan"))
+    writing[6] = lambda: time.sleep(0.5)
+    with pytest.raises(FloatingPointError, match=f"checkpoint is {tmp_path}/out/model.ckpt-6"):
+        run.train(phases(files, (20, 16)))
+
+
+def test_an_interrupt_waits_for_the_save_in_hand_and_for_its_own(files, tmp_path, writing):
+    run = trainer(tmp_path / "out", save_checkpoints_steps=6, evaluate_every_steps=7)
+    writing[6] = writing[7] = lambda: time.sleep(0.3)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.train(phases(files, (20, 16)), interrupt)
+    assert steps_of(tmp_path / "out") == [0, 6, 7]
+    assert run.run.checkpoints.latest() == str(tmp_path / "out/model.ckpt-7")
+
+
+def test_a_directory_that_another_run_has_taken_is_not_written_to(files, tmp_path):
+    run = trainer(tmp_path / "out", save_checkpoints_steps=6)
+    with Heartbeat(str(tmp_path / "out"), beat_seconds=1000.0) as run.run._heartbeat:
+        run.train(phases(files, (6, 16)))
+        (tmp_path / "out/run.heartbeat").write_text(OTHERS)
+        run.run.save(run.values(), 7, lambda prefix: None)
+        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
+            run.run.wait_for_save()
+        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
+            run.run.write_results({"loss": 0.5})
+    assert steps_of(tmp_path / "out") == [0, 6]
+    assert not (tmp_path / "out/eval_results.txt").exists()
+
+
+def test_a_run_stops_after_the_beat_that_finds_another(files, tmp_path):
+    """At the end of the loop in hand; there is nothing to save yet."""
+    run = trainer(
+        tmp_path / "out", save_checkpoints_steps=50, evaluate_every_steps=4, iterations_per_loop=3
+    )
+    with Heartbeat(str(tmp_path / "out"), beat_seconds=0.05) as run.run._heartbeat:
+
+        def is_found():
+            (tmp_path / "out/run.heartbeat").write_text(OTHERS)  # a beat may just have written
+            return not run.run._heartbeat._thread.is_alive()
+
+        def another_begins():
+            wait_until(is_found)
+            return True
+
+        with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
+            run.train(phases(files, (30, 16)), another_begins)
+    assert run.global_step == 6
+    assert steps_of(tmp_path / "out") == [0]
+
+
+def test_background_raises_an_error_once_and_then_works_again():
+    background = Background()
+    started, go_on, done = threading.Event(), threading.Event(), []
+
+    def fail():
+        started.set()
+        go_on.wait(30)
+        raise OSError("full")
+
+    background.start(fail)
+    started.wait(30)
+    background.check()  # not done: nothing to say
+    go_on.set()
+    with pytest.raises(OSError, match="full"):
+        background.start(lambda: done.append(1))
+    assert not done
+    background.start(lambda: done.append(2))
+    background.wait()
+    background.check()
+    assert done == [2]

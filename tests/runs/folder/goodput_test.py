@@ -1,0 +1,311 @@
+"""Where the time of a run goes, by a clock that the test turns; and the file, whole or not."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints, processes
+from bert_tf.runs.folder import goodput
+from bert_tf.runs.folder.goodput import PARTS, Clock, Goodput
+from bert_tf.runs.folder.run import Run
+from tests.support.line_task import phases, trainer, write
+
+
+class Time:
+    """Seconds since 1970, which only the test moves."""
+
+    def __init__(self, now=1000.0):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+class Start:
+    """A start of a run in a directory."""
+
+    def __init__(self, folder, time, left_at=None):
+        self.folder, self.time = folder, time
+        self.goodput = Goodput(str(folder), Clock(now=time), time)
+        self.goodput.open(left_at)
+
+    def spend(self, part, seconds):
+        with self.goodput.clock.spent(part):
+            self.time.now += seconds
+
+    def save(self, step):
+        prefix = f"{self.folder}/model.ckpt-{step}"
+        # Weights that no other run has.
+        weights = {"global_step": np.int64(step), "w": np.float32(self.time.now)}
+        checkpoints.write(prefix, weights)
+        self.goodput.write_save(step, prefix, self.goodput.record())
+        return prefix
+
+
+def seconds(folder):
+    """Returns what the file has, without zeros, after a look that the parts make the whole."""
+    record = goodput.read(str(folder))
+    assert sum(record.seconds.values()) == pytest.approx(record.until - record.first_start)
+    return {part: s for part, s in record.seconds.items() if abs(s) > 1e-6}
+
+
+def test_a_clock_is_in_one_part_at_a_time(time):
+    clock = Clock(elapsed=7.0, now=time)
+    time.now += 2
+    with clock.spent("evaluating"):
+        time.now += 3
+        with pytest.raises(ZeroDivisionError), clock.spent("saving"):
+            time.now += 5
+            raise ZeroDivisionError
+        time.now += 11
+    clock.enter("steps")
+    time.now += 13
+    clock.move(4.0, "steps", "input")
+    clock.move(100.0, "evaluating", "lost")  # no more than there is
+    expected = {"start_up": 9, "saving": 5, "lost": 14, "steps": 9, "input": 4}
+    assert clock.seconds() == {**dict.fromkeys(PARTS, 0.0), **expected}
+
+
+def test_over_kills_and_a_pause(tmp_path, time):
+    first = Start(tmp_path, time)
+    time.now += 10  # start-up
+    first.goodput.restored(0, None)
+    first.spend("saving", 1)
+    first.save(0)
+    first.spend("steps", 100)
+    prefix = first.save(50)
+    assert seconds(tmp_path) == {"start_up": 10, "saving": 1, "steps": 100}
+    first.spend("steps", 40)  # killed; its last beat was 30 seconds after the save
+    time.now += 500
+    second = Start(tmp_path, time, left_at=time.now - 510)
+    time.now += 12
+    second.spend("restoring", 3)
+    second.goodput.restored(50, prefix)
+    second.spend("steps", 60)
+    second.save(80)
+    second.spend("evaluating", 5)
+    second.goodput.write("ended")
+    expected = {"start_up": 22, "saving": 1, "steps": 160, "lost": 30, "not_running": 510}
+    assert seconds(tmp_path) == {**expected, "restoring": 3, "evaluating": 5}
+    record = goodput.read(str(tmp_path))
+    assert (record.starts, record.first_start) == (2, 1000.0)
+    assert record.goodput() == pytest.approx(160 / 731)
+    assert record.used() == pytest.approx(731 - 510)
+    time.now += 1000  # it ended, so that nothing is lost
+    third = Start(tmp_path, time)
+    third.goodput.restored(80, f"{tmp_path}/model.ckpt-80")
+    assert seconds(tmp_path) == {**expected, "not_running": 1510, "restoring": 3, "evaluating": 5}
+
+
+def test_steps_count_up_to_the_checkpoint_that_the_run_goes_on_from(tmp_path, time):
+    first = Start(tmp_path, time)
+    first.goodput.restored(0, None)
+    for step in (0, 10, 20):
+        first.spend("steps", 7)
+        first.save(step)
+    second = Start(tmp_path, time)
+    second.goodput.restored(10, f"{tmp_path}/model.ckpt-10")  # the newest is damaged, say
+    assert seconds(tmp_path) == {"steps": 14, "lost": 7}
+    second.spend("steps", 5)
+    second.save(20)
+    assert seconds(tmp_path) == {"steps": 19, "lost": 7}
+    assert [save[0] for save in goodput.read(str(tmp_path)).saves] == [0, 10, 20]
+
+
+def test_a_kill_before_the_first_checkpoint(tmp_path, time):
+    Start(tmp_path, time)
+    second_start = time.now + 100
+    time.now = second_start
+    second = Start(tmp_path, time, left_at=1030.0)
+    second.goodput.restored(0, None)
+    assert seconds(tmp_path) == {"start_up": 30, "not_running": 70}
+    second.spend("steps", 9)
+    second.goodput.write()
+    time.now += 20
+    third = Start(tmp_path, time, left_at=time.now - 8)
+    third.goodput.restored(0, None)
+    assert seconds(tmp_path) == {"start_up": 30, "not_running": 78, "lost": 21}
+
+
+def test_clocks_of_two_machines_count_no_time_twice(tmp_path, time):
+    first = Start(tmp_path, time)
+    first.spend("steps", 50)
+    first.goodput.write()
+    behind = Time(time.now - 20)  # on a machine whose clock is late
+    second = Start(tmp_path, behind, left_at=time.now + 5)
+    assert seconds(tmp_path) == {"steps": 50}
+    behind.now += 4
+    second.goodput.write()
+    assert seconds(tmp_path) == {"steps": 50, "start_up": 4}
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda text: text[: len(text) // 2], "is not JSON"),
+        (lambda text: text.replace('"starts": 1', '"starts": 2'), "is damaged"),
+        (lambda text: "[1]", "is damaged"),
+        (lambda text: "7", "is damaged"),
+        (lambda text: json.dumps({"checksum": goodput._checksum({})}), "is damaged"),
+        (lambda text: "", "is not JSON"),
+    ],
+)
+def test_a_damaged_file_is_set_aside(tmp_path, time, warnings, damage, why):
+    Start(tmp_path, time).spend("steps", 5)
+    path = tmp_path / "goodput.json"
+    damaged = damage(path.read_text())
+    path.write_text(damaged)
+    with pytest.raises(UserError, match=why):
+        goodput.read(str(tmp_path))
+    start = Start(tmp_path, time)
+    start.goodput.restored(0, None)
+    assert (tmp_path / "goodput.json.old").read_text() == damaged
+    assert len(warnings) == 1 and why in warnings[0]
+    assert warnings[0].endswith(f"It is set aside as {path}.old; the time is counted anew")
+    assert goodput.read(str(tmp_path)).first_start == time.now
+
+
+def test_a_file_of_another_run_is_set_aside(tmp_path, time, warnings):
+    """Of a run of the same steps, too: its weights are others."""
+    folders = [tmp_path / "one", tmp_path / "other", tmp_path / "new"]
+    for folder in folders:
+        folder.mkdir()
+    prefixes = []
+    for folder in folders[:2]:
+        start = Start(folder, time)
+        start.goodput.restored(0, None)
+        start.spend("steps", 7)
+        prefixes.append(start.save(10))
+    text = (folders[1] / "goodput.json").read_text()
+    for folder, prefix in ((folders[0], prefixes[0]), (folders[2], None)):
+        (folder / "goodput.json").write_text(text)
+        start = Start(folder, time)
+        assert not warnings
+        start.goodput.restored(10 if prefix else 0, prefix)
+        (warning,) = warnings
+        assert f"{folder}/goodput.json is of another run: it " in warning
+        assert "does not tell of" in warning if prefix else "there is none" in warning
+        warnings.clear()
+        assert seconds(folder) == {}
+        start.spend("steps", 3)
+        start.save(20)
+        assert seconds(folder) == {"steps": 3}
+
+
+def test_a_run_without_the_file_begins_to_count(tmp_path, time, warnings):
+    """One of an earlier version, or whose file was deleted."""
+    Start(tmp_path, time).save(10)
+    os.remove(tmp_path / "goodput.json")
+    start = Start(tmp_path, time)
+    start.goodput.restored(10, f"{tmp_path}/model.ckpt-10")
+    start.spend("steps", 5)
+    Start(tmp_path, time).goodput.restored(10, f"{tmp_path}/model.ckpt-10")  # killed unsaved
+    assert not warnings
+
+
+def test_a_disk_that_takes_no_file_stops_nothing(tmp_path, time, warnings, monkeypatch):
+    start = Start(tmp_path, time)
+
+    def fail(*arguments, **options):
+        raise tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
+
+    monkeypatch.setattr(tf.io.gfile, "rename", fail)
+    start.goodput.write()
+    start.save(10)
+    assert len(warnings) == 2
+    assert f"{tmp_path}/goodput.json is not up to date: " in warnings[0]
+
+
+def test_a_disk_that_cannot_be_looked_at_stops_nothing(tmp_path, time, warnings, monkeypatch):
+    """Neither the file, nor the checkpoint that the run goes on from."""
+    prefix = Start(tmp_path, time).save(10)
+    path = tmp_path / "goodput.json"
+    text = path.read_text()
+
+    def fail(*arguments):
+        raise tf.errors.UnavailableError(None, None, "no response")
+
+    with monkeypatch.context() as change:
+        change.setattr(tf.io.gfile, "exists", fail)
+        with pytest.raises(UserError, match="goodput.json cannot be read .no response.; it must"):
+            goodput.read(str(tmp_path))
+        Start(tmp_path, time)
+    aside = f"It is set aside as {path}.old; the time is counted anew"
+    (warning,) = warnings
+    assert f"{path} cannot be read (no response); it must be as a run has" in warning
+    assert warning.endswith(aside) and (tmp_path / "goodput.json.old").read_text() == text
+    warnings.clear()
+
+    path.write_text(text)
+    os.remove(f"{prefix}.index")
+    start = Start(tmp_path, time)
+    start.goodput.restored(10, prefix)
+    (warning,) = warnings
+    assert f"{path} may be of another run: {prefix}.index cannot be read (" in warning
+    assert warning.endswith(aside)
+    start.spend("steps", 3)
+    start.save(20)
+    assert seconds(tmp_path) == {"steps": 3}
+
+
+def test_the_age_of_a_process_is_that_of_the_system():
+    assert 0.1 < processes.age() < 1e6
+
+
+def test_a_real_run_keeps_the_file(tmp_path):
+    """The loops, their input, saves and evaluations: all add up, and TensorBoard has it."""
+    files = [write(tmp_path / "0.tfrecord", 40, 0)]
+    out = tmp_path / "out"
+    settings = {"save_checkpoints_steps": 10, "evaluate_every_steps": 15}
+    for total in (20, 40):
+        line = trainer(out, **settings)
+        with Run(line.strategy, line.run.settings) as run:
+            line.run = run
+            run.restore(line._variables)
+            line.train(phases(files, (total, 16)))
+        record = goodput.read(str(out))
+        assert record.doing == "ended"
+        parts = record.seconds
+        assert sum(parts.values()) == pytest.approx(record.until - record.first_start, rel=1e-3)
+        assert min(parts.values()) >= 0
+        for part in ("steps", "start_up", "compiling", "saving"):
+            assert parts[part] > 0, part
+        assert parts["lost"] < 0.1  # a look at the log after the last save
+    assert record.starts == 2 and [s[0] for s in record.saves] == [0, 10, 20, 30, 40]
+    tags = set()
+    for name in os.listdir(out):
+        if name.startswith("events"):
+            for item in tf.data.TFRecordDataset(str(out / name)).as_numpy_iterator():
+                event = tf.compat.v1.Event.FromString(item)
+                tags |= {value.tag for value in event.summary.value}
+    assert tags >= {"goodput", *(f"goodput/{part}" for part in PARTS)}
+
+
+def test_a_slow_input_is_waited_for(tmp_path):
+    """The time in which the devices had nothing to do, not that which steps hide."""
+    from bert_tf.engine.training_loop import TrainingLoop
+
+    def step(features, seed):
+        return {"loss": tf.reduce_sum(features["x"])}
+
+    def slow(x):
+        wait = tf.numpy_function(lambda y: (__import__("time").sleep(0.05), y)[1], [x], tf.float32)
+        return {"x": tf.ensure_shape(wait, [3])}
+
+    fast = tf.data.Dataset.from_tensors({"x": tf.ones([3])}).repeat()
+    late = tf.data.Dataset.from_tensors(tf.ones([3])).repeat().map(slow)
+    loop = TrainingLoop(tf.distribute.get_strategy(), step)
+    for dataset, least, most in ((fast, 0.0, 0.2), (late, 0.4, 5.0)):
+        iterator = iter(dataset)
+        loop.run([iterator], 1, lambda steps: None)  # compiles
+        loop.run([iterator], 10, lambda steps: None)
+        assert least <= loop.input_seconds <= most

@@ -1,0 +1,311 @@
+"""Two runs into one directory, as real processes: alive, killed, stopped, at the same time."""
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from absl import logging
+
+from bert_tf.errors import UserError
+from bert_tf.runs.folder.heartbeat import Heartbeat
+from tests.support import standin_storage
+from tests.support.pretraining_runs import ROOT
+
+# Runs: each begins at a line with directory and seconds, answers "check", and ends at "end".
+RUN = """
+import sys
+from bert_tf.runs.folder.heartbeat import Heartbeat
+print("ready", flush=True)
+while line := sys.stdin.readline():
+    output_dir, seconds = line.split()
+    try:
+        with Heartbeat(output_dir, beat_seconds=0.2, expires_seconds=float(seconds)) as heartbeat:
+            print("began", flush=True)
+            while (word := sys.stdin.readline()) and word.strip() != "end":
+                try:
+                    heartbeat.check()
+                    print("ours", flush=True)
+                except OSError as error:
+                    print(error, flush=True)
+        print("ended", flush=True)
+    except ValueError as error:
+        print(error, flush=True)
+"""
+
+
+class Runs:
+    """A process that makes one run after another."""
+
+    def __init__(self, **environment):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self.process.pid
+        self._is_ready = False
+
+    def begin(self, output_dir, expires_seconds=30) -> None:
+        """Begins a run; `hear` says whether it did."""
+        if not self._is_ready:
+            assert self.hear() == "ready"
+            self._is_ready = True
+        self._say(f"{output_dir} {expires_seconds}")
+
+    def _say(self, word: str) -> None:
+        print(word, file=self.process.stdin, flush=True)
+
+    def hear(self) -> str:
+        return self.process.stdout.readline().rstrip("\n")
+
+    def ask(self, word: str) -> str:
+        self._say(word)
+        return self.hear()
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        assert self.process.wait() == 0
+
+
+@pytest.fixture(scope="module")
+def three():
+    """Three processes, which start at the same time and serve all tests."""
+    processes = [Runs() for _ in range(3)]
+    yield processes
+    for process in processes:
+        process.end()
+
+
+@pytest.fixture
+def log(caplog):
+    """What has been logged, warnings and infos."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.INFO)
+    yield caplog
+    logging.set_verbosity(verbosity)
+
+
+def heartbeat(output_dir, expires_seconds=30.0, settle_seconds=0.1) -> Heartbeat:
+    return Heartbeat(str(output_dir), 0.1, expires_seconds, settle_seconds)
+
+
+def written_elsewhere(beats=1) -> str:
+    owner = {"id": "other", "host": "tpu-7", "pid": 11, "pid_space": "tpu-7", "beats": beats}
+    return json.dumps(owner)
+
+
+def wait_until(condition) -> None:
+    ends = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_the_file_says_who_and_is_renewed_and_removed(tmp_path):
+    path = tmp_path / "run.heartbeat"
+    with heartbeat(tmp_path) as first:
+        owner = json.loads(path.read_text())
+        assert (owner["host"], owner["pid"]) == (socket.gethostname(), os.getpid())
+
+        def beats() -> int:
+            return json.loads(path.read_text() or '{"beats": 0}')["beats"]
+
+        wait_until(lambda: beats() >= owner["beats"] + 2)
+        first.check()
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ZeroDivisionError):
+        with heartbeat(tmp_path):
+            assert path.exists()
+            raise ZeroDivisionError
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_live_run_keeps_its_directory_and_a_killed_one_does_not(tmp_path, log):
+    live = Runs()
+    live.begin(tmp_path)
+    assert live.hear() == "began"
+    with pytest.raises(UserError) as error:
+        heartbeat(tmp_path).__enter__()
+    assert str(error.value) == (
+        f"--output_dir={tmp_path} is in use: process {live.pid} on {socket.gethostname()} is"
+        f" training there and renews {tmp_path}/run.heartbeat. Two runs must not share a directory:"
+        " wait for that one, stop it, or name another --output_dir. (If you are sure that it is"
+        " dead, delete the file.)"
+    )
+    assert live.ask("check") == "ours"
+    live.process.kill()
+    live.process.wait()
+    assert (tmp_path / "run.heartbeat").exists()
+    began = time.monotonic()
+    with heartbeat(tmp_path) as restarted:
+        assert time.monotonic() - began < 5, "its own restart need not wait"
+        assert f"was left by process {live.pid}" in log.text
+        restarted.check()
+
+
+@pytest.mark.parametrize("left", [written_elsewhere(), written_elsewhere()[:20], "", "[1]"])
+def test_what_a_killed_run_left_elsewhere_expires(tmp_path, log, left):
+    path = tmp_path / "run.heartbeat"
+    path.write_text(left)
+    began = time.monotonic()
+    with heartbeat(tmp_path, expires_seconds=0.7):
+        assert time.monotonic() - began > 0.7
+        who = "process 11 on tpu-7" if left.endswith("}") else "an unknown run"
+        warnings = [r.getMessage() for r in log.records if r.levelname == "WARNING"]
+        assert warnings == [f"{path} was left by a run that was killed ({who}) and is taken over"]
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+def test_a_number_that_is_given_again_is_no_live_run(tmp_path):
+    """The run before had this process's number, in a container that was started again, say."""
+    with heartbeat(tmp_path):
+        left = json.loads((tmp_path / "run.heartbeat").read_text())
+    (tmp_path / "run.heartbeat").write_text(json.dumps({**left, "id": "other"}))
+    began = time.monotonic()
+    with heartbeat(tmp_path):
+        assert time.monotonic() - began < 5
+
+
+def test_a_run_elsewhere_whose_file_goes_away_or_is_renewed(tmp_path, monkeypatch):
+    path = tmp_path / "run.heartbeat"
+    path.write_text(written_elsewhere())
+    monkeypatch.setattr(time, "sleep", lambda seconds: path.write_text(written_elsewhere(2)))
+    with pytest.raises(UserError, match="in use: process 11 on tpu-7 is training there"):
+        heartbeat(tmp_path).__enter__()
+    monkeypatch.setattr(time, "sleep", lambda seconds: path.unlink(missing_ok=True))
+    heartbeat(tmp_path)._wait_for_the_last_run()
+
+
+@pytest.mark.slow
+def test_a_stopped_run_keeps_its_directory(tmp_path, three):
+    stopped = three[0]
+    stopped.begin(tmp_path)
+    assert stopped.hear() == "began"
+    stopped.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(UserError, match=f"in use: process {stopped.pid} on "):
+        heartbeat(tmp_path, expires_seconds=0.1).__enter__()
+    stopped.process.send_signal(signal.SIGCONT)
+    assert stopped.ask("check") == "ours"
+    assert stopped.ask("end") == "ended"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("left", "rounds"), [(None, 20), ("", 3), (written_elsewhere(), 3)])
+def test_of_runs_that_start_together_one_begins(tmp_path, three, left, rounds):
+    for _ in range(rounds):
+        if left is not None:
+            (tmp_path / "run.heartbeat").write_text(left)
+        for run in three:
+            run.begin(tmp_path, expires_seconds=0.2)
+        answers = [run.hear() for run in three]
+        assert sorted(answer == "began" for answer in answers) == [False, False, True], answers
+        for run, answer in zip(three, answers, strict=True):
+            if answer == "began":
+                assert run.ask("check") == "ours"
+                assert run.ask("end") == "ended"
+            else:
+                assert answer.startswith(f"--output_dir={tmp_path} is in use: ")
+        assert os.listdir(tmp_path) == []
+
+
+def test_without_locks_the_last_to_write_begins(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    path = tmp_path / "run.heartbeat"
+    with heartbeat(tmp_path) as ours:
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+        ours.check()
+    sleep = time.sleep
+
+    def another_writes(seconds):
+        path.write_text(written_elsewhere())
+        sleep(0)
+
+    monkeypatch.setattr(time, "sleep", another_writes)
+    with pytest.raises(UserError, match="is in use: process 11 on tpu-7 is training there"):
+        heartbeat(tmp_path).__enter__()
+    assert path.read_text() == written_elsewhere()
+
+
+def test_a_save_looks_at_the_file_itself(tmp_path):
+    path = tmp_path / "run.heartbeat"
+    with Heartbeat(str(tmp_path), beat_seconds=1000.0) as ours:
+        ours.check()
+        path.write_text(written_elsewhere())
+        with pytest.raises(OSError, match="taken over by process 11 on tpu-7: this run must not"):
+            ours.check()
+    assert path.read_text() == written_elsewhere()
+
+
+@pytest.mark.parametrize(
+    "change", [{"pid": None}, {"pid": "7"}, {"pid": -1}, {"pid": 2**40}, {"id": 7}, {"host": []}]
+)
+def test_an_odd_owner_is_an_unknown_run(tmp_path, log, change):
+    path = tmp_path / "run.heartbeat"
+    path.write_text(json.dumps({**json.loads(written_elsewhere()), **change}))
+    with heartbeat(tmp_path, expires_seconds=0.05):
+        assert f"{path} was left by a run that was killed (an unknown run)" in log.text
+
+
+def test_a_beat_that_fails_is_a_warning(tmp_path, log):
+    path = tmp_path / "run.heartbeat"
+    with heartbeat(tmp_path) as ours:
+        os.remove(path)
+        while not path.is_dir():  # a beat may come in between
+            path.unlink(missing_ok=True)
+            try:
+                path.mkdir()
+            except FileExistsError:
+                pass
+        wait_until(lambda: log.text.count(f"{path} cannot be renewed: ") >= 2)
+        ours.check()
+        path.rmdir()
+        wait_until(path.is_file)
+    assert not path.exists()
+
+
+def test_a_directory_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file/run.heartbeat must be writable: .*Not a directory"):
+        heartbeat(tmp_path / "file").__enter__()
+
+
+def test_a_link_to_nothing_is_refused(tmp_path):
+    (tmp_path / "run.heartbeat").symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match="run.heartbeat must be a file; it is a link to nothing"):
+        Heartbeat(str(tmp_path)).__enter__()
+
+
+@pytest.mark.slow
+def test_in_a_bucket(tmp_path):
+    name = "bucket/out/run.heartbeat"
+    with standin_storage.running(tmp_path) as storage:
+        storage.objects[name] = written_elsewhere().encode()
+        run = Runs(**storage.environment())
+        run.begin("gs://bucket/out", 1.0)
+        assert run.hear() == "began"
+        assert json.loads(storage.objects[name])["pid"] == run.pid
+        before = storage.objects[name]
+        wait_until(lambda: storage.objects[name] != before)
+        assert run.ask("check") == "ours"
+        storage.objects[name] = written_elsewhere(2).encode()
+        message = "ours"
+        while message == "ours":
+            # A beat that had read its own file before may still write.
+            storage.objects[name] = written_elsewhere(2).encode()
+            message = run.ask("check")
+        assert "gs://bucket/out has been taken over by process 11 on tpu-7" in message
+        run.end()
+        assert storage.objects[name] == written_elsewhere(2).encode()

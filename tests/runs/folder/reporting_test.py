@@ -1,0 +1,66 @@
+"""Tests of bert_tf.runs.folder.reporting."""
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.runs.folder import reporting
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (61, "1 min"),
+        (3570, "1 h 0 min"),
+        (12000, "3 h 20 min"),
+        (187300, "2 d 4 h"),
+    ],
+)
+def test_durations(seconds, text):
+    assert reporting.duration(seconds) == text
+
+
+def test_curves_take_the_names_of_training_and_leave_counts_out():
+    results = {"eval_accuracy": 0.5, "eval_loss": 0.25, "loss": 0.3, "f1": 0.7, "global_step": 9}
+    assert reporting.curves({**results, "total": 60}) == {"accuracy": 0.5, "loss": 0.25, "f1": 0.7}
+    assert reporting.curves({"loss": 0.3, "masked_lm_loss": 0.2}) == {
+        "loss": 0.3,
+        "masked_lm_loss": 0.2,
+    }
+
+
+def test_results_are_read_as_they_were_written(tmp_path):
+    path = str(tmp_path / "eval_results.txt")
+    assert reporting.read_results(path) == {}
+    reporting.write_results(path, {"loss": 0.1, "accuracy": 0.75, "global_step": 12})
+    with open(path) as reader:
+        assert reader.read() == "accuracy = 0.75\nglobal_step = 12\nloss = 0.1\n"
+    assert reporting.read_results(path) == {
+        "accuracy": 0.75,
+        "global_step": 12.0,
+        "loss": pytest.approx(np.float32(0.1)),
+    }
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"a = 1\nb: 2\n", "eval_results.txt, line 2: must be `name = number`; it is 'b: 2'"),
+        (b"a = x" + b"x" * 10_000, "line 1: must be `name = number`; it is 'a = xx"),
+        (b"\xff = 1\n", "line 1: not UTF-8"),
+    ],
+)
+def test_damaged_results_are_refused(tmp_path, content, message):
+    path = tmp_path / "eval_results.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        reporting.read_results(str(path))
+    assert len(str(error.value)) < 500
+
+
+def test_names_of_results_may_have_any_character_but_a_line_end(tmp_path):
+    path = str(tmp_path / "eval_results.txt")
+    reporting.write_results(path, {"f1_A\u2028B": 0.5})
+    assert reporting.read_results(path) == {"f1_A\u2028B": 0.5}

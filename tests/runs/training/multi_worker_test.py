@@ -1,0 +1,186 @@
+"""Two machines under MultiWorkerMirroredStrategy, here two processes on the loopback interface."""
+
+import json
+import os
+import socket
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.engine import distribution, prediction
+from bert_tf.errors import UserError
+from bert_tf.files import storage
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.folder import reporting
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from tests.engine import replicas_test
+from tests.support import forked_programs
+from tests.support.pretraining_runs import (
+    command,
+    run,
+    variables,
+    write_config,
+    write_records,
+)
+from tests.support.small_classification import flags, write_reviews
+from tests.support.trainers import make_trainer
+
+
+def start_both(words, logs):
+    """Returns two processes of the same command, with the environment of two workers."""
+    sockets = [socket.socket() for _ in range(2)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
+    for s in sockets:
+        s.close()
+    processes = []
+    for index in range(2):
+        config = {
+            "cluster": {"worker": addresses},
+            "task": {"type": "worker", "index": index},
+        }
+        open(f"{logs}{index}", "w").close()
+        environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
+        processes.append(forked_programs.start(words, f"{logs}{index}", environment))
+    return processes
+
+
+def wait_for_both(processes, logs, status=0, timeout=400):
+    for process in processes:
+        process.join(timeout)
+    for index, process in enumerate(processes):
+        with open(f"{logs}{index}") as log:
+            assert process.exitcode == status, log.read()[-6000:]
+
+
+def check_worker(folder):
+    """What each of the two processes does."""
+    strategy = distribution.get_strategy("multi_worker_mirrored")
+    (shard,) = distribution.input_shards(strategy)
+    assert strategy.num_replicas_in_sync == shard.count == 2
+    assert distribution.is_chief(strategy) == (shard.index == 0)
+    # Each machine's number, not their mean, which the middle one of three would take for its own.
+    assert distribution.make_barrier(strategy)(10.0 * (shard.index + 1)) == [10.0, 20.0]
+    for counts in ((40, 53, 32), (61,)):  # files for each, and one file of which each takes half
+        own = f"{folder}/{shard.index}_{len(counts)}"
+        os.mkdir(own)
+        files = replicas_test.make_files(own, counts)
+        for gradient_reduction in distribution.GRADIENT_REDUCTIONS[: len(counts)]:
+            task = PretrainingTask(BertConfig.from_dict(replicas_test.QUIET))
+            replicas_test.check_training(strategy, task, files, gradient_reduction, 1)
+    replicas_test.check_evaluation(strategy, files)
+    with pytest.raises(UserError, match="Evaluation and prediction run on one machine"):
+        prediction.check_prediction(strategy, 24, "predict_batch_size")
+    # A checkpoint that one has and the other does not.
+    output_dir = f"{folder}/of_{shard.index}"
+    storage.make_output_dir(output_dir)
+    if shard.index == 0:
+        alone = make_trainer(task, tf.distribute.get_strategy(), own, None)
+        values = {name: value.numpy() for name, value in alone.values().items()}
+        values["global_step"] = np.int64(7)
+        CheckpointDirectory(output_dir).save(values, 7)
+    message = f"^--output_dir={output_dir} must be one directory that all machines of the run reach"
+    with pytest.raises(UserError, match=message):
+        make_trainer(task, strategy, output_dir, None)
+
+
+@pytest.mark.slow
+def test_two_workers_against_numpy_and_one_device(tmp_path):
+    code = f"from tests.runs import multi_worker_test as t; t.check_worker({str(tmp_path)!r})"
+    logs = f"{tmp_path}/log"
+    wait_for_both(start_both([sys.executable, "-c", code], logs), logs)
+
+
+@pytest.mark.slow
+def test_the_restart_of_both(tmp_path):
+    """One is told to end, so both save and end; then each is killed once. Nothing is lost."""
+    for i, count in enumerate((31, 45, 18)):
+        write_records(tmp_path / f"{i}.tfrecord", count, 12, 2, seed=i)
+    words = command(
+        f"--input_file={tmp_path}/*.tfrecord",
+        f"--bert_config_file={write_config(tmp_path / 'bert_config.json')}",
+        "--do_train",
+        "--max_seq_length=12",
+        "--max_predictions_per_seq=2",
+        "--train_batch_size=4",
+        "--num_train_steps=1200",
+        "--num_warmup_steps=9",
+        "--learning_rate=1e-2",
+        "--save_checkpoints_steps=200",
+        "--iterations_per_loop=50",
+        "--keep_checkpoint_max=0",
+        "--distribution_strategy=multi_worker_mirrored",
+    )
+    logs = f"{tmp_path}/log"
+    undisturbed = f"{tmp_path}/undisturbed"
+    wait_for_both(start_both([*words, f"--output_dir={undisturbed}"], logs), logs)
+
+    output_dir = tmp_path / "out"
+    words += [f"--output_dir={output_dir}"]
+
+    def wait_for(step, processes):
+        while not os.path.exists(f"{output_dir}/model.ckpt-{step}.index"):
+            assert all(process.exitcode is None for process in processes)
+            time.sleep(0.02)
+
+    # With loops of one step most moments are between two of them, where both must agree, too.
+    processes = start_both([*words, "--iterations_per_loop=1"], logs)
+    wait_for(200, processes)
+    processes[1].terminate()
+    wait_for_both(processes, logs, status=75)
+    state = (output_dir / "checkpoint").read_text()
+    stopped_at = int(state.split('"')[1].removeprefix("model.ckpt-"))
+    assert 200 < stopped_at < 1200
+
+    for step, killed in ((600, 1), (1000, 0)):
+        processes = start_both(words, logs)
+        wait_for(step, processes)
+        processes[killed].kill()
+        # The other one notices that it is alone, and ends: what started it may start both again.
+        processes[1 - killed].join(300)
+        assert processes[1 - killed].exitcode not in (None, 0, 2)
+    wait_for_both(start_both(words, logs), logs)
+    expected = variables(f"{undisturbed}/model.ckpt-1200")
+    for name, value in variables(output_dir / "model.ckpt-1200").items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+@pytest.mark.slow
+def test_fine_tuning_is_that_of_two_devices_of_one_machine(tmp_path):
+    """Two runs at once write the records, draw their parts of each batch, and resume."""
+    reviews = write_reviews(tmp_path)
+    several, one = tmp_path / "several", tmp_path / "one"
+    logs = f"{tmp_path}/log"
+    more = ["--do_train", "--length_buckets=16,28,40", "--save_checkpoints_steps=10"]
+    words = command(*flags(reviews, several, *more), program="run_classifier.py")
+    words += ["--distribution_strategy=multi_worker_mirrored"]
+
+    wait_for_both(start_both(words, logs), logs)
+    (several / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-20"\n')
+    for path in several.glob("*33*"):
+        path.unlink()  # as if both had been killed after step 20
+    wait_for_both(start_both(words, logs), logs)
+    with open(f"{logs}1") as log:
+        assert f"Resumed from {several}/model.ckpt-20" in log.read()
+
+    run(
+        *flags(reviews, one, *more),
+        "--distribution_strategy=mirrored",
+        "--num_cpu_devices=2",
+        program="run_classifier.py",
+    )
+    expected = variables(one / "model.ckpt-33")
+    found = variables(several / "model.ckpt-33")
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if "key/bias" not in name:  # its gradient is 0 but for rounding
+            atol = 1e-4 * np.abs(value).max()
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
+    # What both have left is evaluated by one.
+    run(*flags(reviews, several, "--do_eval"), program="run_classifier.py")
+    assert reporting.read_results(f"{several}/eval_results.txt")["global_step"] == 33

@@ -1,0 +1,178 @@
+"""Records made with Apache Beam: the shards of create_pretraining_data, for any workers."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from apache_beam.runners.portability.fn_api_runner.fn_runner import RunnerResult
+from dask.distributed import LocalCluster
+
+from bert_tf.errors import UserError
+from bert_tf.tasks.pretraining import records
+from bert_tf.tasks.pretraining.records import beam_shards
+from bert_tf.tasks.pretraining.records.beam_shards import create_shards_with_beam, pipeline_options
+from bert_tf.tasks.pretraining.records.shards import create_shards
+from tests.support.pretraining_runs import ROOT
+from tests.support.text_in_shards import contents, kill_at_each_shard, settings, write_text
+from tools import create_pretraining_data_beam as tool
+
+DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
+
+
+@pytest.fixture
+def text(tmp_path):
+    """The folder of the text: plain, and JSON lines with three empty documents of eight."""
+    folder = write_text(tmp_path)
+    rows = ["The moon.", " ", "", "A river. The bread!", "\x07", "walks", "see. seen", "stone"]
+    (folder / "c").mkdir()
+    (folder / "c" / "z.jsonl").write_text("".join(json.dumps({"text": x}) + "\n" for x in rows))
+    return folder
+
+
+def settings_of(text, output, **more):
+    """Returns settings for all of the text."""
+    return settings(text, output, **{"input_file": f"{text}/*/*", **more})
+
+
+def make(text, output, *words: str, **more) -> dict[str, bytes]:
+    """Makes shards with Beam in this process and returns all files."""
+    create_shards_with_beam(settings_of(text, output, **more), pipeline_options(words))
+    return contents(output)
+
+
+def test_shards_are_those_of_the_program(text, tmp_path):
+    create_shards(settings_of(text, tmp_path / "expected"))
+    expected = contents(tmp_path / "expected")
+    assert len(expected) == 6
+    assert make(text, tmp_path / "out") == expected
+    # Shards that are there are kept, in whichever way they were made.
+    kept, lost = (tmp_path / "expected" / f"r-0000{i}-of-00005.tfrecord" for i in (1, 4))
+    lost.unlink()
+    os.utime(kept, (1, 1))
+    assert make(text, tmp_path / "expected") == expected
+    assert kept.stat().st_mtime == 1
+    with pytest.raises(UserError, match="begun there with --dupe_factor=2, and now it is 3"):
+        make(text, tmp_path / "expected", dupe_factor=3)
+
+
+def test_errors_of_workers_are_one_line(text, tmp_path):
+    with pytest.raises(
+        UserError, match=r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"
+    ):
+        make(text, tmp_path / "many", num_shards=41, input_file=f"{text}/*/*.txt")
+    (text / "b" / "y.txt").write_bytes(b"river\n\xff\n")
+    with pytest.raises(UserError) as info:
+        make(text, tmp_path / "out")
+    assert re.fullmatch(
+        r"--input_file: .*/b/y.txt, line 2, is not UTF-8 \(.*\); convert the file, e.g. with iconv",
+        str(info.value),
+    )
+    assert [*contents(tmp_path / "out")] == ["r-shards.json"]
+
+
+def test_a_runner_without_counters_does_not_say_how_many_documents(text, tmp_path, monkeypatch):
+    def metrics(self):
+        raise NotImplementedError
+
+    monkeypatch.setattr(RunnerResult, "metrics", metrics)
+    with pytest.raises(UserError, match="without a document: the text has too few documents, wh"):
+        make(text, tmp_path / "many", num_shards=41, input_file=f"{text}/*/*.txt")
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--runner=DirectRunner", "--runer=x"], "'--runer=x' is a flag neither of this program"),
+        (["--runner=Nobody"], "--runner=Nobody cannot be used: Unexpected pipeline runner: Nobody"),
+        (["--runner=no.such.Runner"], "cannot be used: No module named 'no'. It may need more pac"),
+        (["DirectRunner"], "'DirectRunner' is a flag neither of this program"),
+        (["--direct_num_workers=x"], "Beam's options: argument --direct_num_workers: invalid int"),
+        (["--direct_running_mode=y"], "Beam's options: .* invalid choice: 'y'"),
+    ],
+)
+def test_flags_that_nobody_knows_are_named(words, message):
+    with pytest.raises(UserError, match=message):
+        tool.main(words)
+
+
+def test_options_that_the_pipeline_needs():
+    options = pipeline_options(["--num_workers=3"]).get_all_options()
+    assert options["num_workers"] == 3
+    assert options["save_main_session"] is False
+    assert options["number_of_worker_harness_threads"] == 1
+    options = pipeline_options(["--number_of_worker_harness_threads=2"]).get_all_options()
+    assert options["number_of_worker_harness_threads"] == 2
+
+
+def test_without_beam(monkeypatch):
+    for name in ("apache_beam", beam_shards.__name__):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delattr(records, "beam_shards")
+    with pytest.raises(UserError, match="needs apache-beam; run `pip install apache-beam`, or"):
+        tool.main([])
+
+
+def command(text, output, *more: str) -> list[str]:
+    """Returns the tool's command; Beam's options come first, their values as words of their own."""
+    values = settings_of(text, output)
+    flags = ("input_file", "output_file", "vocab_file", "num_shards", "max_seq_length")
+    flags += ("max_predictions_per_seq", "dupe_factor", "random_seed")
+    own = [f"--{x}={getattr(values, x)}" for x in flags]
+    return [sys.executable, "-m", "tools.create_pretraining_data_beam", *more, *own]
+
+
+def run(words: list[str]) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": ROOT}
+    return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=environment)
+
+
+def test_program(text, tmp_path):
+    create_shards(settings_of(text, tmp_path / "expected"))
+    done = run(command(text, tmp_path / "out", "--runner", "DirectRunner"))
+    assert done.returncode == 0, done.stderr
+    found = contents(tmp_path / "out")
+    assert found == contents(tmp_path / "expected")
+    files = [str(path) for path in tmp_path.glob("out/*.tfrecord")]
+    instances = sum(1 for _ in tf.data.TFRecordDataset(files))
+    assert "0 of 5 shards are there already" in done.stderr
+    line = rf"documents: 48, empty_documents: 3, tokens: ([\d,]+), instances: {instances}$"
+    assert re.search(line, done.stderr, re.MULTILINE), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_any_number_of_processes_makes_the_same(text, tmp_path, workers):
+    create_shards(settings_of(text, tmp_path / "expected"))
+    options = ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
+    done = run(command(text, tmp_path / "out", *options))
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "out") == contents(tmp_path / "expected")
+    assert "documents: 48, empty_documents: 3, " in done.stderr
+
+
+@pytest.mark.slow
+def test_dask_makes_the_same(text, tmp_path, monkeypatch):
+    create_shards(settings_of(text, tmp_path / "expected"))
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        options = [f"--runner={DASK}", f"--dask_client_address={cluster.scheduler_address}"]
+        done = run(command(text, tmp_path / "out", *options, "--dask_npartitions=3"))
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "out") == contents(tmp_path / "expected")
+
+
+@pytest.mark.slow
+def test_kills_change_nothing(text, tmp_path):
+    output = tmp_path / "out"
+    output.mkdir()
+    options = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    words = [*command(text, output, *options), "--dupe_factor=500"]
+    kill_at_each_shard(words, output, {**os.environ, "PYTHONPATH": ROOT})
+    done = run(words)
+    assert done.returncode == 0, done.stderr
+    create_shards(settings_of(text, tmp_path / "alone", dupe_factor=500))
+    assert contents(output) == contents(tmp_path / "alone")

@@ -1,0 +1,450 @@
+"""Tests of create_pretraining_data.py: records, errors, memory."""
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import tensorflow as tf
+
+from bert_tf import tokenization
+from bert_tf.errors import UserError
+from bert_tf.files import record_checks
+from bert_tf.tasks.pretraining import schema
+from bert_tf.tasks.pretraining.records import data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from tests.support.golden import needs_golden
+from tests.support.memory import peak_memory
+
+ROOT = pathlib.Path(__file__).parents[4]
+
+WORDS = "river bread stone walk ##ing ##ed ##s light moon see the a of and . , un ##like ##ly"
+WORDS += " ##able"
+VOCAB = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), "Bread"]
+
+DEFAULTS = dict(
+    do_lower_case=True,
+    do_whole_word_mask=False,
+    max_seq_length=128,
+    max_predictions_per_seq=20,
+    random_seed=12345,
+    dupe_factor=10,
+    masked_lm_prob=0.15,
+    short_seq_prob=0.1,
+)
+
+
+@pytest.fixture
+def vocab_file(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(VOCAB) + "\n")
+    return str(path)
+
+
+def _corpus(seed, num_documents=7):
+    rng = random.Random(seed)
+    words = ["river", "bread", "Bread", "walking", "walked", "moons", "the", "unlikely", "a", "of"]
+    words += ["unlikeable", "unknown", "stones,", "light.", "\x07", "and"]
+    lines = []
+    for _ in range(num_documents):
+        for _ in range(rng.randint(1, 9)):
+            lines.append(" ".join(rng.choices(words, k=rng.randint(1, 25))))
+        lines.extend([""] * rng.choice([0, 1, 1, 1, 2]))
+    return "\n".join(lines) + rng.choice(["", "\n", "\n\n"])
+
+
+def _run(*arguments, **options):
+    """Runs the program as a user does."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "create_pretraining_data.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+def _create(**settings):
+    return data.create_pretraining_data(PretrainingDataSettings(**settings))
+
+
+def _read(path):
+    """Returns the records of a file, each a dict of lists."""
+    result = []
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        values = {n: list(f.int64_list.value or f.float_list.value) for n, f in features.items()}
+        result.append(values)
+    return result
+
+
+# --- an independent statement of the algorithm, on lists of token strings -------------------------
+
+
+def _oracle_documents(files, tokenizer):
+    result = [[]]
+    for path in files:
+        with tf.io.gfile.GFile(str(path), "r") as reader:
+            while line := reader.readline():
+                if not line.strip():
+                    result.append([])
+                elif tokens := tokenizer.tokenize(line.strip()):
+                    result[-1].append(tokens)
+    return [document for document in result if document]
+
+
+def _oracle(files, vocab_file, flags):
+    """Returns the records that the original makes: a list of dicts, in their final order."""
+    tokenizer = tokenization.FullTokenizer(vocab_file, do_lower_case=flags["do_lower_case"])
+    corpus = _oracle_documents(files, tokenizer)
+    rng = random.Random(flags["random_seed"])
+    rng.shuffle(corpus)
+    result = []
+    for _ in range(flags["dupe_factor"]):
+        for number in range(len(corpus)):
+            result += _oracle_instances(corpus, number, tokenizer, flags, rng)
+    rng.shuffle(result)
+    return result
+
+
+def _oracle_instances(corpus, number, tokenizer, flags, rng):
+    result = []
+    room = flags["max_seq_length"] - 3
+    target = rng.randint(2, room) if rng.random() < flags["short_seq_prob"] else room
+    waiting = list(corpus[number])
+    while waiting:
+        chunk = []
+        while waiting and sum(map(len, chunk)) < target:
+            chunk.append(waiting.pop(0))
+        cut = rng.randint(1, len(chunk) - 1) if len(chunk) > 1 else 1
+        a = sum(chunk[:cut], [])
+        is_random = len(chunk) == 1 or rng.random() < 0.5
+        if is_random:
+            waiting = chunk[cut:] + waiting
+            for _ in range(10):
+                other = rng.randint(0, len(corpus) - 1)
+                if other != number:
+                    break
+            b = []
+            for sentence in corpus[other][rng.randint(0, len(corpus[other]) - 1) :]:
+                b = b + sentence
+                if len(b) >= target - len(a):
+                    break
+        else:
+            b = sum(chunk[cut:], [])
+        a, b = list(a), list(b)
+        while len(a) + len(b) > room:
+            loser = a if len(a) > len(b) else b
+            loser.pop(0 if rng.random() < 0.5 else -1)
+        result.append(_oracle_record(a, b, is_random, tokenizer, flags, rng))
+    return result
+
+
+def _oracle_record(a, b, is_random, tokenizer, flags, rng):
+    tokens = ["[CLS]", *a, "[SEP]", *b, "[SEP]"]
+    groups = []
+    for place, token in enumerate(tokens):
+        if token in ("[CLS]", "[SEP]"):
+            continue
+        if flags["do_whole_word_mask"] and groups and token.startswith("##"):
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    rng.shuffle(groups)
+    most = flags["max_predictions_per_seq"]
+    wanted = min(most, max(1, int(round(len(tokens) * flags["masked_lm_prob"]))))
+    masked = list(tokens)
+    places = []
+    for group in groups:
+        if len(places) + len(group) > wanted:
+            continue
+        for place in group:
+            places.append(place)
+            if rng.random() < 0.8:
+                masked[place] = "[MASK]"
+            elif rng.random() >= 0.5:
+                words = list(tokenizer.vocab)
+                masked[place] = words[rng.randint(0, len(words) - 1)]
+    places.sort()
+
+    def padded(values, length):
+        return list(values) + [0] * (length - len(values))
+
+    length = flags["max_seq_length"]
+    return {
+        "input_ids": padded(tokenizer.convert_tokens_to_ids(masked), length),
+        "input_mask": padded([1] * len(tokens), length),
+        "segment_ids": padded([0] * (len(a) + 2) + [1] * (len(b) + 1), length),
+        "masked_lm_positions": padded(places, most),
+        "masked_lm_ids": padded(
+            tokenizer.convert_tokens_to_ids([tokens[place] for place in places]), most
+        ),
+        "masked_lm_weights": padded([1.0] * len(places), most),
+        "next_sentence_labels": [int(is_random)],
+    }
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_records_equal_an_independent_statement_of_the_algorithm(tmp_path, vocab_file, seed):
+    rng = random.Random(seed)
+    flags = dict(
+        do_lower_case=rng.choice([True, False]),
+        do_whole_word_mask=rng.choice([True, False]),
+        max_seq_length=rng.choice([5, 6, 17, 40, 64, 131]),
+        max_predictions_per_seq=rng.choice([1, 3, 8, 30]),
+        random_seed=rng.randint(0, 999),
+        dupe_factor=rng.randint(1, 4),
+        masked_lm_prob=rng.choice([0.0, 0.1, 0.15, 0.5, 1.0]),
+        short_seq_prob=rng.choice([0.0, 0.1, 0.7, 1.0]),
+    )
+    inputs = []
+    for number in range(rng.randint(1, 3)):
+        inputs.append(tmp_path / f"text{number}.txt")
+        inputs[-1].write_text(_corpus(100 * seed + number))
+    outputs = [tmp_path / f"out{number}" for number in range(rng.randint(1, 3))]
+    count = _create(
+        input_file=",".join(map(str, inputs)),
+        output_file=",".join(map(str, outputs)),
+        vocab_file=vocab_file,
+        **flags,
+    )
+    expected = _oracle(inputs, vocab_file, flags)
+    assert count == len(expected) > 5
+    for number, path in enumerate(outputs):
+        assert _read(path) == expected[number :: len(outputs)]
+
+
+def test_the_program_with_defaults(tmp_path, vocab_file):
+    """All defaults, several files by glob, as a user runs it; also all that it can log."""
+    for number in range(2):
+        (tmp_path / f"text{number}.txt").write_text(_corpus(number))
+    outputs = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
+    result = _run(
+        f"--input_file={tmp_path}/text*.txt",
+        f"--output_file={outputs[0]},{outputs[1]}",
+        f"--vocab_file={vocab_file}",
+        "--verbosity=1",
+    )
+    assert result.returncode == 0, result.stderr
+    files = [f"{tmp_path}/text{number}.txt" for number in range(2)]  # sorted
+    expected = _oracle(files, vocab_file, DEFAULTS)
+    assert [_read(path) for path in outputs] == [expected[0::2], expected[1::2]]
+    record_checks.check_files(
+        list(map(str, outputs)), schema.pretraining_schema(128, 20), "input_file"
+    )
+    assert result.stderr.count("*** Example ***") == 20
+    first = expected[0]
+    tokens = [VOCAB[id] for id in first["input_ids"][: sum(first["input_mask"])]]
+    assert f"tokens: {' '.join(tokens)}\n" in result.stderr
+    weights = " ".join(str(float(weight)) for weight in first["masked_lm_weights"])
+    assert f"masked_lm_weights: {weights}\n" in result.stderr
+    assert f"Wrote {len(expected)} total instances" in result.stderr
+    # Nothing else is left.
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_same_command_same_bytes(tmp_path, vocab_file):
+    text = tmp_path / "text.txt"
+    text.write_text(_corpus(5))
+    for name in ("a", "b"):
+        _create(input_file=str(text), output_file=str(tmp_path / name), vocab_file=vocab_file)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+# --- golden files ---------------------------------------------------------------------------------
+
+
+def _golden_cases():
+    if "BERT_TF_GOLDEN" not in os.environ:
+        return [pytest.param(None, marks=needs_golden)]
+    folder = os.environ["BERT_TF_GOLDEN"]
+    runs = json.loads(pathlib.Path(folder, "programs", "golden.json").read_text())
+    return [run for run in runs if run["program"] == "create_pretraining_data"]
+
+
+@pytest.mark.parametrize("case", _golden_cases())
+def test_digests_of_the_original(tmp_path, case, monkeypatch):
+    folder = pathlib.Path(os.environ["BERT_TF_GOLDEN"])
+    monkeypatch.syspath_prepend(str(folder))
+    import records_digest
+
+    outputs = [str(tmp_path / f"out{number}") for number in range(len(case["digest"]))]
+    _create(
+        input_file=",".join(str(folder / "programs" / name) for name in case["inputs"]),
+        output_file=",".join(outputs),
+        vocab_file=str(folder.parent / "released" / "vocab_uncased.txt"),
+        **case["flags"],
+    )
+    assert [records_digest.digest(path) for path in outputs] == case["digest"]
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _refused(folder, message):
+    """Expects a UserError with `message` and no new file in `folder`."""
+    before = sorted(os.listdir(folder))
+    with pytest.raises(UserError, match=message):
+        yield
+    assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.parametrize(
+    "flag, value, message",
+    [
+        ("max_seq_length", 4, "--max_seq_length=4 must be between 5 and 1048576"),
+        ("max_predictions_per_seq", 0, "--max_predictions_per_seq=0 must be between 1 and 1048576"),
+        ("dupe_factor", 0, "--dupe_factor=0 must be at least 1"),
+        ("masked_lm_prob", 1.5, "--masked_lm_prob=1.5 must be .* between 0 and 1"),
+        ("short_seq_prob", -0.1, "--short_seq_prob=-0.1 must be .* between 0 and 1"),
+        ("masked_lm_prob", float("nan"), "--masked_lm_prob=nan must be a finite number"),
+    ],
+)
+def test_impossible_values(tmp_path, vocab_file, flag, value, message):
+    (tmp_path / "text").write_text(_corpus(0))
+    paths = dict(input_file=f"{tmp_path}/text", output_file=f"{tmp_path}/out")
+    with _refused(tmp_path, message):
+        _create(**paths, vocab_file=vocab_file, **{flag: value})
+
+
+def test_bad_input(tmp_path, vocab_file):
+    output = dict(output_file=f"{tmp_path}/out", vocab_file=vocab_file)
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "blank").write_text("\n \n\x07\n")
+    (tmp_path / "latin").write_bytes(b"river\n\nbread\ncaf\xe9 bread\nmoon\n")
+    (tmp_path / "good").write_text(_corpus(1))
+    for name, message in (
+        ("no", "--input_file: .*/no does not exist"),
+        ("*.txt.gz", r"--input_file: .*/\*.txt.gz matches no file"),
+        ("empty", "--input_file: .*/empty is empty"),
+        ("blank", "The text of --input_file=.*/blank must have tokens; there are none"),
+        ("latin", "--input_file: .*/latin, line 4, is not UTF-8 .*convert the file"),
+    ):
+        with _refused(tmp_path, message):
+            _create(input_file=f"{tmp_path}/{name}", **output)
+    with _refused(tmp_path, "latin, line 4"):
+        _create(input_file=f"{tmp_path}/good,{tmp_path}/latin", **output)
+    with _refused(tmp_path, "--input_file=nosuch://b/x: .* knows no file system nosuch://"):
+        _create(input_file="nosuch://b/x", **output)
+    for sources in (dict(input_file=None), dict(input_file="a", tfds="b")):
+        with _refused(tmp_path, "exactly one of --input_file and --tfds"):
+            _create(**sources, **output)
+
+
+def test_bad_output(tmp_path, vocab_file):
+    (tmp_path / "text").write_text(_corpus(0))
+    paths = dict(input_file=f"{tmp_path}/text", vocab_file=vocab_file)
+    with _refused(tmp_path, f"cannot write --output_file={tmp_path}/no/out"):
+        _create(output_file=f"{tmp_path}/no/out", **paths)
+    with _refused(tmp_path, "--output_file=nosuch://b/x: .* knows no file system nosuch://"):
+        _create(output_file="nosuch://b/x", **paths)
+    with _refused(tmp_path, f"temporary file in {tmp_path}/no: .*--spill_dir"):
+        _create(output_file=f"{tmp_path}/out", spill_dir=f"{tmp_path}/no", **paths)
+
+
+@pytest.mark.parametrize("where", ["--spill_dir", "--output_file"])
+def test_disk_full(tmp_path, vocab_file, where):
+    (tmp_path / "text").write_text(_corpus(0))
+    (tmp_path / "out").write_text("before")
+    # A limit on the size of files stands in for a full disk. The spill needs 4 bytes a record
+    # where a TFRecord file needs 16, so a limit between the two is met by the output alone.
+    program = textwrap.dedent(
+        """
+        import resource, runpy, signal, sys
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        limit = int(sys.argv.pop(1))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        sys.argv.pop(0)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        """
+    )
+    flags = [f"--input_file={tmp_path}/text", f"--vocab_file={vocab_file}", "--max_seq_length=5"]
+    flags += ["--max_predictions_per_seq=1", f"--output_file={tmp_path}/out", "--dupe_factor=1"]
+    limit = 2000
+    if where == "--output_file":
+        _create(
+            input_file=f"{tmp_path}/text",
+            output_file=f"{tmp_path}/measured",
+            vocab_file=vocab_file,
+            max_seq_length=5,
+            max_predictions_per_seq=1,
+            dupe_factor=1,
+        )
+        limit = (tmp_path / "measured").stat().st_size - 1
+        (tmp_path / "measured").unlink()
+    script = str(ROOT / "create_pretraining_data.py")
+    command = [sys.executable, "-c", program, str(limit), script, *flags]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 74
+    assert where in result.stderr.splitlines()[-1], result.stderr
+    assert sorted(os.listdir(tmp_path)) == ["out", "text", "vocab.txt"]
+    assert (tmp_path / "out").read_text() == "before"
+
+
+def test_vocabulary_without_special_tokens(tmp_path):
+    (tmp_path / "text").write_text(_corpus(0))
+    (tmp_path / "vocab").write_text("[PAD]\n[UNK]\n[CLS]\nriver\n")
+    with _refused(tmp_path, r"vocab.*\[SEP\].*\[MASK\]"):
+        _create(
+            input_file=f"{tmp_path}/text",
+            output_file=f"{tmp_path}/out",
+            vocab_file=f"{tmp_path}/vocab",
+        )
+
+
+def test_single_document_is_taken_with_a_warning(tmp_path, vocab_file):
+    text = tmp_path / "text"
+    text.write_text("river bread\nthe moon\nwalking\n")
+    result = _run(
+        f"--input_file={text}",
+        f"--output_file={tmp_path}/out",
+        f"--vocab_file={vocab_file}",
+        "--max_seq_length=8",
+        "--do_whole_word_mask",
+    )
+    assert result.returncode == 0, result.stderr
+    assert "all text is one document" in result.stderr
+    assert "*** Example ***" not in result.stderr  # but for --verbosity=1
+    flags = {**DEFAULTS, "max_seq_length": 8, "do_whole_word_mask": True}
+    assert _read(tmp_path / "out") == _oracle([text], vocab_file, flags)
+
+
+@pytest.mark.slow
+def test_command_line(tmp_path, vocab_file):
+    text = tmp_path / "text"
+    text.write_text(_corpus(0))
+    flags = [f"--input_file={text}", f"--output_file={tmp_path}/out"]
+    result = _run(*flags, f"--vocab_file={vocab_file}", "--do_lower_case", "False")
+    assert result.returncode != 0
+    assert "received the stray words 'False'" in result.stdout + result.stderr
+    result = _run(*flags)
+    assert result.returncode != 0
+    assert "data.py: --vocab_file must be given (--help lists the flags)" in result.stderr
+    assert sorted(os.listdir(tmp_path)) == ["text", "vocab.txt"]
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_dupe_factor(tmp_path, vocab_file):
+    text = tmp_path / "text"
+    text.write_text("\n\n".join(_corpus(seed, 20) for seed in range(25)))
+    program = """
+import json, sys
+from bert_tf.tasks.pretraining.records import data, data_settings
+data.create_pretraining_data(data_settings.PretrainingDataSettings(**json.loads(sys.argv[1])))
+"""
+    settings = dict(input_file=str(text), output_file=f"{tmp_path}/out", vocab_file=vocab_file)
+    few, many = (
+        peak_memory(program, json.dumps({**DEFAULTS, **settings, "dupe_factor": n}))
+        for n in (2, 22)
+    )
+    # As Python objects the records would take several times their size in the file.
+    assert os.path.getsize(tmp_path / "out") > 12_000_000
+    assert many - few < 6_000_000

@@ -1,0 +1,110 @@
+"""ALBERT's records: golden digests of the original, n-grams, and what the flags refuse."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.datasets.text_files import read_text
+from bert_tf.errors import UserError
+from bert_tf.tasks.pretraining.records import data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.ngram_masking import NgramLengths
+from bert_tf.text.sentence_pieces import SentencePieceTokenizer
+from tests.support.golden import needs_golden
+from tests.support.sentence_piece_model import write_model
+
+# The original's defaults, where they differ from those of BERT's program.
+DEFAULTS = {
+    "max_seq_length": 512,
+    "dupe_factor": 40,
+    "do_whole_word_mask": True,
+    "do_lower_case": True,
+}
+
+
+class UnknownIs0(dict):
+    """A vocabulary of a model without [CLS], [SEP] and [MASK]: the original takes <unk>."""
+
+    def __missing__(self, token):
+        return 0
+
+
+def golden_cases():
+    if "BERT_TF_GOLDEN" not in os.environ:
+        return [pytest.param(None, marks=needs_golden)]
+    folder = os.environ["BERT_TF_GOLDEN"]
+    return json.loads(Path(folder, "albert/records/golden.json").read_text())
+
+
+@pytest.mark.parametrize("case", golden_cases())
+def test_digests_of_the_original(tmp_path, case, monkeypatch):
+    golden = Path(os.environ["BERT_TF_GOLDEN"])
+    monkeypatch.syspath_prepend(str(golden))
+    import records_digest
+
+    model = str(golden / "albert/text" / case["spm_model"])
+    settings = PretrainingDataSettings(
+        input_file="none",
+        output_file="none",
+        vocab_file=model,
+        objective="mlm_sop",
+        **{**DEFAULTS, **case["flags"]},
+    )
+    tokenizer = SentencePieceTokenizer(model, settings.do_lower_case)
+    tokenizer.vocab = UnknownIs0(tokenizer.vocab)
+    outputs = [str(tmp_path / f"{i}.tfrecord") for i in range(len(case["digest"]))]
+    files = [str(golden / "albert/records" / name) for name in case["inputs"]]
+    lines = read_text(files, "input_file", settings.text_field)
+    data.write_records(lines, tokenizer, settings, outputs, settings.random_seed)
+    assert [records_digest.digest(path) for path in outputs] == case["digest"]
+
+
+@pytest.mark.parametrize("longest, favors", [(1, True), (3, True), (4, False)])
+def test_lengths_are_drawn_as_numpy_draws_them(longest, favors):
+    lengths = NgramLengths(longest, favors, seed=79)
+    probabilities = 1.0 / np.arange(1, longest + 1)
+    probabilities = (probabilities / probabilities.sum())[:: 1 if favors else -1]
+    generator = np.random.RandomState(79)
+    expected = [generator.choice(np.arange(1, longest + 1), p=probabilities) for _ in range(500)]
+    assert [lengths.draw() for _ in range(500)] == expected
+    assert set(expected) == set(range(1, longest + 1))
+
+
+def test_a_line_of_combining_marks_ends_a_document(tmp_path):
+    pieces = ["[CLS]", "[SEP]", "[MASK]", "▁the", "▁cat", "▁sat"]
+    model = write_model(tmp_path / "small.model", pieces)
+    records = []
+    for name, line in (("empty", ""), ("marks", "\u0301\u0308"), ("control", "\x07")):
+        text = tmp_path / name
+        text.write_text("\n".join(["the cat sat", "cat the", line, "sat the", "the the"]))
+        settings = PretrainingDataSettings(
+            input_file=str(text),
+            output_file=f"{text}.tfrecord",
+            vocab_file=model,
+            objective="mlm_sop",
+            max_seq_length=16,
+        )
+        data.create_pretraining_data(settings)
+        records.append(Path(settings.output_file).read_bytes())
+    assert records[0] == records[1] != records[2]
+
+
+PATHS = {"input_file": "a", "output_file": "b", "vocab_file": "c"}
+
+
+@pytest.mark.parametrize(
+    "flag", [{"ngram": 2}, {"do_permutation": True}, {"favor_shorter_ngram": False}]
+)
+def test_the_flags_need_the_objective_and_masks(flag):
+    (name,) = flag
+    with pytest.raises(UserError, match=f"--{name} needs --objective=mlm_sop"):
+        PretrainingDataSettings(**PATHS, **flag)
+    with pytest.raises(UserError, match=f"--nomask leaves out the masks, so --{name} has no"):
+        PretrainingDataSettings(**PATHS, **flag, objective="mlm_sop", mask=False)
+
+
+def test_a_random_second_part_needs_no_masks():
+    PretrainingDataSettings(**PATHS, random_next_sentence=True, objective="mlm_sop", mask=False)

@@ -1,0 +1,227 @@
+"""Records in shards: those of the exact program, for any number of workers, after any kill."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.tasks.pretraining.records import sharding
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.shards import create_shards
+from tests.support.byte_pair_files import word_merges, write_vocabulary
+from tests.support.pretraining_runs import ROOT
+from tests.support.text_in_shards import (
+    TEXTS,
+    contents,
+    corpus,
+    kill_at_each_shard,
+    settings,
+    write_text,
+)
+
+
+@pytest.fixture
+def text(tmp_path):
+    """The folder of the text."""
+    return write_text(tmp_path)
+
+
+def number(*parts: object) -> int:
+    text = "\t".join(map(str, parts))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def test_each_shard_is_what_the_exact_program_makes_of_its_documents(text, tmp_path):
+    create_shards(settings(text, tmp_path / "out"))
+    found = contents(tmp_path / "out")
+    names = {f"r-{i:05}-of-00005.tfrecord" for i in range(5)}
+    assert found.keys() == names | {"r-shards.json"}
+    shards = {}
+    for name, numbers in TEXTS.items():
+        for i, document in enumerate(corpus(*numbers).split("\n\n \n")):
+            value = number("document", 77, name, i)
+            shards.setdefault(value % 5, []).append((value, document))
+    assert sorted(shards) == [*range(5)]
+    for shard, documents in shards.items():
+        expected = tmp_path / f"text_{shard}.txt"
+        expected.write_text("\n\n".join(document for _, document in sorted(documents)))
+        create_pretraining_data(
+            PretrainingDataSettings(
+                input_file=str(expected),
+                output_file=f"{tmp_path}/expected",
+                vocab_file=f"{tmp_path}/vocab.txt",
+                dupe_factor=2,
+                max_seq_length=24,
+                max_predictions_per_seq=3,
+                random_seed=number("shard", 77, shard) >> 33,
+            )
+        )
+        assert (tmp_path / "expected").read_bytes() == found[f"r-{shard:05}-of-00005.tfrecord"]
+
+
+def test_any_number_of_workers_in_any_order_writes_the_same(text, tmp_path):
+    create_shards(settings(text, tmp_path / "1"))
+    for count in (2, 3, 7):
+        for i in reversed(range(count)):
+            create_shards(settings(text, tmp_path / str(count), num_workers=count, worker_index=i))
+        assert contents(tmp_path / str(count)) == contents(tmp_path / "1")
+
+
+def test_shards_that_are_there_are_kept(text, tmp_path):
+    create_shards(settings(text, tmp_path / "out"))
+    expected = contents(tmp_path / "out")
+    kept, lost = (tmp_path / "out" / f"r-0000{i}-of-00005.tfrecord" for i in (2, 3))
+    lost.unlink()
+    os.utime(kept, (1, 1))
+    # The text may lie in another folder, and may be named in another way.
+    text = text.rename(tmp_path / "moved")
+    create_shards(settings(text, tmp_path / "out"))
+    assert contents(tmp_path / "out") == expected
+    assert kept.stat().st_mtime == 1
+
+
+def test_shards_of_another_run_are_not_mixed_with(text, tmp_path):
+    output = tmp_path / "out"
+    create_shards(settings(text, output))
+    expected = contents(output)
+    for more, message in (
+        ({"max_seq_length": 25}, "begun there with --max_seq_length=24, and now it is 25. C"),
+        ({"num_shards": 6}, "with --num_shards=5, and now it is 6"),
+        ({"do_whole_word_mask": True}, "with --do_whole_word_mask=False, and now it is True"),
+    ):
+        with pytest.raises(UserError, match=message):
+            create_shards(settings(text, output, **more))
+    with open(text / "b" / "y.txt", "a") as file:
+        file.write("\nthe moon")
+    with pytest.raises(UserError, match="with --input_file='3 files, .*, and now it is '3 f"):
+        create_shards(settings(text, output))
+    (text / "b" / "y.txt").write_text(corpus(*TEXTS["b/y.txt"]))
+    with open(tmp_path / "vocab.txt", "a") as file:
+        file.write("moons\n")
+    with pytest.raises(UserError, match="with --vocab_file='sha256 "):
+        create_shards(settings(text, output))
+    assert contents(output) == expected
+
+
+def test_settings_of_a_run_without_a_shard_are_one_file_to_delete(text, tmp_path):
+    output = tmp_path / "out"
+    (text / "b" / "y.txt").write_bytes(b"river\n\xff\n")
+    with pytest.raises(UserError, match="y.txt, line 2, is not UTF-8"):
+        create_shards(settings(text, output))
+    (text / "b" / "y.txt").write_text(corpus(*TEXTS["b/y.txt"]))
+    with pytest.raises(UserError) as info:
+        create_shards(settings(text, output))
+    message = str(info.value)
+    assert message.startswith(f"{output}/r-shards.json: shards were begun there with --input_file=")
+    assert message.endswith("the shards beside it; if there are none yet, this file is enough")
+    (output / "r-shards.json").unlink()
+    create_shards(settings(text, output))
+    assert len(contents(output)) == 6
+
+
+def test_both_files_of_a_byte_level_bpe_are_compared(text, tmp_path):
+    more = {"vocab_file": write_vocabulary(tmp_path, word_merges(["bread", "the"]))}
+    more |= {"do_lower_case": False, "objective": "mlm"}
+    output = tmp_path / "out"
+    create_shards(settings(text, output, **more))
+    expected = contents(output)
+    create_shards(settings(text, output, **more))
+    merges = (tmp_path / "merges.txt").read_text().splitlines()
+    (tmp_path / "merges.txt").write_text("\n".join(merges[:-1]) + "\n")
+    with pytest.raises(UserError, match="with --vocab_file='sha256 .*, and now it is 'sha256"):
+        create_shards(settings(text, output, **more))
+    assert contents(output) == expected
+
+
+def test_each_shard_needs_a_document(text, tmp_path):
+    with pytest.raises(
+        UserError, match=r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"
+    ):
+        create_shards(settings(text, tmp_path / "out", num_shards=41))
+    assert not contents(tmp_path / "out")  # a command with fewer shards is not refused
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ({"num_workers": 3, "worker_index": 3}, "--worker_index=3 must be below --num_workers"),
+        ({"num_shards": None, "num_workers": 3}, "so they need --num_shards, the number of files"),
+        ({"output_file": "a,b"}, "--output_file=a,b must be one name with --num_shards"),
+        ({"num_shards": 0}, "--num_shards=0 must be between 1 and 99999"),
+    ],
+)
+def test_flags_that_do_not_fit(text, tmp_path, more, message):
+    values = {**vars(settings(text, tmp_path / "out")), **more}
+    with pytest.raises(UserError, match=message):
+        PretrainingDataSettings(**values)
+
+
+def test_shards_have_a_function_of_their_own(text, tmp_path):
+    with pytest.raises(UserError, match="^num_shards=5 is for bert_tf.*create_shards; call that"):
+        create_pretraining_data(settings(text, tmp_path / "out"))
+    assert not contents(tmp_path / "out")
+
+
+def test_keys_are_the_same_in_another_folder():
+    names = ["/data/text/en/x.txt", "/data/text/enough.txt"]
+    assert [*sharding.file_keys(names).values()] == ["en/x.txt", "enough.txt"]
+    assert sharding.file_keys(["x.txt"]) == {"x.txt": "x.txt"}
+    assert sharding.file_keys(["gs://b/t/x"]) == {"gs://b/t/x": "x"}
+    assert sharding.file_keys(["/x", "/y/z"]) == {"/x": "x", "/y/z": "y/z"}
+
+
+def test_the_end_of_a_file_ends_a_document():
+    batches = [("x", ["a", "b"]), ("x", ["c", "", ""]), ("x", ["d"]), ("y", ["", "e"])]
+    assert [*sharding.split_documents(batches)] == [
+        ("x\t0", ["a", "b", "c"]),
+        ("x\t1", ["d"]),
+        ("y\t0", ["e"]),
+    ]
+
+
+def command(text, output, *more: str) -> list[str]:
+    values = settings(text, output)
+    flags = ("input_file", "output_file", "vocab_file", "num_shards", "max_seq_length")
+    flags += ("max_predictions_per_seq", "dupe_factor", "random_seed")
+    program = os.path.join(ROOT, "create_pretraining_data.py")
+    return [sys.executable, program, *(f"--{x}={getattr(values, x)}" for x in flags), *more]
+
+
+def test_processes_of_one_machine(text, tmp_path):
+    create_shards(settings(text, tmp_path / "1"))
+    output = tmp_path / "out"
+    done = subprocess.run(
+        command(text, output, "--num_workers=2"), capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert contents(output) == contents(tmp_path / "1")
+    for line in ("Worker 0 of 2: 0 of its 3 shards are there already", "Worker 1 of 2: 0 of its 2"):
+        assert line in done.stderr
+    assert "before flag parsing" not in done.stderr
+    for path in output.iterdir():
+        if path.suffix != ".json":
+            path.unlink()
+    (text / "b" / "y.txt").write_bytes(b"river\n\xff\n")
+    (output / "r-shards.json").unlink()
+    done = subprocess.run(
+        command(text, output, "--num_workers=2"), capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "y.txt, line 2, is not UTF-8" in done.stderr.splitlines()[-1]
+    assert [*contents(output)] == ["r-shards.json"]
+
+
+@pytest.mark.slow
+def test_kills_change_nothing(text, tmp_path):
+    output = tmp_path / "out"
+    output.mkdir()
+    words = command(text, output, "--num_workers=2", "--dupe_factor=500")
+    kill_at_each_shard(words, output)
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    create_shards(settings(text, tmp_path / "alone", dupe_factor=500))
+    assert contents(output) == contents(tmp_path / "alone")

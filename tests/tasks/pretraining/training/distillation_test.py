@@ -1,0 +1,325 @@
+"""Tests of the losses of a distillation, against numpy and transformers' figures."""
+
+import collections
+import os
+import pathlib
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.engine import steps
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.pretraining.schema import MLM
+from bert_tf.tasks.pretraining.training.distillation import DistillationTask
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from tests.support.packed_batches import both_batches
+from tests.support.small_pretraining import (
+    SMALL,
+    difference,
+    make_features,
+    small_task,
+    tensors,
+    weights_of,
+)
+
+ALPHAS = {"ce": 5.0, "mlm": 2.0, "cos": 1.0, "mse": 0.0}
+NO_ALPHAS = dict.fromkeys(ALPHAS, 0.0)
+Output = collections.namedtuple("Output", "sequence_output all_encoder_layers embedding_table")
+
+
+def fixed_model(hidden, logits):
+    """Returns a model whose vectors, [B, S, H], and logits, [B, S, V], are these."""
+
+    def predictions(hidden, positions, table):
+        flat = tf.reshape(logits, [-1, logits.shape[-1]])
+        if positions is None:
+            return flat
+        rows = tf.range(logits.shape[0])[:, tf.newaxis] * logits.shape[1]
+        return tf.gather(flat, tf.reshape(positions + rows, [-1]))
+
+    return types.SimpleNamespace(
+        bert=lambda *unused, **others: Output(hidden, (hidden,), None),
+        cls=types.SimpleNamespace(predictions=predictions),
+    )
+
+
+def losses_and_gradients(
+    student, teacher, features, alphas, temperature=2.0, restrict=False, weights=None
+):
+    """Returns the loss, the metrics, and the gradients of the student's vectors and logits.
+
+    Args:
+        student, teacher: pairs of arrays, vectors and logits.
+        features: the batch.
+        alphas, temperature, restrict: see `DistillationTask`.
+        weights: `example_weight`.
+    """
+    task = DistillationTask(
+        PretrainingTask(BertConfig(vocab_size=53), MLM),
+        fixed_model(*map(tf.constant, teacher)),
+        {**NO_ALPHAS, **alphas},
+        temperature,
+        restrict,
+    )
+    features = tensors(features | ({} if weights is None else {"example_weight": weights}))
+    student = [tf.constant(x) for x in student]
+    with tf.GradientTape() as tape:
+        tape.watch(student)
+        loss, sums = task.loss_and_metrics(
+            fixed_model(*student), features, task.normalizers(features), True, None
+        )
+    return loss.numpy(), sums, tape.gradient(loss, student)
+
+
+@pytest.fixture(scope="module")
+def golden():
+    """The golden arrays, and the batch with their labels as masked positions."""
+    if not os.environ.get("BERT_TF_GOLDEN"):
+        pytest.skip("the environment variable BERT_TF_GOLDEN is not set")
+    path = pathlib.Path(os.environ["BERT_TF_GOLDEN"]) / "distillation" / "losses.npz"
+    arrays = dict(np.load(path))
+    labels = arrays["labels"]
+    count = (labels >= 0).sum(axis=1).max()
+    features = {
+        "input_ids": np.zeros_like(labels, np.int32),
+        "input_mask": arrays["attention_mask"],
+        "masked_lm_positions": np.zeros([len(labels), count], np.int32),
+        "masked_lm_ids": np.zeros([len(labels), count], np.int32),
+        "masked_lm_weights": np.zeros([len(labels), count], np.float32),
+    }
+    for i, row in enumerate(labels):
+        (places,) = np.nonzero(row >= 0)
+        features["masked_lm_positions"][i, : len(places)] = places
+        features["masked_lm_ids"][i, : len(places)] = row[places]
+        features["masked_lm_weights"][i, : len(places)] = 1.0
+    return arrays, features
+
+
+@pytest.mark.parametrize(
+    "name,alphas,restrict",
+    [
+        ("ce", {"ce": 1.0}, False),
+        ("ce_restricted", {"ce": 1.0}, True),
+        ("mlm", {"mlm": 1.0}, False),
+        ("mlm", {"mlm": 1.0}, True),
+        ("cos", {"cos": 1.0}, False),
+        ("cos", {"cos": 1.0}, True),
+        ("mse", {"mse": 1.0}, False),
+        ("total", ALPHAS, False),
+    ],
+)
+def test_losses_and_gradients_are_transformers(golden, name, alphas, restrict):
+    arrays, features = golden
+    if name == "total":
+        alphas = {key: float(arrays[f"alpha_{key}"]) for key in ("ce", "mlm", "cos")}
+    loss, _, gradients = losses_and_gradients(
+        (arrays["student_hidden"], arrays["student_logits"]),
+        (arrays["teacher_hidden"], arrays["teacher_logits"]),
+        features,
+        alphas,
+        float(arrays["temperature"]),
+        restrict,
+    )
+    assert abs(loss / arrays[f"loss_{name}"] - 1) < 1e-6
+    for gradient, of in zip(gradients, ("hidden", "logits"), strict=True):
+        expected = arrays.get(f"grad_{name}_student_{of}")
+        if expected is None:
+            assert gradient is None or not gradient.numpy().any()
+        else:
+            assert difference(gradient, expected) < 1e-6
+            assert not gradient.numpy()[arrays["attention_mask"] == 0].any()
+
+
+def softmax(x):
+    exp = np.exp(x - x.max(-1, keepdims=True))
+    return exp / exp.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("restrict", [False, True])
+def test_losses_against_numpy_with_weights_of_examples_and_masks(restrict):
+    rng = np.random.default_rng(3)
+    features = make_features(3, batch_size=4)
+    shape = features["input_ids"].shape
+    arrays = [rng.normal(0, 2, (*shape, size)).astype("f") for size in (24, 53, 24, 53)]
+    weights = np.array([1.0, 0.0, 1.0, 0.5], np.float32)
+    temperature = 3.0
+    alphas = {"ce": 0.7, "mlm": 0.3, "cos": 1.9, "mse": 0.01}
+    loss, sums, _ = losses_and_gradients(
+        arrays[:2], arrays[2:], features, alphas, temperature, restrict, weights
+    )
+    hidden, logits, teacher_hidden, teacher_logits = (x.astype(np.float64) for x in arrays)
+    rows = np.arange(4)[:, None]
+    positions, labels = features["masked_lm_positions"], features["masked_lm_ids"]
+    masked = features["masked_lm_weights"] * weights[:, None]
+    tokens = features["input_mask"] * weights[:, None]
+    p, q = softmax(teacher_logits / temperature), softmax(logits / temperature)
+    by_position = {
+        "ce": temperature**2 * (p * np.log(p / q)).sum(-1),
+        "mse": ((logits - teacher_logits) ** 2).sum(-1),
+        "cos": 1
+        - (hidden * teacher_hidden).sum(-1)
+        / np.linalg.norm(hidden, axis=-1)
+        / np.linalg.norm(teacher_hidden, axis=-1),
+    }
+    expected = {"cos_loss": ((tokens * by_position["cos"]).sum(), tokens.sum())}
+    for name in ("ce", "mse"):
+        values, counted = by_position[name], tokens
+        if restrict:
+            values, counted = values[rows, positions], masked
+        expected[f"{name}_loss"] = ((counted * values).sum(), counted.sum())
+    of_labels = softmax(logits)[rows, positions, labels]
+    expected["masked_lm_loss"] = (-(masked * np.log(of_labels)).sum(), masked.sum() + 1e-5)
+    total = 0.0
+    for name, (numerator, denominator) in expected.items():
+        alpha = alphas[name.removesuffix("_loss").replace("masked_lm", "mlm")]
+        total += alpha * numerator / denominator
+        np.testing.assert_allclose(sums[name][0], numerator, rtol=1e-5, err_msg=name)
+        np.testing.assert_allclose(sums[name][1], denominator, rtol=1e-5, err_msg=name)
+    np.testing.assert_allclose(loss, total, rtol=1e-5)
+    assert set(sums) == {*expected, "masked_lm_accuracy"}
+
+
+def test_all_layers_are_compared_with_those_of_the_same_depth():
+    """Against numpy; the last ones alone differ."""
+    _, teacher, _ = small_task(5, num_hidden_layers=5)
+    plain, student, _ = small_task(6, num_hidden_layers=2)
+    features = make_features(3, batch_size=4)
+    inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    mine, theirs = (
+        [np.asarray(x, np.float64) for x in model.bert(*inputs).all_encoder_layers]
+        for model in (student, teacher)
+    )
+    weights, expected = features["input_mask"], []
+    for a, b in ((mine[0], theirs[2]), (mine[1], theirs[4])):
+        norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+        expected.append((weights * (1 - (a * b).sum(-1) / norms)).sum() / weights.sum())
+    tensors_of_batch = tensors(features)
+    for all_layers, value in ((True, np.mean(expected)), (False, expected[1])):
+        task = DistillationTask(
+            PretrainingTask(plain.config, MLM),
+            teacher,
+            {**NO_ALPHAS, "cos": 1.0},
+            2.0,
+            cos_all_layers=all_layers,
+        )
+        normalizers = task.normalizers(tensors_of_batch)
+        loss, _ = task.loss_and_metrics(student, tensors_of_batch, normalizers, False, None)
+        np.testing.assert_allclose(loss, value, rtol=1e-5)
+    assert abs(expected[0] / expected[1] - 1) > 0.01
+
+
+def test_a_batch_without_weight_has_no_loss():
+    features = make_features(1)
+    features["masked_lm_weights"] *= 0
+    shape = features["input_ids"].shape
+    arrays = [np.ones((*shape, size), np.float32) for size in (24, 53)]
+    alphas = dict.fromkeys(ALPHAS, 1.0)
+    loss, _, gradients = losses_and_gradients(
+        arrays, [-x for x in arrays], features, alphas, weights=np.zeros(2, np.float32)
+    )
+    assert loss == 0.0 and not any(gradient.numpy().any() for gradient in gradients)
+
+
+def distilled(alphas=ALPHAS, **options):
+    """Returns the task of a student of one layer by a teacher of two, and both models."""
+    _, teacher, _ = small_task(5)
+    plain, student, _ = small_task(6, num_hidden_layers=1)
+    task = DistillationTask(
+        PretrainingTask(plain.config, MLM), teacher, {**NO_ALPHAS, **alphas}, 2.0, **options
+    )
+    return task, student, teacher
+
+
+def test_with_masked_lm_alone_a_step_is_that_of_pretraining():
+    task, student, _ = distilled({"mlm": 1.0})
+    plain = PretrainingTask(BertConfig.from_dict({**SMALL, "num_hidden_layers": 1}), MLM)
+    features = tensors(make_features(6, batch_size=4))
+    found = []
+    for each in (task, plain):
+        with tf.GradientTape() as tape:
+            loss, sums = each.loss_and_metrics(
+                student, features, each.normalizers(features), False, None
+            )
+        found.append((loss, sums, tape.gradient(loss, [v.value for v in student.variables])))
+    (loss, sums, gradients), (expected_loss, expected_sums, expected) = found
+    assert loss.numpy() == expected_loss.numpy() and sums.keys() == expected_sums.keys()
+    for variable, gradient, other in zip(student.variables, gradients, expected, strict=True):
+        if other is None:
+            assert gradient is None, variable.path
+        else:
+            gradient, other = map(tf.convert_to_tensor, (gradient, other))
+            assert difference(gradient, other) < 1e-6, variable.path
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_without_a_loss_of_logits_the_head_stays_as_it_is(parts):
+    """Gradients of zeros would let the weight decay shrink it."""
+    task, student, _ = distilled({"cos": 1.0})
+    features = tensors(make_features(6, batch_size=4))
+    with tf.GradientTape() as tape:
+        loss, sums = task.loss_and_metrics(
+            student, features, task.normalizers(features), False, None
+        )
+    weights = weights_of(student)
+    gradients = tape.gradient(loss, weights)
+    head = [name for name in weights if name.startswith("cls/predictions/")]
+    assert head and all(gradients[name] is None for name in head)
+    assert gradients["bert/embeddings/word_embeddings"] is not None
+    assert sums["masked_lm_loss"][0] > 0 and sums["masked_lm_accuracy"][1] > 0
+    before = {name: weights[name].numpy() for name in head}
+    optimizer = optimization.create_optimizer(student.trainable_variables, lambda step: 1e-2)
+    steps.train_step(task, student, optimizer, features, tf.constant([0, 0]), parts)
+    for name in head:
+        np.testing.assert_array_equal(weights[name], before[name], err_msg=name)
+
+
+def test_a_student_like_its_teacher_has_learned_all():
+    _, teacher, _ = small_task(5)
+    config = BertConfig.from_dict(SMALL)
+    alphas = {"ce": 1.0, "cos": 1.0, "mse": 1.0}
+    task = DistillationTask(PretrainingTask(config, MLM), teacher, {**NO_ALPHAS, **alphas}, 2.0)
+    features = tensors(make_features(5))
+    loss, _ = task.loss_and_metrics(teacher, features, task.normalizers(features), False, None)
+    assert abs(loss.numpy()) < 1e-5
+
+
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_step_trains_the_student_and_leaves_the_teacher(jit_compile):
+    """The batch in two parts gives the step of the whole one."""
+    features = tensors(make_features(7, batch_size=4))
+    results = []
+    for parts in (1, 2):
+        task, student, teacher = distilled()
+        optimizer = optimization.create_optimizer(student.trainable_variables, lambda step: 1e-2)
+        before = [variable.numpy() for variable in teacher.variables]
+
+        @tf.function(jit_compile=jit_compile, autograph=False)
+        def step(features, task=task, student=student, optimizer=optimizer, parts=parts):
+            return steps.train_step(task, student, optimizer, features, tf.constant([0, 0]), parts)
+
+        metrics = step(features)
+        for variable, value in zip(teacher.variables, before, strict=True):
+            np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
+        results.append((metrics["loss"], metrics["gradient_norm"]))
+        names = {name.split("/adam_")[0] for name in optimizer.variables}
+        assert names - {"global_step"} == set(weights_of(student))
+        assert not any("layer_1" in name for name in names)
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("restrict", [False, True])
+def test_packed_rows_have_the_losses_of_their_sequences(restrict):
+    task, student, _ = distilled(dict.fromkeys(ALPHAS, 1.0), restrict_ce_to_mask=restrict)
+    # Positions up to the length of the longest row.
+    _, teacher, _ = small_task(5, max_position_embeddings=23, type_vocab_size=2)
+    _, student, _ = small_task(6, num_hidden_layers=1, max_position_embeddings=23)
+    task._teacher = teacher
+    losses = []
+    for features in both_batches(objective=MLM):
+        features = tensors(features)
+        loss, _ = task.loss_and_metrics(student, features, task.normalizers(features), False, None)
+        losses.append(loss.numpy())
+    np.testing.assert_allclose(*losses, rtol=1e-5)

@@ -1,0 +1,112 @@
+"""Tests of bert_tf.tasks.pretraining.training.heads."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import modeling
+from bert_tf.tasks.pretraining.training import heads
+from tests.support import numpy_bert
+
+B, S, H, V, P = 2, 7, 24, 53, 5
+CONFIG = modeling.BertConfig(
+    vocab_size=V, hidden_size=H, num_hidden_layers=1, num_attention_heads=3, intermediate_size=20
+)
+
+
+def _heads(seed=0, dtype="float32", **changes):
+    """Returns the pre-training heads and their random weights by name."""
+    layer = heads.PretrainingHeads(
+        modeling.BertConfig.from_dict({**CONFIG.to_dict(), **changes}), dtype
+    )
+    weights = numpy_bert.random_weights({v.path: v.shape for v in layer.variables}, seed)
+    for variable in layer.variables:
+        variable.assign(weights[variable.path])
+    return layer, weights
+
+
+def _inputs(seed=0):
+    rng = np.random.default_rng(seed)
+    return (
+        rng.normal(size=(B, S, H)).astype(np.float32),
+        rng.normal(size=(B, H)).astype(np.float32),
+        rng.integers(0, S, (B, P), dtype=np.int32),
+        rng.normal(size=(V, H)).astype(np.float32),
+    )
+
+
+def test_gather_indexes():
+    sequence, _, positions, _ = _inputs(1)
+    positions[0, :2] = 3  # twice the same, and the last of its sequence
+    positions[1, -1] = S - 1
+    expected = np.concatenate([sequence[b, positions[b]] for b in range(B)])
+    sequence = tf.constant(sequence)
+    np.testing.assert_array_equal(heads.gather_indexes(sequence, positions), expected)
+    dynamic = tf.function(
+        heads.gather_indexes,
+        input_signature=[
+            tf.TensorSpec([None, None, H]),
+            tf.TensorSpec([None, None], tf.int32),
+        ],
+    )
+    np.testing.assert_array_equal(dynamic(sequence, positions), expected)
+    with pytest.raises(ValueError, match="must have rank 3, not 2"):
+        heads.gather_indexes(tf.zeros([3, 4]), positions)
+
+
+@pytest.mark.parametrize("act", ["gelu", "relu", "tanh"])
+def test_logits_against_numpy(act):
+    layer, weights = _heads(2, hidden_act=act)
+    sequence, pooled, positions, table = _inputs(2)
+    masked_lm_logits, next_sentence_logits = layer(sequence, pooled, positions, table)
+    reference = numpy_bert.NumpyBert({"hidden_act": act}, weights)
+    hidden = np.concatenate([sequence[b, positions[b]] for b in range(B)]).astype(np.float64)
+    scope = "cls/predictions/transform"
+    hidden = reference.activation(reference.dense(hidden, f"{scope}/dense"))
+    hidden = reference.norm(hidden, scope)
+    expected = hidden @ table.T + weights["cls/predictions/output_bias"]
+    assert masked_lm_logits.shape == (B * P, V)
+    np.testing.assert_allclose(masked_lm_logits, expected, rtol=1e-4, atol=1e-4)
+    expected = pooled @ weights["cls/seq_relationship/output_weights"].T
+    expected = expected + weights["cls/seq_relationship/output_bias"]
+    assert next_sentence_logits.shape == (B, 2)
+    np.testing.assert_allclose(next_sentence_logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_linear_transform_has_no_activation():
+    layer, weights = _heads(3, hidden_act="linear")
+    sequence, pooled, positions, table = _inputs(3)
+    dense = layer.predictions.transform.dense
+    np.testing.assert_allclose(
+        dense(pooled),
+        pooled @ weights["cls/predictions/transform/dense/kernel"]
+        + weights["cls/predictions/transform/dense/bias"],
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_logits_of_bfloat16_heads_are_float32_and_near():
+    layer, _ = _heads(4, "mixed_bfloat16")
+    exact, _ = _heads(4)
+    sequence, pooled, positions, table = _inputs(4)
+    half = [tf.cast(x, tf.bfloat16) for x in (sequence, pooled)]
+    for logits, expected in zip(
+        layer(*half, positions, table), exact(sequence, pooled, positions, table), strict=True
+    ):
+        assert logits.dtype == tf.float32
+        difference = np.abs(logits - expected).max()
+        assert 0 < difference < 0.05 * np.abs(expected).max()
+    assert {v.dtype for v in layer.variables} == {"float32"}
+
+
+def test_the_gradient_reaches_the_shared_table():
+    layer, _ = _heads(5)
+    sequence, pooled, positions, table = _inputs(5)
+    table = tf.constant(table)
+    with tf.GradientTape() as tape:
+        tape.watch(table)
+        logits, _ = layer(sequence, pooled, positions, table)
+        loss = tf.reduce_sum(logits[:, 9])
+    gradient = tape.gradient(loss, table).numpy()
+    assert gradient[9].any() and not np.delete(gradient, 9, axis=0).any()

@@ -1,0 +1,351 @@
+"""Tests of pretraining/training/model.py, against numpy and the original's golden figures."""
+
+import os
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.engine import steps
+from bert_tf.files import checkpoints
+from bert_tf.model.heads import cross_entropy
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.pretraining.training.model import PretrainingModel, PretrainingTask
+from tests.support import numpy_bert
+from tests.support.shapes import variables_without_values
+from tests.support.small_pretraining import (
+    SMALL,
+    B,
+    P,
+    difference,
+    make_features,
+    small_task,
+    tensors,
+    weights_of,
+)
+
+GOLDEN = pathlib.Path(__file__).parents[3] / "golden"
+MODELS = ("model_gelu", "model_relu")
+FEATURES = (
+    "input_ids",
+    "input_mask",
+    "segment_ids",
+    "masked_lm_positions",
+    "masked_lm_ids",
+    "masked_lm_weights",
+    "next_sentence_labels",
+)
+SMALL_SHAPES = {
+    "bert/embeddings/word_embeddings": [53, 24],
+    "bert/embeddings/token_type_embeddings": [4, 24],
+    "bert/embeddings/position_embeddings": [11, 24],
+    "bert/embeddings/LayerNorm/beta": [24],
+    "bert/embeddings/LayerNorm/gamma": [24],
+    **{
+        f"bert/encoder/layer_{layer}/{name}": shape
+        for layer in range(2)
+        for name, shape in {
+            "attention/self/query/kernel": [24, 24],
+            "attention/self/query/bias": [24],
+            "attention/self/key/kernel": [24, 24],
+            "attention/self/key/bias": [24],
+            "attention/self/value/kernel": [24, 24],
+            "attention/self/value/bias": [24],
+            "attention/output/dense/kernel": [24, 24],
+            "attention/output/dense/bias": [24],
+            "attention/output/LayerNorm/beta": [24],
+            "attention/output/LayerNorm/gamma": [24],
+            "intermediate/dense/kernel": [24, 20],
+            "intermediate/dense/bias": [20],
+            "output/dense/kernel": [20, 24],
+            "output/dense/bias": [24],
+            "output/LayerNorm/beta": [24],
+            "output/LayerNorm/gamma": [24],
+        }.items()
+    },
+    "bert/pooler/dense/kernel": [24, 24],
+    "bert/pooler/dense/bias": [24],
+    "cls/predictions/transform/dense/kernel": [24, 24],
+    "cls/predictions/transform/dense/bias": [24],
+    "cls/predictions/transform/LayerNorm/beta": [24],
+    "cls/predictions/transform/LayerNorm/gamma": [24],
+    "cls/predictions/output_bias": [53],
+    "cls/seq_relationship/output_weights": [2, 24],
+    "cls/seq_relationship/output_bias": [2],
+}
+
+
+def _golden(name, recompute_activations=False):
+    """Returns a golden folder, its task, and its model with the weights of step 0."""
+    folder = GOLDEN / name
+    config = BertConfig.from_json_file(str(folder / "bert_config.json"))
+    task = PretrainingTask(config, recompute_activations=recompute_activations)
+    model = task.build_model()
+    checkpoints.initialize(weights_of(model), str(folder / "model.ckpt-0"))
+    return folder, task, model
+
+
+def _outputs(task, model, features):
+    """Returns the outputs of the original's pre-training graph, by the original's names."""
+    bert = model.bert(features["input_ids"], features["input_mask"], features["segment_ids"])
+    normalizers = task.normalizers(features)
+    loss, sums = task.loss_and_metrics(model, features, normalizers, False, None)
+    next_sentence_loss = sums["next_sentence_loss"][0] / normalizers["next_sentence"]
+    masked_lm_logits, next_sentence_logits = model(
+        *(features[name] for name in FEATURES[:4]), training=False
+    )
+    masked_lm_ids = tf.reshape(features["masked_lm_ids"], [-1])
+    example_loss = cross_entropy(masked_lm_logits, masked_lm_ids)
+    log_probs = tf.nn.log_softmax(masked_lm_logits)
+    next_log_probs = tf.nn.log_softmax(next_sentence_logits)
+    return {
+        "embedding_output": bert.get_embedding_output(),
+        "sequence_output": bert.get_sequence_output(),
+        "pooled_output": bert.get_pooled_output(),
+        "all_encoder_layers": tf.stack(bert.get_all_encoder_layers()),
+        "masked_lm_loss": loss - next_sentence_loss,
+        "masked_lm_example_loss": example_loss,
+        "masked_lm_log_probs": log_probs,
+        "next_sentence_loss": next_sentence_loss,
+        "next_sentence_log_probs": next_log_probs,
+        "total_loss": loss,
+    }
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_output_is_the_originals(name, jit_compile):
+    folder, task, model = _golden(name)
+    arrays = np.load(folder / "forward.npz")
+    features = {key: tf.constant(arrays[key]) for key in FEATURES}
+    compute = tf.function(lambda f: _outputs(task, model, f), jit_compile=jit_compile)
+    outputs = compute(features)
+    assert set(outputs) | set(FEATURES) == set(arrays)
+    for key, output in outputs.items():
+        assert difference(output, arrays[key]) < 2e-6, key
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_numpy_model_gives_the_originals_outputs_too(name):
+    arrays = dict(np.load(GOLDEN / name / "forward.npz"))
+    config = BertConfig.from_json_file(str(GOLDEN / name / "bert_config.json")).to_dict()
+    reader = tf.train.load_checkpoint(str(GOLDEN / name / "model.ckpt-0"))
+    weights = {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
+    outputs = numpy_bert.NumpyBert(config, weights).losses(arrays)
+    for key in set(arrays) - set(FEATURES):
+        assert difference(outputs[key], arrays[key]) < 2e-6, key
+
+
+@pytest.mark.parametrize(
+    "name,accumulation_steps,recompute_activations",
+    [
+        ("model_gelu", 1, True),
+        ("model_relu", 5, False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("model_gelu", 1, False),
+                ("model_relu", 1, False),
+                ("model_gelu", 2, False),
+                ("model_relu", 1, True),
+            ]
+        ),
+    ],
+)
+def test_training_is_the_originals(name, accumulation_steps, recompute_activations):
+    folder, task, model = _golden(name, recompute_activations)
+    arrays = dict(np.load(folder / "train.npz"))
+    num_steps = len(arrays["losses"])
+    schedule = optimization.linear_schedule(
+        float(arrays["init_lr"]), int(arrays["num_train_steps"]), int(arrays["num_warmup_steps"])
+    )
+    optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
+    variables = {**weights_of(model), **optimizer.variables}
+    checkpoints.restore(variables, str(folder / "model.ckpt-0"))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(features):
+        seed = tf.constant([0, 0])
+        return steps.train_step(task, model, optimizer, features, seed, accumulation_steps)
+
+    for i in range(num_steps):
+        metrics = step({key: tf.constant(arrays[key][i]) for key in FEATURES})
+        np.testing.assert_allclose(metrics["loss"], arrays["losses"][i], rtol=1e-6)
+        np.testing.assert_allclose(metrics["learning_rate"], schedule(i), rtol=1e-6)
+
+    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{num_steps}"))
+    assert set(variables) == set(reader.get_variable_to_shape_map())
+    assert optimizer.global_step.numpy() == reader.get_tensor("global_step") == num_steps
+    for key, variable in variables.items():
+        if "key/bias" not in key:  # its gradient is rounding noise, of which Adam makes a step
+            assert difference(variable.numpy(), reader.get_tensor(key)) < 2e-5, key
+
+
+def test_variables_of_a_small_model():
+    model = PretrainingModel(BertConfig.from_dict(SMALL))
+    assert {v.path: list(v.shape) for v in model.variables} == SMALL_SHAPES
+    assert {v.dtype for v in model.variables} == {"float32"}
+    assert [v.path for v in model.trainable_variables] == [v.path for v in model.variables]
+
+
+def test_variables_of_a_bfloat16_model_are_the_same():
+    model = PretrainingModel(BertConfig.from_dict(SMALL), dtype="bfloat16")
+    assert {v.path: list(v.shape) for v in model.variables} == SMALL_SHAPES
+    assert {v.dtype for v in model.variables} == {"float32"}
+
+
+@pytest.mark.slow
+def test_variables_are_those_of_the_released_checkpoints():
+    if not os.environ.get("BERT_TF_GOLDEN"):
+        pytest.skip("the environment variable BERT_TF_GOLDEN is not set")
+    indices = sorted(
+        (pathlib.Path(os.environ["BERT_TF_GOLDEN"]).parent / "released").glob("*/*.index")
+    )
+    assert len(indices) == 2
+    for index in indices:
+        config = BertConfig.from_json_file(str(index.parent / "bert_config.json"))
+        with variables_without_values():
+            model = PretrainingModel(config)
+        prefix = str(index).removesuffix(".index")
+        expected = dict(tf.train.list_variables(prefix))
+        expected.pop("global_step", None)
+        assert {v.path: list(v.shape) for v in model.variables} == expected
+        dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+        assert {v.path: v.dtype for v in model.variables} == {
+            name: dtypes[name].name for name in expected
+        }
+
+
+def test_initial_values():
+    keras.utils.set_random_seed(7)
+    model = PretrainingModel(BertConfig.from_dict({**SMALL, "vocab_size": 999}))
+    values = {v.path: v.numpy() for v in model.variables}
+    by_shape = {}
+    for name, value in values.items():
+        if name.endswith("gamma"):
+            assert (value == 1.0).all(), name
+        elif name.endswith(("beta", "bias")):
+            assert (value == 0.0).all(), name
+        else:
+            # Of a normal distribution of deviation 0.02 cut off at 2 deviations.
+            assert np.abs(value).max() <= 0.04, name
+            if value.size > 400:
+                assert np.abs(value).max() > 0.036, name
+                assert abs(value.std() - 0.0176) < 0.0015, name
+                assert abs(value.mean()) < 0.003, name
+            by_shape.setdefault(value.shape, []).append(value)
+    assert len(by_shape[(24, 24)]) == 2 * 4 + 2
+    for same_shape in by_shape.values():
+        assert len({value.tobytes() for value in same_shape}) == len(same_shape)
+    keras.utils.set_random_seed(7)
+    again = PretrainingModel(BertConfig.from_dict({**SMALL, "vocab_size": 999}))
+    for variable in again.variables:
+        np.testing.assert_array_equal(variable.numpy(), values[variable.path])
+    keras.utils.set_random_seed(8)
+    other = PretrainingModel(BertConfig.from_dict({**SMALL, "vocab_size": 999}))
+    name = "bert/pooler/dense/kernel"
+    assert (weights_of(other)[name].numpy() != values[name]).mean() > 0.99
+
+
+def test_initializer_range_comes_from_the_configuration():
+    config = BertConfig.from_dict({**SMALL, "vocab_size": 999, "initializer_range": 0.5})
+    for variable in PretrainingModel(config).variables:
+        if len(variable.shape) == 2 and np.prod(variable.shape) > 500:
+            assert 0.4 < variable.numpy().std() < 0.48, variable.path
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_outputs_against_numpy(seed):
+    task, model, reference = small_task(seed)
+    features = make_features(seed)
+    outputs = _outputs(task, model, tensors(features))
+    expected = reference.losses(features)
+    for key, output in outputs.items():
+        assert difference(output, expected[key]) < 2e-5, key
+
+
+def test_activation_of_the_masked_lm_transform_is_the_configurations():
+    features = make_features(1)
+    losses = {}
+    for act in ("gelu", "relu", "tanh"):
+        task, model, reference = small_task(1, hidden_act=act)
+        loss = _outputs(task, model, tensors(features))["masked_lm_loss"].numpy()
+        np.testing.assert_allclose(loss, reference.losses(features)["masked_lm_loss"], rtol=1e-5)
+        losses[act] = loss
+    assert len(set(losses.values())) == 3
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e-3, 1e-5, 1e-6])
+def test_masked_lm_denominator_has_its_1e_5(weight):
+    task, model, reference = small_task(2)
+    features = make_features(2)
+    features["masked_lm_weights"] = np.zeros((B, P), np.float32)
+    features["masked_lm_weights"][1, 3] = weight
+    outputs = _outputs(task, model, tensors(features))
+    example_loss = reference.losses(features)["masked_lm_example_loss"][P + 3]
+    expected = example_loss * weight / (weight + 1e-5)
+    np.testing.assert_allclose(outputs["masked_lm_loss"], expected, rtol=1e-5)
+
+
+def test_without_any_prediction_the_masked_lm_loss_is_0():
+    task, model, _ = small_task(3)
+    features = make_features(3)
+    features["masked_lm_weights"] = np.zeros((B, P), np.float32)
+    features = tensors(features)
+    with tf.GradientTape() as tape:
+        loss, sums = task.loss_and_metrics(
+            model, features, task.normalizers(features), training=False, dropout_seed=None
+        )
+    next_sentence_loss, weight = sums["next_sentence_loss"]
+    assert loss.numpy() == next_sentence_loss.numpy() / weight.numpy()
+    assert [x.numpy() for x in sums["masked_lm_loss"]] == [0.0, 0.0]
+    assert not tape.gradient(loss, model.cls.predictions.output_bias.value).numpy().any()
+
+
+def test_metrics_against_numpy():
+    task, model, reference = small_task(4)
+    features = make_features(4, batch_size=9)
+    expected = reference.losses(features)
+    # Every other label is what the model says, or accuracy would be 0.
+    said = expected["masked_lm_log_probs"].argmax(-1).reshape(9, P)
+    features["masked_lm_ids"][::2] = said[::2]
+    features["next_sentence_labels"][::2, 0] = expected["next_sentence_log_probs"].argmax(-1)[::2]
+    expected = reference.losses(features)
+    _, sums = task.loss_and_metrics(
+        model, tensors(features), {"masked_lm": 3.0, "next_sentence": 4.0}, False, None
+    )
+    weights = features["masked_lm_weights"].reshape(-1)
+    right = expected["masked_lm_log_probs"].argmax(-1) == features["masked_lm_ids"].reshape(-1)
+    next_labels = features["next_sentence_labels"].reshape(-1)
+    next_right = expected["next_sentence_log_probs"].argmax(-1) == next_labels
+    for name, (numerator, denominator) in {
+        "masked_lm_loss": ((weights * expected["masked_lm_example_loss"]).sum(), weights.sum()),
+        "masked_lm_accuracy": ((weights * right).sum(), weights.sum()),
+        "next_sentence_loss": (expected["next_sentence_loss"] * 9, 9),
+        "next_sentence_accuracy": (next_right.sum(), 9),
+    }.items():
+        np.testing.assert_allclose(sums[name][0], numerator, rtol=1e-5, err_msg=name)
+        np.testing.assert_allclose(sums[name][1], denominator, rtol=1e-5, err_msg=name)
+    assert 5 <= next_right.sum() < 9 and 25 <= right.sum() < 45
+
+
+def test_losses_of_a_bfloat16_model_are_float32_and_near():
+    task, model, reference = small_task(11)
+    half = PretrainingTask(task.config, dtype="bfloat16")
+    half_model = half.build_model()
+    for variable in half_model.variables:
+        variable.assign(weights_of(model)[variable.path])
+    features = make_features(11)
+    outputs = _outputs(half, half_model, tensors(features))
+    expected = reference.losses(features)
+    for name in ("total_loss", "masked_lm_log_probs", "next_sentence_log_probs"):
+        assert outputs[name].dtype == tf.float32
+        assert difference(outputs[name], expected[name]) < 0.05, name
+    features = tensors(features)
+    optimizer = optimization.create_optimizer(half_model.trainable_variables, lambda step: 0.0)
+    loss = steps.train_step(half, half_model, optimizer, features, tf.constant([0, 0]))["loss"]
+    assert difference(loss, expected["total_loss"]) < 0.05
+    assert {v.dtype for n, v in optimizer.variables.items() if n != "global_step"} == {tf.float32}

@@ -1,0 +1,150 @@
+"""Tests of runs on unmasked records and without next sentences, and of Adam's flags."""
+
+import glob
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.run import run_pretraining
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
+from tests.support.pretraining_runs import CONFIG, VOCAB_SIZE, variables
+
+WORDS = [f"w{number}" for number in range(VOCAB_SIZE - 7)]
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##x"]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Records of length 12: unmasked pairs, masked pairs, unmasked sequences."""
+    folder = tmp_path_factory.mktemp("inputs")
+    rng = random.Random(1)
+    documents = [
+        "\n".join(" ".join(rng.choices(WORDS, k=rng.randint(2, 5))) for _ in range(6))
+        for _ in range(40)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    kinds = {
+        "unmasked": {"mask": False},
+        "masked": {},
+        "sequences": {"mask": False, "objective": "mlm"},
+    }
+    for name, options in kinds.items():
+        create_pretraining_data(
+            PretrainingDataSettings(
+                input_file=f"{folder}/text.txt",
+                output_file=f"{folder}/{name}.tfrecord",
+                vocab_file=f"{folder}/vocab.txt",
+                max_seq_length=12,
+                max_predictions_per_seq=2,
+                dupe_factor=1,
+                **options,
+            )
+        )
+    return folder
+
+
+def pretrain(inputs, folder, records="unmasked", num_steps=4, **changes):
+    options = {
+        "dynamic_masking": records != "masked",
+        "vocab_file": f"{inputs}/vocab.txt",
+        "do_train": True,
+        "learning_rate": 1e-2,
+        "num_warmup_steps": 0,
+    }
+    settings = PretrainingSettings(
+        input_file=f"{inputs}/{records}.tfrecord",
+        output_dir=str(folder),
+        phases=[PretrainingPhase(12, num_steps, 8, 2)],
+        evaluation_phase=PretrainingPhase(12, 1, 8, 2),
+        **{**options, **changes},
+    )
+    config = BertConfig.from_dict({**CONFIG, "vocab_size": VOCAB_SIZE})
+    return run_pretraining(config, tf.distribute.get_strategy(), settings)
+
+
+@pytest.fixture(scope="module")
+def trained(inputs, tmp_path_factory):
+    """The folder of a run on unmasked pairs, and its results."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, pretrain(inputs, folder, do_eval=True, save_checkpoints_steps=2)
+
+
+def test_a_resumed_run_draws_the_masks_of_one_left_alone(trained, inputs, tmp_path):
+    folder, results = trained
+    for path in folder.glob("model.ckpt-2*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert pretrain(inputs, tmp_path, do_eval=True) == results
+    expected, resumed = variables(folder / "model.ckpt-4"), variables(tmp_path / "model.ckpt-4")
+    assert expected.keys() == resumed.keys()
+    for name, value in expected.items():
+        assert np.array_equal(value, resumed[name]), name
+
+
+def test_masked_records_may_be_evaluated_on(trained, inputs):
+    results = pretrain(
+        inputs,
+        trained[0],
+        do_train=False,
+        do_eval=True,
+        eval_input_file=f"{inputs}/masked.tfrecord",
+    )
+    assert results["next_sentence_loss"] > 0.0
+
+
+def test_without_next_sentences_what_predicts_them_stays(trained, inputs, tmp_path):
+    init = f"{trained[0]}/model.ckpt-4"
+    results = pretrain(
+        inputs, tmp_path, "sequences", init_checkpoint=init, objective="mlm", do_eval=True
+    )
+    assert results.keys() == {"global_step", "loss", "masked_lm_loss", "masked_lm_accuracy"}
+    assert np.isclose(results["loss"], results["masked_lm_loss"], rtol=1e-4)
+    before, after = variables(init), variables(tmp_path / "model.ckpt-4")
+    assert before.keys() == after.keys()
+    same = {name for name, value in before.items() if np.array_equal(value, after[name])}
+    weights = {name for name in same if "adam" not in name and name != "global_step"}
+    assert weights == {
+        *("bert/pooler/dense/kernel", "bert/pooler/dense/bias"),
+        *("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"),
+    }
+
+
+def test_adam_s_flags_reach_the_update(trained, inputs, tmp_path):
+    """The first moments from zero are (1 - beta_1) g and (1 - beta_2) g^2."""
+    init = {"init_checkpoint": f"{trained[0]}/model.ckpt-4", "num_steps": 1}
+    pretrain(inputs, tmp_path / "a", **init)
+    changes = {"beta_1": 0.5, "beta_2": 0.98, "epsilon": 0.25}
+    pretrain(inputs, tmp_path / "b", weight_decay_rate=0.125, **changes, **init)
+    before, a, b = variables(init["init_checkpoint"]), *(variables(tmp_path / x) for x in "ab")
+    name = "bert/encoder/layer_0/attention/self/query/kernel"
+    np.testing.assert_allclose(b[f"{name}/adam_m"], 5.0 * a[f"{name}/adam_m"], rtol=1e-4)
+    np.testing.assert_allclose(b[f"{name}/adam_v"], 20.0 * a[f"{name}/adam_v"], rtol=1e-4)
+    update = b[f"{name}/adam_m"] / (np.sqrt(b[f"{name}/adam_v"]) + 0.25) + 0.125 * before[name]
+    np.testing.assert_allclose(b[name], before[name] - 1e-2 * update, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "records, changes, message",
+    [
+        ("unmasked", {"dynamic_masking": False}, "are unmasked (create_pretraining_data.py"),
+        ("masked", {"dynamic_masking": True}, "--dynamic_masking needs unmasked records"),
+        ("unmasked", {"vocab_file": None}, "--dynamic_masking needs --vocab_file"),
+        ("masked", {"do_whole_word_mask": True}, "--do_whole_word_mask needs --dynamic_masking"),
+        ("masked", {"masked_lm_prob": 0.3}, "--masked_lm_prob needs --dynamic_masking"),
+        ("sequences", {}, "feature next_sentence_labels is missing"),
+        ("unmasked", {"objective": "nsp"}, "--objective=nsp must be one of mlm_nsp, mlm"),
+        ("unmasked", {"beta_2": 1.5}, "--beta_2=1.5 must be a finite number betw"),
+    ],
+)
+def test_flags_that_do_not_fit(inputs, tmp_path, records, changes, message):
+    with pytest.raises(UserError) as error:
+        pretrain(inputs, tmp_path, records, **changes)
+    assert message in str(error.value)
+    assert not glob.glob(f"{tmp_path}/*ckpt*")

@@ -1,0 +1,148 @@
+"""Tests of which layers a student begins with, and which its own are compared with."""
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.model.distilbert_configuration import DistilBertConfig
+from bert_tf.model.distillation import matching_layers
+from bert_tf.modeling import BertConfig
+from bert_tf.tasks.pretraining.schema import MLM
+from bert_tf.tasks.pretraining.training.distillation import (
+    DistillationTask,
+    choose_layers,
+    copied_weights,
+)
+from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from tests.support.small_pretraining import SMALL, make_features, small_task, weights_of
+
+ALPHAS = {"ce": 5.0, "mlm": 2.0, "cos": 1.0, "mse": 0.0}
+
+
+@pytest.mark.parametrize(
+    "student,teacher,expected",
+    [(3, 6, [1, 3, 5]), (6, 12, [1, 3, 5, 7, 9, 11]), (2, 5, [2, 4]), (3, 2, [0, 1, 1])],
+)
+def test_layers_that_match(student, teacher, expected):
+    assert matching_layers(student, teacher) == expected
+
+
+@pytest.mark.parametrize(
+    "student,teacher,expected",
+    [
+        (6, 12, [0, 2, 4, 7, 9, 11]),  # DistilBERT's
+        (3, 6, [0, 3, 5]),
+        (1, 5, [0]),
+        (4, 4, [0, 1, 2, 3]),
+        (2, 7, [0, 6]),
+    ],
+)
+def test_layers_are_spread_evenly(student, teacher, expected):
+    assert choose_layers(None, student, teacher) == expected
+
+
+def test_layers_that_are_given():
+    assert choose_layers("3, 0", 2, 4) == [3, 0]
+
+
+@pytest.mark.parametrize(
+    "given,student,teacher,message",
+    [
+        (
+            None,
+            5,
+            4,
+            "The student must have at most as many layers as the teacher to begin with its weights;"
+            " num_hidden_layers of --bert_config_file is 5, and the teacher's is 4",
+        ),
+        ("0,4", 2, 4, "--student_layers=0,4: the teacher's layers are 0 to 3; there is no '4'"),
+        (
+            "0,1,3",
+            2,
+            4,
+            "--student_layers=0,1,3 must have as many of the teacher's layers as the student has"
+            " (num_hidden_layers of --bert_config_file), 2; it has 3",
+        ),
+        ("0,-1", 2, 4, "--student_layers must be numbers of the teacher's layers, separated by"),
+        ("", 2, 4, "such as 0,2,4,7,9,11, or none; received ''"),
+    ],
+)
+def test_layers_that_do_not_fit(given, student, teacher, message):
+    with pytest.raises(UserError) as error:
+        choose_layers(given, student, teacher)
+    assert message in str(error.value)
+
+
+def test_the_layers_of_an_albert_are_groups():
+    with pytest.raises(UserError) as error:
+        choose_layers(None, 2, 1, "groups")
+    assert str(error.value).startswith(
+        "The student must have at most as many groups as the teacher to begin with its weights;"
+        " num_hidden_groups of --bert_config_file is 2, and the teacher's is 1. Change"
+    )
+
+
+def copying(student_changes, layers, teacher_lacks="nothing"):
+    """Returns a function for the weights of a student that begins with layers of a teacher.
+
+    And the teacher's weights.
+    """
+    _, teacher, _ = small_task(5, num_hidden_layers=4)
+    config = BertConfig.from_dict({**SMALL, **student_changes})
+    variables = {
+        name: variable
+        for name, variable in weights_of(teacher).items()
+        if not name.startswith(teacher_lacks)
+    }
+    copied = copied_weights(
+        variables, config.layer_scopes, teacher.bert.config.layer_scopes, layers
+    )
+    task = DistillationTask(
+        PretrainingTask(config, MLM), teacher, ALPHAS, 2.0, initial_weights=copied
+    )
+
+    def student():
+        model = task.build_model()
+        task.initialize(model)
+        return weights_of(model)
+
+    return student, weights_of(teacher)
+
+
+def test_a_student_begins_with_layers_of_its_teacher():
+    student, teacher = copying({}, [1, 3])
+    for name, value in student().items():
+        source = name.replace("layer_1/", "layer_3/").replace("layer_0/", "layer_1/")
+        np.testing.assert_array_equal(value, teacher[source], err_msg=name)
+
+
+def test_a_teacher_may_lack_a_pooler():
+    student, teacher = copying({}, [1, 3], "bert/pooler/")
+    student = student()
+    name = "bert/pooler/dense/kernel"
+    assert np.abs(student[name]).max() <= 0.04  # random
+    name = "cls/seq_relationship/output_weights"
+    np.testing.assert_array_equal(student[name], teacher[name])
+
+
+def test_a_distilbert_begins_with_its_teachers_input_of_a_first_text():
+    _, teacher, _ = small_task(5)
+    config = DistilBertConfig.from_dict(SMALL)
+    task = PretrainingTask(config, MLM)
+    copied = weights_of(teacher)
+    student = task.build_model()
+    DistillationTask(task, teacher, ALPHAS, 2.0, initial_weights=copied).initialize(student)
+    ids, segments = make_features()["input_ids"], make_features()["segment_ids"]
+    np.testing.assert_array_equal(
+        student.bert(ids, None, segments).embedding_output, teacher.bert(ids).embedding_output
+    )
+
+
+def test_other_sizes_than_the_teachers_cannot_be_copied():
+    student, _ = copying({"intermediate_size": 21}, [1, 3])
+    with pytest.raises(UserError) as error:
+        student()
+    assert (
+        "only where their sizes are equal: bert/encoder/layer_0/intermediate/dense/kernel is"
+        " [24, 21] by --bert_config_file, and [24, 20] in the teacher"
+    ) in str(error.value)

@@ -1,0 +1,151 @@
+"""The matrix products of a pre-training step: their FLOPs, and their speed on this machine.
+
+The product of [m, k] and [k, n] takes 2mkn floating point operations. The backward pass has two
+products of the same size, one for the gradient of each operand. As in model FLOPs utilization
+(appendix B of https://arxiv.org/abs/2204.02311), embedding lookups do not count, even those by
+one-hot products, nor do recomputed activations.
+"""
+
+import dataclasses
+import time
+
+import tensorflow as tf
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A matrix product of the forward pass: `count` products [batch, m, k] x [batch, k, n].
+
+    transpose_b: whether the second operand is stored as [batch, n, k].
+    in_encoder: whether it belongs to an encoder layer.
+    """
+
+    name: str
+    count: int
+    batch: int
+    m: int
+    k: int
+    n: int
+    transpose_b: bool = False
+    in_encoder: bool = True
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations of all `count` products in the forward pass."""
+        return 2 * self.count * self.batch * self.m * self.k * self.n
+
+    def operands(self) -> list[tuple[list[int], list[int], bool, bool]]:
+        """Returns the operands of the three products that one forward product means in training.
+
+        These are the forward product and the gradients of its first and its second operand. Each is
+        (shape of a, shape of b, transpose a, transpose b).
+        """
+        first, result = [self.m, self.k], [self.m, self.n]
+        if self.transpose_b:
+            second = [self.n, self.k]
+            shapes = [(first, second, False, True), (result, second, False, False)]
+            shapes.append((result, first, True, False))
+        else:
+            second = [self.k, self.n]
+            shapes = [(first, second, False, False), (result, second, False, True)]
+            shapes.append((first, result, True, False))
+        batch = [self.batch] if self.batch > 1 else []
+        return [(batch + a, batch + b, *flags) for a, b, *flags in shapes]
+
+
+def forward_products(
+    config: BertConfig, phase: PretrainingPhase, objective: str = MLM_NSP
+) -> list[Product]:
+    """Returns the matrix products in the forward pass of one training step."""
+    hidden, length, layers = config.hidden_size, phase.max_seq_length, config.num_layer_outputs
+    width = config.embedding_width
+    heads = config.num_attention_heads
+    tokens = phase.batch_size * length
+    predictions = phase.batch_size * phase.max_predictions_per_seq
+    inner, head_size = config.intermediate_size, hidden // heads
+    pairs = phase.batch_size * heads
+    products = [
+        Product("query, key, value, output", 4 * layers, 1, tokens, hidden, hidden),
+        Product("intermediate", layers, 1, tokens, hidden, inner),
+        Product("layer output", layers, 1, tokens, inner, hidden),
+        Product("attention scores", layers, pairs, length, head_size, length, transpose_b=True),
+        Product("attention context", layers, pairs, length, length, head_size),
+        Product("transform", 1, 1, predictions, hidden, width, in_encoder=False),
+        Product("vocabulary", 1, 1, predictions, width, config.vocab_size, True, False),
+    ]
+    if width != hidden:
+        products.append(Product("embeddings", 1, 1, tokens, width, hidden, in_encoder=False))
+    if objective == MLM or not config.has_next_sentence:
+        return products
+    return [
+        *products,
+        Product("pooler", 1, 1, phase.batch_size, hidden, hidden, in_encoder=False),
+        Product("next sentence", 1, 1, phase.batch_size, hidden, 2, True, False),
+    ]
+
+
+def training_flops(
+    config: BertConfig,
+    phase: PretrainingPhase,
+    recompute_activations: bool = False,
+    objective: str = MLM_NSP,
+) -> int:
+    """Returns the FLOPs of the matrix products in one training step, forward and backward.
+
+    Args:
+        config: the model.
+        phase: gives the lengths and the batch size.
+        recompute_activations: count the forward products of the encoder layers twice.
+        objective: what is trained: one of `schema.OBJECTIVES`.
+    """
+    return sum(
+        product.flops * (4 if recompute_activations and product.in_encoder else 3)
+        for product in forward_products(config, phase, objective)
+    )
+
+
+class Yardstick:
+    """Times the matrix products of a training step on this machine, alone and in float32.
+
+    Each product runs with TensorFlow's kernels and with XLA; the faster one counts.
+
+    Args:
+        config: the model.
+        phase: gives the lengths and the batch size.
+    """
+
+    def __init__(self, config: BertConfig, phase: PretrainingPhase):
+        self._products = [p for p in forward_products(config, phase) if p.flops > 1e6]
+        self.flops = sum(3 * product.flops for product in self._products)
+        self._calls = []
+        for product in self._products:
+            for a, b, transpose_a, transpose_b in product.operands():
+                operands = tf.random.normal(a), tf.random.normal(b)
+
+                def multiply(x, y, transpose_a=transpose_a, transpose_b=transpose_b):
+                    return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
+
+                kernels = [
+                    tf.function(multiply, jit_compile=xla).get_concrete_function(*operands)
+                    for xla in (False, True)
+                ]
+                for kernel in kernels:
+                    kernel(*operands)  # the first call compiles
+                self._calls.append((product, kernels, operands))
+
+    def seconds(self, repetitions: int = 3) -> float:
+        """Returns the seconds that all products of a step take, each at the best of repetitions."""
+        total = 0.0
+        for product, kernels, operands in self._calls:
+            best = float("inf")
+            for kernel in kernels:
+                for _ in range(repetitions):
+                    began = time.perf_counter()
+                    kernel(*operands)
+                    best = min(best, time.perf_counter() - began)
+            total += product.count * best
+        return total

@@ -1,0 +1,98 @@
+"""Looks up whether a pre-training step fits a TPU slice, in tpu/memory.txt."""
+
+import dataclasses
+import os
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import read_config
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+
+from .. import ROOT
+
+PLANS = os.path.join(ROOT, "tpu", "memory.txt")
+MODELS = os.path.join(ROOT, "flags", "models")
+# What a model's memory depends on. A smaller vocabulary takes less.
+_SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+# Options of the model and the optimizer with which the plans were made.
+OPTIMIZER = "adamw"
+OPTIONS = {"use_one_hot_embeddings": True, "dtype": "bfloat16", "recompute_activations": False}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The compiler's plan of a step, one line of tpu/memory.txt. That file explains the columns."""
+
+    accelerator: str
+    replicas: int
+    limit: float
+    config: BertConfig
+    length: int
+    predictions: int
+    examples: int
+    gib: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step takes no more than there is."""
+        return self.gib <= self.limit
+
+
+def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
+    """Returns the plans for a slice; none if nothing was compiled for it."""
+    with open(path, encoding="utf-8") as lines:
+        rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    return [
+        Plan(
+            *(name, int(replicas), float(limit)),
+            read_config(_config_file(model)),
+            *(int(length), int(predictions), int(examples), float(gib)),
+        )
+        for name, replicas, limit, model, length, predictions, examples, gib in rows
+        if name == accelerator
+    ]
+
+
+def _config_file(model: str) -> str:
+    name = "albert_config.json" if model.startswith("albert") else "bert_config.json"
+    return os.path.join(MODELS, model, name)
+
+
+def describe(
+    plans: list[Plan],
+    config: BertConfig,
+    phase: PretrainingPhase,
+    accumulation_steps: int = 1,
+) -> str:
+    """Returns what is known of the memory of a phase's step, in a line.
+
+    A step with fewer examples takes no more memory, and one with more takes no less.
+
+    Args:
+        plans: for the slice; none if the run has other `OPTIONS`, or another optimizer.
+        config: the model.
+        phase: its batch size is global.
+        accumulation_steps: parts that a replica computes its batch in.
+    """
+    known = "not known; python -m tools.compile_for_tpu tells"
+    for plan in plans:
+        same = type(plan.config) is type(config) and all(
+            getattr(plan.config, name) == getattr(config, name) for name in _SIZES
+        )
+        if plan.length != phase.max_seq_length or not same:
+            continue
+        examples = -(-phase.batch_size // (plan.replicas * accumulation_steps))
+        run = (examples, phase.max_predictions_per_seq, config.vocab_size)
+        compiled = (plan.examples, plan.predictions, plan.config.vocab_size)
+        pairs = list(zip(run, compiled, strict=True))
+        if plan.fits and all(mine <= its for mine, its in pairs):
+            known = "fits"
+        elif not plan.fits and all(mine >= its for mine, its in pairs):
+            known = "does not fit"
+        else:
+            continue
+        known += (
+            f": {plan.gib:g} of {plan.limit:g} GiB a replica with {plan.examples} examples at once,"
+            f" and this run has {examples}"
+        )
+        break
+    return f"of length {phase.max_seq_length}: {known}"
