@@ -1,4 +1,4 @@
-"""The error that a user can mend, and how its message quotes what was received."""
+"""`UserError`, for mistakes that users can correct, and helpers that quote values in messages."""
 
 import re
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ def quoted(value: object) -> str:
 
 
 def as_given(value: object) -> str:
-    """Returns a value as on a command line; in quotes and cut if it does not fit into a line."""
+    """Returns a value as on a command line; quoted and cut if it does not fit on a line."""
     text = value if isinstance(value, str) else repr(value)
     if text.isprintable() and len(text) <= _LONGEST_QUOTE or text == "":
         return text
@@ -39,7 +39,7 @@ def as_given(value: object) -> str:
 def listed(values: Iterable[object]) -> str:
     """Returns the first values for a message, each as `quoted`, with commas between them.
 
-    Ten of them at most, and no more than fit into 150 characters; ", ..." stands for the others.
+    At most ten values and 150 characters; ", ..." stands for the rest.
     """
     text = ""
     for count, value in enumerate(values):
@@ -60,7 +60,7 @@ def as_line(message: str) -> str:
 
 
 def given(path: str, flag: str | None) -> str:
-    """Returns how a message names a path: `--flag=path`, or the path alone without a flag."""
+    """Returns how a message names a path: `--flag=path`, or only the path if no flag gave it."""
     return f"--{flag}={path}" if flag else path
 
 

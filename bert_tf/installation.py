@@ -1,9 +1,9 @@
 """Checks the installed TensorFlow without importing it.
 
 All builds of TensorFlow share one package folder, and pip silently lets one overwrite another. The
-effect shows late and far from its cause: a TPU machine without TPUs, say. And with a libtpu of the
-wrong version the import aborts the process, which nothing can catch. So this module reads pip's
-package metadata first.
+symptoms come late and far from the cause, for example a TPU machine that finds no TPU. With the
+wrong version of libtpu the import even aborts the process, which Python cannot catch. So this
+module reads pip's package metadata first.
 """
 
 import importlib.metadata
@@ -36,7 +36,7 @@ TensorFlow is not installed. Choose the build for this machine, and run beside s
 
 
 def check() -> None:
-    """Checks that TensorFlow can be imported, judging by the package metadata.
+    """Checks by pip's package metadata that TensorFlow can be imported.
 
     Raises:
         ImportError: it cannot; the message has the commands that repair the installation. If

@@ -10,7 +10,7 @@ Dimension letters and dtypes in the docstrings and comments of models, layers an
     L  encoder layers          N  attention heads
     P  masked positions        D  size of an attention head, H / N
     K  places for sequences in a packed row
-    E  width of the embeddings, H but for ALBERT
+    E  width of the embeddings: H, except in ALBERT
 
     float    the compute dtype: float32, or bfloat16 in a model with `dtype="bfloat16"`
     float32  float32 in both
@@ -59,14 +59,14 @@ class BertOutput(NamedTuple):
     """Output tensors of a `BertModel`, with the getters of the original's model object.
 
     embedding_output: float [B, S, E], the input of the encoder.
-    all_encoder_layers: a tuple of L tensors, float [B, S, H], the outputs of the encoder layers;
-        for ALBERT of each inner group.
+    all_encoder_layers: a tuple of L tensors, float [B, S, H], the outputs of the encoder layers
+        (ALBERT: of every inner group).
     sequence_output: float [B, S, H], the output of the last encoder layer.
-    pooled_output: float [B, H], a dense tanh layer (DistilBERT's: ReLU) on the first token ([CLS]);
-        of packed rows float [B*K, H], on each sequence's.
+    pooled_output: float [B, H], the first token ([CLS]) after a dense tanh layer (DistilBERT:
+        ReLU). For packed rows float [B*K, H], one vector per sequence.
     embedding_table: float32 [V, E], the word embeddings.
-    attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: how much of its
-        attention each position (third axis) pays to every position (last axis).
+    attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: how much each
+        position (third axis) attends to every position (last axis).
     """
 
     embedding_output: tf.Tensor
@@ -111,9 +111,9 @@ class BertModel(Savable, keras.Model):
     The models of bert_tf/tasks pass their `**options` on to this constructor.
 
     Args:
-        config: sizes and dropout rates; copied, as in the original. An `AlbertConfig` makes it an
-            ALBERT, a `RobertaConfig` a RoBERTa, a `DistilBertConfig` a DistilBERT.
-        use_one_hot_embeddings: whether to look word embeddings up by a product with one-hot ids,
+        config: sizes and dropout rates; copied, as in the original. Its class decides whether this
+            is a BERT, an ALBERT, a RoBERTa or a DistilBERT.
+        use_one_hot_embeddings: whether to look up word embeddings by a product with one-hot ids,
             which is faster on TPUs, instead of a gather.
         recompute_activations: whether to compute each encoder layer again in the backward pass
             instead of keeping its intermediate results: less memory, about a third more time.
@@ -121,7 +121,7 @@ class BertModel(Savable, keras.Model):
         name: the first part of every variable's path.
 
     Raises:
-        UserError: `dtype` is another.
+        UserError: `dtype` is neither of the two.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class BertModel(Savable, keras.Model):
             self.config,
             use_one_hot_embeddings,
             policy,
-            # The original of each: it decides on the gradient's norm.
+            # As in each original: the kind of look-up changes the gradient's norm.
             gather_token_types=is_albert and not use_one_hot_embeddings,
         )
         encoder = AlbertEncoder if is_albert else Encoder
@@ -155,7 +155,7 @@ class BertModel(Savable, keras.Model):
         self.build()
 
     def build(self, input_shape=None):
-        """Creates the variables; the constructor has called it."""
+        """Creates the variables. The constructor calls it."""
         if not self.built:
             for layer in (self.embeddings, self.encoder, self.pooler):
                 layer.build()
@@ -173,8 +173,8 @@ class BertModel(Savable, keras.Model):
     ) -> BertOutput:
         """Returns every output of the model.
 
-        A row holds one sequence. With `position_ids` and `cls_positions` it is packed and holds
-        several, one after another, none of which sees the others.
+        A row holds one sequence. With `position_ids` and `cls_positions` rows are packed: each
+        holds several sequences, and no sequence attends to another.
 
         Args:
             input_ids: int32 [B, S] word-piece ids.
@@ -186,13 +186,13 @@ class BertModel(Savable, keras.Model):
                 TensorFlow's global generator.
             position_ids: int32 [B, S], the position of each token in its sequence, from 0; None
                 for rows that are not packed. RoBERTa adds its `position_offset`.
-            cls_positions: int32 [B, K], where in the row each sequence begins, 0 in places that
-                are not used; None for rows that are not packed.
+            cls_positions: int32 [B, K], where in the row each sequence begins, 0 in unused
+                places; None for rows that are not packed.
 
         Raises:
             ValueError: `input_ids` does not have two dimensions.
             UserError: the sequence is longer than the configuration's `longest_sequence`.
-            tf.errors.InvalidArgumentError: it is, and its length is not static.
+            tf.errors.InvalidArgumentError: the same, if its length is not static.
         """
         input_shape = get_shape_list(input_ids, expected_rank=2, name="input_ids")
         if input_mask is None:

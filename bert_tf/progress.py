@@ -10,7 +10,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 class _AboveBar:
-    """Replaces stderr for log lines while there is a bar, so that they appear above it."""
+    """Writes log lines above the progress bar while one is shown."""
 
     def __init__(self, write: Callable[..., object]):
         self._write = write

@@ -23,9 +23,9 @@ _weights_are_read = contextvars.ContextVar("weights_are_read", default=False)
 
 @contextlib.contextmanager
 def reading_weights() -> Iterator[None]:
-    """Gives models that are built in this context zeros instead of random initial weights.
+    """Models built in this context start with zeros instead of random weights.
 
-    For weights that a checkpoint sets next: drawing 340 million numbers takes seconds.
+    For models whose weights a checkpoint sets next: drawing 340 million numbers takes seconds.
     """
     token = _weights_are_read.set(True)
     try:
@@ -41,10 +41,10 @@ def weights_are_read() -> bool:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds the initial weights of models that are built in this context.
+    """Seeds the initial weights of models built in this context.
 
     A Keras initializer without a seed draws one from Python's `random`, which is seeded here and
-    gets its former state back at the end.
+    restored at the end.
 
     Args:
         seed: any integer.

@@ -1,4 +1,4 @@
-"""Reads JSON as its standard has it, without the numbers that only Python knows."""
+"""Reads strict JSON: NaN and Infinity, which Python's parser accepts, are errors."""
 
 import json
 import math
@@ -11,15 +11,15 @@ def loads(text: str) -> Any:
     """Returns the value of a JSON text, as `json.loads` does.
 
     Raises:
-        ValueError: it is not JSON. JSON has no NaN and no Infinity; a number that Python makes
-            infinite counts as one.
-        RecursionError: it is nested too deeply.
+        ValueError: the text is not JSON. NaN, Infinity and numbers too large for a float are not
+            JSON.
+        RecursionError: the text is nested too deeply.
     """
     return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _finite(text: str) -> float:

@@ -24,8 +24,8 @@ def get_strategy(
 
     Args:
         distribution_strategy: "one_device" for the one GPU or CPU at hand, "mirrored" for every
-            GPU of this machine (every logical CPU where there is none), "multi_worker_mirrored"
-            for those of the machines in the environment variable TF_CONFIG.
+            GPU of this machine (every logical CPU if it has no GPU), "multi_worker_mirrored" for
+            the devices of all machines in the environment variable TF_CONFIG.
         num_cpu_devices: number of logical devices to split this machine's CPU into, to try
             several replicas without GPUs.
 
@@ -79,7 +79,7 @@ def get_tpu_strategy(
         num_tpu_cores: number of cores that the TPU must have; None for any.
 
     Raises:
-        UserError: there is no such TPU, or it has another number of cores.
+        UserError: the TPU cannot be reached, or its number of cores is not `num_tpu_cores`.
     """
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
@@ -108,8 +108,8 @@ def _cause(error: Exception) -> str:
     text = text if len(text) <= 200 else f"{text[:200]} [...]"
     if isinstance(error, OSError):  # before any TPU is asked
         text += (
-            ": the address of a TPU that is given by its name comes from the metadata server of"
-            " Google Cloud, which is there on its machines alone"
+            ": a TPU's name is looked up on the metadata server of Google Cloud, which only its"
+            " machines can reach"
         )
     return text
 
@@ -158,8 +158,8 @@ ONE_HOST = InputShard()
 def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
     """Returns the shards that this process reads, in the order of their replicas.
 
-    There is one on a single machine, and one with MultiWorkerMirroredStrategy, where each machine
-    runs the program. A TPU has one for each of its hosts, which one program drives.
+    A single machine has one shard, and so has each machine under MultiWorkerMirroredStrategy, where
+    every machine runs the program. A TPU has one for each of its hosts; one program drives them.
     """
     kinds = (tf.distribute.TPUStrategy, tf.distribute.MultiWorkerMirroredStrategy)
     if not isinstance(strategy, kinds):
@@ -224,9 +224,9 @@ def split_batches(
 
 
 def make_barrier(strategy: tf.distribute.Strategy) -> Callable[[float], list[float]]:
-    """Returns a function that returns when every process of the run has called it.
+    """Returns a function that waits until every process of the run has called it.
 
-    It returns the numbers that the processes called it with, in their order.
+    The function takes a number and returns the numbers of all processes, in their order.
     """
     if not several_processes(strategy):
         return lambda number: [number]
@@ -236,7 +236,7 @@ def make_barrier(strategy: tf.distribute.Strategy) -> Callable[[float], list[flo
     def meet(number: tf.Tensor) -> tf.Tensor:
         def one():
             context = tf.distribute.get_replica_context()
-            # A sum of vectors in which each process has a place of its own, for its first replica.
+            # A sum of vectors: each process fills its own element, on its first replica.
             replicas = context.num_replicas_in_sync // shard.count
             first = tf.cast(context.replica_id_in_sync_group % replicas == 0, number.dtype)
             here = tf.one_hot(shard.index, shard.count, number * first, dtype=number.dtype)

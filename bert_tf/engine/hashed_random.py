@@ -1,7 +1,7 @@
-"""Random numbers that are a function of what they are drawn for, and of nothing drawn before.
+"""Random numbers that are a function of what they are drawn for, not of earlier draws.
 
-TensorFlow's stateless random ops take one seed a call. Here each example of a batch has its own, so
-that what is drawn for it depends neither on the batch nor on the number of machines.
+TensorFlow's stateless random ops take one seed a call. Here each example of a batch has its own
+seed, so what is drawn for it depends neither on the batch nor on the number of machines.
 """
 
 import tensorflow as tf

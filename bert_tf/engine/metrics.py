@@ -1,4 +1,4 @@
-"""Metrics of single steps to one figure for many."""
+"""Averages the metrics of single steps over many steps."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ StepMetrics = Mapping[str, np.ndarray | tuple[np.ndarray, np.ndarray]]
 def means(metrics: StepMetrics, start: int = 0, end: int | None = None) -> dict[str, float]:
     """Returns the mean of each metric over the steps from `start` to before `end`.
 
-    Without any weight a mean is 0, as in tf.metrics.
+    If all weights are 0 the mean is 0, as in tf.metrics.
 
     Args:
         metrics: the steps' metrics, each float [steps].

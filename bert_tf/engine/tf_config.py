@@ -1,4 +1,4 @@
-"""The environment variable TF_CONFIG, which tells each machine of a run about all of them."""
+"""The environment variable TF_CONFIG, which lists the machines of a run."""
 
 import json
 import re
@@ -13,13 +13,13 @@ _EXAMPLE = (
 
 
 def check_tf_config(text: str | None) -> None:
-    """Checks the content of TF_CONFIG, of which TensorFlow only says later that it is wrong.
+    """Checks the content of TF_CONFIG early; TensorFlow reports mistakes much later.
 
     Args:
         text: the content; None if it is not set.
 
     Raises:
-        UserError: it is missing, or does not describe machines and which of them this one is.
+        UserError: the text is missing, or does not list the machines and say which of them this is.
     """
     if not text:
         raise UserError(
@@ -42,7 +42,7 @@ def check_tf_config(text: str | None) -> None:
 def _check_cluster(cluster: dict[str, Any]) -> None:
     if not cluster.keys() <= set(_KINDS):
         raise _error(
-            f"cluster must have the keys chief and worker alone; it has {quoted(sorted(cluster))}"
+            f"cluster may only have the keys chief and worker; it has {quoted(sorted(cluster))}"
         )
     for kind in cluster or ("worker",):
         addresses = cluster.get(kind)
@@ -55,7 +55,9 @@ def _check_cluster(cluster: dict[str, Any]) -> None:
         raise _error(f"cluster.chief must be one address; it is {quoted(cluster['chief'])}")
     every = [address for addresses in cluster.values() for address in addresses]
     if len(set(every)) < len(every):
-        raise _error(f"each address of cluster must be another; they are {quoted(every)}")
+        raise _error(
+            f"cluster lists an address twice: {quoted(every)}. Give every worker its own HOST:PORT"
+        )
 
 
 def _is_address(value: Any) -> bool:

@@ -17,11 +17,11 @@ GROUP_BATCHES = 50  # whose examples are sorted by length together
 
 
 class WholeFileInput(TrainingInput):
-    """An endless iterator over training batches, each epoch in an order of its own.
+    """An endless iterator over training batches that shuffles all records anew in each epoch.
 
     The original shuffles through a buffer of 100 records, which leaves sorted data sorted. Here all
-    records are in memory, and an epoch's order is a function of the seed and the epoch. Beside its
-    features a batch has `longest`, int32: the length of its longest example over all hosts.
+    records are in memory, and an epoch's order is a function of the seed and the epoch. A batch
+    also has `longest`, int32: the length of its longest example over all hosts.
 
     Args:
         files: TFRecord files.
@@ -31,7 +31,8 @@ class WholeFileInput(TrainingInput):
         limits: see `TrainingInput`.
         seed: of the shuffling.
         shard: the host that reads. Each gets its part of every batch.
-        num_batches: number of batches that will be read. Lengths rare among them are left out.
+        num_batches: number of batches that will be read. Bucket lengths that few of them need are
+            left out.
         buckets: the lengths.
         group_by_length: whether a batch has examples of similar length: the examples of 50 batches
             are sorted, then the batches shuffled.
@@ -70,8 +71,8 @@ class WholeFileInput(TrainingInput):
         def read(indices: tf.Tensor) -> dict[str, tf.Tensor]:
             mine = tf.gather(self._examples, indices[begin : begin + part])
             features = records.parse(mine, self._schema)
-            # Not the number of a bucket: a saved place has batches that were drawn ahead, and the
-            # run that goes on from it may have other buckets.
+            # Not the bucket's number: a saved place holds batches that were drawn ahead, and the
+            # run that resumes from it may have different buckets.
             return {**features, "longest": tf.reduce_max(tf.gather(self._lengths, indices))}
 
         dataset = tf.data.Dataset.counter().flat_map(
@@ -83,14 +84,14 @@ class WholeFileInput(TrainingInput):
     def _frequent_buckets(self, seed: int) -> Buckets:
         """Returns the buckets that are frequent among the batches of a run."""
         count = self._examples.shape[0]
-        # Enough to know what is frequent: more epochs would take time and memory for nothing.
+        # Enough epochs to know which lengths are frequent.
         num_batches = min(self._num_batches, -(-_LOOKED_AT_EPOCHS * count // self._batch_size))
         num_examples = num_batches * self._batch_size
         num_epochs = -(-num_examples // count)
         epochs = [self._order(tf.constant(i, tf.int64), seed) for i in range(num_epochs)]
         lengths = tf.gather(self._lengths, tf.concat(epochs, 0)[:num_examples])
         longest = tf.reduce_max(tf.reshape(lengths, [-1, self._batch_size]), axis=1)
-        # Whatever a saved place has drawn ahead fits into the last.
+        # The last bucket fits whatever a saved place has drawn ahead.
         longest = np.append(longest, tf.reduce_max(self._lengths))
         return self._all_buckets.frequent(longest)
 
@@ -110,7 +111,7 @@ class WholeFileInput(TrainingInput):
         order = tf.gather(
             order, tf.argsort(group * longest - tf.gather(self._lengths, order), stable=True)
         )
-        # The short ones at the end fill up the last epoch's last batch, and begin the next one's.
+        # The shortest records, at the end, complete the last batch of the epoch before.
         head = (-epoch * count) % batch_size
         first, order = order[count - head :], order[: count - head]
         full = (count - head) // batch_size * batch_size

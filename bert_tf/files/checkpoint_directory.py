@@ -12,12 +12,12 @@ from bert_tf.files.temporary_names import is_temporary
 
 
 class CheckpointDirectory:
-    """The checkpoints of a run in its output directory, of which the newest few are kept.
+    """The checkpoints of a run in its output directory. Only the newest few are kept.
 
-    The file `checkpoint` names them. It is data: only files `model.ckpt-NUMBER.*` in the directory
-    are ever read or deleted. Checkpoints that it does not name stay, but for two. One of the step
-    that is saved is replaced. If the file was lost or names none, the one that the run went on from
-    is taken for its own: it is named again, and deleted in its turn.
+    The file `checkpoint` lists them. Whatever it lists, only files `model.ckpt-NUMBER.*` in the
+    directory are read or deleted. Unlisted checkpoints are left alone, with two exceptions. Saving
+    a step overwrites an unlisted checkpoint of that step. If `checkpoint` is missing or empty, the
+    checkpoint that this run resumed from is listed again and later deleted like the rest.
 
     Args:
         directory: the output directory.

@@ -132,8 +132,8 @@ class CheckpointReader:
         """Returns a tensor.
 
         Raises:
-            DamagedCheckpointError: it cannot be read, has a value that is not finite, or is a
-                `global_step` below 0 or another than the files' names say.
+            DamagedCheckpointError: the tensor cannot be read, has a value that is not finite, or is
+                a `global_step` that is negative or differs from the number in the files' names.
         """
         with self._explained(f"{name} cannot be read"):
             value = self._reader.get_tensor(name)
@@ -166,7 +166,7 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
 
     Only weights are read: like the original's get_assignment_map_from_checkpoint, it ignores the
     checkpoint's slots and step. Variables that the checkpoint lacks keep their initial values. A
-    warning lists them, and another one lists the weights that only the checkpoint has.
+    warning lists them, and a second warning lists the weights that only the checkpoint has.
 
     Args:
         variables: the model's variables by name.
@@ -187,7 +187,7 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
             f"--init_checkpoint={init_checkpoint} has none of the model's variables.\n"
             f"Missing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}"
         )
-    # Else an ALBERT's embeddings and pooler might be put around a BERT's random layers.
+    # Otherwise the embeddings and pooler of an ALBERT could surround the random layers of a BERT.
     layers, other_layers, common_layers = (
         [name for name in names if name.startswith(_ENCODER)]
         for names in (missing, unexpected, common)

@@ -33,12 +33,12 @@ def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | Non
 
 
 def check_label(label: str, place: str, remedy: str = "rename it") -> None:
-    """Checks that `labels.txt` can hold a class, which has a line there.
+    """Checks that the name of a class fits on a line of `labels.txt`.
 
     Args:
         label: the name of the class.
-        place: how messages name where it comes from.
-        remedy: how to correct it, for messages.
+        place: where the name comes from, for messages.
+        remedy: how to correct the name, for messages.
 
     Raises:
         UserError: the name is empty, has a line break, begins or ends with white space, or is not

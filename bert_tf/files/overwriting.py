@@ -1,4 +1,4 @@
-"""What keeps a program from writing over what it reads."""
+"""Keeps a program from overwriting the files that it reads."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,9 +9,9 @@ from bert_tf.errors import UserError
 def check_overwrites(
     written: Sequence[str], flag: str, read: Mapping[str, str | Iterable[str] | None]
 ) -> None:
-    """Checks that no file that will be written is read, or is named twice.
+    """Checks that no file to write is also read, and that none is named twice.
 
-    Links are followed, so another spelling of a name counts as the same file.
+    Links are followed, so two spellings of one name count as the same file.
 
     Args:
         written: the files to write.
@@ -43,6 +43,6 @@ def check_overwrites(
 
 
 def real_path(path: str) -> str:
-    """Returns the one name of a local file or folder; a name in a bucket as it is."""
+    """Returns the canonical path of a local file or folder; a path in a bucket unchanged."""
     path = path.removeprefix("file://")
     return path if "://" in path else os.path.realpath(path or os.curdir)

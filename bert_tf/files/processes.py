@@ -1,4 +1,4 @@
-"""Which process made a file, so that another one knows whether it still runs."""
+"""Identifies the process that made a file, so that others can tell whether it still runs."""
 
 import contextlib
 import functools
@@ -9,9 +9,9 @@ import time
 
 @functools.cache
 def process_space() -> str:
-    """Returns a name for the set of processes among which this one's number is unique.
+    """Returns the name of the set of processes in which this process's number is unique.
 
-    The host's name is not enough: containers may share it, and each numbers its own processes.
+    The host name is not enough: containers may share it, and each numbers its own processes.
     """
     names = [socket.gethostname()]
     with contextlib.suppress(OSError):  # there is no /proc beyond Linux

@@ -1,7 +1,8 @@
-"""What is wrong with record files, and in which record.
+"""Finds what is wrong with record files, and in which record.
 
 When files are opened, `check_files` looks at the first record of each and `check_ends` at its end,
-which costs two short reads a file. All else is found as it is read, and `explain` names the place.
+which costs two short reads a file. Everything else shows while records are read; `explain` then
+names the record.
 """
 
 import hashlib
@@ -18,12 +19,12 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files import records, storage
 
 END_BYTES = 1 << 16  # read at each end of a file; records are seldom longer
-_FRAME_BYTES = 16  # around a record: its length, and checksums of both
+_FRAME_BYTES = 16  # around a record: its length, and the checksums of length and data
 _SHOWN_PROBLEMS = 3
 _SHOWN_CHARACTERS = 150
 _BATCH = 1024
-# What TensorFlow raises where it reads and parses records. Its message may quote a record that is
-# no tf.Example, and Python cannot decode that.
+# What TensorFlow raises while it reads and parses records. UnicodeDecodeError comes from a message
+# that quotes a record which is not a tf.Example.
 READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 
 
@@ -98,9 +99,9 @@ class Ends(NamedTuple):
 
 
 def check_ends(files: Sequence[str]) -> list[Ends]:
-    """Checks that every file ends with a whole record; returns what tells it from another file.
+    """Checks that every file ends with a whole record; returns what identifies each file.
 
-    TensorFlow takes up to 11 bytes of a record for the end of the file, and says nothing.
+    TensorFlow silently takes up to 11 stray bytes for the end of the file.
 
     Raises:
         UserError: the last record of a file is cut, or it is not a TFRecord file.
@@ -120,7 +121,7 @@ def _check_end(path: str) -> Ends:
                 tail = reader.read(END_BYTES)
     except tf.errors.OpError as error:
         raise unreadable(path, error) from error
-    # Where no record is found the last one is cut, or longer than the tail.
+    # If no record is found, the last record is cut, or longer than the tail.
     if not _ends_with_record(tail) and (problem := _first_problem(path, None)):
         raise UserError(problem)
     return Ends(size, hashlib.sha256(head + tail).hexdigest()[:16])

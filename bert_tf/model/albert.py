@@ -1,8 +1,8 @@
-"""What ALBERT changes of BERT's layers: their weights are shared, and embeddings are narrower.
+"""How ALBERT's encoder differs from BERT's: layers share weights, and embeddings are narrower.
 
-Read it beside `bert_tf/model/encoder.py`. All else is BERT's: a `BertModel` of an `AlbertConfig`
-has this encoder in place of BERT's (https://arxiv.org/abs/1909.11942, section 3.1; original:
-google-research/albert, modeling.py).
+Read it beside `bert_tf/model/encoder.py`. Everything else is BERT's: a `BertModel` with an
+`AlbertConfig` uses this encoder instead of BERT's (https://arxiv.org/abs/1909.11942, section 3.1;
+original: google-research/albert, modeling.py).
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
@@ -151,7 +151,7 @@ class InnerGroup(Savable, keras.layers.Layer):
 
 @register
 class LayerGroup(Savable, keras.layers.Layer):
-    """Layers one after another; several layers of the encoder are this same group.
+    """A group of consecutive layers, which several layers of the encoder may share.
 
     Args:
         config: sizes and dropout rates.
@@ -187,7 +187,7 @@ class LayerGroup(Savable, keras.layers.Layer):
 
 @register
 class Transformer(Savable, keras.layers.Layer):
-    """The groups and the order in which the encoder's layers are these: the scope `transformer`.
+    """ALBERT's layer stack (scope `transformer`): the groups, and which group each layer uses.
 
     Args:
         config: sizes and dropout rates.
@@ -198,7 +198,7 @@ class Transformer(Savable, keras.layers.Layer):
     def __init__(self, config: AlbertConfig, recompute_activations: bool, dtype):
         super().__init__(name="transformer", dtype=dtype)
         self.recompute_activations = recompute_activations
-        # As in the original, a group that no layer has has no variables.
+        # As in the original, groups that no layer uses get no variables.
         used = config.used_groups
         self.groups = [LayerGroup(config, i, dtype) for i in used]
         self.order = [used.index(i) for i in config.layer_groups]
@@ -234,7 +234,7 @@ class Transformer(Savable, keras.layers.Layer):
 
 @register
 class AlbertEncoder(Savable, keras.layers.Layer):
-    """The widening of the embeddings, and the stack of layers (original: transformer_model).
+    """The projection of the embeddings and the stack of layers (original: transformer_model).
 
     Args:
         config: sizes and dropout rates.

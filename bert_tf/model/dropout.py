@@ -1,6 +1,6 @@
-"""Dropout whose masks are a function of one seed for each call of a model.
+"""Dropout whose masks follow from one seed for each call of a model.
 
-The seed of a place is that of the call with numbers folded in, one after another
+Each dropout uses the call's seed with these numbers folded in, in this order
 (`bert_tf.seeds.fold_in`):
 
     0        embeddings
@@ -20,8 +20,8 @@ def dropout_seed_of_call(training: bool, dropout_seed: tf.Tensor | None = None) 
 
     Args:
         training: whether dropout is on.
-        dropout_seed: int32 [2], the caller's seed. None draws one from TensorFlow's global
-            generator, another one at each call.
+        dropout_seed: int32 [2], the caller's seed. None draws a new one from TensorFlow's
+            global generator at each call.
     """
     if not training:
         return None
@@ -44,8 +44,8 @@ def dropout(
     """
     if not dropout_prob or seed is None:
         return input_tensor
-    # Raw bits against a threshold: a float conversion less than a uniform number. The algorithm is
-    # pinned because the automatic choice differs between XLA and the rest.
+    # Comparing raw bits with a threshold saves the conversion to float. The algorithm is pinned
+    # because the automatic choice differs between XLA and TensorFlow's own kernels.
     bits = tf.random.stateless_uniform(
         tf.shape(input_tensor), seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
     )

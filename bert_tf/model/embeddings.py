@@ -17,13 +17,13 @@ from bert_tf.model.shapes import get_shape_list
 def positions_without_padding(input_ids: tf.Tensor, pad_id: int) -> tf.Tensor:
     """Returns RoBERTa's positions, int32 [B, S]: from `pad_id` + 1 on, and `pad_id` for padding.
 
-    The place of padding is no position, at whichever end of a row it is (Hugging Face's
-    create_position_ids_from_input_ids, fairseq's make_positions). Of length S the greatest
-    position is `pad_id` + S.
+    Padding does not advance the position, at either end of a row (Hugging Face's
+    create_position_ids_from_input_ids, fairseq's make_positions). The largest position in a row of
+    length S is `pad_id` + S.
 
     Args:
         input_ids: int32 [B, S].
-        pad_id: id of padding. In records padding has the id 0 at the end, where it moves no token.
+        pad_id: id of padding. Records pad with id 0 at the end, where padding moves no token.
     """
     is_token = tf.cast(input_ids != pad_id, tf.int32)
     return tf.cumsum(is_token, axis=1) * is_token + pad_id
@@ -39,8 +39,8 @@ class Embeddings(Savable, keras.layers.Layer):
         config: sizes and dropout rates.
         use_one_hot_embeddings: see `BertModel`.
         dtype: dtype policy.
-        gather_token_types: whether to gather segment embeddings rather than look them up by a
-            product with one-hot ids.
+        gather_token_types: whether to look up segment embeddings by a gather instead of a product
+            with one-hot ids.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class Embeddings(Savable, keras.layers.Layer):
         Args:
             input_ids: int32 [B, S] word-piece ids.
             token_type_ids: int32 [B, S] segment ids.
-            position_ids: int32 [B, S], positions below S; None for 0 to S - 1 in every row, or what
-                RoBERTa counts.
+            position_ids: int32 [B, S], positions below S; None for 0 to S - 1 in every row, or
+                `positions_without_padding` in RoBERTa.
             seed: int32 [2] dropout seed, or None for no dropout.
 
         Raises:
             UserError: S is static and exceeds the configuration's `longest_sequence`.
-            tf.errors.InvalidArgumentError: S is dynamic and exceeds it.
+            tf.errors.InvalidArgumentError: S is dynamic and exceeds `longest_sequence`.
         """
         batch_size, seq_length = get_shape_list(input_ids)
         config = self.config
@@ -142,8 +142,8 @@ class Embeddings(Savable, keras.layers.Layer):
         table = self.position_embeddings.value[: shape[1] + self.config.position_offset]
         if position_ids is None:
             return table
-        # Gathered from the slice, the gradient is dense, as without packing. Clipping would count
-        # the rows of a sparse one apart.
+        # A gather from the slice has a dense gradient, as without packing. Of a sparse gradient,
+        # clipping would count duplicate rows separately.
         if self.use_one_hot_embeddings:
             positions = self._one_hot_lookup(position_ids, table)
         else:

@@ -25,7 +25,7 @@ def linear(hidden: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None) -> tf.
         weights: float32 [outputs, size].
         bias: float32 [outputs], or None.
     """
-    # In two dimensions: a product that broadcasts has a gradient of shapes unknown to a TPU.
+    # In two dimensions: the gradient of a product that broadcasts has no static shapes on a TPU.
     *outer, size = get_shape_list(hidden)
     weights = tf.cast(weights, hidden.dtype)
     logits = tf.matmul(tf.reshape(hidden, [-1, size]), weights, transpose_b=True)
@@ -46,13 +46,13 @@ class OutputLayer(Savable, keras.layers.Layer):
         num_outputs: number of logits.
         size: input width.
         use_bias: whether there is an `output_bias`.
-        dtype: dtype policy, that of the model.
+        dtype: the model's dtype policy.
     """
 
     def __init__(self, num_outputs: int, size: int, use_bias: bool = True, dtype="float32"):
         super().__init__(name="output", dtype=dtype)
-        # Created here, not in build, where the layer's name would come before theirs. Keras would
-        # round them, bias included, to the compute dtype (autocast).
+        # Created here, not in build, which would put the layer's name before theirs. Autocast would
+        # round them, bias included, to the compute dtype.
         self.output_weights = keras.Variable(
             create_initializer(),
             shape=(num_outputs, size),

@@ -1,7 +1,7 @@
-"""What Keras needs to save layers and models, and to load them again: `Savable`, `register`.
+"""Lets Keras save layers and models and load them again: `Savable`, `register`.
 
-A saved model says the class of each part and the arguments of its constructor. Keras looks classes
-up by their registered names, so import the module of a class before you load a model of it.
+A saved model records the class of each part and the arguments of its constructor. Keras finds
+classes by their registered names, so import the module of a class before you load its model.
 """
 
 import inspect
@@ -20,10 +20,10 @@ register = keras.saving.register_keras_serializable("bert_tf")
 class Savable:
     """A Keras layer or model whose config is the arguments of its constructor.
 
-    A `BertConfig` among them is a dictionary in the config. Two more keys say what is not trained:
-    `trainable` is False if all of it is frozen, and `frozen` lists the variables that are, by path.
+    A `BertConfig` argument becomes a dictionary. Two more keys say what is not trained: `trainable`
+    is False if the whole layer is frozen, and `frozen` lists the paths of frozen variables.
 
-    Put this class before that of Keras: `class Pooler(Savable, keras.layers.Layer)`.
+    List this class before Keras's: `class Pooler(Savable, keras.layers.Layer)`.
     """
 
     def __new__(cls, *args, **kwargs):
@@ -41,7 +41,7 @@ class Savable:
         return instance
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what `from_config` makes an equal layer or model of, as values of JSON.
+        """Returns the config (JSON values) from which `from_config` makes an equal layer or model.
 
         Raises:
             UserError: the activation is a function.
@@ -52,7 +52,7 @@ class Savable:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]):
-        """Returns a layer or model of a config, its weights those of a new one.
+        """Returns a new layer or model made from a config, with initial weights.
 
         Args:
             config: as `get_config` returns it.

@@ -97,12 +97,12 @@ TF_CONFIGS = {
     "port": ({"cluster": {"worker": ["a:65536"]}, "task": {}}, "it is ['a:65536']"),
     "twice": (
         {"cluster": {"chief": ["a:1"], "worker": ["b:1", "a:1"]}, "task": {}},
-        "each address of cluster must be another",
+        "cluster lists an address twice",
     ),
     "chiefs": ({"cluster": {"chief": ["a:1", "b:1"]}, "task": {}}, "cluster.chief must be one a"),
     "server": (
         {"cluster": {**WORKERS, "ps": ["c:1"]}, "task": {}},
-        "cluster must have the keys chief and worker alone; it has ['ps', 'worker']",
+        "cluster may only have the keys chief and worker; it has ['ps', 'worker']",
     ),
     "no type": (
         {"cluster": WORKERS, "task": {"index": 0}},

@@ -76,7 +76,7 @@ def test_json_is_read(tmp_path):
         (b"{", "--x is not JSON (Expecting property name enclosed in double quotes: line 1"),
         (b"[" * 100_000, "--x is JSON that is nested too deeply to be read; the rule"),
         (b'{"a": ' * 100_000, "--x is JSON that is nested too deeply to be read; the rule"),
-        (b"[-Infinity]", "--x is not JSON (-Infinity is no number in JSON); the rule"),
+        (b"[-Infinity]", "--x is not JSON (-Infinity is not a number in JSON); the rule"),
         (b"[-1e999]", "--x is not JSON ('-1e999' is beyond the range of a number); the rule"),
         (b"1e" + b"9" * 5000, "--x is not JSON ('1e999"),
         (b"9" * 5000, "--x is not JSON (Exceeds the limit"),

@@ -165,7 +165,7 @@ LONG = ["x" * 10_000] * 3
     [
         ("[" * 100_000, "nested too deeply"),
         ('{"a":' * 100_000, "nested too deeply"),
-        ('{"layer_norm_eps": NaN}', "NaN is no number in JSON"),
+        ('{"layer_norm_eps": NaN}', "NaN is not a number in JSON"),
         (json.dumps(LONG), "must hold a dictionary; received "),
         (
             json.dumps({"model_type": LONG}),

@@ -229,7 +229,7 @@ def test_a_dictionary_with_vocab_size_is_needed(value):
         (b"{'vocab_size': 5}", "is not JSON (Expecting property name"),
         (b"", "is not JSON (Expecting value"),
         (b"\xff\xfe\x00", "is not JSON ("),
-        (b'{"vocab_size": 5, "x": NaN}', "is not JSON (NaN is no number in JSON"),
+        (b'{"vocab_size": 5, "x": NaN}', "is not JSON (NaN is not a number in JSON"),
         (b'{"vocab_size": 5, "x": 1e999}', "is not JSON ('1e999' is beyond the range of a number"),
         (b"[" * 100_000, "is JSON that is nested too deeply to be read"),
     ],

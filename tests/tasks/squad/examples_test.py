@@ -146,7 +146,7 @@ BAD_FILES = {
     "{": r"is not JSON \(Expecting property name",
     b"\xff\xfe\xff": "line 1: not UTF-8",
     "[" * 100_000: "nested too deeply",
-    '{"data": NaN}': "NaN is no number in JSON",
+    '{"data": NaN}': "NaN is not a number in JSON",
     "[]": "the file must be an object with `data`, as in SQuAD's files; it is a list",
     "{}": "the file must have `data`, as in SQuAD's files; it has nothing",
     '{"rows": 1, "a": 2}': "it has 'a', 'rows'",
