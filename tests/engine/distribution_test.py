@@ -149,11 +149,11 @@ def test_the_tf_config_of_each_machine_is_accepted(monkeypatch):
     [
         (
             urllib.error.URLError(socket.gaierror(-2, "Name or service not known")),
-            "[Errno -2] Name or service not known: the address of a TPU that is given by its name"
-            " comes from the metadata server of Google Cloud",
+            "[Errno -2] Name or service not known: a TPU's name is looked up on the metadata"
+            " server of Google Cloud",
         ),
         (ValueError("x\n" * 10**6), "(x x x"),
-        (TimeoutError("timed out"), "(timed out: the address of a TPU that is given by its name"),
+        (TimeoutError("timed out"), "(timed out: a TPU's name is looked up"),
     ],
 )
 def test_a_tpu_that_is_not_found_is_told_with_the_cause(error, message, monkeypatch):
