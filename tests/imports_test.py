@@ -113,8 +113,9 @@ def floor_of(module: str) -> str | None:
 
 
 def task_of(module: str) -> str | None:
+    """Returns the folder of a task that a module is in; None for what all tasks share."""
     parts = module.split(".")
-    return parts[2] if parts[:2] == ["bert_tf", "tasks"] and len(parts) > 2 else None
+    return parts[2] if parts[:2] == ["bert_tf", "tasks"] and len(parts) > 3 else None
 
 
 def side(module: str, modules: dict[str, Path]) -> str | None:

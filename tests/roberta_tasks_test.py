@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.pretrained.text_input import encode, encode_masks
 from bert_tf.tasks.classification.features import write_records as write_texts
-from bert_tf.tasks.multiple_choice.data import write_records as write_questions
+from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import SquadData, SquadExample
 from bert_tf.tasks.squad.final_text import FinalText
@@ -94,7 +94,7 @@ def test_lengths_without_room_are_refused(tmp_path, tokenizer):
     with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; got 4"):
         write_texts([], ["a"], 4, tokenizer, path)
     with pytest.raises(UserError, match="--max_seq_length must be at least 6, .*; got 5"):
-        write_questions([], tokenizer, 5, path)
+        QuestionEncoder(tokenizer, 5)
 
 
 def test_a_text_is_cut_to_the_length(tokenizer):

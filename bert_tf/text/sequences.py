@@ -103,6 +103,11 @@ def truncate_and_pack(
     return pack_pair(ids_a[:length_a], ids_b[:length_b], max_seq_length, layout)
 
 
+def stack(packed: Sequence[Mapping[str, list[int]]]) -> dict[str, list[int]]:
+    """Returns the features of several sequences as one: their values one after another."""
+    return {name: [value for one in packed for value in one[name]] for name in packed[0]}
+
+
 def unpadded_tokens(
     features: Mapping[str, Sequence[int]], inv_vocab: Mapping[int, str]
 ) -> list[str]:

@@ -11,7 +11,9 @@ from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.training.fine_tuning import FineTuner
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer, needed_sets
-from bert_tf.tasks.multiple_choice import data, swag
+from bert_tf.tasks.example_records import write_records
+from bert_tf.tasks.multiple_choice import swag
+from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
@@ -55,11 +57,10 @@ def run_multiple_choice(
     task = MultipleChoiceTask(config, **model_options(settings, strategy))
 
     metric = "eval_accuracy"
+    encoder = QuestionEncoder(tokenizer, settings.max_seq_length)
     with FineTuner(config, task, strategy, settings, schema, metric) as tuner:
         num_questions = {
-            name: data.write_records(
-                questions, tokenizer, settings.max_seq_length, tuner.record_file(name)
-            )
+            name: write_records(tuner.record_file(name), questions, encoder)
             for name, questions in sets.items()
         }
         sets.clear()  # frees their memory

@@ -1,23 +1,17 @@
-"""Reads pairs of texts and single texts from tables, and writes their records."""
+"""Reads pairs of texts and single texts from tables, and turns them into records."""
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
-from absl import logging
 
-from bert_tf import progress
 from bert_tf.datasets import tables
 from bert_tf.errors import UserError, quoted
-from bert_tf.files import records
+from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.tasks.sentences.schema import sentences_schema
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
-
-_EXAMPLES_PER_BATCH = 2048  # examples in one call of the tokenizer
-_LOGGED_EXAMPLES = 5  # as in the original's programs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,63 +93,30 @@ def _score(text: str, score_scale: float | None, place: str) -> float:
     )
 
 
-def write_records(
-    sentences: Sequence[Sentences],
-    tokenizer: Tokenizer,
-    max_seq_length: int,
-    output_file: str,
-) -> int:
-    """Writes one record for each example, in the same order; returns their number.
+class SentenceEncoder(ExampleEncoder):
+    """Turns a pair or a single text into one record.
 
     Each text becomes [CLS] text [SEP], a sequence of its own, cut at its end if it is too long.
-    The file is written atomically.
 
     Args:
-        sentences: the examples, all with the same number of texts; at least one.
         tokenizer: its vocabulary must have the tokens of its `layout`.
         max_seq_length: length of each sequence.
-        output_file: the TFRecord file.
-
-    Raises:
-        UserError: the file cannot be written.
+        num_texts: the number of texts of every example, 2 or 1.
     """
-    schema = sentences_schema(max_seq_length, len(sentences[0].texts))
-    written = 0
-    with (
-        records.write_files([output_file], "output_dir") as write,
-        progress.Progress("writing records", "examples", len(sentences)) as work,
-    ):
-        for start in range(0, len(sentences), _EXAMPLES_PER_BATCH):
-            batch = sentences[start : start + _EXAMPLES_PER_BATCH]
-            for example, ids in _tokenize(batch, tokenizer):
-                packed = [
-                    sequences.truncate_and_pack(text, [], max_seq_length, tokenizer.layout)
-                    for text in ids
-                ]
-                if written < _LOGGED_EXAMPLES:
-                    _log(packed, example.score, tokenizer)
-                # Each feature has the sequences of all texts one after another.
-                values = {name: sum((text[name] for text in packed), []) for name in packed[0]}
-                write(records.serialize({**values, "label_ids": [example.score]}, schema))
-                written += 1
-            work.advance(len(batch))
-    return written
 
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, num_texts: int):
+        super().__init__(tokenizer, max_seq_length, sentences_schema(max_seq_length, num_texts))
 
-def _tokenize(
-    batch: Sequence[Sentences], tokenizer: Tokenizer
-) -> Iterator[tuple[Sentences, list[list[int]]]]:
-    """Yields each example with the ids of its texts."""
-    ids, splits = tokenizer.encode([text for example in batch for text in example.texts])
-    pieces = iter([ids[i:j].tolist() for i, j in itertools.pairwise(splits)])
-    for example in batch:
-        yield example, list(itertools.islice(pieces, len(example.texts)))
+    def texts(self, example: Sentences) -> list[str]:
+        return list(example.texts)
 
+    def records(self, example: Sentences, ids: list[list[int]]) -> list[Record]:
+        packed = [
+            sequences.truncate_and_pack(text, [], self.max_seq_length, self.tokenizer.layout)
+            for text in ids
+        ]
+        return [{**sequences.stack(packed), "label_ids": [example.score]}]
 
-def _log(packed: Sequence[dict[str, list[int]]], score: float, tokenizer: Tokenizer) -> None:
-    """Logs a record in the style of the original's programs."""
-    logging.debug("*** Example ***")
-    for text in packed:
-        tokens = sequences.unpadded_tokens(text, tokenizer.inv_vocab)
-        logging.debug("tokens: %s", " ".join(tokens))
-    logging.debug("score: %s", score)
+    def describe(self, example: Sentences, record: Mapping[str, list]) -> Iterator[str]:
+        yield from super().describe(example, record)
+        yield f"score: {example.score}"

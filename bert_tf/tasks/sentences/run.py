@@ -17,7 +17,8 @@ from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.training.fine_tuning import FineTuner
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer, needed_sets
-from bert_tf.tasks.sentences.data import Sentences, read_sentences, write_records
+from bert_tf.tasks.example_records import write_records
+from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences, read_sentences
 from bert_tf.tasks.sentences.model import SentenceTask
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, sentences_schema
 from bert_tf.tasks.sentences.settings import SentenceSettings
@@ -72,11 +73,10 @@ def run_sentence_similarity(
     schema = sentences_schema(settings.max_seq_length, num_texts)
 
     metric = "eval_spearman"
+    encoder = SentenceEncoder(tokenizer, settings.max_seq_length, num_texts)
     with FineTuner(config, task, strategy, settings, schema, metric) as tuner:
         num_examples = {
-            name: write_records(
-                examples, tokenizer, settings.max_seq_length, tuner.record_file(name)
-            )
+            name: write_records(tuner.record_file(name), examples, encoder)
             for name, examples in sets.items()
         }
         sets.clear()  # frees their memory

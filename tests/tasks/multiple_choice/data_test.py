@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import records
-from bert_tf.tasks.multiple_choice import data
+from bert_tf.tasks.example_records import write_records
+from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.multiple_choice.swag import Question, read_questions
 from bert_tf.text.fast_tokenization import FastTokenizer
@@ -119,7 +120,7 @@ def written(tmp_path, questions, length):
     (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     tokenizer = FastTokenizer(str(tmp_path / "vocab.txt"), True, SEQUENCE_TOKENS)
     path = str(tmp_path / "file.tf_record")
-    data.write_records(questions, tokenizer, length, path)
+    assert write_records(path, questions, QuestionEncoder(tokenizer, length)) == len(questions)
     found = []
     for record in tf.data.TFRecordDataset(path):
         row = records.parse(record[tf.newaxis], multiple_choice_schema(length))

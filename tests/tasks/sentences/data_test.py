@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import records
-from bert_tf.tasks.sentences.data import Sentences, read_sentences, write_records
+from bert_tf.tasks.example_records import write_records
+from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences, read_sentences
 from bert_tf.tasks.sentences.schema import sentences_schema
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS
@@ -80,8 +81,9 @@ def written(folder, sentences, length):
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     tokenizer = FastTokenizer(str(folder / "vocab.txt"), True, SEQUENCE_TOKENS)
     path = str(folder / "file.tf_record")
-    assert write_records(sentences, tokenizer, length, path) == len(sentences)
     num_texts = len(sentences[0].texts)
+    encoder = SentenceEncoder(tokenizer, length, num_texts)
+    assert write_records(path, sentences, encoder) == len(sentences)
     found = []
     for record in tf.data.TFRecordDataset(path):
         row = records.parse(record[tf.newaxis], sentences_schema(length, num_texts))

@@ -1,0 +1,104 @@
+"""Writes the records of a task's examples; each task says how an example becomes records."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from bert_tf.files import records
+from bert_tf.progress import Progress
+from bert_tf.text import sequences
+from bert_tf.text.tokenizers import Tokenizer
+
+_EXAMPLES_PER_CALL = 2048  # examples in one call of the tokenizer
+
+Record = dict[str, list]
+
+
+class ExampleEncoder:
+    """Turns the examples of a task into records: the base class of each task's encoder.
+
+    Args:
+        tokenizer: its vocabulary must have the tokens of its `layout`.
+        max_seq_length: length of each sequence in a record.
+        schema: the features of a record.
+
+    Attributes:
+        unit: what examples are called in progress bars.
+        num_logged: number of examples whose records are logged, with --verbosity=1.
+    """
+
+    unit = "examples"
+    num_logged = 5  # original: file_based_convert_examples_to_features
+
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, schema: records.Schema):
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self.schema = schema
+
+    def texts(self, example: Any) -> list[str]:
+        """Returns the texts of an example to tokenize."""
+        raise NotImplementedError
+
+    def records(self, example: Any, ids: list[list[int]]) -> Iterable[Record]:
+        """Returns the records of an example; one, unless a long text makes several.
+
+        Args:
+            example: the example.
+            ids: the token ids of each of its `texts`.
+        """
+        raise NotImplementedError
+
+    def describe(self, example: Any, record: Mapping[str, list]) -> Iterator[str]:
+        """Yields the lines by which a record is logged: here the tokens of each sequence."""
+        for start in range(0, len(record["input_ids"]), self.max_seq_length):
+            part = slice(start, start + self.max_seq_length)
+            sequence = {name: record[name][part] for name in ("input_ids", "input_mask")}
+            tokens = sequences.unpadded_tokens(sequence, self.tokenizer.inv_vocab)
+            yield f"tokens: {' '.join(tokens)}"
+
+
+def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -> int:
+    """Writes the records of all examples, in their order; returns the number of records.
+
+    The file is written atomically.
+
+    Args:
+        path: the TFRecord file, in --output_dir.
+        examples: what `encoder` takes.
+        encoder: turns them into records.
+
+    Raises:
+        UserError: an example is not valid, or the file cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
+    num_examples = num_records = 0
+    with (
+        records.write_files([path], "output_dir") as write,
+        Progress("writing records", encoder.unit, len(examples)) as progress,
+    ):
+        for example, ids in _tokenized(examples, encoder):
+            for record in encoder.records(example, ids):
+                if num_examples < encoder.num_logged:
+                    logging.debug("*** Example ***")
+                    for line in encoder.describe(example, record):
+                        logging.debug("%s", line)
+                write(records.serialize(record, encoder.schema))
+                num_records += 1
+            num_examples += 1
+            progress.advance()
+    return num_records
+
+
+def _tokenized(
+    examples: Sequence[Any], encoder: ExampleEncoder
+) -> Iterator[tuple[Any, list[list[int]]]]:
+    """Yields each example with the token ids of its texts."""
+    for start in range(0, len(examples), _EXAMPLES_PER_CALL):
+        batch = examples[start : start + _EXAMPLES_PER_CALL]
+        texts = [encoder.texts(example) for example in batch]
+        ids, splits = encoder.tokenizer.encode(list(itertools.chain.from_iterable(texts)))
+        rows = (ids[i:j].tolist() for i, j in itertools.pairwise(splits))
+        for example, own in zip(batch, texts, strict=True):
+            yield example, list(itertools.islice(rows, len(own)))
