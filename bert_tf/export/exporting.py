@@ -31,7 +31,6 @@ from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.text import sequences
 from bert_tf.text.byte_pairs import MERGES
 from bert_tf.text.casing import TOKENIZER_CONFIG, write_casing
-from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.tokenizers import BYTE_PAIRS, SENTENCE_PIECES, WORD_PIECES
 
 DESCRIPTION_FILE = "export.json"
@@ -71,7 +70,7 @@ def export(settings: ExportSettings) -> None:
             settings.max_seq_length,
         )
         logging.info("%s", folder)
-        if settings.takes_text and not isinstance(folder.tokenizer, FastTokenizer):
+        if settings.takes_text and WORD_PIECES not in folder.tokenizer.files:
             raise UserError(
                 f"--input_kind=text needs a vocabulary of word pieces; that of {folder.path} is"
                 f" {' and '.join(folder.tokenizer.files)}. Set --input_kind=ids, and make the ids"
@@ -90,7 +89,7 @@ def export(settings: ExportSettings) -> None:
         signatures = {DEFAULT_SIGNATURE: function.get_concrete_function(**specs)}
         module = tf.Module()
         module.weights = [variable.value for variable in model.variables]
-        vocab = _vocabulary(folder)
+        vocab = folder.tokenizer.tokens()
         if settings.takes_text:
             tokenizer = folder.tokenizer
             module.text_inputs = TextInputs(
@@ -145,12 +144,6 @@ def choose_head(wanted: str | None, folder: ModelFolder) -> str:
     return wanted or present[0]
 
 
-def _vocabulary(folder: ModelFolder) -> list[str]:
-    """Returns the tokens by id."""
-    names = folder.tokenizer.inv_vocab
-    return [names.get(i, f"[no token {i}]") for i in range(max(names) + 1)]
-
-
 def _write_companions(
     place: str,
     settings: ExportSettings,
@@ -181,10 +174,7 @@ def _write_companions(
         f"{config.NAME} with the head `{head}`: {config.num_hidden_layers} layers, hidden size"
         f" {config.hidden_size}, {casing}, {numbers}. Exported by bert-tf."
     )
-    if isinstance(folder.tokenizer, FastTokenizer):
-        vocabulary = {WORD_PIECES: "".join(f"{token}\n" for token in vocab)}
-    else:
-        vocabulary = folder.tokenizer.files
+    vocabulary = folder.tokenizer.files
     tokens = [vocab[i] for i in ids]
     text = readme(
         about, settings.format, interfaces, labels, tokens, ids, folder.tokenizer, vocabulary

@@ -20,7 +20,6 @@ from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.casing import is_cased, read_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.model_vocabulary import check_padding
-from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 from bert_tf.text.tokenizers import (
     TOKENIZER_FILE,
     VOCABULARY_FILES,
@@ -243,13 +242,13 @@ def _tokenizer(
     recorded = read_casing(folder)
     tokenizer_file = os.path.join(folder, TOKENIZER_FILE)
     own = vocabulary_in(folder)
-    tokenizer = None
     if vocab_file is None and not own and tf.io.gfile.exists(tokenizer_file):
         if files := read_byte_pairs(tokenizer_file):
             required = BytePairTokenizer.sequence_tokens
             tokenizer = BytePairTokenizer(tokenizer_file, bool(do_lower_case), required, files)
             return tokenizer, tokenizer_file
         vocab, lowercase = read_tokenizer(tokenizer_file)
+        tokenizer = FastTokenizer(vocab)
         vocab_file = tokenizer_file
         recorded = lowercase if recorded is None else recorded
         missing = [token for token in _SPECIAL if token not in vocab]
@@ -263,12 +262,7 @@ def _tokenizer(
             recorded = read_casing(os.path.dirname(vocab_file))
     if do_lower_case is None:
         do_lower_case = not is_cased(vocab) if recorded is None else recorded
-    if isinstance(tokenizer, BytePairTokenizer):
-        return tokenizer, vocab_file
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        tokenizer.do_lower_case = do_lower_case  # no table of it depends on that
-        return tokenizer, vocab_file
-    return FastTokenizer(vocab, do_lower_case), vocab_file
+    return tokenizer.with_casing(do_lower_case), vocab_file
 
 
 def _check_vocabulary(

@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_tf import tokenization
 from bert_tf.errors import UserError, listed, missing_package, quoted
 from bert_tf.files.whole_files import read_json
+from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.casing import TOKENIZER_CONFIG, read_tokenizer_config
 from bert_tf.text.offsets import Piece
 from bert_tf.text.sequences import Layout
@@ -27,23 +28,12 @@ _UNKNOWN = "<unk>"
 _EXTRA = "roberta"
 
 
-class BytePairTokenizer:
-    """Converts texts to the ids of a byte-level BPE; used like a `FastTokenizer`.
+class BytePairTokenizer(Tokenizer):
+    """Converts texts to the ids of a byte-level BPE, which has no casing.
 
-    A special token in a text, such as <mask>, is that token, as in Hugging Face's tokenizer. The
-    space before a <mask> belongs to it.
-
-    Attributes:
-        vocab: piece -> id. A piece is written with one character for each of its bytes.
-        inv_vocab: id -> piece.
-        do_lower_case: False.
-        unknown_id: id of <unk>.
-        sequence_tokens, mask_token: <s> and </s>, and <mask>.
-        layout: how they stand in a sequence.
-        continuations: ids of pieces that continue a word.
-        aliases: what other ids of `encode_for_masking` stand for.
-        never_drawn: ids that masking does not put in the place of a token at random.
-        files: the content of both files by name.
+    A token in `vocab` is written with one character for each of its bytes. A special token in a
+    text, such as <mask>, is that token, as in Hugging Face's tokenizer. The space before a <mask>
+    belongs to it.
     """
 
     sequence_tokens = ("<s>", "</s>")
@@ -115,35 +105,15 @@ class BytePairTokenizer:
         size = len(self.vocab)
         return {size + i: i for i in self.continuations}
 
-    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ids of all texts in one array, and where each text's ids begin and end.
-
-        Args:
-            texts: any strings.
-
-        Returns:
-            ids: int32 `[number of ids]`.
-            row_splits: int64 `[len(texts) + 1]`; the ids of texts[i] are
-                ids[row_splits[i] : row_splits[i + 1]].
-
-        Raises:
-            TypeError: `texts` is a single string.
-        """
-        if isinstance(texts, str):
-            raise TypeError(f"texts must be a sequence of strings, not one string: {quoted(texts)}")
+    def _encode(self, texts: Sequence[str]) -> tuple[np.ndarray, list[int]]:
         rows = [encoding.ids for encoding in self._encodings(texts)]
-        row_splits = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=row_splits[1:])
-        ids = np.fromiter((i for row in rows for i in row), np.int32, row_splits[-1])
-        return ids, row_splits
+        lengths = [len(row) for row in rows]
+        return np.fromiter((i for row in rows for i in row), np.int32, sum(lengths)), lengths
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the same, but the first piece of a text has an id of `aliases`.
 
         It begins a word, also without a space.
-
-        Args:
-            texts: any strings.
         """
         ids, row_splits = self.encode(texts)
         first = row_splits[:-1][np.diff(row_splits) > 0]
@@ -166,7 +136,6 @@ class BytePairTokenizer:
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
     def words_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the words of some pieces and their marks, with a space between any two."""
         words = tokenization.BasicTokenizer(do_lower_case=False).tokenize(self.text_of(token_ids))
         return " ".join(words)
 

@@ -21,10 +21,10 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import tokenization
-from bert_tf.errors import quoted
+from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.offsets import Piece, pieces_with_offsets
-from bert_tf.text.sequences import Layout
 
+VOCABULARY = "vocab.txt"
 # For fewer texts than this, a call of tensorflow-text takes longer than the cache.
 _MIN_BATCH = 100
 # Characters of text after which tensorflow-text is loaded. Measured on English text: loading takes
@@ -87,26 +87,12 @@ class _IdsOfToken(dict):
         return ids
 
 
-class FastTokenizer:
-    """Converts texts to exactly the ids of `FullTokenizer`.
+class FastTokenizer(Tokenizer):
+    """Converts texts to exactly the ids of `FullTokenizer`; lower-casing strips accents, too.
 
-    Attributes:
-        vocab: token -> id.
-        inv_vocab: id -> token.
-        do_lower_case: whether text is lower-cased and its accents are stripped.
-        unknown_id: id of what the vocabulary has no pieces for.
-        sequence_tokens, mask_token: [CLS] and [SEP], and [MASK].
-        layout: how they stand in a sequence; the vocabulary must have them.
-        continuations: ids of tokens that continue a word.
-        aliases: what other ids of `encode_for_masking` stand for; none.
-        never_drawn: ids that masking does not put in the place of a token at random.
+    Attributes, besides those of every `Tokenizer`:
         reference: the `FullTokenizer` with the same ids.
     """
-
-    sequence_tokens = tokenization.SEQUENCE_TOKENS
-    mask_token = tokenization.MASK_TOKEN
-    never_drawn: frozenset[int] = frozenset()  # the original draws from the whole vocabulary
-    aliases: Mapping[int, int] = {}
 
     def __init__(
         self,
@@ -128,62 +114,41 @@ class FastTokenizer:
         self._ascii_encoder: _Encoder | None = None
         self._is_loaded = False  # whether loading tensorflow-text was tried
 
-    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ids of all texts in one array, and where each text's ids begin and end.
-
-        A few thousand texts per call are best: the cost of a call of TensorFlow is then small.
-
-        Args:
-            texts: any strings.
-
-        Returns:
-            ids: int32 `[number of ids]`.
-            row_splits: int64 `[len(texts) + 1]`; the ids of texts[i] are
-                ids[row_splits[i] : row_splits[i + 1]].
-
-        Raises:
-            TypeError: `texts` is a single string.
-        """
-        if isinstance(texts, str):
-            raise TypeError(f"texts must be a sequence of strings, not one string: {quoted(texts)}")
+    def _encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         is_ascii = np.fromiter(map(_is_printable_ascii, texts), np.bool_, len(texts))
         encode_ascii = None
         if np.count_nonzero(is_ascii) >= _MIN_BATCH:
             encode_ascii = self._load_ascii_encoder(texts)
         if encode_ascii is None:
-            ids, lengths = self._encode_any(texts)
-        elif is_ascii.all():
-            ids, lengths = encode_ascii(texts)
-        else:
-            lengths = np.empty(len(texts), np.int64)
-            ascii_texts = list(itertools.compress(texts, is_ascii))
-            other_texts = list(itertools.compress(texts, ~is_ascii))
-            ascii_ids, lengths[is_ascii] = encode_ascii(ascii_texts)
-            other_ids, lengths[~is_ascii] = self._encode_any(other_texts)
-            ids = np.empty(lengths.sum(), np.int32)
-            from_ascii = np.repeat(is_ascii, lengths)
-            ids[from_ascii] = ascii_ids
-            ids[~from_ascii] = other_ids
-        row_splits = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum(lengths, out=row_splits[1:])
-        return ids, row_splits
+            return self._encode_any(texts)
+        if is_ascii.all():
+            return encode_ascii(texts)
+        lengths = np.empty(len(texts), np.int64)
+        ascii_texts = list(itertools.compress(texts, is_ascii))
+        other_texts = list(itertools.compress(texts, ~is_ascii))
+        ascii_ids, lengths[is_ascii] = encode_ascii(ascii_texts)
+        other_ids, lengths[~is_ascii] = self._encode_any(other_texts)
+        ids = np.empty(lengths.sum(), np.int32)
+        from_ascii = np.repeat(is_ascii, lengths)
+        ids[from_ascii] = ascii_ids
+        ids[~from_ascii] = other_ids
+        return ids, lengths
+
+    def with_casing(self, do_lower_case: bool) -> "FastTokenizer":
+        """Returns a tokenizer with the same vocabulary that lower-cases text or not."""
+        return FastTokenizer(self.vocab, do_lower_case)
 
     @functools.cached_property
-    def layout(self) -> Layout:
-        """How special tokens stand in a sequence."""
-        return Layout(*(self.vocab[token] for token in self.sequence_tokens))
+    def files(self) -> dict[str, str]:
+        """The `vocab.txt` with a line for each id."""
+        return {VOCABULARY: "".join(f"{token}\n" for token in self.tokens())}
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
         """Ids of tokens that continue a word."""
         return frozenset(i for token, i in self.vocab.items() if token.startswith("##"))
 
-    def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same as `encode`: an id says whether it continues a word."""
-        return self.encode(texts)
-
     def pieces(self, text: str) -> list[Piece]:
-        """Returns the word pieces of a text with their places."""
         return pieces_with_offsets(text, self.reference)
 
     def text_of(self, token_ids: Sequence[int]) -> str:

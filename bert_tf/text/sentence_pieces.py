@@ -4,6 +4,7 @@ tensorflow-text splits the text. Before that ALBERT simplifies it, and after it 
 more (original: google-research/albert, tokenization.py).
 """
 
+import copy
 import functools
 import re
 import string
@@ -14,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import tokenization
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError
+from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.offsets import Piece
-from bert_tf.text.sequences import Layout
 
 MODEL = "spm.model"
 WORD_START = "▁"  # what stands for the space before a word
@@ -47,25 +48,11 @@ def continues_word(piece: str) -> bool:
     return all(char.lower() in _LETTERS_AND_MARKS for char in piece)
 
 
-class SentencePieceTokenizer:
-    """Converts texts to the ids of a SentencePiece model; used like a `FastTokenizer`.
+class SentencePieceTokenizer(Tokenizer):
+    """Converts texts to the ids of a SentencePiece model.
 
-    Attributes:
-        vocab: piece -> id.
-        inv_vocab: id -> piece.
-        do_lower_case: whether text is lower-cased.
-        files: the content of the model's file, by its name in a model's folder.
-        unknown_id: id of what the model does not know.
-        sequence_tokens, mask_token: [CLS] and [SEP], and [MASK].
-        layout: how they stand in a sequence; the model must have them.
-        continuations: ids of pieces that continue a word.
-        aliases: what other ids of `encode_for_masking` stand for.
-        never_drawn: ids that masking does not put in the place of a token at random.
+    `aliases` has one more id of an unknown piece: that of one which continues a word.
     """
-
-    sequence_tokens = tokenization.SEQUENCE_TOKENS
-    mask_token = tokenization.MASK_TOKEN
-    never_drawn: frozenset[int] = frozenset()  # the original draws from the whole vocabulary
 
     def __init__(
         self, model_file: str, do_lower_case: bool = True, required_tokens: Sequence[str] = ()
@@ -124,43 +111,30 @@ class SentencePieceTokenizer:
         self._ids = {piece: i for i, piece in enumerate(pieces)}
 
     @functools.cached_property
-    def layout(self) -> Layout:
-        """How special tokens stand in a sequence."""
-        return Layout(*(self.vocab[token] for token in self.sequence_tokens))
-
-    @functools.cached_property
     def continuations(self) -> frozenset[int]:
         """Ids of pieces that continue a word, that of `aliases` included."""
         known = (i for piece, i in self.vocab.items() if continues_word(piece))
         return frozenset([*known, *self.aliases])
 
-    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ids of all texts in one array, and where each text's ids begin and end.
+    def with_casing(self, do_lower_case: bool) -> "SentencePieceTokenizer":
+        """Returns a tokenizer with the same model that lower-cases text or not."""
+        other = copy.copy(self)
+        other.do_lower_case = do_lower_case  # nothing else depends on it
+        return other
 
-        Args:
-            texts: any strings.
+    def simplified(self, text: str) -> str:
+        """Returns a text without combining marks; the vocabulary decides on the rest."""
+        return preprocess_text(text)
 
-        Returns:
-            ids: int32 `[number of ids]`.
-            row_splits: int64 `[len(texts) + 1]`; the ids of texts[i] are
-                ids[row_splits[i] : row_splits[i + 1]].
-
-        Raises:
-            TypeError: `texts` is a single string.
-        """
-        if isinstance(texts, str):
-            raise TypeError(f"texts must be a sequence of strings, not one string: {quoted(texts)}")
+    def _encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         pieces, row_splits = self.split([preprocess_text(x, self.do_lower_case) for x in texts])
         ids = [self._ids.get(piece, self.unknown_id) for piece in pieces]
-        return np.array(ids, np.int32), row_splits
+        return np.array(ids, np.int32), np.diff(row_splits)
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the same, but for unknown pieces that continue a word: the id in `aliases`.
 
         Their text, which the id does not tell, decides on it; see `continues_word`.
-
-        Args:
-            texts: any strings.
         """
         pieces, row_splits = self.split([preprocess_text(x, self.do_lower_case) for x in texts])
         ids = [self._ids.get(piece, -1) for piece in pieces]
@@ -205,11 +179,9 @@ class SentencePieceTokenizer:
         return placed
 
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the text of some pieces."""
         return "".join(self.inv_vocab[i] for i in token_ids).replace(WORD_START, " ")
 
     def words_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the words of some pieces and their marks, with a space between any two."""
         basic = tokenization.BasicTokenizer(self.do_lower_case)
         return " ".join(basic.tokenize(self.text_of(token_ids)))
 

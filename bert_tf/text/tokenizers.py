@@ -3,13 +3,13 @@
 import os
 
 from bert_tf.files import storage
+from bert_tf.text import fast_tokenization
+from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import MERGES, VOCABULARY, BytePairTokenizer
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sentence_pieces import MODEL, SentencePieceTokenizer
 
-Tokenizer = FastTokenizer | SentencePieceTokenizer | BytePairTokenizer
-
-WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS = "vocab.txt", MODEL, VOCABULARY
+WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, MODEL, VOCABULARY
 # Names of a model's vocabulary in its folder; the others are those of ALBERT's released models, and
 # of Hugging Face's.
 VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, "30k-clean.model", "spiece.model")

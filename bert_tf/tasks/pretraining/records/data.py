@@ -24,7 +24,6 @@ from bert_tf.tasks.pretraining.records.shuffling import shuffle
 from bert_tf.tasks.pretraining.records.spill_file import RecordSpill, SpillFile
 from bert_tf.tasks.pretraining.schema import MLM, MLM_SOP, pretraining_schema
 from bert_tf.text.casing import check_casing
-from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
 from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_files
 
@@ -183,8 +182,7 @@ def _read_documents(
         ids = [*ids, *tokenizer.aliases]
         encode = tokenizer.encode_for_masking
     # ALBERT tells empty lines after combining marks are gone (create_training_instances).
-    clean = preprocess_text if isinstance(tokenizer, SentencePieceTokenizer) else str
-    documents = read_documents(lines, encode, max(ids) + 1, clean)
+    documents = read_documents(lines, encode, max(ids) + 1, tokenizer.simplified)
     logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
     if not len(documents):
         flag, value = "input_file", settings.input_file
