@@ -27,10 +27,11 @@ from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import TextSettings
-from bert_tf.tasks.classification.features import write_records
+from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.classification.schema import classification_schema
+from bert_tf.tasks.example_records import write_records
 from bert_tf.text.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
@@ -77,6 +78,7 @@ def main() -> None:
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
     strategy = tf.distribute.get_strategy()
     tokenizer = load_tokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
+    encoder = ClassificationEncoder(tokenizer, length, labels)
 
     def make_training(buckets: Buckets, group_by_length: bool) -> Callable[[], int]:
         source = WholeFileInput(
@@ -117,9 +119,9 @@ def main() -> None:
         train_file, dev_file = (os.path.join(folder, name) for name in ("train", "dev"))
         train_examples = processor.get_train_examples(FLAGS.data_dir)
         num_batches = max(1, len(train_examples) * NUM_TRAIN_EPOCHS // batch_size)
-        write_records(train_examples, labels, length, tokenizer, train_file)
+        write_records(train_file, train_examples, encoder)
         dev_examples = processor.get_dev_examples(FLAGS.data_dir)
-        write_records(dev_examples, labels, length, tokenizer, dev_file)
+        write_records(dev_file, dev_examples, encoder)
         whole = Buckets.of_schema((length,), schema)
         cut = Buckets.of_schema(parse_lengths(FLAGS.length_buckets, length), schema)
         print(f"training, batches of {batch_size}:")

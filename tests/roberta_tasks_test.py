@@ -1,17 +1,21 @@
 """What RoBERTa's vocabulary makes of the tasks: spaces belong to words, pairs have four tokens."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.pretrained.text_input import encode, encode_masks
-from bert_tf.tasks.classification.features import write_records as write_texts
+from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import SquadData, SquadExample
 from bert_tf.tasks.squad.final_text import FinalText
-from bert_tf.tasks.tagging.data import tokenize
+from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.tagging.data import TaggingEncoder
 from bert_tf.text.tokenizers import load_tokenizer
 from tests.support.byte_pair_files import word_merges, write_vocabulary
 from tests.support.squad_files import settings_of_lengths
@@ -65,10 +69,11 @@ def test_the_positions_of_answers(tmp_path, tokenizer, answer, expected):
     word = next(i for i, word in enumerate(text.split()) if answer in word)
     example = SquadExample("q", "the film", 0, (answer,), word, word)
     settings = settings_of_lengths(max_seq_length=40, doc_stride=16, max_query_length=9)
-    contexts = features.tokenize_contexts([text], tokenizer)
     path = str(tmp_path / "records")
     data = SquadData([text], [example])
-    (window,) = features.write_records(path, data, contexts, tokenizer, settings, True)
+    encoder = features.SquadEncoder(data, tokenizer, settings, is_training=True)
+    write_records(path, data.examples, encoder)
+    (window,), (context,) = encoder.windows, encoder.contexts
     (record,) = tf.data.TFRecordDataset(path)
     values = tf.train.Example.FromString(record.numpy()).features.feature
     ids = list(values["input_ids"].int64_list.value)
@@ -77,22 +82,23 @@ def test_the_positions_of_answers(tmp_path, tokenizer, answer, expected):
     # <s> the film </s></s> context </s>
     query = tokenizer.encode(["the film"])[0].tolist()
     assert ids[: window.offset] == [0, *query, 2, 2]
-    assert ids[window.offset : window.offset + len(contexts[0].ids)] == contexts[0].ids.tolist()
+    assert ids[window.offset : window.offset + len(context.ids)] == context.ids.tolist()
 
 
 def test_the_words_of_a_sentence_have_their_spaces(tokenizer):
-    words = ["the", " film", " was"]
-    assert [tokens(tokenizer, ids) for ids in tokenize(words, tokenizer, 9)] == [
+    encoder = TaggingEncoder(tokenizer, 20, ["O"], False)
+    texts = encoder.texts([Sentence(["the", "film"], None, 0), Sentence(["was"], None, 0)])
+    ids, splits = tokenizer.encode(texts)
+    assert [tokens(tokenizer, ids[i:j]) for i, j in itertools.pairwise(splits)] == [
         ["t", "h", "e"],
         ["Ġfilm"],
-        ["Ġwas"],
+        ["w", "a", "s"],
     ]
 
 
-def test_lengths_without_room_are_refused(tmp_path, tokenizer):
-    path = str(tmp_path / "records")
+def test_lengths_without_room_are_refused(tokenizer):
     with pytest.raises(UserError, match="--max_seq_length must be at least 5, .*; got 4"):
-        write_texts([], ["a"], 4, tokenizer, path)
+        ClassificationEncoder(tokenizer, 4, ["a"])
     with pytest.raises(UserError, match="--max_seq_length must be at least 6, .*; got 5"):
         QuestionEncoder(tokenizer, 5)
 

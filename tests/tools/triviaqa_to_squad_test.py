@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.squad import features
+from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad.examples import read_squad_examples
+from bert_tf.tasks.squad.features import SquadEncoder
 from tests.support.squad_files import make_tokenizer, settings_of_lengths
 from tools import triviaqa_to_squad
 from tools.triviaqa_to_squad import find_answer, first_tokens
@@ -128,11 +129,8 @@ def test_program_and_its_output_in_training(source):
     ]
     assert data.contexts[0] == "The Thames, or\nRiver  Thames, runs.\n" + "x " * 20 + "x"
     tokenizer = make_tokenizer(source)
-    contexts = features.tokenize_contexts(data.contexts, tokenizer)
-    windows = features.write_records(
-        str(source / "x.tf_record"), data, contexts, tokenizer, settings_of_lengths(), True
-    )
-    assert len(windows) == 2
+    encoder = SquadEncoder(data, tokenizer, settings_of_lengths(), is_training=True)
+    assert write_records(str(source / "x.tf_record"), data.examples, encoder) == 2
 
 
 def test_folders_and_length(source):

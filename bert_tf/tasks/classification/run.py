@@ -24,10 +24,11 @@ from bert_tf.runs.training.teacher import (
 from bert_tf.tasks.classification import scores, submission
 from bert_tf.tasks.classification.distillation import DistilledClassificationTask
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
-from bert_tf.tasks.classification.features import write_records
+from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.classification.model import ClassificationTask
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.classification.settings import ClassifierSettings
+from bert_tf.tasks.example_records import write_records
 from bert_tf.text.casing import TOKENIZER_CONFIG, read_casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary
 from bert_tf.text.tokenizers import Tokenizer
@@ -119,17 +120,16 @@ def run_classifier(
     sets = _example_sets(processor, strategy, settings)
     examples = {example_set: example_set.read(settings.data_dir) for example_set in sets}
 
+    encoder = ClassificationEncoder(tokenizer, settings.max_seq_length, label_list)
     metric, labels = processor.best_metric, label_list or ()
     with FineTuner(config, task, strategy, settings, schema, metric, labels) as tuner:
         _check_labels(settings, labels)
         num_examples = {}
         for example_set in sets:
             num_examples[example_set] = write_records(
-                examples.pop(example_set),  # frees their memory
-                label_list,
-                settings.max_seq_length,
-                tokenizer,
                 tuner.record_file(example_set.record_name),
+                examples.pop(example_set),  # frees their memory
+                encoder,
             )
 
         def predictions(example_set: ExampleSet, batch_size: int) -> Columns:

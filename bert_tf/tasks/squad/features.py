@@ -5,14 +5,12 @@ A context that is too long for one sequence is cut into overlapping windows.
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from absl import logging
 
-from bert_tf.files import records
-from bert_tf.progress import Progress
+from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.tasks.squad.examples import SquadData, SquadExample, split_words
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.squad.settings import SquadSettings
@@ -21,11 +19,8 @@ from bert_tf.text.tokenizers import Tokenizer
 
 # From the original's convert_examples_to_features.
 FIRST_UNIQUE_ID = 1000000000
-_LOGGED_EXAMPLES = 20
 
-# Words and questions for one call of the tokenizer.
-_BATCH_WORDS = 20000
-_BATCH_EXAMPLES = 1000
+_BATCH_WORDS = 20000  # words for one call of the tokenizer
 
 
 class Context(NamedTuple):
@@ -177,76 +172,78 @@ def improve_answer_span(
     return start, end
 
 
-def write_records(
-    path: str,
-    data: SquadData,
-    contexts: Sequence[Context],
-    tokenizer: Tokenizer,
-    settings: SquadSettings,
-    is_training: bool,
-) -> list[ContextWindow]:
-    """Writes a record for each window of each question; returns the windows in order.
+class SquadEncoder(ExampleEncoder):
+    """Turns a question into records, one for each window of its context.
 
     Records, ids and order are those of the original (convert_examples_to_features, FeatureWriter).
-    The windows in memory hold no tokens.
 
     Args:
-        path: the TFRecord file, in --output_dir.
-        data: the questions.
-        contexts: word pieces of `data.contexts`.
-        tokenizer: the tokenizer of the word pieces; its vocabulary must have [CLS] and [SEP].
+        data: the questions, each of which must be encoded once, in order.
+        tokenizer: its vocabulary must have [CLS] and [SEP].
         settings: `max_seq_length`, `doc_stride` and `max_query_length` are used.
         is_training: whether the records have the answers' positions.
 
-    Raises:
-        UserError: the file cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+    Attributes:
+        contexts: word pieces of `data.contexts`.
+        windows: the window of each record so far, without its tokens.
     """
-    schema = squad_schema(settings.max_seq_length, is_training)
-    layout = tokenizer.layout
-    windows: list[ContextWindow] = []
-    with (
-        records.write_files([path], "output_dir") as write,
-        Progress("making records", "questions", len(data.examples)) as work,
+
+    unit = "questions"
+    num_logged = 20
+
+    def __init__(
+        self, data: SquadData, tokenizer: Tokenizer, settings: SquadSettings, is_training: bool
     ):
-        queries = _queries(data.examples, tokenizer, settings.max_query_length)
-        for index, (example, query, answer_ids) in enumerate(queries):
-            context = contexts[example.context_index]
-            answer = _answer_tokens(example, context, answer_ids) if is_training else None
-            for span, values in make_inputs(
-                query, context, settings.max_seq_length, settings.doc_stride, layout
-            ):
-                unique_id = FIRST_UNIQUE_ID + len(windows)
-                window = ContextWindow(unique_id, index, layout.second_start(len(query)), span)
-                values["unique_ids"] = [unique_id]
-                if is_training:
-                    start, end = _positions(window, answer)
-                    values["start_positions"], values["end_positions"] = [start], [end]
-                    values["is_impossible"] = [int(example.is_impossible)]
-                if index < _LOGGED_EXAMPLES:
-                    _log_record(window, values, tokenizer)
-                write(records.serialize(values, schema))
-                windows.append(window)
-            work.advance()
-    return windows
+        length = settings.max_seq_length
+        super().__init__(tokenizer, length, squad_schema(length, is_training))
+        self.contexts = tokenize_contexts(data.contexts, tokenizer)
+        self.windows: list[ContextWindow] = []
+        self._settings = settings
+        self._is_training = is_training
+        self._num_questions = 0
 
+    def texts(self, example: SquadExample) -> list[str]:
+        """Returns the question and, for training, its first answer with and without a space."""
+        if not (self._is_training and example.answers):
+            return [example.question_text]
+        answer = example.answers[0]
+        return [example.question_text, f" {answer}", answer]
 
-def _queries(
-    examples: Sequence[SquadExample], tokenizer: Tokenizer, max_query_length: int
-) -> Iterator[tuple[SquadExample, list[int], list[list[int]]]]:
-    """Yields (example, ids of its question, ids of its first answer with and without a space).
+    def records(self, example: SquadExample, ids: list[list[int]]) -> Iterator[Record]:
+        query, *answer_ids = ids
+        query = query[: self._settings.max_query_length]
+        context, layout = self.contexts[example.context_index], self.tokenizer.layout
+        answer = _answer_tokens(example, context, answer_ids) if self._is_training else None
+        offset, index = layout.second_start(len(query)), self._num_questions
+        self._num_questions += 1
+        for span, values in make_inputs(
+            query, context, self.max_seq_length, self._settings.doc_stride, layout
+        ):
+            unique_id = FIRST_UNIQUE_ID + len(self.windows)
+            window = ContextWindow(unique_id, index, offset, span)
+            self.windows.append(window)
+            record: Record = {**values, "unique_ids": [unique_id]}
+            if self._is_training:
+                start, end = _positions(window, answer)
+                record |= {"start_positions": [start], "end_positions": [end]}
+                record["is_impossible"] = [int(example.is_impossible)]
+            yield record
 
-    The ids of the answer are [] if there is none.
-    """
-    for begin in range(0, len(examples), _BATCH_EXAMPLES):
-        batch = examples[begin : begin + _BATCH_EXAMPLES]
-        questions = [example.question_text for example in batch]
-        answers = [example.answers[0] if example.answers else "" for example in batch]
-        within = [f" {answer}" if answer else "" for answer in answers]
-        ids, splits = tokenizer.encode(questions + within + answers)
-        rows = [ids[i:j].tolist() for i, j in itertools.pairwise(splits)]
-        for i, example in enumerate(batch):
-            yield example, rows[i][:max_query_length], rows[len(batch) + i :: len(batch)]
+    def describe(self, example: SquadExample, record: Mapping[str, list]) -> Iterator[str]:
+        """Yields the original's lines, without the lists of ids, zeros and ones."""
+        yield f"unique_id: {record['unique_ids'][0]}"
+        yield f"example_index: {self._num_questions - 1}"
+        yield from super().describe(example, record)
+        if not self._is_training:
+            return
+        if example.is_impossible:
+            yield "impossible example"
+            return
+        start, end = record["start_positions"][0], record["end_positions"][0]
+        yield f"start_position: {start}"
+        yield f"end_position: {end}"
+        answer = record["input_ids"][start : end + 1]
+        yield f"answer: {' '.join(self.tokenizer.inv_vocab[i] for i in answer)}"
 
 
 def _answer_tokens(
@@ -275,20 +272,3 @@ def _positions(window: ContextWindow, answer: tuple[int, int] | None) -> tuple[i
         return 0, 0
     start, end = (position - first + window.offset for position in answer)
     return start, end
-
-
-def _log_record(window: ContextWindow, values: dict[str, list[int]], tokenizer: Tokenizer) -> None:
-    """Logs a record as in the original, without the lists of ids, zeros and ones."""
-    tokens = sequences.unpadded_tokens(values, tokenizer.inv_vocab)
-    logging.debug("*** Example ***")
-    logging.debug("unique_id: %d", window.unique_id)
-    logging.debug("example_index: %d", window.example_index)
-    logging.debug("tokens: %s", " ".join(tokens))
-    if "start_positions" in values:
-        start, end = values["start_positions"][0], values["end_positions"][0]
-        if values["is_impossible"][0]:
-            logging.debug("impossible example")
-        else:
-            logging.debug("start_position: %d", start)
-            logging.debug("end_position: %d", end)
-            logging.debug("answer: %s", " ".join(tokens[start : end + 1]))

@@ -15,8 +15,10 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.training.fine_tuning import FineTuner
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
-from bert_tf.tasks.squad import answers, features, scoring
+from bert_tf.tasks.example_records import write_records
+from bert_tf.tasks.squad import answers, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
+from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.model import SquadTask
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.squad.settings import SquadSettings
@@ -143,10 +145,10 @@ def _write_training_records(
     An epoch is counted in questions, not in records, as in the original.
     """
     random.Random(_SHUFFLE_SEED).shuffle(data.examples)
-    contexts = features.tokenize_contexts(data.contexts, tokenizer)
-    windows = features.write_records(path, data, contexts, tokenizer, settings, is_training=True)
-    logging.info("%s: %d examples, %d records", path, len(data.examples), len(windows))
-    if not windows:
+    encoder = SquadEncoder(data, tokenizer, settings, is_training=True)
+    num_records = write_records(path, data.examples, encoder)
+    logging.info("%s: %d examples, %d records", path, len(data.examples), num_records)
+    if not num_records:
         raise UserError("--train_file must have a context with text; all contexts are empty")
     return len(data.examples)
 
@@ -165,15 +167,9 @@ class _Questions:
         self._tuner = tuner
         self._settings = settings
         self._words_of = tokenizer.words_of
-        self._contexts = features.tokenize_contexts(data.contexts, tokenizer)
-        self.windows = features.write_records(
-            tuner.record_file("eval"),
-            data,
-            self._contexts,
-            tokenizer,
-            settings,
-            is_training=False,
-        )
+        encoder = SquadEncoder(data, tokenizer, settings, is_training=False)
+        write_records(tuner.record_file("eval"), data.examples, encoder)
+        self._contexts, self.windows = encoder.contexts, encoder.windows
 
     def answer(self) -> answers.Predictions:
         """Returns the answers of the model with its current weights."""

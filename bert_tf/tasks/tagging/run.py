@@ -16,6 +16,7 @@ from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.training.fine_tuning import FineTuner
 from bert_tf.runs.training.fine_tuning_checks import learned_labels, make_tokenizer, needed_sets
+from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import entity_metrics
@@ -68,16 +69,12 @@ def run_tagging(
     options = model_options(settings, strategy)
     task = TaggingTask(config, len(labels), layers, lstm_size=settings.lstm_size, **options)
 
+    encoder = data.TaggingEncoder(
+        tokenizer, settings.max_seq_length, labels, settings.document_context
+    )
     with FineTuner(config, task, strategy, settings, schema, "f1", labels) as tuner:
         num_records = {
-            name: data.write_records(
-                sentences,
-                labels,
-                tokenizer,
-                settings.max_seq_length,
-                settings.document_context,
-                tuner.record_file(name),
-            )
+            name: write_records(tuner.record_file(name), data.documents(sentences), encoder)
             for name, sentences in sets.items()
         }
         sets.pop("train", None)  # frees memory: the records have it

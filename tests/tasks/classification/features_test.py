@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
-from bert_tf.tasks.classification import features
 from bert_tf.tasks.classification.examples import InputExample
+from bert_tf.tasks.classification.features import ClassificationEncoder
 from bert_tf.tasks.classification.schema import classification_schema
+from bert_tf.tasks.example_records import write_records
 from bert_tf.text import fast_tokenization
 
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] a b c d e ##x ##y .".split()
@@ -21,6 +22,11 @@ def tokenizer(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     path.write_text("\n".join(VOCABULARY))
     return fast_tokenization.FastTokenizer(str(path), True, ("[CLS]", "[SEP]"))
+
+
+def write(path, examples, label_list, max_seq_length, tokenizer):
+    encoder = ClassificationEncoder(tokenizer, max_seq_length, label_list)
+    return write_records(str(path), examples, encoder)
 
 
 def read(path):
@@ -38,7 +44,7 @@ def test_a_pair_and_a_single_text(tmp_path, tokenizer):
         InputExample("train-2", "e", None, "no"),
     ]
     path = tmp_path / "train.tf_record"
-    assert features.write_records(examples, ["no", "yes"], 9, tokenizer, str(path)) == 2
+    assert write(path, examples, ["no", "yes"], 9, tokenizer) == 2
     assert read(path) == [
         {
             "input_ids": [2, 4, 5, 9, 11, 3, 7, 10, 3],
@@ -60,7 +66,7 @@ def test_a_pair_and_a_single_text(tmp_path, tokenizer):
 def test_numbers_are_labels_of_regression(tmp_path, tokenizer):
     path = tmp_path / "train.tf_record"
     examples = [InputExample("g", "a", "b", 3.75), InputExample("h", "a", "b", 0.0)]
-    features.write_records(examples, None, 5, tokenizer, str(path))
+    write(path, examples, None, 5, tokenizer)
     parsed = [
         tf.io.parse_single_example(record, classification_schema(5, regression=True))
         for record in tf.data.TFRecordDataset(str(path))
@@ -112,7 +118,7 @@ def test_random_texts_give_what_the_original_gives(tmp_path, tokenizer, max_seq_
         for i in range(2100)  # more than one batch of the tokenizer, the last one not full
     ]
     path = tmp_path / "eval.tf_record"
-    assert features.write_records(examples, labels, max_seq_length, tokenizer, str(path)) == 2100
+    assert write(path, examples, labels, max_seq_length, tokenizer) == 2100
     expected = [_original(e, labels, max_seq_length, reference) for e in examples]
     assert read(path) == expected
 
@@ -120,7 +126,7 @@ def test_random_texts_give_what_the_original_gives(tmp_path, tokenizer, max_seq_
 def test_the_first_five_are_logged(tmp_path, tokenizer, caplog):
     caplog.set_level("DEBUG", logger="absl")
     examples = [InputExample(f"dev-{i}", "a", "bx", "1") for i in range(7)]
-    features.write_records(examples, ["0", "1"], 8, tokenizer, str(tmp_path / "f"))
+    write(tmp_path / "f", examples, ["0", "1"], 8, tokenizer)
     lines = [record.getMessage() for record in caplog.records]
     assert lines[:7] == [
         "*** Example ***",
@@ -138,12 +144,12 @@ def test_errors(tmp_path, tokenizer):
     path = tmp_path / "f"
     path.write_text("as it was")
     with pytest.raises(UserError, match="--max_seq_length must be at least 4, .*; got 3"):
-        features.write_records([], ["0"], 3, tokenizer, str(path))
+        write(path, [], ["0"], 3, tokenizer)
     examples = [InputExample("g1", "a", None, "0"), InputExample("g2", "a", None, "maybe")]
     with pytest.raises(
         UserError,
         match="Example 'g2': label 'maybe' must be one of '0'; .* what get_labels",
     ):
-        features.write_records(examples, ["0"], 8, tokenizer, str(path))
+        write(path, examples, ["0"], 8, tokenizer)
     # The earlier file is unchanged, and no temporary file is left.
     assert path.read_text() == "as it was" and len(os.listdir(tmp_path)) == 1

@@ -6,8 +6,10 @@ import math
 import numpy as np
 import pytest
 
+from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import read_squad_examples
+from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.support.squad_files import make_tokenizer, question, settings_of_lengths, write_squad
@@ -58,15 +60,10 @@ class Questions:
         self.data = read_squad_examples(path, "predict_file", False, True)
         tokenizer = make_tokenizer(folder)
         self.tokenizer = tokenizer
-        self.contexts = features.tokenize_contexts(self.data.contexts, tokenizer)
-        self.windows = features.write_records(
-            str(folder / "x.tf_record"),
-            self.data,
-            self.contexts,
-            tokenizer,
-            settings_of_lengths(LENGTH, 5, 10),
-            False,
-        )
+        settings = settings_of_lengths(LENGTH, 5, 10)
+        encoder = SquadEncoder(self.data, tokenizer, settings, is_training=False)
+        write_records(str(folder / "x.tf_record"), self.data.examples, encoder)
+        self.contexts, self.windows = encoder.contexts, encoder.windows
         self.results = [
             answers.WindowLogits(
                 window.unique_id,

@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad import features
 from bert_tf.tasks.squad.examples import read_squad_examples, split_words
-from bert_tf.tasks.squad.features import Span
+from bert_tf.tasks.squad.features import Span, SquadEncoder
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS, FullTokenizer
 from tests.support.golden import needs_golden
@@ -129,9 +130,10 @@ def test_records(tmp_path, is_training):
     data = read_squad_examples(path, "train_file", is_training, True)
     tokenizer = make_tokenizer(tmp_path)
     settings = settings_of_lengths(20, 5, 9)
-    contexts = features.tokenize_contexts(data.contexts, tokenizer)
+    encoder = SquadEncoder(data, tokenizer, settings, is_training)
     output = str(tmp_path / "x.tf_record")
-    windows = features.write_records(output, data, contexts, tokenizer, settings, is_training)
+    assert write_records(output, data.examples, encoder) == len(encoder.windows)
+    contexts, windows = encoder.contexts, encoder.windows
     expected = list(
         slow_records(data.examples, data.contexts, write_vocab(tmp_path), settings, is_training)
     )
@@ -188,9 +190,8 @@ def test_records_of_the_original(tmp_path, monkeypatch, version, is_training):
     if is_training:
         random.Random(12345).shuffle(data.examples)
     tokenizer = FastTokenizer(str(RELEASED_VOCAB), True, SEQUENCE_TOKENS)
-    contexts = features.tokenize_contexts(data.contexts, tokenizer)
     settings = settings_of_lengths(run["flags"]["max_seq_length"], run["flags"]["doc_stride"])
     output = str(tmp_path / "x.tf_record")
-    features.write_records(output, data, contexts, tokenizer, settings, is_training)
+    write_records(output, data.examples, SquadEncoder(data, tokenizer, settings, is_training))
     kind = "train" if is_training else "eval"
     assert digest(output) == run["digest"][f"{kind}.tf_record"]

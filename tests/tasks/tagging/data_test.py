@@ -5,8 +5,8 @@ import random
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.files import records
+from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.tagging import data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.schema import tagging_schema
@@ -27,7 +27,8 @@ def tokenizer(tmp_path_factory):
 def written(tmp_path, sentences, tokenizer, length, document_context=False):
     """Returns the records as (pieces, labels with X) in two strings each."""
     path = str(tmp_path / "file.tf_record")
-    count = data.write_records(sentences, LABELS, tokenizer, length, document_context, path)
+    encoder = data.TaggingEncoder(tokenizer, length, LABELS, document_context)
+    count = write_records(path, data.documents(sentences), encoder)
     found = []
     for record in tf.data.TFRecordDataset(path):
         parsed = records.parse(record[tf.newaxis], tagging_schema(length))
@@ -135,11 +136,7 @@ def test_every_word_is_tagged_once_in_order_with_all_the_context_there_is_room_f
             assert (window.first, window.last) == sentence
 
 
-def test_too_short_a_sequence_is_refused(tmp_path, tokenizer):
-    with pytest.raises(
-        UserError, match=r"--max_seq_length must be at least 4, .* and \[SEP\]; got 3"
-    ):
-        written(tmp_path, DOCUMENTS, tokenizer, 3)
+def test_the_shortest_sequence_has_a_word_and_one_beside_it(tmp_path, tokenizer):
     assert written(tmp_path, DOCUMENTS[:1], tokenizer, 4) == [
         ("[CLS] London is [SEP]", "X B-LOC X X"),
         ("[CLS] London is [SEP]", "X X O X"),
