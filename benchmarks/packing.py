@@ -25,7 +25,7 @@ from absl import app, flags
 
 from bert_tf.files import records
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.masking import Vocabulary, add_targets
+from bert_tf.tasks.pretraining.records.masking import Masks
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import pack_pair
@@ -60,7 +60,7 @@ def write_records(path: str, tokens: np.ndarray, count: int, vocab_file: str, se
         max_seq_length=LENGTH,
         max_predictions_per_seq=PREDICTIONS,
     )
-    vocabulary = Vocabulary(FastTokenizer(vocab_file, True, ()))
+    masks = Masks(FastTokenizer(vocab_file, True, ()), settings, rng)
     schema = pretraining_schema(LENGTH, PREDICTIONS)
     with records.write_files([path], "output_file") as write:
         for length in lengths:
@@ -74,11 +74,11 @@ def write_records(path: str, tokens: np.ndarray, count: int, vocab_file: str, se
             instance = pack_pair(
                 tokens[first : first + split].tolist(),
                 tokens[second : second + number - split].tolist(),
-                *(LENGTH, vocabulary.layout),
+                *(LENGTH, masks.layout),
             )
             instance["next_sentence_labels"] = [int(is_random_next)]
             positions = [*range(1, split + 1), *range(split + 2, number + 2)]
-            add_targets(instance, positions, settings, vocabulary, rng)
+            masks.add(instance, positions)
             write(records.serialize(instance, schema))
 
 

@@ -27,7 +27,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf import tokenization
-from bert_tf.datasets.text_files import TEXT_FIELD, read_text
+from bert_tf.datasets.text_files import TEXT_FIELD, read_files
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.overwriting import check_overwrites
@@ -219,16 +219,16 @@ def build_vocabulary(
     except tf.errors.OpError as error:
         message = f"--output_file={output_file} cannot be written: {error.message}"
         raise storage.write_error(error, message) from error
+    lines = (batch for _, batch in read_files(files, "input_file", text_field))
     # Opened first, so that a wrong path is found before the work.
     with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
         if kind == BYTE_BPE:
-            lines = itertools.chain.from_iterable(read_text(files, "input_file", text_field))
-            vocab_json, merges = learn_byte_pairs(lines, vocab_size)
+            vocab_json, merges = learn_byte_pairs(itertools.chain.from_iterable(lines), vocab_size)
             write_whole(written[1], merges)
             file.write(vocab_json.encode())
             file.finish()
             return
-        word_counts = count_words(read_text(files, "input_file", text_field), do_lower_case)
+        word_counts = count_words(lines, do_lower_case)
         vocab = learn_vocabulary(word_counts, vocab_size, max_unique_chars)
         file.write("".join(f"{token}\n" for token in vocab).encode())
         file.finish()

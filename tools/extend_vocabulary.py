@@ -137,7 +137,8 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
 
     what = "one that this tool wrote"
     with whole_folder(settings.output_dir, "output_dir", NEW_WORDS_FILE, _NAMES, what) as place:
-        lines = text_files.read_text(files, "input_file", settings.text_field)
+        batches = text_files.read_files(files, "input_file", settings.text_field)
+        lines = (lines for _, lines in batches)
         words = count_words(lines, settings.do_lower_case)
         chosen = _choose(settings, words, vocab)
         size = max(vocab.values()) + 1

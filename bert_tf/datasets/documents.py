@@ -137,7 +137,7 @@ def read_documents(lines: Lines, encode: Encode, vocab_size: int, clean: Clean =
     """Returns the tokenized documents of `lines` in their order, without empty ones.
 
     Args:
-        lines: batches of lines, e.g. from `text_files.read_text`.
+        lines: batches of lines, e.g. of `text_files.read_files`.
         encode: texts -> (int32 ids, int64 row splits), such as `FastTokenizer.encode`.
         vocab_size: the largest id plus one.
         clean: a line of which it leaves nothing is an empty line.

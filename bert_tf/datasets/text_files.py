@@ -23,37 +23,27 @@ _ROWS_PER_BATCH = 256
 TEXT_FIELD = "text"
 
 
-def read_text(files: Sequence[str], flag: str, text_field: str = TEXT_FIELD) -> Iterator[list[str]]:
-    """Yields the stripped lines of files, in batches of about a megabyte; no byte-order marks.
-
-    Text has a sentence on each line and an empty line between documents. The end of a file does not
-    end a document: the next file continues it, as in the original. In JSON lines and Parquet each
-    object or row is a document, whose text is split into sentences.
-
-    Args:
-        files: UTF-8 text, or see above.
-        flag: the flag (no dashes) that named the files, for messages.
-        text_field: of JSON lines the field, of Parquet the column that holds a document's text.
-
-    Raises:
-        UserError: a file cannot be read, is not what its name says, or is cut off; the message
-            names the file and line. Or a package is missing.
-    """
-    for _, lines in read_files(files, flag, text_field):
-        yield lines
-
-
 def read_files(
     files: Sequence[str],
     flag: str,
     text_field: str = TEXT_FIELD,
     report_empty: EmptyReport = warn_of_empty_documents,
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields each file's name with its stripped lines, as `read_text` does.
+    """Yields stripped lines of files, about a megabyte at a time, each with its file's name.
+
+    Text has a sentence on each line and an empty line between documents. The end of a file does not
+    end a document: the next file continues it, as in the original. In JSON lines and Parquet each
+    object or row is a document, whose text is split into sentences. Byte-order marks are left out.
 
     Args:
-        files: see `read_text`, as for those that follow.
+        files: UTF-8 text, or see above.
+        flag: the flag (no dashes) that named the files, for messages.
+        text_field: of JSON lines the field, of Parquet the column that holds a document's text.
         report_empty: called at the end, for JSON lines and Parquet.
+
+    Raises:
+        UserError: a file cannot be read, is not what its name says, or is cut off; the message
+            names the file and line. Or a package is missing.
     """
     total = sum(tf.io.gfile.stat(path).length for path in files)
     num_empty = num_documents = 0
@@ -62,8 +52,8 @@ def read_files(
             texts_of = _texts_of(path)
             try:
                 if texts_of is None:
-                    for lines in _read_lines(path, work, flag):
-                        yield path, lines
+                    for _, lines in _numbered_lines(path, work, flag):
+                        yield path, [line.strip() for line in lines]
                     continue
                 for texts in texts_of(path, work, flag, text_field):
                     documents = [split_sentences(text) for text in texts]
@@ -82,11 +72,6 @@ def _texts_of(path: str) -> Callable[..., Iterator[list[str]]] | None:
     if path.removesuffix(".gz").removesuffix(".zst").endswith(_JSON_ENDINGS):
         return _read_json_lines
     return None
-
-
-def _read_lines(path: str, work: progress.Progress, flag: str) -> Iterator[list[str]]:
-    for _, lines in _numbered_lines(path, work, flag):
-        yield [line.strip() for line in lines]
 
 
 def _read_json_lines(
@@ -155,33 +140,19 @@ def _numbered_lines(
     path: str, work: progress.Progress, flag: str
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields the lines of a file in batches, with the number of the first one, from 1."""
-    line_number = 1
-    for data in _read_whole_lines(path, work, flag):
-        yield line_number, _decode(data, path, line_number, flag)
-        line_number += data.count(b"\n")
-
-
-def _read_whole_lines(path: str, work: progress.Progress, flag: str) -> Iterator[bytes]:
-    rest: list[bytes] = []
+    number = 1
+    rest: list[bytes] = []  # of a line whose end is not read yet
     with _open(path, work, flag) as reader:
-        while data := _read(reader, path, flag):
+        while data := reader.read(_BYTES_PER_READ):
             whole, newline, begun = data.rpartition(b"\n")
             if newline:
-                yield b"".join([*rest, whole, newline])
+                lines = _decode(b"".join([*rest, whole]), path, number, flag)
+                yield number, lines
+                number += len(lines)
                 rest = []
             rest.append(begun)
     if any(rest):
-        yield b"".join(rest)
-
-
-def _read(reader: BinaryIO, path: str, flag: str) -> bytes:
-    try:
-        return reader.read(_BYTES_PER_READ)
-    except (EOFError, zlib.error, gzip.BadGzipFile, _ZstdError) as error:
-        raise UserError(
-            f"--{flag}: {path} is cut off or damaged, so it cannot be decompressed ({error}); copy"
-            " or download it again"
-        ) from error
+        yield number, _decode(b"".join(rest), path, number, flag)
 
 
 class _ZstdError(Exception):
@@ -190,14 +161,24 @@ class _ZstdError(Exception):
 
 @contextlib.contextmanager
 def _open(path: str, work: progress.Progress, flag: str) -> Iterator[BinaryIO]:
+    """Opens a file that may be compressed; damage that reading it meets becomes a UserError."""
     with tf.io.gfile.GFile(path, "rb") as file:
-        counted = CountedFile(file, work)
+        reader = CountedFile(file, work)
         if path.endswith(".gz"):
-            yield gzip.GzipFile(fileobj=counted, mode="rb")
+            reader = gzip.GzipFile(fileobj=reader, mode="rb")
         elif path.endswith(".zst"):
-            yield _Zstd(_import_zstandard(path, flag), counted)
-        else:
-            yield counted
+            try:
+                import zstandard
+            except ImportError as error:
+                raise missing_package(f"--{flag}: {path}", "zstandard", "text", error) from error
+            reader = _Zstd(zstandard, reader)
+        try:
+            yield reader
+        except (EOFError, zlib.error, gzip.BadGzipFile, _ZstdError) as error:
+            raise UserError(
+                f"--{flag}: {path} is cut off or damaged, so it cannot be decompressed ({error});"
+                " copy or download it again"
+            ) from error
 
 
 class CountedFile(io.RawIOBase):
@@ -258,14 +239,6 @@ class _Zstd:
             raise _ZstdError(str(error)) from error
 
 
-def _import_zstandard(path: str, flag: str) -> Any:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise missing_package(f"--{flag}: {path}", "zstandard", "text", error) from error
-    return zstandard
-
-
 def _decode(data: bytes, path: str, line_number: int, flag: str) -> list[str]:
     try:
         # GFile.readline, which the original calls, drops every carriage return, even mid-line.
@@ -276,4 +249,4 @@ def _decode(data: bytes, path: str, line_number: int, flag: str) -> list[str]:
             f"--{flag}: {path}, line {line_number}, is not UTF-8 ({error.reason}); "
             "convert the file, e.g. with iconv"
         ) from error
-    return text.removesuffix("\n").split("\n")
+    return text.split("\n")

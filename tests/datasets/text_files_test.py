@@ -17,8 +17,8 @@ TEXT = "the moon\n\nécru\nbread \n"
 
 
 def lines_of(*paths, **options) -> list[str]:
-    batches = text_files.read_text([str(path) for path in paths], "input_file", **options)
-    return [line for batch in batches for line in batch]
+    batches = text_files.read_files([str(path) for path in paths], "input_file", **options)
+    return [line for _, lines in batches for line in lines]
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1 << 20])
@@ -27,13 +27,13 @@ def test_text_is_read_as_gfile_readline_reads_it(tmp_path, monkeypatch, size):
     first, second = tmp_path / "1", tmp_path / "2"
     first.write_bytes("one\r\ntw\ro  \n\n \t\u3000\n\ufeffé\u2028x\u0085\nlast".encode())
     second.write_bytes(b"\nnext\n\n")
-    read = text_files.read_text([str(first), str(second)], "input_file")
+    read = text_files.read_files([str(first), str(second)], "input_file")
     expected = []
     for path in (first, second):
         with tf.io.gfile.GFile(str(path)) as reader:
             while line := reader.readline():
                 expected.append(line.strip())
-    assert [line for batch in read for line in batch] == expected
+    assert [line for _, lines in read for line in lines] == expected
     assert expected[:2] == ["one", "two"] and expected[-3:] == ["", "next", ""]
 
 
@@ -52,7 +52,7 @@ def test_line_number_of_bad_utf8_does_not_depend_on_batches(tmp_path, monkeypatc
     path = tmp_path / "text"
     path.write_bytes("é\r\nü\n\n".encode() * 3 + b"ok \xe2\x82\nend\n")
     with pytest.raises(UserError, match=f"{path}, line 10, is not UTF-8"):
-        list(text_files.read_text([str(path)], "input_file"))
+        list(text_files.read_files([str(path)], "input_file"))
 
 
 def compressed(kind: str, text: str) -> bytes:

@@ -50,7 +50,7 @@ def test_program(tmp_path):
     ):
         assert line in done.stderr
     # The next program sees the two articles.
-    (lines,) = text_files.read_text([str(tmp_path / "out")], "input_file")
+    ((_, lines),) = text_files.read_files([str(tmp_path / "out")], "input_file")
     assert lines == ["A river.", "It flows.", "East.", "", "Brot für 中."]
 
 

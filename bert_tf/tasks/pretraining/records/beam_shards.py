@@ -37,7 +37,6 @@ from bert_tf.tasks.pretraining.records.shards import (
     no_document,
     read_keyed_documents,
 )
-from bert_tf.tasks.pretraining.records.spill_file import SpillFile
 
 _NAMESPACE = "bert_tf"
 COUNTERS = ("documents", "empty_documents", "tokens", "instances")
@@ -176,8 +175,7 @@ def _make(
     """Writes a shard, which appears when it is complete. Made again, it is the same."""
     shard, documents = shard_and_documents
     name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
-    with SpillFile(settings.spill_dir, name) as file:
-        spill = DocumentSpill(file)
+    with DocumentSpill(settings.spill_dir, name) as spill:
         number = 0
         for key, text in documents:
             value = sharding.document_hash(key, settings.random_seed)

@@ -1,7 +1,6 @@
 """Converts text to pre-training records (create_pretraining_data.py)."""
 
 import random
-from array import array
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -9,19 +8,17 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.datasets.documents import Documents, Lines, read_documents
-from bert_tf.datasets.text_files import read_text
+from bert_tf.datasets.text_files import read_files
 from bert_tf.datasets.tfds import read_tfds
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.files.overwriting import check_overwrites
-from bert_tf.progress import Progress
-from bert_tf.tasks.pretraining.records import full_sentences, instances, masking
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.ngram_masking import TOKEN_BOUNDARY, NgramLengths
-from bert_tf.tasks.pretraining.records.packed_records import write_packed
-from bert_tf.tasks.pretraining.records.sentence_order import create_ordered_pairs
-from bert_tf.tasks.pretraining.records.shuffling import shuffle
-from bert_tf.tasks.pretraining.records.spill_file import RecordSpill, SpillFile
+from bert_tf.tasks.pretraining.records.instances import create_instances
+from bert_tf.tasks.pretraining.records.masking import Masks, check_predictions
+from bert_tf.tasks.pretraining.records.ngram_masking import TOKEN_BOUNDARY, NgramMasks
+from bert_tf.tasks.pretraining.records.packed_records import packed_rows
+from bert_tf.tasks.pretraining.records.spill_file import RecordSpill
 from bert_tf.tasks.pretraining.schema import MLM, MLM_SOP, pretraining_schema
 from bert_tf.text.casing import check_casing
 from bert_tf.text.sequences import unpadded_tokens
@@ -65,10 +62,17 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
             f"num_shards={settings.num_shards} is for bert_tf.tasks.pretraining.records.shards"
             ".create_shards; call that, or leave it out"
         )
-    check_predictions(settings)
+    if settings.mask:
+        check_predictions(
+            settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
+        )
     tokenizer = make_tokenizer(settings)
     output_files = settings.output_file.split(",")
-    lines = _open_text(settings, output_files)
+    files = input_files(settings, output_files)
+    if settings.tfds:
+        lines = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
+    else:
+        lines = (lines for _, lines in read_files(files, "input_file", settings.text_field))
     return write_records(lines, tokenizer, settings, output_files, settings.random_seed).instances
 
 
@@ -106,67 +110,47 @@ def write_records(
         seed: of all random choices.
     """
     rng = random.Random(seed)
+    if settings.objective == MLM_SOP and settings.mask:
+        masks = NgramMasks(tokenizer, settings, rng, seed)
+    else:
+        masks = Masks(tokenizer, settings, rng)
+    schema = _schema(settings)
     # The files are opened before the long work, so that a missing folder shows at once.
-    with records.write_files(output_files, "output_file") as write:
+    with (
+        records.write_files(output_files, "output_file") as write,
+        RecordSpill(settings.spill_dir, output_files[0]) as spill,
+    ):
         documents = _read_documents(lines, tokenizer, settings)
         documents.shuffle(rng)
-        with SpillFile(settings.spill_dir, output_files[0]) as file:
-            spill = RecordSpill(file)
-            lengths = _spill_instances(documents, tokenizer, settings, rng, seed, spill)
-            state = rng.getstate()
-            shuffle(spill.offsets, rng)
-            logging.info("*** Writing to output files ***")
-            for path in output_files:
-                logging.info("  %s", path)
-            logged = 0
-
-            def write_logged(record: bytes) -> None:
-                nonlocal logged
-                if logged < _LOGGED_INSTANCES:
-                    _log_record(record, tokenizer.inv_vocab)
-                    logged += 1
-                write(record)
-
-            if settings.pack:
-                rng.setstate(state)  # so that lengths get the order of their records
-                shuffle(lengths, rng)
-                schema = _schema(settings)
-                size = settings.max_sequences_per_pack
-                write_packed(spill, lengths, schema, size, seed, write_logged)
-            else:
-                with Progress("writing records", "records", len(spill.offsets)) as work:
-                    for record in spill:
-                        write_logged(record)
-                        work.advance()
-    logging.info("Wrote %d total instances", len(spill.offsets))
-    return RecordCounts(len(documents), documents.num_tokens, len(spill.offsets))
-
-
-def _open_text(settings: PretrainingDataSettings, output_files: list[str]) -> Lines:
-    """Returns the lines of --input_file or --tfds, which are read later, and are not written."""
-    if settings.tfds:
-        vocabulary = vocabulary_files(settings.vocab_file).values()
-        check_overwrites(output_files, "output_file", {"vocab_file": vocabulary})
-        return read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
-    files = input_files(settings, output_files)
-    return read_text(files, "input_file", settings.text_field)
-
-
-def check_predictions(settings: PretrainingDataSettings) -> None:
-    """Warns if the records have too few masked positions for the share of tokens to predict."""
-    if settings.mask:
-        masking.check_predictions(
-            settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
-        )
+        for instance in create_instances(documents, settings, masks, rng):
+            spill.add(records.serialize(instance, schema), sum(instance["input_mask"]))
+        spill.shuffle(rng)
+        logging.info("*** Writing to output files ***")
+        for path in output_files:
+            logging.info("  %s", path)
+        made = spill.in_order()
+        if settings.pack:
+            made = packed_rows(spill, schema, settings.max_sequences_per_pack, seed)
+        for number, record in enumerate(made):
+            if number < _LOGGED_INSTANCES:
+                _log_record(record, tokenizer.inv_vocab)
+            write(record)
+    logging.info("Wrote %d total instances", len(spill))
+    return RecordCounts(len(documents), documents.num_tokens, len(spill))
 
 
 def input_files(settings: PretrainingDataSettings, output_files: list[str]) -> list[str]:
-    """Returns the files of --input_file; checks that none of them is written."""
-    files = storage.expand_files(settings.input_file, "input_file")
+    """Returns the files of --input_file, none with --tfds.
+
+    Raises:
+        UserError: a file is missing or empty, or an output file is the vocabulary or an input file.
+    """
+    files = [] if settings.tfds else storage.expand_files(settings.input_file, "input_file")
     vocabulary = vocabulary_files(settings.vocab_file).values()
     read = {"vocab_file": vocabulary, "input_file": files}
     check_overwrites(output_files, "output_file", read)
-    logging.info("*** Reading from input files ***")
+    if files:
+        logging.info("*** Reading from input files ***")
     for path in files:
         logging.info("  %s", path)
     return files
@@ -195,43 +179,6 @@ def _read_documents(
             " separate documents by empty lines"
         )
     return documents
-
-
-def _spill_instances(
-    documents: Documents,
-    tokenizer: Tokenizer,
-    settings: PretrainingDataSettings,
-    rng: random.Random,
-    seed: int,
-    spill: RecordSpill,
-) -> array:
-    """Makes the instances of all documents, `dupe_factor` times, and writes them to `spill`.
-
-    Returns:
-        The number of tokens in each; empty without --pack.
-    """
-    vocabulary = masking.Vocabulary(tokenizer)
-    ngrams = NgramLengths(settings.ngram, settings.favor_shorter_ngram, seed)
-    schema = _schema(settings)
-    lengths = array("I")
-    total = settings.dupe_factor * len(documents)
-    with Progress("making instances", "documents", total) as work:
-        for number in range(settings.dupe_factor):
-            if settings.objective == MLM:
-                if number and settings.across_documents:
-                    documents.shuffle(rng)  # so that a pass has other sequences
-                made = full_sentences.create_sequences(documents, settings, vocabulary, rng)
-            elif settings.objective == MLM_SOP:
-                made = create_ordered_pairs(documents, settings, vocabulary, ngrams, rng)
-            else:
-                made = instances.create_pairs(documents, settings, vocabulary, rng)
-            for of_document in made:
-                for instance in of_document:
-                    spill.append(records.serialize(instance, schema))
-                    if settings.pack:
-                        lengths.append(sum(instance["input_mask"]))
-                work.advance()
-    return lengths
 
 
 def _schema(settings: PretrainingDataSettings) -> records.Schema:

@@ -1,16 +1,24 @@
-"""Converts documents to pre-training instances: pairs of sentences.
+"""Converts documents to pre-training instances, by the objective.
 
-The paper describes them in 3.1, A.1 and A.2. Random numbers are drawn from `random.Random` in the
-order of the original's create_pretraining_data.py, so that the same text, flags and seed give the
-same instances.
+*   `mlm_nsp`: pairs of texts; the second one follows the first or is random. BERT's paper, 3.1, A.1
+    and A.2 (original: create_pretraining_data.py, create_instances_from_document).
+*   `mlm_sop`: pairs of texts, in order or swapped. ALBERT (https://arxiv.org/abs/1909.11942),
+    section 3.1 (original: google-research/albert, the function of the same name).
+*   `mlm`: sequences of whole sentences (see `full_sentences`).
+
+Random numbers are drawn from `random.Random` in the order of the originals, so that the same text,
+flags and seed give the same instances.
 """
 
 import random
 from collections.abc import Iterator
 
 from bert_tf.datasets.documents import Document, Documents
-from bert_tf.tasks.pretraining.records import masking
+from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.full_sentences import FullSentences
+from bert_tf.tasks.pretraining.records.masking import Masks
+from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
 from bert_tf.text import sequences
 
 _RANDOM_DOCUMENT_TRIES = 10  # original: create_instances_from_document
@@ -19,122 +27,131 @@ _RANDOM_DOCUMENT_TRIES = 10  # original: create_instances_from_document
 Part = tuple[Document, int, int]
 
 
-def create_pairs(
-    documents: Documents,
-    settings: PretrainingDataSettings,
-    vocabulary: masking.Vocabulary,
-    rng: random.Random,
-) -> Iterator[Iterator[dict[str, list]]]:
-    """Yields for each document its instances; see `create_instances`."""
-    for index in range(len(documents)):
-        yield create_instances(documents, index, settings, vocabulary, rng)
-
-
 def create_instances(
-    documents: Documents,
-    index: int,
-    settings: PretrainingDataSettings,
-    vocabulary: masking.Vocabulary,
-    rng: random.Random,
+    documents: Documents, settings: PretrainingDataSettings, masks: Masks, rng: random.Random
 ) -> Iterator[dict[str, list]]:
-    """Yields the instances of a document (original: create_instances_from_document).
+    """Yields the instances of all documents, `dupe_factor` times.
 
     Args:
-        documents: all documents, from which random next sentences are drawn.
-        index: index of the document.
-        settings: `max_seq_length`, `short_seq_prob` and those of `masking.add_targets` are used.
-        vocabulary: the vocabulary of the documents.
+        documents: all documents; with --objective=mlm later passes shuffle them.
+        settings: the flags.
+        masks: adds to each instance what is predicted.
         rng: generator of all random numbers.
 
     Yields:
         The features of a record by name; lengths are those of `pretraining_schema`.
     """
-    document = documents[index]
-    max_num_tokens = settings.max_seq_length - vocabulary.layout.num_special(is_pair=True)
-    target = max_num_tokens
-    if rng.random() < settings.short_seq_prob:
-        # Some sequences are short, as in fine-tuning.
-        target = rng.randint(2, max_num_tokens)
-    first = sentence = 0
-    while sentence < document.num_sentences:
-        sentence += 1
-        start, end = document.edge(first), document.edge(sentence)
-        if end - start < target and sentence < document.num_sentences:
-            continue
-        # The instance is made of sentences `first` to `sentence` - 1.
-        split = first + 1
-        if sentence - first >= 2:
-            split = first + rng.randint(1, sentence - first - 1)
-        middle = document.edge(split)
-        is_random_next = sentence - first == 1 or rng.random() < 0.5
-        if is_random_next:
-            other, start_b, end_b = random_next(documents, index, target - (middle - start), rng)
-            sentence = split  # the next instance begins with the sentences that were not used
-        else:
-            other, start_b, end_b = document, middle, end
-        instance, positions = pack_parts(
-            (document, start, middle), (other, start_b, end_b), settings, vocabulary, rng
-        )
-        instance["next_sentence_labels"] = [int(is_random_next)]
-        masking.add_targets(instance, positions, settings, vocabulary, rng)
-        yield instance
-        first = sentence
+    pairs = Pairs(documents, settings, masks, rng)
+    total = settings.dupe_factor * len(documents)
+    with Progress("making instances", "documents", total) as work:
+        for number in range(settings.dupe_factor):
+            of_document = pairs.of_document
+            if settings.objective == MLM:
+                if number and settings.across_documents:
+                    documents.shuffle(rng)  # so that a pass has other sequences
+                of_document = FullSentences(documents, settings, masks).of_document
+            for index in range(len(documents)):
+                yield from of_document(index)
+                work.advance()
 
 
-def pack_parts(
-    part_a: Part,
-    part_b: Part,
-    settings: PretrainingDataSettings,
-    vocabulary: masking.Vocabulary,
-    rng: random.Random,
-) -> tuple[dict[str, list], list[int]]:
-    """Returns an instance of two parts, cut to fit, and the positions that may be masked.
+class Pairs:
+    """Makes pairs of texts: [CLS] a [SEP] b [SEP].
 
     Args:
-        part_a: the first part.
-        part_b: the second.
-        settings: `max_seq_length` is used.
-        vocabulary: gives [CLS] and [SEP].
+        documents: all documents, from which random second texts are drawn.
+        settings: the flags.
+        masks: adds to each instance what is predicted.
         rng: generator of all random numbers.
     """
-    (text_a, start_a, end_a), (text_b, start_b, end_b) = part_a, part_b
-    layout = vocabulary.layout
-    keep_a, keep_a_end, keep_b, keep_b_end = sequences.truncate_pair(
-        end_a - start_a,
-        end_b - start_b,
-        settings.max_seq_length - layout.num_special(is_pair=True),
-        rng,
-    )
-    instance = sequences.pack_pair(
-        text_a.ids(start_a + keep_a, start_a + keep_a_end),
-        text_b.ids(start_b + keep_b, start_b + keep_b_end),
-        settings.max_seq_length,
-        layout,
-    )
-    length_a, length_b = keep_a_end - keep_a, keep_b_end - keep_b
-    second = layout.second_start(length_a)
-    return instance, [*range(1, length_a + 1), *range(second, second + length_b)]
 
+    def __init__(
+        self,
+        documents: Documents,
+        settings: PretrainingDataSettings,
+        masks: Masks,
+        rng: random.Random,
+    ):
+        self._documents = documents
+        self._masks = masks
+        self._rng = rng
+        self._max_seq_length = settings.max_seq_length
+        self._max_num_tokens = settings.max_seq_length - masks.layout.num_special(is_pair=True)
+        self._short_seq_prob = settings.short_seq_prob
+        self._draws_random_texts = settings.objective == MLM_NSP or settings.random_next_sentence
 
-def random_next(documents: Documents, index: int, target_length: int, rng: random.Random) -> Part:
-    """Returns a document and the range of its tokens that replaces the next sentences.
+    def of_document(self, index: int) -> Iterator[dict[str, list]]:
+        """Yields the instances of a document.
 
-    Args:
-        documents: all documents.
-        index: of the one that it should not be.
-        target_length: number of tokens after which no further sentence is taken.
-        rng: generator of all random numbers.
-    """
-    for _ in range(_RANDOM_DOCUMENT_TRIES):
-        other_index = rng.randint(0, len(documents) - 1)
-        if other_index != index:
-            break
-    # After ten tries, or if there is only one document, it may be the same document.
-    other = documents[other_index]
-    sentence = rng.randint(0, other.num_sentences - 1)
-    start = other.edge(sentence)
-    end = other.edge(sentence + 1)
-    while end - start < target_length and sentence + 1 < other.num_sentences:
-        sentence += 1
+        `next_sentence_labels` is 1 if the second text is random, or if the two are swapped.
+        """
+        document, rng = self._documents[index], self._rng
+        target = self._max_num_tokens
+        if rng.random() < self._short_seq_prob:
+            # Some sequences are short, as in fine-tuning.
+            target = rng.randint(2, self._max_num_tokens)
+        first = sentence = 0
+        while sentence < document.num_sentences:
+            sentence += 1
+            start, end = document.edge(first), document.edge(sentence)
+            if end - start < target and sentence < document.num_sentences:
+                continue
+            # The instance is made of sentences `first` to `sentence` - 1.
+            split = first + 1
+            if sentence - first >= 2:
+                split = first + rng.randint(1, sentence - first - 1)
+            middle = document.edge(split)
+            part_a, part_b = (document, start, middle), (document, middle, end)
+            is_random = sentence - first == 1  # a single sentence leaves no second text
+            is_swapped = False
+            if self._draws_random_texts:
+                is_random = is_random or rng.random() < 0.5
+            elif not is_random:
+                is_swapped = rng.random() < 0.5
+            if is_random:
+                part_b = self._random_part(index, target - (middle - start))
+                sentence = split  # the next instance begins with the sentences that were not used
+            elif is_swapped:
+                part_a, part_b = part_b, part_a
+            yield self._instance(part_a, part_b, is_random or is_swapped)
+            first = sentence
+
+    def _random_part(self, index: int, target_length: int) -> Part:
+        """Returns sentences of a random document.
+
+        Args:
+            index: of the document that it should not be.
+            target_length: number of tokens after which no further sentence is taken.
+        """
+        for _ in range(_RANDOM_DOCUMENT_TRIES):
+            other_index = self._rng.randint(0, len(self._documents) - 1)
+            if other_index != index:
+                break
+        # After ten tries, or if there is only one document, it may be the same document.
+        other = self._documents[other_index]
+        sentence = self._rng.randint(0, other.num_sentences - 1)
+        start = other.edge(sentence)
         end = other.edge(sentence + 1)
-    return other, start, end
+        while end - start < target_length and sentence + 1 < other.num_sentences:
+            sentence += 1
+            end = other.edge(sentence + 1)
+        return other, start, end
+
+    def _instance(self, part_a: Part, part_b: Part, label: bool) -> dict[str, list]:
+        """Returns the instance of two parts, which are cut to fit."""
+        (text_a, start_a, end_a), (text_b, start_b, end_b) = part_a, part_b
+        keep_a, keep_a_end, keep_b, keep_b_end = sequences.truncate_pair(
+            end_a - start_a, end_b - start_b, self._max_num_tokens, self._rng
+        )
+        instance = sequences.pack_pair(
+            text_a.ids(start_a + keep_a, start_a + keep_a_end),
+            text_b.ids(start_b + keep_b, start_b + keep_b_end),
+            self._max_seq_length,
+            self._masks.layout,
+        )
+        instance["next_sentence_labels"] = [int(label)]
+        length_a, length_b = keep_a_end - keep_a, keep_b_end - keep_b
+        second = self._masks.layout.second_start(length_a)
+        positions = [*range(1, length_a + 1), *range(second, second + length_b)]
+        self._masks.add(instance, positions)
+        return instance

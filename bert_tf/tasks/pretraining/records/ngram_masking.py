@@ -10,12 +10,11 @@ import random
 import numpy as np
 
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.masking import MASKED, UNCHANGED, Vocabulary
+from bert_tf.tasks.pretraining.records.masking import Masks
 from bert_tf.tasks.pretraining.records.shuffling import shuffle
+from bert_tf.text.tokenizers import Tokenizer
 
 TOKEN_BOUNDARY = "token_boundary"  # the feature that is 1 where a word starts
-
-_Words = list[list[int]]
 
 
 class NgramLengths:
@@ -46,94 +45,80 @@ class NgramLengths:
         return next(n for n, total in enumerate(self._sums, 1) if number < total)
 
 
-def add_masks(
-    instance: dict[str, list],
-    positions: list[int],
-    settings: PretrainingDataSettings,
-    vocabulary: Vocabulary,
-    lengths: NgramLengths,
-    rng: random.Random,
-) -> None:
-    """Masks words of an instance and adds the `masked_lm_*` features and `token_boundary`.
+class NgramMasks(Masks):
+    """Masks n-grams of words, or of tokens without --do_whole_word_mask.
 
     Args:
-        instance: `input_ids`, `input_mask` and `segment_ids`; changed.
-        positions: of the tokens that may be masked: all but [CLS] and [SEP].
-        settings: the flags.
-        vocabulary: of the tokens.
-        lengths: of the n-grams.
-        rng: generator of all other random numbers.
+        tokenizer: of the documents.
+        settings: beside those of `Masks`, `ngram`, `favor_shorter_ngram` and `do_permutation`.
+        rng: generator of all random numbers but the lengths of n-grams.
+        seed: of the lengths of n-grams.
     """
-    input_ids = instance["input_ids"]
-    num_tokens = sum(instance["input_mask"])
-    starts = [input_ids[position] not in vocabulary.continuations for position in positions]
-    vocabulary.replace_aliases(input_ids)
-    boundary = [1] * num_tokens + [0] * (len(input_ids) - num_tokens)
-    words: _Words = []
-    for position, is_start in zip(positions, starts, strict=True):
-        boundary[position] = int(is_start)
-        if settings.do_whole_word_mask and words and not is_start:
-            words[-1].append(position)
-        else:
-            words.append([position])
-    instance[TOKEN_BOUNDARY] = boundary
 
-    labels: dict[int, int] = {}
-    most = settings.max_predictions_per_seq
-    if settings.masked_lm_prob:
-        num_to_predict = min(most, max(1, round(num_tokens * settings.masked_lm_prob)))
-        order = list(range(len(words)))
-        shuffle(order, rng)
-        chosen = _choose(words, order, num_to_predict, lengths, set())
-        for position in chosen:
-            labels[position] = input_ids[position]
-            if rng.random() < MASKED:
-                input_ids[position] = vocabulary.mask_id
-            elif rng.random() >= UNCHANGED:
-                input_ids[position] = vocabulary.ids[rng.randint(0, len(vocabulary.ids) - 1)]
-        shuffle(order, rng)
-        if settings.do_permutation:
-            moved = sorted(_choose(words, order, num_to_predict, lengths, set(labels)))
-            targets = list(moved)
-            shuffle(targets, rng)
-            before = list(input_ids)
-            for source, target in zip(moved, targets, strict=True):
-                input_ids[source] = before[target]
-                labels[source] = before[source]
-    if settings.do_permutation:
-        most *= 2
-    chosen = sorted(labels)
-    padding = [0] * (most - len(chosen))
-    instance["masked_lm_positions"] = chosen + padding
-    instance["masked_lm_ids"] = [labels[position] for position in chosen] + padding
-    instance["masked_lm_weights"] = [1.0] * len(chosen) + [0.0] * len(padding)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        settings: PretrainingDataSettings,
+        rng: random.Random,
+        seed: int,
+    ):
+        super().__init__(tokenizer, settings, rng)
+        self._lengths = NgramLengths(settings.ngram, settings.favor_shorter_ngram, seed)
+        self._permutes = settings.do_permutation
 
+    def add(self, instance: dict[str, list], positions: list[int]) -> None:
+        """Masks an instance and adds the `masked_lm_*` features and `token_boundary`; see `Masks`.
 
-def _choose(
-    words: _Words, order: list[int], num_to_choose: int, lengths: NgramLengths, taken: set[int]
-) -> list[int]:
-    """Returns at most so many positions that make up n-grams of words.
+        With --do_permutation as many tokens again are exchanged with each other and predicted.
+        """
+        input_ids = instance["input_ids"]
+        boundary = list(instance["input_mask"])
+        for position in positions:
+            boundary[position] = int(input_ids[position] not in self._continuations)
+        instance[TOKEN_BOUNDARY] = boundary
+        words = self._words(input_ids, positions)
+        labels: dict[int, int] = {}
+        if self._masked_lm_prob:
+            number = self._num_to_predict(instance)
+            order = list(range(len(words)))
+            shuffle(order, self._rng)
+            chosen = self._choose(words, order, number, set())
+            labels = self._replace(input_ids, chosen)
+            shuffle(order, self._rng)
+            if self._permutes:
+                moved = sorted(self._choose(words, order, number, set(labels)))
+                targets = list(moved)
+                shuffle(targets, self._rng)
+                before = list(input_ids)
+                for source, target in zip(moved, targets, strict=True):
+                    input_ids[source] = before[target]
+                    labels[source] = before[source]
+        self._add_labels(instance, labels, self._max_predictions * (2 if self._permutes else 1))
 
-    As in the original a length is drawn for each word that is tried, even where the word is taken
-    already; and an n-gram that does not fit loses words at its end.
+    def _choose(
+        self, words: list[list[int]], order: list[int], num_to_choose: int, taken: set[int]
+    ) -> list[int]:
+        """Returns at most so many positions that make up n-grams of words.
 
-    Args:
-        words: the positions of each word.
-        order: in which the first words of n-grams are tried.
-        num_to_choose: the most positions.
-        lengths: of the n-grams.
-        taken: positions that are not chosen; changed.
-    """
-    chosen: list[int] = []
-    for first in order:
-        if len(chosen) >= num_to_choose:
-            break
-        room = num_to_choose - len(chosen)
-        for number in range(lengths.draw(), 0, -1):
-            positions = [position for word in words[first : first + number] for position in word]
-            if len(positions) <= room:
-                if taken.isdisjoint(positions):
-                    chosen += positions
-                    taken.update(positions)
+        As in the original a length is drawn for each word that is tried, even where the word is
+        taken already; and an n-gram that does not fit loses words at its end.
+
+        Args:
+            words: the positions of each word.
+            order: in which the first words of n-grams are tried.
+            num_to_choose: the most positions.
+            taken: positions that are not chosen; changed.
+        """
+        chosen: list[int] = []
+        for first in order:
+            if len(chosen) >= num_to_choose:
                 break
-    return chosen
+            room = num_to_choose - len(chosen)
+            for number in range(self._lengths.draw(), 0, -1):
+                ngram = [position for word in words[first : first + number] for position in word]
+                if len(ngram) <= room:
+                    if taken.isdisjoint(ngram):
+                        chosen += ngram
+                        taken.update(ngram)
+                    break
+        return chosen

@@ -3,8 +3,7 @@
 `schema.pretraining_schema` describes them, and `packing` chooses which sequences share a row.
 """
 
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +15,7 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining.records import packing
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings
-from bert_tf.tasks.pretraining.records.spill_file import RecordSpill, SpillFile
+from bert_tf.tasks.pretraining.records.spill_file import RecordSpill
 from bert_tf.tasks.pretraining.schema import (
     MLM,
     MLM_NSP,
@@ -34,8 +33,8 @@ _SAMPLE = 10_000
 Features = dict[str, list]
 
 
-def pack_records(settings: PackingSettings) -> packing.Forecast:
-    """Packs the records of some files; returns what the histogram of lengths foretold.
+def pack_records(settings: PackingSettings) -> None:
+    """Packs the records of some files; the log says what that brings.
 
     All records of the input are packed together. They wait in a temporary file, which is as large
     as the input; in memory are about 40 bytes for each.
@@ -50,47 +49,36 @@ def pack_records(settings: PackingSettings) -> packing.Forecast:
     """
     files = storage.expand_files(settings.input_file, "input_file")
     schema = _unpacked_schema(files)
+    most = settings.max_sequences_per_pack
     if settings.output_file is None:
-        lengths = array("I")
-        for _, chunk in _read(files, schema):
-            lengths.extend(chunk)
-        return _pack(lengths, schema, settings.max_sequences_per_pack)[1]
+        _plan(np.concatenate([lengths for _, lengths in _read(files, schema)]), schema, most)
+        return
     output_files = settings.output_file.split(",")
     check_overwrites(output_files, "output_file", {"input_file": files})
     with (
         records.write_files(output_files, "output_file") as write,
-        SpillFile(settings.spill_dir, output_files[0]) as file,
+        RecordSpill(settings.spill_dir, output_files[0]) as spill,
     ):
-        spill, lengths = RecordSpill(file), array("I")
-        for serialized, chunk in _read(files, schema):
-            lengths.extend(chunk)
-            for record in serialized:
-                spill.append(record)
-        return write_packed(
-            *(spill, lengths, schema, settings.max_sequences_per_pack, settings.random_seed),
-            write,
-        )
+        for serialized, lengths in _read(files, schema):
+            for record, length in zip(serialized, lengths.tolist(), strict=True):
+                spill.add(record, length)
+        for row in packed_rows(spill, schema, most, settings.random_seed):
+            write(row)
 
 
-def write_packed(
-    spill: RecordSpill,
-    lengths: Sequence[int],
-    schema: records.Schema,
-    max_sequences_per_pack: int,
-    seed: int,
-    write: Callable[[bytes], None],
-) -> packing.Forecast:
-    """Packs records and writes the rows; returns what the histogram of lengths foretold.
+def packed_rows(
+    spill: RecordSpill, schema: records.Schema, max_sequences_per_pack: int, seed: int
+) -> Iterator[bytes]:
+    """Packs records and yields the serialized rows.
 
     Args:
         spill: the records.
-        lengths: the number of tokens of each.
         schema: of the records.
         max_sequences_per_pack: the most sequences in a row.
         seed: of the order of the rows.
-        write: writes a serialized row.
     """
-    packs, forecast = _pack(lengths, schema, max_sequences_per_pack)
+    lengths = spill.num_tokens()
+    packs, num_rows = _plan(lengths, schema, max_sequences_per_pack)
     row_length = schema["input_ids"].shape[0]
     objective = MLM_NSP if "next_sentence_labels" in schema else MLM
     predictions = most = None
@@ -99,14 +87,13 @@ def write_packed(
         most = predictions_per_row(predictions, max_sequences_per_pack)
     packed = pretraining_schema(row_length, predictions, objective, max_sequences_per_pack)
     written = 0
-    with Progress("writing rows", "rows", forecast.rows) as work:
+    with Progress("writing rows", "rows", num_rows) as work:
         for numbers in packing.rows_of(lengths, packs, seed):
-            found = spill.read(spill.offsets[number] for number in numbers)
-            for row in split_row([read_sequence(record) for record in found], most):
-                write(records.serialize(pack_row(row, packed), packed))
+            for row in split_row([read_sequence(r) for r in spill.records(numbers)], most):
+                yield records.serialize(pack_row(row, packed), packed)
                 written += 1
             work.advance()
-    split = written - forecast.rows
+    split = written - num_rows
     logging.info("Wrote %d rows, at most %d sequences in each", written, max_sequences_per_pack)
     if split:
         logging.warning(
@@ -115,7 +102,6 @@ def write_packed(
             " --max_seq_length=%d",
             *(split, most, predictions, row_length),
         )
-    return forecast
 
 
 def read_sequence(record: bytes) -> Features:
@@ -204,15 +190,15 @@ def mean_sequences(files: Sequence[str], schema: records.Schema) -> float:
     return float(np.mean(np.concatenate(numbers)))
 
 
-def _pack(
-    lengths: Sequence[int], schema: records.Schema, max_sequences_per_pack: int
-) -> tuple[list[packing.Pack], packing.Forecast]:
-    """Returns rows for all lengths and what they bring, which it logs."""
+def _plan(
+    lengths: np.ndarray, schema: records.Schema, max_sequences_per_pack: int
+) -> tuple[list[packing.Pack], int]:
+    """Returns rows for sequences of these lengths, and their number; logs what they bring."""
     counts = np.bincount(lengths, minlength=schema["input_ids"].shape[0] + 1)
     packs = packing.pack_histogram(counts, max_sequences_per_pack)
     forecast = packing.forecast(counts, packs)
     logging.info("%s", forecast)
-    return packs, forecast
+    return packs, forecast.rows
 
 
 def _unpacked_schema(files: Sequence[str]) -> records.Schema:
@@ -242,7 +228,7 @@ def _unpacked_schema(files: Sequence[str]) -> records.Schema:
 
 def _read(
     files: Sequence[str], schema: records.Schema
-) -> Iterator[tuple[Sequence[bytes], list[int]]]:
+) -> Iterator[tuple[Sequence[bytes], np.ndarray]]:
     """Yields records with the number of tokens of each, many at a time.
 
     Raises:
@@ -261,7 +247,7 @@ def _read(
                     f"--input_file: record {count + wrong[0]} of {', '.join(files)} (counted from"
                     " 0): input_mask must be 1 for all tokens and then 0 for padding"
                 )
-            yield serialized, lengths.tolist()
+            yield serialized, lengths
             count += len(serialized)
     except record_checks.READ_ERRORS as error:
         raise record_checks.explain(error, files, schema) from error

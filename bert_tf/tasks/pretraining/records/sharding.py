@@ -57,7 +57,7 @@ def file_keys(files: Sequence[str]) -> dict[str, str]:
 
     So keys, and with them the records, stay what they are where the text lies in another folder.
     """
-    folder = os.path.dirname(files[0])
+    folder = os.path.dirname(files[0]) if files else ""
     while not all(file.startswith(f"{folder}/") for file in files) and folder:
         folder = os.path.dirname(folder) if os.path.dirname(folder) != folder else ""
     return {file: file[len(folder) :].lstrip("/") for file in files}

@@ -17,13 +17,9 @@ from bert_tf.datasets.tfds import read_tfds_documents
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.tasks.pretraining.records import sharding
-from bert_tf.tasks.pretraining.records.data import (
-    check_predictions,
-    input_files,
-    make_tokenizer,
-    write_records,
-)
+from bert_tf.tasks.pretraining.records.data import input_files, make_tokenizer, write_records
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.masking import check_predictions
 from bert_tf.tasks.pretraining.records.sharding import KeyedDocument
 from bert_tf.tasks.pretraining.records.spill_file import SpillFile
 from bert_tf.tasks.pretraining.records.workers import run_workers
@@ -67,8 +63,7 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     )
     if not missing:
         return
-    with SpillFile(settings.spill_dir, settings.output_file) as file:
-        spill = DocumentSpill(file)
+    with DocumentSpill(settings.spill_dir, settings.output_file) as spill:
         counts = array("Q", bytes(8 * num_shards))
         kept = frozenset(missing)
         for document in read_keyed_documents(settings, files):
@@ -100,10 +95,13 @@ def begin_shards(settings: PretrainingDataSettings) -> tuple[list[str], dict[str
     Raises:
         UserError: as `create_shards`.
     """
-    check_predictions(settings)
+    if settings.mask:
+        check_predictions(
+            settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
+        )
     num_shards = settings.num_shards
     names = [sharding.shard_file(settings.output_file, i, num_shards) for i in range(num_shards)]
-    files = {} if settings.tfds else sharding.file_keys(input_files(settings, names))
+    files = sharding.file_keys(input_files(settings, names))
     _check_earlier_shards(settings, files)
     return names, files
 
@@ -187,28 +185,24 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
             )
 
 
-class DocumentSpill:
-    """The documents of some shards, in a temporary file.
+class DocumentSpill(SpillFile):
+    """The documents of some shards, in a temporary file; args and errors are its."""
 
-    Args:
-        file: the file.
-    """
-
-    def __init__(self, file: SpillFile):
-        self._file = file
+    def __init__(self, directory: str | None, output_file: str):
+        super().__init__(directory, output_file)
         # Shard -> hash, key, where it begins, bytes.
         self._entries: dict[int, list[tuple[int, str, int, int]]] = {}
 
     def add(self, shard: int, value: int, key: str, text: bytes) -> None:
         """Adds a document: its hash, its key, and its lines with line ends between them."""
-        entry = (value, key, self._file.append(text), len(text))
+        entry = (value, key, self.append(text), len(text))
         self._entries.setdefault(shard, []).append(entry)
 
     def lines(self, shard: int) -> Lines:
         """Yields batches of lines of a shard's documents, with an empty line after each."""
         places = [entry[2:] for entry in sorted(self._entries.get(shard, ()))]
         lines: list[str] = []
-        for data in self._file.read(places):
+        for data in self.read(places):
             lines += data.decode().split("\n")
             lines.append("")
             if len(lines) >= _LINES_PER_BATCH:

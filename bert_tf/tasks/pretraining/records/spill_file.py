@@ -3,11 +3,20 @@
 import contextlib
 import errno
 import os
+import random
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
+from typing import Self
+
+import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.progress import Progress
+from bert_tf.runs.flags.settings import MAX_LENGTH
+from bert_tf.tasks.pretraining.records.shuffling import shuffle
+
+_TOKEN_BITS = MAX_LENGTH.bit_length()
 
 
 class SpillFile:
@@ -35,7 +44,7 @@ class SpillFile:
         self._directory = directory
         self._end = 0
 
-    def __enter__(self) -> "SpillFile":
+    def __enter__(self) -> Self:
         with self._explained():
             self._file = tempfile.TemporaryFile(dir=self._directory, buffering=1 << 20)
         return self
@@ -82,31 +91,44 @@ class SpillFile:
         )
 
 
-class RecordSpill:
-    """The records in a temporary file, which are read back in the order of `offsets`.
+class RecordSpill(SpillFile):
+    """Records in a temporary file, which can be shuffled. In memory are 8 bytes for each.
 
-    Args:
-        file: the file.
-
-    Attributes:
-        offsets: positions of the records in the file. The caller may reorder them.
+    Args and errors are those of `SpillFile`.
     """
 
-    def __init__(self, file: SpillFile):
-        self._file = file
-        self.offsets = array("Q")
+    def __init__(self, directory: str | None, output_file: str):
+        super().__init__(directory, output_file)
+        # Of each record where it begins, and in the lower bits its number of tokens.
+        self._entries = array("Q")
         self._longest = 0
 
-    def append(self, record: bytes) -> None:
-        """Adds one record."""
-        self.offsets.append(self._file.append(len(record).to_bytes(4, "little") + record))
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, record: bytes, num_tokens: int) -> None:
+        """Adds a record, and the number of its tokens."""
+        start = self.append(len(record).to_bytes(4, "little") + record)
+        self._entries.append(start << _TOKEN_BITS | num_tokens)
         self._longest = max(self._longest, len(record))
 
-    def __iter__(self) -> Iterator[bytes]:
-        """Yields the records in the order of `offsets`."""
-        return self.read(self.offsets)
+    def shuffle(self, rng: random.Random) -> None:
+        """Shuffles the records into the order that `rng.shuffle` gives a list of them."""
+        shuffle(self._entries, rng)
 
-    def read(self, offsets: Iterable[int]) -> Iterator[bytes]:
-        """Yields the records at some of the `offsets`."""
-        for data in self._file.read((offset, 4 + self._longest) for offset in offsets):
+    def num_tokens(self) -> np.ndarray:
+        """Returns the number of tokens of each record, int64 [len(self)]."""
+        return (np.array(self._entries) & ((1 << _TOKEN_BITS) - 1)).astype(np.int64)
+
+    def in_order(self) -> Iterator[bytes]:
+        """Yields all records in their order."""
+        with Progress("writing records", "records", len(self)) as work:
+            for record in self.records(range(len(self))):
+                yield record
+                work.advance()
+
+    def records(self, numbers: Iterable[int]) -> Iterator[bytes]:
+        """Yields the records of these numbers."""
+        starts = (self._entries[number] >> _TOKEN_BITS for number in numbers)
+        for data in self.read((start, 4 + self._longest) for start in starts):
             yield data[4 : 4 + int.from_bytes(data[:4], "little")]

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.masking import Vocabulary
-from bert_tf.tasks.pretraining.records.ngram_masking import NgramLengths, add_masks
+from bert_tf.tasks.pretraining.records.ngram_masking import NgramMasks
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 from tests.support.sentence_piece_model import write_model
 
@@ -119,8 +118,7 @@ def test_masks_are_the_originals(permutation, favors, whole, tokenizer):
         }
         positions = [i for i, token in enumerate(tokens) if token not in SPECIAL]
         rng = random.Random(case)
-        lengths = NgramLengths(settings.ngram, favors, seed=case)
-        add_masks(instance, positions, settings, Vocabulary(tokenizer), lengths, rng)
+        NgramMasks(tokenizer, settings, rng, seed=case).add(instance, positions)
 
         expected_rng, numpy_rng = random.Random(case), np.random.RandomState(case)
         output, predictions, starts = reference(tokens, names, settings, expected_rng, numpy_rng)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.datasets.text_files import read_text
+from bert_tf.datasets.text_files import read_files
 from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
@@ -57,7 +57,7 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
     tokenizer.vocab = UnknownIs0(tokenizer.vocab)
     outputs = [str(tmp_path / f"{i}.tfrecord") for i in range(len(case["digest"]))]
     files = [str(golden / "albert/records" / name) for name in case["inputs"]]
-    lines = read_text(files, "input_file", settings.text_field)
+    lines = (lines for _, lines in read_files(files, "input_file", settings.text_field))
     data.write_records(lines, tokenizer, settings, outputs, settings.random_seed)
     assert [records_digest.digest(path) for path in outputs] == case["digest"]
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.engine.hashed_random import below, hash_numbers, uniform
-from bert_tf.tasks.pretraining.records import masking
+from bert_tf.tasks.pretraining.records.masking import Masks
 from bert_tf.tasks.pretraining.records.packed_records import pack_row
 from bert_tf.tasks.pretraining.schema import MLM, predictions_per_row, pretraining_schema
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
@@ -21,7 +21,7 @@ WORDS = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##x", "##y", "##z"
 VOCAB = {token: number for number, token in enumerate(WORDS)}
 CLS, SEP, MASK = VOCAB["[CLS]"], VOCAB["[SEP]"], VOCAB["[MASK]"]
 FIRST = VOCAB["a"]
-VOCABULARY = masking.Vocabulary(FastTokenizer(VOCAB))
+TOKENIZER = FastTokenizer(VOCAB)
 
 
 def settings(mask, whole_words=False):
@@ -49,7 +49,7 @@ def unmasked(count):
     """Returns the features of unmasked records, int32 [count, LENGTH] each."""
     rows = []
     for features, positions in sequences(count):
-        masking.add_targets(features, positions, settings(mask=False), VOCABULARY, random.Random())
+        Masks(TOKENIZER, settings(mask=False), random.Random()).add(features, positions)
         rows.append(features)
     return {name: np.array([row[name] for row in rows], np.int32) for name in rows[0]}
 
@@ -147,7 +147,7 @@ def test_the_distribution_is_that_of_the_static_program(whole_words):
     for record, positions in sequences(number):
         for _ in range(each):
             copy = {name: list(x) for name, x in record.items()}
-            masking.add_targets(copy, list(positions), settings(True, whole_words), VOCABULARY, rng)
+            Masks(TOKENIZER, settings(True, whole_words), rng).add(copy, list(positions))
             count = int(sum(copy["masked_lm_weights"]))
             static_rows.append(
                 (
@@ -309,8 +309,9 @@ def test_ids_that_are_never_drawn():
 def test_a_byte_level_bpe_never_draws_its_special_tokens(tmp_path):
     pytest.importorskip("tokenizers")
     tokenizer = load_tokenizer(write_vocabulary(tmp_path, []), do_lower_case=False)
-    vocabulary = masking.Vocabulary(tokenizer)
+    masks = Masks(tokenizer, settings(mask=True), random.Random())
     special = [tokenizer.vocab[token] for token in SPECIAL]
-    assert sorted([*vocabulary.ids, *special]) == list(range(len(tokenizer.vocab)))
+    assert sorted([*masks.replacement_ids, *special]) == list(range(len(tokenizer.vocab)))
     assert sorted(tokenizer.never_drawn) == sorted(special)
-    assert VOCABULARY.ids == list(VOCAB.values())
+    masks = Masks(TOKENIZER, settings(mask=True), random.Random())
+    assert masks.replacement_ids == list(VOCAB.values())
