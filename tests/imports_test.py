@@ -27,10 +27,11 @@ FLOORS = (
     "model",
     "modeling",
     "optimization",
+    "hugging_face",
+    "model_folder",
     "engine",
     "runs",
     "tasks",
-    "hugging_face",
     "pretrained",
     "export",
 )

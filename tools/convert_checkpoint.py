@@ -65,7 +65,7 @@ from bert_tf.files.label_file import labels_in, write_labels
 from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.whole_files import write_whole
 from bert_tf.hugging_face.config import module_of
-from bert_tf.hugging_face.folder import (
+from bert_tf.hugging_face.conversion import (
     SAFETENSORS_NAME,
     read_bytes,
     read_safetensors,
@@ -115,7 +115,7 @@ def convert(
                 " --bert_config_file"
             )
         folder = source
-        variables, config, labels = read_safetensors(folder)
+        variables, config, labels, _ = read_safetensors(folder)
     else:
         _check_checkpoint(source)
         folder = os.path.dirname(checkpoints.find_prefix(source, "input"))

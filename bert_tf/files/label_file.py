@@ -1,6 +1,7 @@
 """`labels.txt`: the classes that a model was trained with, in the order of its logits."""
 
 import os
+import re
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ from bert_tf.files import checkpoints, whole_files
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 
 LABELS_FILE = "labels.txt"
+_TAG = re.compile(r"O|[BI]-.+")
 
 
 def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
@@ -50,6 +52,11 @@ def check_label(label: str, place: str, remedy: str = "rename it") -> None:
             f"{place}: the class {quoted(label)} must be text on one line, not empty and without"
             f" white space at its ends, as {LABELS_FILE} keeps it; {remedy}"
         )
+
+
+def is_tag(label: str) -> bool:
+    """Returns whether a class is a tag of IOB1 or IOB2: `O`, `B-TYPE` or `I-TYPE`."""
+    return _TAG.fullmatch(label) is not None
 
 
 def labels_in(folder: str) -> list[str] | None:

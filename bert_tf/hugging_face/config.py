@@ -5,11 +5,10 @@ from types import ModuleType
 from typing import Any
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.label_file import check_label
+from bert_tf.files.label_file import check_label, is_tag
 from bert_tf.files.whole_files import read_json
 from bert_tf.hugging_face import albert, bert, distilbert, roberta
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.tagging.conll import is_tag
 
 # By model_type.
 FAMILY = {"bert": bert, "albert": albert, "distilbert": distilbert, "roberta": roberta}

@@ -11,11 +11,11 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.label_file import LABELS_FILE, labels_in
 from bert_tf.hugging_face import config as hugging_face_config
-from bert_tf.hugging_face.folder import SAFETENSORS_NAME, read_safetensors
+from bert_tf.hugging_face.conversion import SAFETENSORS_NAME, read_safetensors
+from bert_tf.hugging_face.sentence_settings import sentence_settings
 from bert_tf.hugging_face.tokenizer_file import read_byte_pairs, read_tokenizer
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
-from bert_tf.pretrained.sentence_settings import sentence_settings
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.casing import is_cased, read_casing
 from bert_tf.text.fast_tokenization import FastTokenizer
@@ -111,10 +111,14 @@ def read_folder(
                 f"bert_config_file must not be given with {SAFETENSORS_NAME}, whose configuration"
                 f" is {config_file}; received {quoted(bert_config_file)}. Leave it out"
             )
-        weights, config, class_names = read_safetensors(path)
+        weights, config, class_names, task = read_safetensors(path)
         shapes = {name: list(value.shape) for name, value in weights.items()}
         labels = _labels(shapes, class_names, config_file)
-        tagging = _is_tagger(path, shapes, labels)
+        tagging = (
+            task == "ForTokenClassification"
+            if task
+            else hugging_face_config.is_tagger(shapes, labels)
+        )
         read = weights.__getitem__
     else:
         reader = checkpoints.CheckpointReader(path, flag=None)
@@ -208,17 +212,6 @@ def _labels(
             f" {listed(labels) or 'none'}"
         )
     return list(labels)
-
-
-def _is_tagger(
-    path: str, shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None
-) -> bool:
-    """Returns whether a folder of Hugging Face's has a tagger: `architectures` may say so."""
-    config = hugging_face_config.read_config(os.path.join(path, "config.json"))
-    task = hugging_face_config.task_of(config)
-    return (
-        task == "ForTokenClassification" if task else hugging_face_config.is_tagger(shapes, labels)
-    )
 
 
 def _heads(

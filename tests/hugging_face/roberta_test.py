@@ -10,7 +10,7 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.hugging_face import config as hugging_face_config
-from bert_tf.hugging_face.folder import read_safetensors
+from bert_tf.hugging_face.conversion import read_safetensors
 from bert_tf.hugging_face.tokenizer_file import read_byte_pairs
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.tasks.classification.model import ClassificationModel
@@ -151,7 +151,7 @@ def test_copies_of_weights_are_left_out(tmp_path):
         "lm_head.decoder.bias": tensors["lm_head.bias"],
         "roberta.embeddings.position_ids": np.zeros([1, 7], np.float32),
     }
-    weights, config, _ = read_safetensors(write_folder(tmp_path / "a", tensors | copies))
+    weights, config, *_ = read_safetensors(write_folder(tmp_path / "a", tensors | copies))
     assert set(weights) == {v.path for v in PretrainingModel(config).variables} - {
         "bert/pooler/dense/kernel",
         "bert/pooler/dense/bias",
@@ -170,7 +170,7 @@ def test_a_classifier_of_texts_with_an_unused_pooler(tmp_path, architectures):
     values = {"architectures": architectures} if architectures else {}
     alone = write_folder(tmp_path / "alone", encoder() | head, **values)
     both = write_folder(tmp_path / "both", encoder() | head | pooler, **values)
-    weights, config, _ = read_safetensors(both)
+    weights, config, *_ = read_safetensors(both)
     assert set(weights) == {v.path for v in ClassificationModel(config, 4).variables}
     assert_same_bits(weights, read_safetensors(alone)[0])
     assert np.all(weights["bert/pooler/dense/kernel"] == 2)

@@ -11,7 +11,7 @@ import safetensors.numpy
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.pretrained.sentence_settings import sentence_settings
+from bert_tf.hugging_face.sentence_settings import sentence_settings
 from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, POOLER, make_tensors, write_folder
 from tests.support.model_folders import CONFIG, random_weights, write_model

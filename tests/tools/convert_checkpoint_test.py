@@ -14,7 +14,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.hugging_face import bert as bert_weights
-from bert_tf.hugging_face import folder as hugging_face_folder
+from bert_tf.hugging_face import conversion
 from bert_tf.modeling import BertConfig, BertModel
 from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
 from tests.support.hugging_face_folders import (
@@ -367,10 +367,10 @@ def test_a_checkpoint_of_another_model_is_not_written_as_bert(tmp_path):
 
 def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
     source = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER | HEADS))
-    weights, config, _ = hugging_face_folder.read_safetensors(source)
+    weights, config, *_ = conversion.read_safetensors(source)
     del weights["output_bias"]
     with pytest.raises(UserError) as error:
-        hugging_face_folder.to_safetensors(weights, config, "x.ckpt")
+        conversion.to_safetensors(weights, config, "x.ckpt")
     assert "Missing: 'output_bias'; unexpected: nothing" in str(error.value)
 
 

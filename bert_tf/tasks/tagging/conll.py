@@ -9,11 +9,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.label_file import check_label
+from bert_tf.files.label_file import check_label, is_tag
 from bert_tf.files.whole_files import read_text, write_whole
 
 DOCUMENT_START = "-DOCSTART-"
-_TAG = re.compile(r"O|[BI]-.+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +28,6 @@ class Sentence:
     words: list[str]
     tags: list[str] | None
     document: int
-
-
-def is_tag(text: str) -> bool:
-    """Returns whether a text is a tag of IOB1 or IOB2: `O`, `B-TYPE` or `I-TYPE`."""
-    return _TAG.fullmatch(text) is not None
 
 
 def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sentence]:

@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,57 +22,112 @@ _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dt
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
 
-def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], BertConfig, list[str] | None]:
-    """Returns the weights under a checkpoint's names, the configuration, and the classes.
+class ConvertedModel(NamedTuple):
+    """A model of Hugging Face's, under our names.
 
-    The weights are float32. The classes are those of `hugging_face_config.class_names`.
+    weights: float32, by the names of a checkpoint.
+    config: its configuration.
+    labels: the names of its classes, see `hugging_face_config.class_names`.
+    task: the end of its architecture's name, such as "ForTokenClassification"; "" if unknown.
+    """
 
-    Args:
-        folder: holds `model.safetensors` and `config.json`.
+    weights: dict[str, np.ndarray]
+    config: BertConfig
+    labels: list[str] | None
+    task: str
+
+
+def read_safetensors(folder: str) -> ConvertedModel:
+    """Returns the model in the `model.safetensors` and the `config.json` of a folder.
 
     Raises:
         UserError: safetensors is not installed, a file is missing or damaged, or it is no model of
             the family in its published architecture.
     """
+    path, config_path = (os.path.join(folder, name) for name in (SAFETENSORS_NAME, "config.json"))
+    _import_safetensors()
+    content = hugging_face_config.read_config(config_path)
+    config = hugging_face_config.to_bert_config(content, config_path)
+    module = hugging_face_config.module_of(config)
+    tensors = _canonical_names(_deserialize(path), module.PREFIX, path)
+    _untie(tensors, module.TIED, path)
+    task = hugging_face_config.task_of(content)
+    if module is roberta:
+        task = roberta.drop_unused_pooler(tensors, task, path)
+    weights, parts = _as_checkpoint(tensors, config, task, path)
+    if module is distilbert:
+        weights |= distilbert.token_types(config)
+    if "multiple-choice head" in parts:
+        del weights["output_bias"]
+        logging.info(
+            "%s: the bias of the multiple-choice head is omitted: it is the same for all choices"
+            " and changes no probability",
+            path,
+        )
+    labels = None
+    if "classifier" in parts:
+        labels = hugging_face_config.class_names(content, len(weights["output_bias"]), config_path)
+    if task == "ForTokenClassification" and not hugging_face_config.is_tagger(weights, labels):
+        weights = {k: v for k, v in weights.items() if not k.startswith("bert/pooler/")}
+        logging.info("%s: the pooler is omitted: a tagger whose classes are no tags has none", path)
+    return ConvertedModel(weights, config, labels, task)
+
+
+def _deserialize(path: str) -> dict[str, dict[str, Any]]:
+    """Returns the `dtype`, `shape` and `data` of each tensor by name."""
     safetensors = _import_safetensors()
-    path = os.path.join(folder, SAFETENSORS_NAME)
-    config_path = os.path.join(folder, "config.json")
-    config = hugging_face_config.read_config(config_path)
-    bert_config = hugging_face_config.to_bert_config(config, config_path)
-    module = hugging_face_config.module_of(bert_config)
     try:
-        tensors = dict(safetensors.deserialize(read_bytes(path)))
+        return dict(safetensors.deserialize(read_bytes(path)))
     except safetensors.SafetensorError as error:
         raise UserError(
             f"{path} is damaged or not a safetensors file: {quoted(str(error))}"
         ) from error
+
+
+def _canonical_names(
+    tensors: Mapping[str, dict[str, Any]], prefix: str, path: str
+) -> dict[str, dict[str, Any]]:
+    """Returns the weights by their newest names without the prefix, sorted by their old ones."""
     by_name: dict[str, dict[str, Any]] = {}
     for full_name in sorted(tensors):
-        name = full_name.removeprefix(module.PREFIX)
+        name = full_name.removeprefix(prefix)
         # Names in files that are older than the format, such as bert-base-uncased's.
         name = re.sub("LayerNorm.gamma$", "LayerNorm.weight", name)
         name = re.sub("LayerNorm.beta$", "LayerNorm.bias", name)
         if name in by_name:
             raise UserError(
-                f"{path} has {quoted(name)} twice, with and without the prefix `{module.PREFIX}`"
+                f"{path} has {quoted(name)} twice, with and without the prefix `{prefix}`"
             )
         if not _BUFFERS.search(name):
             by_name[name] = tensors[full_name]
-    for tied, name in module.TIED.items():
-        copy = by_name.pop(tied, None)
-        if copy is not None and copy["data"] != by_name.get(name, copy)["data"]:
+    return by_name
+
+
+def _untie(tensors: dict[str, dict[str, Any]], tied: Mapping[str, str], path: str) -> None:
+    """Removes tensors that are copies of others.
+
+    Args:
+        tensors: by name; changed.
+        tied: the name of a copy -> the name of its original.
+        path: the file, for messages.
+    """
+    for name, original in tied.items():
+        copy = tensors.pop(name, None)
+        if copy is not None and copy["data"] != tensors.get(original, copy)["data"]:
             raise UserError(
-                f"{path}: {tied} must equal {name}, since google-research/bert has one variable"
+                f"{path}: {name} must equal {original}, since google-research/bert has one variable"
                 " for both; they differ"
             )
-    task = hugging_face_config.task_of(config)
-    if module is roberta:
-        task = roberta.drop_unused_pooler(by_name, task, path)
-    shapes = {name: tensor["shape"] for name, tensor in by_name.items()}
-    known = _parts(bert_config, task, len(shapes), path)
-    present = present_parts(known, shapes, "other_name", path)
 
-    dtypes = {tensor["dtype"] for tensor in by_name.values()}
+
+def _as_checkpoint(
+    tensors: Mapping[str, dict[str, Any]], config: BertConfig, task: str, path: str
+) -> tuple[dict[str, np.ndarray], Collection[str]]:
+    """Returns the weights under a checkpoint's names, float32, and the parts that there are."""
+    shapes = {name: tensor["shape"] for name, tensor in tensors.items()}
+    known = _parts(config, task, len(shapes), path)
+    present = present_parts(known, shapes, "other_name", path)
+    dtypes = {tensor["dtype"] for tensor in tensors.values()}
     if not dtypes.issubset(_DTYPES):
         raise UserError(
             f"{path}: weights must be of type {', '.join(_DTYPES)}; found"
@@ -82,7 +137,7 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], BertConfig, li
         logging.warning("%s holds weights of type %s: now float32", path, ", ".join(sorted(dtypes)))
     weights = {}
     for weight in (weight for part in present.values() for weight in part):
-        tensor = by_name[weight.other_name]
+        tensor = tensors[weight.other_name]
         value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).astype(np.float32)
         if not np.isfinite(value).all():
             raise UserError(
@@ -91,22 +146,7 @@ def read_safetensors(folder: str) -> tuple[dict[str, np.ndarray], BertConfig, li
             )
         value = value.reshape(tensor["shape"])
         weights[weight.name] = value.T if weight.transposed else value
-    if module is distilbert:
-        weights |= distilbert.token_types(bert_config)
-    if "multiple-choice head" in present:
-        del weights["output_bias"]
-        logging.info(
-            "%s: the bias of the multiple-choice head is omitted: it is the same for all choices"
-            " and changes no probability",
-            path,
-        )
-    labels = None
-    if "classifier" in present:
-        labels = hugging_face_config.class_names(config, len(weights["output_bias"]), config_path)
-    if task == "ForTokenClassification" and not hugging_face_config.is_tagger(weights, labels):
-        weights = {k: v for k, v in weights.items() if not k.startswith("bert/pooler/")}
-        logging.info("%s: the pooler is omitted: a tagger whose classes are no tags has none", path)
-    return weights, bert_config, labels
+    return weights, present
 
 
 def to_safetensors(
