@@ -9,19 +9,15 @@ writes with every checkpoint and when it ends. The picture is `goodput.png` ther
 no other file.
 """
 
+import datetime
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from absl import flags
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
-import datetime
-
 from bert_tf.errors import UserError
+from bert_tf.runs.flags import command_flags
 from bert_tf.runs.folder import goodput
 from bert_tf.runs.folder.goodput import PARTS, Record
 
@@ -114,6 +110,4 @@ def main(words: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     _define_flags()
-    words = sys.argv[1:]
-    sys.argv[1:] = [word for word in words if word.startswith("-")]
-    command_flags.run_program(lambda: main([word for word in words if not word.startswith("-")]))
+    command_flags.run_program(main, takes_words=True)

@@ -67,8 +67,10 @@ def test_directories_without_an_account(tmp_path):
 @pytest.mark.slow
 def test_the_program(folder):
     words = [sys.executable, "-m", "tools.goodput"]
-    done = subprocess.run([*words, str(folder)], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and "goodput: 65.0% of all time" in done.stdout
-    assert (folder / "goodput.png").read_bytes()[:4] == b"\x89PNG"
+    for more in ([], ["--output", str(folder / "other.png")]):
+        done = subprocess.run([*words, *more, folder], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0 and "goodput: 65.0% of all time" in done.stdout
+    for name in ("goodput.png", "other.png"):
+        assert (folder / name).read_bytes()[:4] == b"\x89PNG"
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and "the output directory of one run must be named" in done.stderr

@@ -47,7 +47,9 @@ if multiprocessing.current_process().name != "MainProcess":
     flags.FLAGS.mark_as_parsed()
 
 
-def run_program(main: Callable[..., None], takes_others: bool = False) -> None:
+def run_program(
+    main: Callable[..., None], takes_words: bool = False, takes_others: bool = False
+) -> None:
     """Parses the command line, and runs `main`.
 
     --help prints the program's docstring and flags, and ends with status 0. An error that the user
@@ -60,8 +62,9 @@ def run_program(main: Callable[..., None], takes_others: bool = False) -> None:
 
     Args:
         main: the program.
-        takes_others: whether `main` is called with the list of words that are no flags of the
-            program, for those of a library. Without it such words are an error.
+        takes_words: whether `main` is called with the list of words that are not flags, or follow
+            `--`. Without it such words are an error.
+        takes_others: the same, and unknown flags are among the words, for those of a library.
     """
 
     def guarded(argv: list[str]) -> None:
@@ -72,7 +75,7 @@ def run_program(main: Callable[..., None], takes_others: bool = False) -> None:
         interrupts.raise_on_sigterm()
         goodput.count_from_process_start()
         try:
-            main(*([argv[1:]] if takes_others else []))
+            main(*([argv[1:]] if takes_words or takes_others else []))
             interrupts.ignore_sigterm()
         except (UserError, OSError, FloatingPointError) as error:
             if logging.level_debug():
@@ -99,21 +102,22 @@ def run_program(main: Callable[..., None], takes_others: bool = False) -> None:
         except KeyboardInterrupt as interrupt:
             sys.exit(interrupts.exit_status(interrupt))
 
-    app.run(guarded, flags_parser=functools.partial(_parse, takes_others=takes_others))
+    takes = {"takes_words": takes_words or takes_others, "takes_others": takes_others}
+    app.run(guarded, flags_parser=functools.partial(_parse, **takes))
 
 
 def _print_error(error: object) -> None:
     print(as_line(f"{os.path.basename(sys.argv[0])}: {error}"), file=sys.stderr)
 
 
-def _parse(argv: list[str], takes_others: bool = False) -> list[str]:
-    """Parses the command line, and returns the program's name and the words that are no flags."""
-    flags.FLAGS.set_gnu_getopt(takes_others)  # a word that is no flag may stand before flags
+def _parse(argv: list[str], takes_words: bool = False, takes_others: bool = False) -> list[str]:
+    """Parses the command line, and returns the program's name and the words that are not flags."""
+    flags.FLAGS.set_gnu_getopt(takes_words)  # words may stand before flags
     for name in ("help", "helpshort"):
         flags.FLAGS[name] = _HelpFlag(name)
     try:
         names = flags.FLAGS(argv, known_only=takes_others)
-        if len(names) > 1 and not takes_others:
+        if len(names) > 1 and not takes_words:
             raise flags.Error(
                 "flags are written --name=value (--noname for a false one); received the stray"
                 f" words {quoted(' '.join(names[1:]))}"
