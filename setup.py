@@ -18,7 +18,7 @@ Extras that add to a build:
     beam      Apache Beam, for tools/create_pretraining_data_beam.py
     convert   safetensors, for checkpoints in Hugging Face's format (tools/convert_checkpoint.py)
     export    ONNX and LiteRT, for tools/export.py; a SavedModel needs nothing
-    pictures  matplotlib, for tools that draw: show_attention.py, show_vectors.py, plot_training.py
+    pictures  matplotlib, for tools that draw: show_attention.py, show_vectors.py, goodput.py
     roberta   tokenizers, for RoBERTa's byte-level BPE
     text      pyarrow and zstandard, for text to pre-train on in Parquet or .zst files
     wikipedia mwparserfromhell, for tools/wikipedia_text.py

@@ -1,1 +1,5 @@
 """What measures: `python -m benchmarks.NAME`, in a checkout."""
+
+from bert_tf.runs.flags import quiet_start
+
+quiet_start.import_tensorflow()  # before a benchmark does

@@ -10,12 +10,13 @@ median of --num_batches batches. The last column compares it with the first mode
 """
 
 import os
-import time
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 from absl import flags
 
+from benchmarks.take_turns import take_turns, timed
 from bert_tf.engine.prediction_loop import PredictionLoop
 from bert_tf.model.family import read_config
 from bert_tf.modeling import BertModel
@@ -24,53 +25,45 @@ from bert_tf.runs.flags import command_flags
 FLAGS = flags.FLAGS
 
 
-class TimedModel:
-    """A model with random weights, and the seconds that each batch took.
+def encoder(model: BertModel, batch_size: int, seq_length: int) -> Callable[[], None]:
+    """Returns a function that encodes a batch of full sequences."""
 
-    Args:
-        config_file: its configuration.
-        batch_size: sequences in a batch.
-        seq_length: their length in tokens; all are full.
-    """
+    def predict(features, seed):
+        return {"pooled_output": model(features["input_ids"]).pooled_output}
 
-    def __init__(self, config_file: str, batch_size: int, seq_length: int):
-        config = read_config(config_file)
-        config.check_seq_length(seq_length, "max_seq_length")
-        self.name = os.path.basename(os.path.dirname(os.path.abspath(config_file)))
-        self.kind = config.NAME
-        self.seconds: list[float] = []
-        model = BertModel(config)
-        self.num_parameters = model.count_params()
-
-        def predict(features, seed):
-            return {"pooled_output": model(features["input_ids"]).pooled_output}
-
-        self._loop = PredictionLoop(tf.distribute.get_strategy(), predict)
-        ids = np.random.default_rng(7).integers(config.vocab_size, size=(batch_size, seq_length))
-        batch = {"input_ids": ids.astype(np.int32)}
-        self._batches = [iter(tf.data.Dataset.from_tensors(batch).repeat())]
-
-    def run(self) -> None:
-        """Encodes a batch and notes how long it took."""
-        began = time.monotonic()
-        self._loop.run(self._batches, 1, lambda count: None)
-        self.seconds.append(time.monotonic() - began)
+    loop = PredictionLoop(tf.distribute.get_strategy(), predict)
+    shape = (batch_size, seq_length)
+    ids = np.random.default_rng(7).integers(model.config.vocab_size, size=shape)
+    batch = {"input_ids": ids.astype(np.int32)}
+    batches = [iter(tf.data.Dataset.from_tensors(batch).repeat())]
+    return lambda: loop.run(batches, 1, lambda count: None)
 
 
-def compare(config_files: list[str], batch_size: int, seq_length: int, num_batches: int) -> str:
-    """Returns the table, in Markdown."""
-    models = [TimedModel(path, batch_size, seq_length) for path in config_files]
-    for _ in range(num_batches + 1):
-        for model in models:
-            model.run()
-    rows = ["| Model | Parameters | MiB | Sequences/s | Times as fast |", "|---|--:|--:|--:|--:|"]
-    speeds = [batch_size / np.median(model.seconds[1:]) for model in models]  # the first compiles
-    for model, speed in zip(models, speeds, strict=True):
-        rows.append(
-            f"| {model.kind}, {model.name} | {model.num_parameters:,}"
-            f" | {model.num_parameters * 4 / 2**20:,.0f} | {speed:.1f} | {speed / speeds[0]:.2f} |"
+def main() -> None:
+    """Prints the table, in Markdown."""
+    models = {}
+    for path in FLAGS.bert_config_file:
+        config = read_config(path)
+        config.check_seq_length(FLAGS.max_seq_length, "max_seq_length")
+        models[path] = BertModel(config)
+    runs = {
+        path: timed(encoder(model, FLAGS.batch_size, FLAGS.max_seq_length))
+        for path, model in models.items()
+    }
+    seconds = take_turns(runs, FLAGS.num_batches)
+    print(
+        "| Model | Parameters | MiB | Sequences/s | Times as fast |",
+        "|---|--:|--:|--:|--:|",
+        sep="\n",
+    )
+    speeds = {path: FLAGS.batch_size / np.median(values) for path, values in seconds.items()}
+    for path, model in models.items():
+        name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        size, ratio = model.count_params(), speeds[path] / next(iter(speeds.values()))
+        print(
+            f"| {model.config.NAME}, {name} | {size:,} | {size * 4 / 2**20:,.0f}"
+            f" | {speeds[path]:.1f} | {ratio:.2f} |"
         )
-    return "\n".join(rows)
 
 
 def _define_flags() -> None:
@@ -80,13 +73,6 @@ def _define_flags() -> None:
     flags.DEFINE_integer("batch_size", 8, "Sequences in a batch.", lower_bound=1)
     flags.DEFINE_integer("max_seq_length", 128, "Their length in tokens.", lower_bound=1)
     flags.DEFINE_integer("num_batches", 8, "Batches to time of each model.", lower_bound=1)
-
-
-def main() -> None:
-    """Prints the table."""
-    print(
-        compare(FLAGS.bert_config_file, FLAGS.batch_size, FLAGS.max_seq_length, FLAGS.num_batches)
-    )
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from absl import app, flags
 import bert_tf
 from bert_tf.runs.folder import reporting
 from bert_tf.tasks.classification.glue import MrpcProcessor, StsbProcessor
-from tests.support.pretraining_runs import ROOT
+from tools import ROOT
 
 FLAGS = flags.FLAGS
 LENGTHS = ("--max_seq_length=128", "--max_predictions_per_seq=8")

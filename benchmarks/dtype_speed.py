@@ -1,12 +1,11 @@
 """How fast training steps and predictions are with `--dtype=float32` and `--dtype=bfloat16`."""
 
-import time
 from collections.abc import Callable
 
-import numpy as np
 import tensorflow as tf
 
 from benchmarks import data_speed
+from benchmarks.take_turns import describe, take_turns, timed
 from bert_tf import optimization
 from bert_tf.engine.prediction_loop import PredictionLoop
 from bert_tf.engine.steps import train_step
@@ -15,35 +14,22 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.training.model import PretrainingTask
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 
-DTYPES = FLOAT32, BFLOAT16 = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16")
 
 
 def measure_dtypes(config: BertConfig, phase: PretrainingPhase, num_steps: int) -> None:
     """Prints the seconds of a training step and of a batch's predictions with either dtype.
-
-    The two dtypes take turns, because a machine's speed drifts.
 
     Args:
         config: the model.
         phase: gives the lengths and the batch size.
         num_steps: number of steps and of batches to time with each.
     """
+    print(f"batch: {phase.batch_size} of length {phase.max_seq_length}; medians of {num_steps}")
     calls = {dtype: _calls(config, phase, dtype) for dtype in DTYPES}
-    seconds: dict[tuple[str, str], list[float]] = {}
-    for step in range(num_steps + 1):
-        for dtype, of_dtype in calls.items():
-            for what, call in of_dtype.items():
-                began = time.monotonic()
-                call()
-                if step:  # the first one compiles
-                    seconds.setdefault((what, dtype), []).append(time.monotonic() - began)
-    print(f"batch: {phase.batch_size} of length {phase.max_seq_length}")
-    for what in calls[FLOAT32]:
-        slow, fast = (np.median(seconds[what, dtype]) for dtype in DTYPES)
-        print(
-            f"{what}: {slow:.3f} s with {FLOAT32}, {fast:.3f} s with {BFLOAT16},"
-            f" {slow / fast:.2f} times as fast (medians of {num_steps})"
-        )
+    for what in ("training step", "prediction"):
+        runs = {f"{what}, {dtype}": timed(calls[dtype][what]) for dtype in DTYPES}
+        print(describe(take_turns(runs, num_steps)))
 
 
 def _calls(

@@ -10,6 +10,7 @@ What SIGKILL leaves is a copy of the directory at that instant; for an instant w
 the file cut in half under the name that TensorFlow gives to unfinished files.
 """
 
+import argparse
 import contextlib
 import os
 import random
@@ -364,5 +365,6 @@ def _without_names(message: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as name:
         print(table(Path(name)))

@@ -10,13 +10,12 @@ All lengths are compiled before the timing begins.
 
 import os
 import tempfile
-import time
 from collections.abc import Callable
 
-import numpy as np
 import tensorflow as tf
 from absl import flags
 
+from benchmarks.take_turns import describe, take_turns, timed
 from bert_tf import optimization
 from bert_tf.engine import input_pipeline
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
@@ -41,30 +40,6 @@ SEED = 12345
 NUM_TRAIN_EPOCHS = 3
 
 
-def time_in_turn(variants: dict[str, Callable[[], int]]) -> None:
-    """Prints the examples/s of each variant, and its speed relative to the first variant.
-
-    Args:
-        variants: by name, a function that runs the variant and returns its number of examples.
-    """
-    for run in variants.values():
-        run()  # compiles
-    speeds: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(FLAGS.num_rounds):
-        for name, run in variants.items():
-            began = time.monotonic()
-            count = run()
-            speeds[name].append(count / (time.monotonic() - began))
-    first = np.median(next(iter(speeds.values())))
-    for name, values in speeds.items():
-        median = np.median(values)
-        print(
-            f"{name}: {median:.2f} examples/s ({min(values):.2f} to {max(values):.2f}),"
-            f" {median / first:.2f} times the first",
-            flush=True,
-        )
-
-
 def main() -> None:
     """Writes the task's records, then times training and prediction."""
     config = read_config(FLAGS.bert_config_file)
@@ -80,7 +55,7 @@ def main() -> None:
     tokenizer = load_tokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
     encoder = ClassificationEncoder(tokenizer, length, labels)
 
-    def make_training(buckets: Buckets, group_by_length: bool) -> Callable[[], int]:
+    def make_training(buckets: Buckets, group_by_length: bool) -> Callable[[], float]:
         source = WholeFileInput(
             [train_file],
             schema,
@@ -97,23 +72,22 @@ def main() -> None:
             buckets=source.buckets,
         )
 
-        def run() -> int:
+        def run() -> None:
             source.start(SEED)  # the same batches each time
             loop.run([source.iterator], FLAGS.num_steps, lambda _: None)
-            return FLAGS.num_steps * batch_size
 
-        return run
+        return timed(run)
 
-    def make_prediction(buckets: Buckets | None) -> Callable[[], int]:
+    def make_prediction(buckets: Buckets | None) -> Callable[[], float]:
         predictor = Predictor(task, model, strategy)
 
-        def run() -> int:
+        def run() -> None:
             size = CHUNK_BATCHES * FLAGS.predict_batch_size
             windows = input_pipeline.record_chunks([dev_file], schema, size)
-            predictions = predictor.predict(windows, FLAGS.predict_batch_size, buckets)
-            return sum(len(columns["outputs"]) for columns in predictions)
+            for _ in predictor.predict(windows, FLAGS.predict_batch_size, buckets):
+                pass
 
-        return run
+        return timed(run)
 
     with tempfile.TemporaryDirectory() as folder:
         train_file, dev_file = (os.path.join(folder, name) for name in ("train", "dev"))
@@ -124,16 +98,17 @@ def main() -> None:
         write_records(dev_file, dev_examples, encoder)
         whole = Buckets.of_schema((length,), schema)
         cut = Buckets.of_schema(parse_lengths(FLAGS.length_buckets, length), schema)
+        training = {
+            f"padded to {length}": make_training(whole, False),
+            "padded to buckets": make_training(cut, False),
+            "grouped by length": make_training(cut, True),
+        }
+        prediction = {f"padded to {length}": make_prediction(None), "sorted": make_prediction(cut)}
         print(f"training, batches of {batch_size}:")
-        time_in_turn(
-            {
-                f"padded to {length}": make_training(whole, False),
-                "padded to buckets": make_training(cut, False),
-                "grouped by length": make_training(cut, True),
-            }
-        )
+        seconds = take_turns(training, FLAGS.num_rounds)
+        print(describe(seconds, FLAGS.num_steps * batch_size))
         print(f"prediction, batches of {FLAGS.predict_batch_size}:")
-        time_in_turn({f"padded to {length}": make_prediction(None), "sorted": make_prediction(cut)})
+        print(describe(take_turns(prediction, FLAGS.num_rounds), len(dev_examples)))
 
 
 def _define_flags() -> None:

@@ -29,7 +29,7 @@ from bert_tf.tasks.pretraining.records.masking import Masks
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sequences import pack_pair
-from tests.support.pretraining_runs import ROOT
+from tools import ROOT
 
 FLAGS = flags.FLAGS
 LENGTH, PREDICTIONS = 512, 77

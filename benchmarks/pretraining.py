@@ -23,13 +23,14 @@ create_pretraining_data prints instances per second, without start-up, and peak 
 
 import os
 import resource
-import time
 
 import numpy as np
 import tensorflow as tf
 from absl import flags
 
 from benchmarks import data_speed, dtype_speed
+from benchmarks.take_turns import take_turns, timed
+from benchmarks.yardstick import Yardstick
 from bert_tf import optimization
 from bert_tf.engine.steps import train_step
 from bert_tf.engine.training_loop import TrainingLoop
@@ -38,7 +39,6 @@ from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.training.model import PretrainingTask
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 from tools import ROOT
-from tools.tpu import matrix_products
 
 FLAGS = flags.FLAGS
 QUICKSTART = os.path.join(ROOT, "flags", "quickstart")
@@ -91,21 +91,20 @@ def measure_training_step() -> None:
     )
     batch = data_speed.synthetic_batch(config, phase)
     iterators = [iter(tf.data.Dataset.from_tensors(batch).repeat().prefetch(2))]
-    began = time.monotonic()
-    loop.run(iterators, 1, lambda _: None)
-    compile_seconds = time.monotonic() - began
+    compile_seconds = timed(lambda: loop.run(iterators, 1, lambda _: None))()
     loop.run(iterators, 1, lambda _: None)
     loop.reset()
-    yardstick = matrix_products.Yardstick(config, phase)
-    products, wall = [yardstick.seconds()], 0.0
-    for first in range(0, FLAGS.num_steps, FLAGS.iterations_per_loop):
-        began = time.monotonic()
-        num_steps = min(FLAGS.iterations_per_loop, FLAGS.num_steps - first)
-        loop.run(iterators, num_steps, lambda _: None)
-        wall += time.monotonic() - began
-        products.append(yardstick.seconds())  # in turn, because a machine's speed drifts
+    yardstick = Yardstick(config, phase)
+    starts = range(0, FLAGS.num_steps, FLAGS.iterations_per_loop)
+    counts = iter([min(FLAGS.iterations_per_loop, FLAGS.num_steps - start) for start in starts])
+    runs = {
+        "steps": timed(lambda: loop.run(iterators, next(counts), lambda _: None)),
+        "products": yardstick.seconds,
+    }
+    results = take_turns(runs, len(starts), warm_up=False)
+    wall = sum(results["steps"])
     steps = np.diff(loop.times.numpy(), axis=1)
-    seconds, of_products = np.mean(steps), np.mean(products)
+    seconds, of_products = np.mean(steps), np.mean(results["products"])
     print(f"model: {model.count_params():,} parameters, {FLAGS.bert_config_file}")
     print(f"batch: {phase.batch_size} of length {phase.max_seq_length}")
     print(f"trace and compile: {compile_seconds:.1f} s")

@@ -12,6 +12,7 @@ measured there with --torch_model, the model's folder in Hugging Face's format
 (tools/convert_checkpoint.py).
 """
 
+import functools
 import json
 import os
 import subprocess
@@ -20,17 +21,15 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import tensorflow as tf
 from absl import flags
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
-import tensorflow as tf
-
+from benchmarks.take_turns import take_turns
 from bert_tf.errors import UserError
 from bert_tf.export.running import open_exported
 from bert_tf.files.whole_files import read_json
 from bert_tf.pretrained.text_input import encode
+from bert_tf.runs.flags import command_flags
 from bert_tf.text.fast_tokenization import FastTokenizer
 
 FLAGS = flags.FLAGS
@@ -56,15 +55,9 @@ for line in sys.stdin:
 """
 
 
-class Contender:
-    """A model that is measured: `run` returns the seconds of a batch, and its classes, int [B]."""
-
-    def __init__(self, name: str, run: Callable[[int], tuple[float, np.ndarray]]):
-        self.name = name
-        self.run = run
-        self.latencies: list[float] = []
-        self.rates: list[float] = []
-        self.accuracy = float("nan")
+# A model that is measured: from the number of a batch to the seconds that it took and its classes,
+# int [B].
+Model = Callable[[int], tuple[float, np.ndarray]]
 
 
 def batches_of(rows: Sequence[dict], order: Sequence[int]) -> list[tuple[np.ndarray, Arrays]]:
@@ -89,11 +82,11 @@ def _timed(run: Callable[[Arrays], Arrays], arrays: Arrays) -> tuple[float, np.n
     return time.perf_counter() - began, outputs["probabilities"].argmax(-1)
 
 
-def contenders(
+def exported_models(
     exports: Sequence[str], threads: int, ids: list[Arrays], texts: list[Arrays]
-) -> list[Contender]:
-    """Returns the exported models, on the batches `ids` or `texts`."""
-    found = []
+) -> dict[str, Model]:
+    """Returns the exported models by name, on the batches `ids` or `texts`."""
+    found: dict[str, Model] = {}
     for folder in exports:
         path = os.path.join(folder, "export.json")
         described = read_json(path, path, "tools/export.py writes it")
@@ -103,14 +96,16 @@ def contenders(
         signatures = {"serving_default": ids}
         if kind == "saved_model":
             signatures = {"ids": ids, "pairs": texts}
+        if name in found:
+            name = folder
         for signature, batches in signatures.items():
             run = open_exported(folder, kind, signature, threads)
             label = f"{name}, text" if batches is texts else name
-            found.append(Contender(label, lambda i, run=run, b=batches: _timed(run, b[i])))
+            found[label] = lambda i, run=run, b=batches: _timed(run, b[i])
     return found
 
 
-def torch_contender(python: str, model: str, threads: int, ids: list[Arrays], folder: str):
+def torch_model(python: str, model: str, threads: int, ids: list[Arrays], folder: str) -> Model:
     """Returns the model of transformers on PyTorch, in a process of its own."""
     for i, arrays in enumerate(ids):
         np.savez(os.path.join(folder, f"{i}.npz"), **arrays)
@@ -132,33 +127,28 @@ def torch_contender(python: str, model: str, threads: int, ids: list[Arrays], fo
         _, seconds, classes = line.split(" ", 2)
         return float(seconds), np.array(json.loads(classes))
 
-    return Contender("transformers, PyTorch", run)
+    return run
 
 
 def measure(
-    models: Sequence[Contender], numbers: Sequence[np.ndarray], singles: int, labels: np.ndarray
-) -> None:
-    """Measures all models, in turns.
+    model: Model, numbers: Sequence[np.ndarray], singles: int, labels: np.ndarray
+) -> tuple[list[float], float, float]:
+    """Returns the seconds of each single pair, the pairs a second in batches, and the accuracy.
 
     Args:
-        models: to measure.
+        model: to measure.
         numbers: of the pairs in each batch; the first batches have one pair each, and the others
             together all pairs.
         singles: the number of those with one pair.
         labels: classes of the pairs, int [pairs].
     """
-    for round_number in range(FLAGS.rounds + 1):  # the first one warms up
-        for model in models:
-            model.run(0)  # what another model left in the caches is gone
-            seconds = [model.run(i)[0] for i in range(singles)]
-            classes, total = np.zeros_like(labels), 0.0
-            for i in range(singles, len(numbers)):
-                batch_seconds, classes[numbers[i]] = model.run(i)
-                total += batch_seconds
-            if round_number:
-                model.latencies += seconds
-                model.rates.append(len(labels) / total)
-            model.accuracy = float(np.mean(classes == labels))
+    model(0)  # what another model left in the caches is gone
+    latencies = [model(i)[0] for i in range(singles)]
+    classes, total = np.zeros_like(labels), 0.0
+    for i in range(singles, len(numbers)):
+        seconds, classes[numbers[i]] = model(i)
+        total += seconds
+    return latencies, len(labels) / total, float(np.mean(classes == labels))
 
 
 def main() -> None:
@@ -185,18 +175,23 @@ def main() -> None:
         for group in numbers
     ]
     with tempfile.TemporaryDirectory() as folder:
-        models = contenders(FLAGS.exports, FLAGS.threads, ids, texts)
+        models = exported_models(FLAGS.exports, FLAGS.threads, ids, texts)
         if FLAGS.torch_python:
             python, model = FLAGS.torch_python, FLAGS.torch_model
-            models.append(torch_contender(python, model, FLAGS.threads, ids, folder))
-        measure(models, numbers, len(singles), labels)
+            models["transformers, PyTorch"] = torch_model(python, model, FLAGS.threads, ids, folder)
+        runs = {
+            name: functools.partial(measure, model, numbers, len(singles), labels)
+            for name, model in models.items()
+        }
+        results = take_turns(runs, FLAGS.rounds)
     print("| Model | Accuracy | One pair, ms | Pairs/s in batches of 32 | Speed ratio |")
     print("|---|--:|--:|--:|--:|")
-    for model in models:
-        rate = np.median(model.rates)
+    rates = {name: np.median([rate for _, rate, _ in of]) for name, of in results.items()}
+    for name, of in results.items():
+        latency = np.median([seconds for latencies, _, _ in of for seconds in latencies])
         print(
-            f"| {model.name} | {model.accuracy:.3f} | {1e3 * np.median(model.latencies):.1f} |"
-            f" {rate:.0f} | {rate / np.median(models[0].rates):.2f} |"
+            f"| {name} | {of[-1][2]:.3f} | {1e3 * latency:.1f} | {rates[name]:.0f}"
+            f" | {rates[name] / next(iter(rates.values())):.2f} |"
         )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from absl import app, flags
 
-from tests.support.pretraining_runs import ROOT
+from tools import ROOT
 
 FLAGS = flags.FLAGS
 _RUN = 3  # sentences that follow each other in the text stay together

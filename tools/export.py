@@ -16,11 +16,9 @@ outputs is printed. Inputs may have any batch size and length unless --batch_siz
 fixes them.
 """
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
+from bert_tf.runs.flags import command_flags
 
 
 def main() -> None:

@@ -29,9 +29,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
 from bert_tf import tokenization
 from bert_tf.datasets import text_files
 from bert_tf.errors import UserError, listed
@@ -41,6 +38,7 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import read_json, read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
 from bert_tf.model.family import read_config
+from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import Group, inherit, setting
 from bert_tf.runs.flags.settings import ModelSettings, TextSettings, TrainingSettings
 from bert_tf.text.casing import TOKENIZER_CONFIG, check_casing, write_casing

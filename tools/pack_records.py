@@ -7,9 +7,7 @@ follows from their lengths (https://arxiv.org/abs/2107.02027). Without --output_
 written: the log says how many sequences would share a row, and whether that pays.
 """
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
+from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings
 from bert_tf.tasks.pretraining.records.packed_records import pack_records
 

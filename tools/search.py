@@ -22,11 +22,9 @@ from collections.abc import Iterator
 import numpy as np
 from absl import flags, logging
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
 import bert_tf
 from bert_tf.errors import UserError
+from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.extraction.data import split_line
 
 from .data.vector_archive import read_lines, read_vectors, to_unit_length

@@ -17,13 +17,11 @@ import os
 
 from absl import flags, logging
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files.whole_files import write_whole
 from bert_tf.pretrained.results import TextAttention
+from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.extraction.data import split_line
 
 from .draw.attention_figures import draw_head, draw_heads

@@ -23,12 +23,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from absl import flags, logging
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.whole_files import UnfinishedFile, write_whole
+from bert_tf.runs.flags import command_flags
 
 from .data.vector_archive import read_lines, read_vectors, to_unit_length
 from .draw.pictures import import_matplotlib, write_png

@@ -1,4 +1,4 @@
-"""The matrix products of a pre-training step: their FLOPs, and their speed on this machine.
+"""The matrix products of a pre-training step, and their FLOPs.
 
 The product of [m, k] and [k, n] takes 2mkn floating point operations. The backward pass has two
 products of the same size, one for the gradient of each operand. As in model FLOPs utilization
@@ -7,9 +7,6 @@ one-hot products, nor do recomputed activations.
 """
 
 import dataclasses
-import time
-
-import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
@@ -37,24 +34,6 @@ class Product:
     def flops(self) -> int:
         """Floating point operations of all `count` products in the forward pass."""
         return 2 * self.count * self.batch * self.m * self.k * self.n
-
-    def operands(self) -> list[tuple[list[int], list[int], bool, bool]]:
-        """Returns the operands of the three products that one forward product means in training.
-
-        These are the forward product and the gradients of its first and its second operand. Each is
-        (shape of a, shape of b, transpose a, transpose b).
-        """
-        first, result = [self.m, self.k], [self.m, self.n]
-        if self.transpose_b:
-            second = [self.n, self.k]
-            shapes = [(first, second, False, True), (result, second, False, False)]
-            shapes.append((result, first, True, False))
-        else:
-            second = [self.k, self.n]
-            shapes = [(first, second, False, False), (result, second, False, True)]
-            shapes.append((first, result, True, False))
-        batch = [self.batch] if self.batch > 1 else []
-        return [(batch + a, batch + b, *flags) for a, b, *flags in shapes]
 
 
 def forward_products(
@@ -106,46 +85,3 @@ def training_flops(
         product.flops * (4 if recompute_activations and product.in_encoder else 3)
         for product in forward_products(config, phase, objective)
     )
-
-
-class Yardstick:
-    """Times the matrix products of a training step on this machine, alone and in float32.
-
-    Each product runs with TensorFlow's kernels and with XLA; the faster one counts.
-
-    Args:
-        config: the model.
-        phase: gives the lengths and the batch size.
-    """
-
-    def __init__(self, config: BertConfig, phase: PretrainingPhase):
-        self._products = [p for p in forward_products(config, phase) if p.flops > 1e6]
-        self.flops = sum(3 * product.flops for product in self._products)
-        self._calls = []
-        for product in self._products:
-            for a, b, transpose_a, transpose_b in product.operands():
-                operands = tf.random.normal(a), tf.random.normal(b)
-
-                def multiply(x, y, transpose_a=transpose_a, transpose_b=transpose_b):
-                    return tf.matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
-
-                kernels = [
-                    tf.function(multiply, jit_compile=xla).get_concrete_function(*operands)
-                    for xla in (False, True)
-                ]
-                for kernel in kernels:
-                    kernel(*operands)  # the first call compiles
-                self._calls.append((product, kernels, operands))
-
-    def seconds(self, repetitions: int = 3) -> float:
-        """Returns the seconds that all products of a step take, each at the best of repetitions."""
-        total = 0.0
-        for product, kernels, operands in self._calls:
-            best = float("inf")
-            for kernel in kernels:
-                for _ in range(repetitions):
-                    began = time.perf_counter()
-                    kernel(*operands)
-                    best = min(best, time.perf_counter() - began)
-            total += product.count * best
-        return total

@@ -1,0 +1,72 @@
+"""The speed of this machine: that of a training step's matrix products by themselves."""
+
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from benchmarks.take_turns import timed
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from tools.tpu.matrix_products import Product, forward_products
+
+
+def operands(product: Product) -> list[tuple[list[int], list[int], bool, bool]]:
+    """Returns the operands of the three products that one forward product means in training.
+
+    These are the forward product and the gradients of its first and its second operand. Each is
+    (shape of a, shape of b, transpose a, transpose b).
+    """
+    first, result = [product.m, product.k], [product.m, product.n]
+    if product.transpose_b:
+        second = [product.n, product.k]
+        shapes = [(first, second, False, True), (result, second, False, False)]
+        shapes.append((result, first, True, False))
+    else:
+        second = [product.k, product.n]
+        shapes = [(first, second, False, False), (result, second, False, True)]
+        shapes.append((first, result, True, False))
+    batch = [product.batch] if product.batch > 1 else []
+    return [(batch + a, batch + b, *flags) for a, b, *flags in shapes]
+
+
+class Yardstick:
+    """Times the matrix products of a training step on this machine, alone and in float32.
+
+    Each product runs with TensorFlow's kernels and with XLA; the faster one counts.
+
+    Args:
+        config: the model.
+        phase: gives the lengths and the batch size.
+    """
+
+    def __init__(self, config: BertConfig, phase: PretrainingPhase):
+        products = [p for p in forward_products(config, phase) if p.flops > 1e6]
+        self.flops = sum(3 * product.flops for product in products)
+        self._calls = [
+            (product.count, _kernels(*shapes))
+            for product in products
+            for shapes in operands(product)
+        ]
+
+    def seconds(self, repetitions: int = 3) -> float:
+        """Returns the seconds that all products of a step take, each at the best of repetitions."""
+        return sum(
+            count * min(kernel() for _ in range(repetitions) for kernel in kernels)
+            for count, kernels in self._calls
+        )
+
+
+def _kernels(a: list[int], b: list[int], *transposed: bool) -> list[Callable[[], float]]:
+    """Returns what times a product by TensorFlow's own kernel and by XLA, both compiled."""
+    x, y = tf.random.normal(a), tf.random.normal(b)
+
+    def multiply(x, y):
+        return tf.matmul(x, y, *transposed)
+
+    kernels = [
+        tf.function(multiply, jit_compile=xla).get_concrete_function(x, y) for xla in (False, True)
+    ]
+    for kernel in kernels:
+        kernel(x, y)  # the first call compiles
+    return [timed(functools.partial(kernel, x, y)) for kernel in kernels]
