@@ -1,12 +1,15 @@
 """A task that is nothing but a straight line, and records of it: training knows no BERT."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf import optimization
+from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.files import records
-from bert_tf.runs.training.phase import Phase
+from bert_tf.runs.training.plan import Phase
 from tests.support.trainers import make_trainer
 
 SCHEMA = {"x": records.float_feature([3]), "y": records.float_feature([1])}
@@ -57,4 +60,7 @@ def trainer(output_dir, rate=0.05, total=60, **settings):
 
 
 def phases(files, *steps_and_batches):
-    return [Phase(steps, batch, files, SCHEMA, {}) for steps, batch in steps_and_batches]
+    return [
+        Phase(steps, batch, functools.partial(TrainingInput, files, SCHEMA, batch, {}))
+        for steps, batch in steps_and_batches
+    ]

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -283,12 +283,23 @@ class Run:
         if self.chief:
             reporting.write_results(self.path("eval_results.txt"), results)
 
-    def flush(self) -> None:
-        """Writes out what TensorBoard's curves have got so far, and waits for the save in hand.
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """The time within is that of steps, and interrupts end loops of steps, and nothing else.
+
+        At the end TensorBoard's curves are written out, and the save in hand is waited for.
 
         Raises:
+            KeyboardInterrupt: at the end; there was an interrupt.
             OSError: see `save`.
             FloatingPointError: see `save`.
         """
-        self._training_summaries.flush()
-        self.wait_for_save()
+        with interrupts.hold():
+            self.clock.enter("steps")
+            try:
+                yield
+            finally:
+                with self.clock.spent("saving"):
+                    self._training_summaries.flush()
+                    self.wait_for_save()
+                self.clock.enter("evaluating")  # whatever follows: predictions, an export

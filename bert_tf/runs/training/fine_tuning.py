@@ -1,6 +1,6 @@
 """From a pre-trained checkpoint to a fine-tuned one, and its predictions. It knows no task."""
 
-import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import optimization
-from bert_tf.engine import distribution, input_pipeline
+from bert_tf.engine import input_pipeline
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor
 from bert_tf.engine.steps import FineTuningTask
@@ -24,29 +24,8 @@ from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
 from bert_tf.runs.folder.model_files import write_model_files
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.fine_tuning_checks import check_settings
-from bert_tf.runs.training.phase import Phase
+from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.trainer import Trainer
-
-
-@dataclasses.dataclass(frozen=True)
-class _WholeFilePhase(Phase):
-    """Training on all records of some files, shuffled as a whole and cut to buckets."""
-
-    buckets: Buckets
-    group_by_length: bool
-
-    def open_input(self, seed: int, shard: distribution.InputShard) -> WholeFileInput:
-        return WholeFileInput(
-            self.files,
-            self.schema,
-            self.batch_size,
-            self.limits,
-            seed,
-            shard,
-            num_batches=self.num_steps,
-            buckets=self.buckets,
-            group_by_length=self.group_by_length,
-        )
 
 
 class FineTuner:
@@ -180,15 +159,17 @@ class FineTuner:
                 self.run.check_directory()
                 return self.run.best.update(results, step, trainer.values())
 
-        phase = _WholeFilePhase(
-            num_steps=num_train_steps,
-            batch_size=settings.train_batch_size,
-            files=[self.record_file("train")],
-            schema=self._schema,
-            limits={},
+        open_input = functools.partial(
+            WholeFileInput,
+            [self.record_file("train")],
+            self._schema,
+            settings.train_batch_size,
+            {},
+            num_batches=num_train_steps,
             buckets=self._buckets,
             group_by_length=settings.group_by_length,
         )
+        phase = Phase(num_train_steps, settings.train_batch_size, open_input)
         trainer.train([phase], evaluate_and_keep)
         # The last weights may be the best ones, at whatever step; and an earlier run that came so
         # far may have been stopped before it had evaluated them.

@@ -1,10 +1,13 @@
 """A time budget for training (--max_hours): when it ends, and the learning rates up to there."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf import optimization
+from bert_tf.runs.training.plan import Leg
 
 _LOOPS = 50  # about so often the rate is measured anew
 
@@ -45,7 +48,7 @@ class TimeBudget:
             self._line = tf.Variable([0.0, 0.0], trainable=False)
 
     def schedule(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns the learning rate of a step, float32 []: see `next_stop`.
+        """Returns the learning rate of a step, float32 []: see the class.
 
         Args:
             step: int64 [], the number of updates before this one.
@@ -54,13 +57,28 @@ class TimeBudget:
         share += of_a_step * tf.cast(step - self._first, tf.float32)
         return self._stretched(tf.minimum(share, 1.0) * float(self._num_steps))
 
-    def next_stop(self, step: int) -> int:
+    def legs(self, legs: Iterable[Leg], step: int) -> Iterator[Leg]:
+        """Yields the legs until the time is used up, cut where the rate is measured anew.
+
+        Args:
+            legs: of a plan that has more steps than there is time for.
+            step: the step that they start from.
+        """
+        for leg in legs:
+            while step < leg.stop:
+                stop = min(leg.stop, self._next_stop(step))
+                if stop == step:
+                    logging.info("--max_hours: the time is used up at step %d", step)
+                    return
+                if stop < leg.stop:
+                    yield dataclasses.replace(leg, stop=stop, saves=False, evaluates=False)
+                step = stop
+            yield leg
+
+    def _next_stop(self, step: int) -> int:
         """Returns the step to come back at, having set the rates of the steps up to there.
 
         It is `step` itself when the budget has no time for another one.
-
-        Args:
-            step: the present step.
         """
         used = self._used()
         seconds = self._seconds_per_step(step, used)

@@ -1,5 +1,6 @@
 """Train through phases: model, optimizer and loop. It knows no task, and no file but by its run."""
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -7,7 +8,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import optimization
-from bert_tf.engine import distribution, input_pipeline, interrupts
+from bert_tf.engine import distribution
+from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.engine.steps import InitializedTask, Task, train_step
 from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
@@ -15,8 +17,8 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.progress import Progress
 from bert_tf.runs.folder.run import Run
-from bert_tf.runs.training.phase import Phase, PhaseLoop
-from bert_tf.runs.training.plan import Plan
+from bert_tf.runs.training.phase_steps import PhaseSteps
+from bert_tf.runs.training.plan import Phase, Plan
 from bert_tf.runs.training.time_budget import TimeBudget
 from bert_tf.seeds import reading_weights, seeded
 
@@ -50,6 +52,7 @@ class Trainer:
         self.strategy = run.strategy
         self._budget = budget
         self._settings = settings = run.settings
+        self._sources: list[TrainingInput] = []  # of the phase in hand
         trains = schedule is not None
         resumes = run.checkpoints.latest() is not None
         all_read = resumes or (settings.init_checkpoint and not trains)
@@ -103,7 +106,6 @@ class Trainer:
         """Number of training steps behind the weights."""
         return int(self.optimizer.global_step.numpy())
 
-    @interrupts.hold()  # they end loops, and nothing else
     def train(self, phases: Sequence[Phase], evaluate: Callable[[], bool] = lambda: True) -> None:
         """Trains from the present step to the end of the last phase.
 
@@ -115,16 +117,10 @@ class Trainer:
             UserError: batch sizes do not fit the replicas, or the input is damaged.
             FloatingPointError: a loss or gradient is not finite; nothing of it is saved.
             OSError: a checkpoint cannot be written, or another run has taken the directory over.
+            KeyboardInterrupt: Ctrl-C or SIGTERM; the step in hand has been made and saved.
         """
-        settings = self._settings
-        plan = Plan(
-            tuple(phase.num_steps for phase in phases),
-            settings.save_checkpoints_steps,
-            settings.evaluate_every_steps,
-            settings.iterations_per_loop,
-            endless=self._budget is not None,
-        )
         self._check_batches(phases)
+        plan = self._plan(phases)
         if self.global_step >= plan.total:
             logging.warning(
                 "Nothing to train: %s is at step %d of %d already. Raise %s to go on, or choose"
@@ -132,66 +128,62 @@ class Trainer:
                 self._resumed_from or "the model",
                 self.global_step,
                 plan.total,
-                settings.amount_of_training,
+                self._settings.amount_of_training,
             )
             return
-
-        def timed_evaluate() -> bool:
-            with self.run.clock.spent("evaluating"):
-                return evaluate()
-
         if self._resumed_from:
             logging.info("Resumed from %s", self._resumed_from)
-            # That run may have been stopped before it evaluated.
-            if plan.evaluates_at(self.global_step) and not timed_evaluate():
-                return
-        sources: list[input_pipeline.TrainingInput] = []
-        self.run.clock.enter("steps")
-        try:
-            total = None if plan.endless else plan.total
-            with Progress("Training", "steps", total, self.global_step) as progress:
-                for stretch in plan.remaining(self.global_step):
-                    phase = phases[stretch.phase]
-                    logging.info(
-                        "Phase %d of %d: steps %d to %s, batches of %d",
-                        *(stretch.phase + 1, len(phases), stretch.first),
-                        "the end of the time" if plan.endless else stretch.end,
-                        phase.batch_size,
-                    )
-                    with self.run.clock.spent(
-                        "restoring" if self.global_step > stretch.first else "start_up"
-                    ):
-                        sources = self._open_input(phase, stretch.first)
-                    if self.global_step == 0 and not self._resumed_from:
-                        self._save(sources)
-                    loop = PhaseLoop(
-                        phase, self._make_loop(sources[0].buckets), sources, self.run, plan
-                    )
-                    while (step := self.global_step) < stretch.end:
-                        stop = plan.next_stop(step, stretch.end)
-                        if self._budget:
-                            stop = min(stop, self._budget.next_stop(step))
-                        if stop == step:
-                            logging.info("--max_hours: the time is used up at step %d", step)
-                            self._save(sources)
-                            return
-                        loop.run(step, stop, progress.advance)
-                        self.run.check()
-                        step = self.global_step
-                        if plan.saves_at(step):
-                            self._save(sources)
-                        if plan.evaluates_at(step) and not timed_evaluate():
-                            self._save(sources)
-                            return
-        except KeyboardInterrupt:
-            if sources:
+        legs = plan.legs(self.global_step)
+        if self._budget:
+            legs = self._budget.legs(legs, self.global_step)
+        total = None if self._budget else plan.total
+        phase: int | None = None
+        with self.run.training():
+            try:
+                with Progress("Training", "steps", total, self.global_step) as progress:
+                    for leg in legs:
+                        if leg.phase != phase:
+                            phase = leg.phase
+                            steps = self._begin(phases, phase, total)
+                        if leg.stop > self.global_step:
+                            steps.make(self.global_step, leg.stop, progress.advance)
+                            self.run.check()
+                        if leg.saves:
+                            self._save()
+                        if leg.evaluates and not self._goes_on(evaluate):
+                            break
+            except KeyboardInterrupt:
                 logging.warning("Interrupted at step %d; saving", self.global_step)
-                self._save(sources)
-            raise
-        finally:
-            with self.run.clock.spent("saving"):
-                self.run.flush()
-            self.run.clock.enter("evaluating")  # whatever follows: predictions, an export
+                self._save()
+                raise
+            self._save()  # unless the last leg did
+
+    def _plan(self, phases: Sequence[Phase]) -> Plan:
+        settings = self._settings
+        return Plan(
+            tuple(phase.num_steps for phase in phases),
+            settings.save_checkpoints_steps,
+            settings.evaluate_every_steps,
+            settings.iterations_per_loop,
+        )
+
+    def _goes_on(self, evaluate: Callable[[], bool]) -> bool:
+        with self.run.clock.spent("evaluating"):
+            return evaluate()
+
+    def _begin(self, phases: Sequence[Phase], number: int, total: int | None) -> PhaseSteps:
+        """Opens the input of a phase, and returns what makes its steps."""
+        phase, first = phases[number], sum(phase.num_steps for phase in phases[:number])
+        logging.info(
+            "Phase %d of %d: steps %d to %s, batches of %d",
+            *(number + 1, len(phases), first),
+            first + phase.num_steps if total else "the end of the time",
+            phase.batch_size,
+        )
+        with self.run.clock.spent("restoring" if self.global_step > first else "start_up"):
+            self._sources = self._open_input(phase, first)
+        loop = self._make_loop(self._sources[0].buckets)
+        return PhaseSteps(phase, loop, self._sources, self.run, total)
 
     def _check_batches(self, phases: Sequence[Phase]) -> None:
         """Checks that the replicas, and the parts of gradient accumulation, divide batches."""
@@ -206,7 +198,7 @@ class Trainer:
                     f" replica in a batch ({size})"
                 )
 
-    def _open_input(self, phase: Phase, first_step: int) -> list[input_pipeline.TrainingInput]:
+    def _open_input(self, phase: Phase, first_step: int) -> list[TrainingInput]:
         """Returns the phase's input at the place of the present step, one for each shard."""
         step = self.global_step
         # A function of the step, so that an input that cannot be resumed takes another order.
@@ -221,31 +213,24 @@ class Trainer:
         return sources
 
     def _make_loop(self, buckets: Buckets | None) -> TrainingLoop:
-        update = update_function(self.strategy, self.model, self.optimizer)
-
-        def replica_step(features, seed):
-            return train_step(
-                self.task,
-                self.model,
-                self.optimizer,
-                features,
-                seed,
-                self._settings.gradient_accumulation_steps,
-                self._settings.gradient_reduction,
-                clip_norm=self._settings.clip_norm,
-                update=update,
-            )
-
-        return TrainingLoop(
-            self.strategy,
-            replica_step,
-            self._settings.random_seed,
-            buckets,
-            xla_pays_on_cpu(self.model),
+        replica_step = functools.partial(
+            train_step,
+            self.task,
+            self.model,
+            self.optimizer,
+            accumulation_steps=self._settings.gradient_accumulation_steps,
+            gradient_reduction=self._settings.gradient_reduction,
+            clip_norm=self._settings.clip_norm,
+            update=update_function(self.strategy, self.model, self.optimizer),
         )
+        seed, compiles = self._settings.random_seed, xla_pays_on_cpu(self.model)
+        return TrainingLoop(self.strategy, replica_step, seed, buckets, compiles)
 
-    def _save(self, sources: list[input_pipeline.TrainingInput]) -> None:
-        """Takes copies of all that makes a checkpoint of this step; a thread writes them."""
+    def _save(self) -> None:
+        """Takes copies of all that makes a checkpoint of this step; a thread writes them.
+
+        Does nothing if this step is saved already.
+        """
         with self.run.clock.spent("saving"):
             began = time.monotonic()
             self.run.wait_for_save()
@@ -253,7 +238,7 @@ class Trainer:
             if self.run.is_saved(step):
                 return
             values = self.values()
-            places = [source.capture() for source in sources]
+            places = [source.capture() for source in self._sources]
 
             def save_places(prefix: str) -> None:
                 for write in places:

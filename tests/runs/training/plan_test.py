@@ -1,41 +1,68 @@
-"""Tests of bert_tf.runs.training.plan: pure functions of a step."""
+"""Tests of bert_tf.runs.training.plan: the legs of a run are a pure function of its step."""
 
 import pytest
 
-from bert_tf.runs.training.plan import Plan, Stretch
+from bert_tf.runs.training.plan import Leg, Plan
 
 PLAN = Plan((40, 20), save_checkpoints_steps=7, evaluate_every_steps=9, iterations_per_loop=5)
 
 
 def stops(plan, step=0):
-    """Returns every step at which a run from `step` on comes back to Python."""
-    found = []
-    for stretch in plan.remaining(step):
-        while step < stretch.end:
-            step = plan.next_stop(step, stretch.end)
-            found.append(step)
-    return found
+    """Returns every step after `step` at which a run from there on comes back to Python."""
+    return [leg.stop for leg in plan.legs(step)][1:]
 
 
-def test_phases_that_remain():
-    first, second = Stretch(0, 0, 40), Stretch(1, 40, 60)
-    assert PLAN.remaining(0) == PLAN.remaining(39) == [first, second]
-    assert PLAN.remaining(40) == PLAN.remaining(59) == [second]
-    assert PLAN.remaining(60) == PLAN.remaining(99) == []
-    assert PLAN.total == 60
+def test_the_legs_of_a_run():
+    """Two phases; a save every 3 steps and at the end, an evaluation every 4, loops of at most 4.
+
+    The log would have a line for each step: the steps of a run that is so short.
+    """
+    plan = Plan((5, 3), 3, 4, 4)
+    assert list(plan.legs(0)) == [
+        Leg(0, 0, True, False),
+        Leg(0, 1, False, False),
+        Leg(0, 2, False, False),
+        Leg(0, 3, True, False),
+        Leg(0, 4, False, True),
+        Leg(0, 5, False, False),
+        Leg(1, 6, True, False),
+        Leg(1, 7, False, False),
+        Leg(1, 8, True, True),
+    ]
+
+
+def test_each_phase_begins_with_a_leg_of_one_step():
+    assert stops(Plan((40, 20), 1000, 0, 25)) == [
+        *(1, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 40),
+        *(41, 42, 45, 48, 51, 54, 57, 60),
+    ]
+
+
+@pytest.mark.parametrize("step, phase", [(0, 0), (39, 0), (40, 1), (59, 1)])
+def test_a_run_starts_in_the_phase_of_its_step(step, phase):
+    first, *legs = PLAN.legs(step)
+    assert (first.phase, first.stop) == (phase, step)
+    assert [leg.phase for leg in legs] == [int(leg.stop > 40) for leg in legs]
+    assert PLAN.total == legs[-1].stop == 60
 
 
 def test_no_save_evaluation_or_end_of_a_phase_is_passed_over():
-    everywhere = set(stops(PLAN))
-    assert {step for step in range(1, 61) if PLAN.saves_at(step)} <= everywhere
-    assert {step for step in range(1, 61) if PLAN.evaluates_at(step)} <= everywhere
-    assert {40, 60} <= everywhere
+    legs = list(PLAN.legs(0))
+    assert [leg.stop for leg in legs if leg.saves] == [*range(0, 60, 7), 60]
+    assert [leg.stop for leg in legs if leg.evaluates] == [9, 18, 27, 36, 45, 54]
+    assert {40, 60} <= {leg.stop for leg in legs}
+    assert not any(leg.evaluates for leg in Plan((60,), 7, 0, 5).legs(0))
 
 
 @pytest.mark.parametrize("step", range(60))
 def test_a_resumed_run_stops_where_the_whole_one_does_for_saves_and_evaluations(step):
     plan = Plan((40, 20), 7, 9, 1000)
-    assert [s for s in stops(plan) if s > step] == stops(plan, step)
+    due = [leg for leg in plan.legs(0) if leg.saves or leg.evaluates]
+    resumed = [leg for leg in plan.legs(step) if leg.saves or leg.evaluates]
+    # Also at the step that it starts from: the run before may have been stopped there.
+    assert [(leg.stop, leg.saves, leg.evaluates) for leg in resumed] == [
+        (leg.stop, leg.saves, leg.evaluates) for leg in due if leg.stop >= step
+    ]
 
 
 def test_loops_are_no_longer_than_asked_for():
@@ -43,13 +70,6 @@ def test_loops_are_no_longer_than_asked_for():
     assert max(b - a for a, b in zip(edges, edges[1:], strict=False)) <= 5
 
 
-def test_what_is_due_when():
-    assert [step for step in range(61) if PLAN.saves_at(step)] == [*range(0, 60, 7), 60]
-    assert [step for step in range(61) if PLAN.evaluates_at(step)] == [9, 18, 27, 36, 45, 54]
-    never = Plan((60,), 7, 0, 5)
-    assert not any(never.evaluates_at(step) for step in range(61))
-
-
-@pytest.mark.parametrize(("total", "lines"), [(3, 3), (20, 20), (99, 20), (999, 20), (10**6, 1000)])
+@pytest.mark.parametrize("total, lines", [(3, 3), (20, 20), (99, 21), (999, 21), (10**6, 1001)])
 def test_short_runs_come_back_about_twenty_times_and_long_ones_as_asked(total, lines):
     assert len(stops(Plan((total,), 10**9, 0, 1000))) == lines

@@ -10,6 +10,7 @@ from bert_tf.engine.replicate import replicate
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder.run import Run
+from bert_tf.runs.training.plan import Leg
 from bert_tf.runs.training.time_budget import TimeBudget
 from bert_tf.runs.training.trainer import Trainer
 from bert_tf.tasks.pretraining.training.phases import parse_phases
@@ -30,7 +31,8 @@ class Machine:
 
     def train(self, step, seconds_per_step):
         """Makes the steps of a loop; returns the step that it came to, and the loop's rates."""
-        stop = self.budget.next_stop(step)
+        leg = next(self.budget.legs([Leg(0, 10**6, True, True)], step), None)
+        stop = leg.stop if leg else step
         rates = self.budget.schedule(tf.range(step, stop, dtype=tf.int64)).numpy().tolist()
         self.used += seconds_per_step * (stop - step)
         return stop, rates
@@ -68,7 +70,20 @@ def test_the_schedule_stretches_over_the_time():
 def test_a_budget_that_is_used_up_makes_no_step():
     machine = Machine()
     machine.used = 1000.0
-    assert machine.budget.next_stop(77) == 77
+    due = Leg(0, 77, False, True)  # at the step that it starts from
+    assert list(machine.budget.legs([due, Leg(0, 90, True, True)], 77)) == [due]
+
+
+def test_legs_are_cut_and_what_is_due_stays_at_their_ends():
+    machine = Machine()
+    whole = [Leg(0, 0, True, False), Leg(0, 1, False, False), Leg(0, 10, True, True)]
+    step, cut = 0, []
+    for leg in machine.budget.legs(whole, 0):
+        machine.used += 7.0 * (leg.stop - step)
+        step = leg.stop
+        cut.append(leg)
+    # 20 seconds between two looks at the time, once the time of a step is known.
+    assert cut == [*whole[:2], *(Leg(0, stop, False, False) for stop in (2, 4, 6, 8)), whole[2]]
 
 
 def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Pre-trains and evaluates a model on record files (run_pretraining.py)."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Container
 
 import tensorflow as tf
@@ -8,7 +9,7 @@ from absl import logging
 
 from bert_tf import optimization, tokenization
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
-from bert_tf.engine.input_pipeline import Augment
+from bert_tf.engine.input_pipeline import Augment, TrainingInput
 from bert_tf.engine.steps import Task
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records, storage
@@ -17,7 +18,7 @@ from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.folder.model_files import write_config
 from bert_tf.runs.folder.run import Run
-from bert_tf.runs.training.phase import Phase
+from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.time_budget import TimeBudget
 from bert_tf.runs.training.trainer import Trainer
 from bert_tf.tasks.pretraining.records.masking import check_predictions
@@ -205,17 +206,13 @@ def _training_phases(
     parts = replicas * settings.gradient_accumulation_steps
     for phase in settings.phases:
         found = _open_records(config, settings, settings.input_file, "input_file", phase)
-        phases.append(
-            Phase(
-                phase.num_steps,
-                found.batch_size(phase.batch_size, parts, "train_batch_size"),
-                found.files,
-                found.schema,
-                found.limits,
-                augment=found.augment,
-                examples_per_record=found.sequences or 1.0,
-            )
+        batch_size = found.batch_size(phase.batch_size, parts, "train_batch_size")
+        open_input = functools.partial(
+            TrainingInput,
+            *(found.files, found.schema, batch_size, found.limits),
+            augment=found.augment,
         )
+        phases.append(Phase(phase.num_steps, batch_size, open_input, found.sequences or 1.0))
     return phases
 
 

@@ -1,4 +1,4 @@
-"""Tests of bert_tf.runs.training.phase: what ends a run when its records are wrong or gone."""
+"""Tests of bert_tf.runs.training.phase_steps: a run whose records are wrong or gone."""
 
 import os
 
