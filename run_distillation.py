@@ -28,24 +28,9 @@ SETTINGS = (DistillationSettings, ScheduleSettings, ModelSettings, DeviceSetting
 command_flags.define_flags(*SETTINGS)
 
 
-def settings_from_flags() -> DistillationSettings:
-    """Returns the settings, with the phases made of their flags.
-
-    Raises:
-        UserError: flags contradict each other.
-    """
-    schedule = command_flags.settings_from_flags(ScheduleSettings)
-    phases, evaluation_phase = schedule.make_phases(command_flags.given(ScheduleSettings))
-    settings = command_flags.settings_from_flags(
-        DistillationSettings, phases=phases, evaluation_phase=evaluation_phase
-    )
-    settings.check_given(command_flags.given(DistillationSettings))
-    return settings
-
-
 def main() -> None:
     """Reads the flags and distils."""
-    settings = settings_from_flags()
+    settings = command_flags.settings_from_flags(DistillationSettings)
     config = read_config(FLAGS.bert_config_file)
     strategy = command_flags.get_strategy(
         ["input_file", "eval_input_file", "output_dir", "init_checkpoint", "teacher_checkpoint"]

@@ -32,24 +32,9 @@ SETTINGS = (PretrainingSettings, ScheduleSettings, ModelSettings, DeviceSettings
 command_flags.define_flags(*SETTINGS)
 
 
-def settings_from_flags() -> PretrainingSettings:
-    """Returns the settings, with the phases made of their flags.
-
-    Raises:
-        UserError: flags contradict each other.
-    """
-    schedule = command_flags.settings_from_flags(ScheduleSettings)
-    phases, evaluation_phase = schedule.make_phases(command_flags.given(ScheduleSettings))
-    settings = command_flags.settings_from_flags(
-        PretrainingSettings, phases=phases, evaluation_phase=evaluation_phase
-    )
-    settings.check_given(command_flags.given(PretrainingSettings))
-    return settings
-
-
 def main() -> None:
     """Reads the flags and pre-trains."""
-    settings = settings_from_flags()
+    settings = command_flags.settings_from_flags(PretrainingSettings)
     config = read_config(FLAGS.bert_config_file)
     strategy = command_flags.get_strategy(
         ["input_file", "eval_input_file", "output_dir", "init_checkpoint"]

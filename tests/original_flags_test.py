@@ -103,9 +103,9 @@ PROGRAMS = (
     "run_tagging",
 )
 READ_FLAGS = """
-import contextlib, dataclasses, importlib, io, json, sys
+import contextlib, importlib, io, json, sys
 from absl import flags
-from bert_tf.runs.flags.setting_fields import REQUIRED, rule_of
+from bert_tf.runs.flags.setting_fields import REQUIRED, flags_of, help_text
 sys.argv.append("--help")
 sys.argv.pop(0)
 sys.modules["__main__"] = program = importlib.import_module(sys.argv[0])
@@ -115,13 +115,12 @@ with contextlib.redirect_stdout(io.StringIO()) as page:
     except SystemExit as end:
         status = end.code
 defined = {name: flags.FLAGS[name] for name in flags.FLAGS}
-fields = [f for settings in program.SETTINGS for f in dataclasses.fields(settings) if rule_of(f)]
+texts = [(f, help_text(settings, f)) for settings in program.SETTINGS for f in flags_of(settings)]
 print(json.dumps({
     "flags": {name: [flag.default, flag.help] for name, flag in defined.items()},
     "own": [flag.name for flag in flags.FLAGS.get_key_flags_for_module(program.__name__)],
-    "fields": {f.name: [None if f.default is REQUIRED else f.default, rule_of(f).help]
-               for f in fields},
-    "required": [f.name for f in fields if f.default is REQUIRED],
+    "fields": {f.name: [None if f.default is REQUIRED else f.default, text] for f, text in texts},
+    "required": [f.name for f, _ in texts if f.default is REQUIRED],
     "docstring": program.__doc__,
     "help": page.getvalue(),
     "status": status,

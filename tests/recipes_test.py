@@ -212,14 +212,15 @@ RECIPES = ["uncased_base", "uncased_large", "cased_base", "cased_large"]
 READ_FLAGS = """
 import json, sys
 import run_pretraining
+from bert_tf.runs.flags import command_flags
 FLAGS = run_pretraining.FLAGS
 found = {}
 for recipe in sys.argv[1:]:
     for name in FLAGS:
         FLAGS[name].unparse()
     flagfile = f"--flagfile=flags/pretraining/{recipe}.flags"
-    FLAGS(["run_pretraining.py", flagfile, "--input_file=x", "--output_dir=y", "--tpu=local"])
-    settings = run_pretraining.settings_from_flags()
+    FLAGS(["run_pretraining.py", flagfile, "--input_file=x", "--output_dir=y", "--vocab_file=v"])
+    settings = command_flags.settings_from_flags(run_pretraining.SETTINGS[0])
     values = {name: FLAGS[name].value for name in FLAGS}
     phases = [list(vars(phase).values()) for phase in settings.phases]
     schedules = [list(schedule.get_config().values()) for _, schedule in settings.schedules()]

@@ -265,14 +265,9 @@ def test_masks_drawn_while_training_with_the_teachers_vocabulary(inputs, tmp_pat
             {},
             "At least one of --alpha_ce, --alpha_mlm, --alpha_cos and --alpha_mse must be above 0",
         ),
-        (
-            {"student_layers": "0,1", "init_checkpoint": "x"},
-            {},
-            "--init_checkpoint gives all of the student's initial weights, and --student_layers",
-        ),
         ({"temperature": 0.0}, {}, "--temperature=0.0 must be a finite number above 0"),
     ],
-    ids=range(13),
+    ids=range(12),
 )
 def test_wrong_input(inputs, tmp_path, changes, student, message):
     with pytest.raises(UserError) as error:
@@ -354,6 +349,14 @@ def test_a_teacher_without_a_head_teaches_by_its_vectors(inputs, tmp_path):
     distil(inputs, tmp_path / "out", teacher_checkpoint=path, alpha_ce=0.0, num_train_steps=1)
     student = variables(tmp_path / "out" / "model.ckpt-0")
     assert np.abs(student["cls/predictions/transform/dense/kernel"]).max() <= 0.04  # random
+
+
+def test_masks_drawn_while_training_without_a_vocabulary(inputs, tmp_path):
+    shutil.copytree(f"{inputs}/teacher", tmp_path / "teacher")
+    os.remove(tmp_path / "teacher" / "vocab.txt")
+    teacher = {"teacher_checkpoint": f"{tmp_path}/teacher/bert_model.ckpt"}
+    with pytest.raises(UserError, match="--dynamic_masking needs --vocab_file, since there is no"):
+        distil(inputs, tmp_path / "out", dynamic_masking=True, **teacher)
 
 
 def test_another_vocabulary_than_the_teachers(inputs, tmp_path):

@@ -312,11 +312,6 @@ WRONG = {
     ),
     "rate": ({"learning_rate": float("nan")}, "a finite number of at least 0"),
     "seed": ({"random_seed": -1}, "random_seed"),
-    "no use": ({"eval_input_file": "{inputs}/dev_12.tfrecord"}, "--eval_input_file needs --do_eva"),
-    "no training": (
-        {"do_train": False, "do_eval": True, "evaluate_every_steps": 2},
-        "--evaluate_every_steps needs --do_train",
-    ),
     "parts": ({"gradient_accumulation_steps": 3}, "(3) must divide the examples"),
     "checkpoint": ({"init_checkpoint": "{inputs}/none.ckpt"}, "PREFIX.index"),
     "bucket": ({"output_dir": "gs://nobody/out"}, "Google Cloud Storage needs"),

@@ -248,9 +248,6 @@ def test_training_on_nothing(folder, tmp_path):
     "changes, message",
     [
         ({"do_predict": False}, "At least one of --do_train and --do_predict must be given"),
-        ({"do_train": True}, "--do_train needs --train_file, the questions and answers"),
-        ({"predict_file": None}, "--do_predict needs --predict_file, the questions to answer"),
-        ({"evaluate_every_steps": 5}, "--evaluate_every_steps needs --do_train, and"),
         ({"init_checkpoint": "x/cased_L-12_H-768_A-12/bert_model.ckpt"}, "set --do_lower_case=Fal"),
     ],
 )

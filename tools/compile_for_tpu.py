@@ -44,7 +44,7 @@ from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistillationTask
 from bert_tf.tasks.pretraining.training.model import PretrainingTask, check_objective
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.training.settings import DistillationSettings
+from bert_tf.tasks.pretraining.training.settings import DistillationSettings, PretrainingSettings
 
 from .tpu import compiler, hlo_text
 from .tpu.report import Program, Run, report
@@ -52,7 +52,7 @@ from .tpu.report import Program, Run, report
 FLAGS = flags.FLAGS
 
 # Flags that run_pretraining.py requires and this tool does not.
-NOT_REQUIRED = ("input_file", "output_dir")
+NOT_NEEDED = ("input_file", "output_dir", "vocab_file")
 STATUS_DOES_NOT_FIT = 2
 BATCH_MULTIPLE = 8  # examples; a TPU's registers have 8 rows
 
@@ -208,7 +208,7 @@ def search_phase(run: Run, phase: PretrainingPhase, topology: compiler.Topology)
 def main() -> None:
     """Compiles each phase; exits with the status that the module's docstring names."""
     logging.getLogger("jax").setLevel(logging.WARNING)
-    settings = run_pretraining.settings_from_flags()
+    settings = command_flags.settings_from_flags(PretrainingSettings)
     config = read_config(FLAGS.bert_config_file)
     objective = MLM if FLAGS.teacher_config_file else settings.objective
     check_objective(config, objective)
@@ -252,7 +252,7 @@ def main() -> None:
 
 def _define_flags() -> None:
     flags.adopt_module_key_flags(run_pretraining)
-    for name in NOT_REQUIRED:
+    for name in NOT_NEEDED:
         FLAGS.set_default(name, "not_used")
     flags.DEFINE_string(
         "topology", None, "The TPU, GENERATION:SHAPE, such as v3:2x2 or v5e:2x4.", required=True

@@ -23,7 +23,7 @@ from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import device_options
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
-from bert_tf.tasks.pretraining.training.run import check_settings
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 
 from . import ROOT
 from .tpu import memory
@@ -143,10 +143,9 @@ def estimate(
 def main() -> None:
     """Prints the estimate for the given flags of run_pretraining.py."""
     accelerator = read_accelerator(FLAGS.accelerator)
-    settings = run_pretraining.settings_from_flags()
+    settings = command_flags.settings_from_flags(PretrainingSettings)
     if not settings.do_train:
         raise UserError("add --do_train: only training is estimated, and --do_train is false")
-    check_settings(settings)
     config = read_config(FLAGS.bert_config_file)
     recompute = settings.recompute_activations
     compiled = (memory.OPTIONS, memory.OPTIMIZER)

@@ -46,10 +46,11 @@ class ExportSettings(Settings):
     )
     quantize: str | None = setting(
         None,
-        help="Store the matrices of weights as 8-bit integers: a quarter of the size. For onnx and"
-        " litert.",
+        help="Store the matrices of weights as 8-bit integers: a quarter of the size.",
         group=Group.OUTPUT,
         choices=(INT8,),
+        needs=("format", ONNX, LITERT),
+        because="TensorFlow computes a saved_model in float32",
     )
     head: str | None = setting(
         None,
@@ -98,11 +99,6 @@ class ExportSettings(Settings):
                 f"--input_kind=text needs --format=saved_model: {self.format} has no operations for"
                 " text, so it takes the ids of word pieces. Leave --input_kind out, and make the"
                 " ids as the README.md of the exported folder says"
-            )
-        if self.quantize and self.format == SAVED_MODEL:
-            raise UserError(
-                f"--quantize={self.quantize} needs --format=onnx or litert: TensorFlow computes a"
-                " saved_model in float32. Leave --quantize out or choose another format"
             )
         fixed = [name for name in ("batch_size", "seq_length") if getattr(self, name) is not None]
         if fixed and self.takes_text:

@@ -32,7 +32,6 @@ def folder(tmp_path_factory):
     [
         ({"format": "onnx", "input_kind": "text"}, "--input_kind=text needs --format=saved_model"),
         ({"format": "litert", "input_kind": "text"}, "litert has no operations for text"),
-        ({"quantize": "int8"}, "--quantize=int8 needs --format=onnx or litert"),
         ({"batch_size": 4}, "--batch_size fixes the shape of ids, but"),
         ({"seq_length": 8, "input_kind": "text"}, "--seq_length fixes the shape of ids, but"),
         ({"format": "tflite"}, "--format=tflite must be one of saved_model, onnx, litert"),

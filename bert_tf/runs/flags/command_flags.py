@@ -23,7 +23,14 @@ from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError, as_line, quoted
 from bert_tf.files import storage
 from bert_tf.runs.flags.help_page import FlagHelp, help_page
-from bert_tf.runs.flags.setting_fields import REQUIRED, FieldRule, Group, Settings, rule_of
+from bert_tf.runs.flags.setting_fields import (
+    REQUIRED,
+    Group,
+    Settings,
+    flags_of,
+    help_text,
+    rule_of,
+)
 from bert_tf.runs.flags.settings import DeviceSettings
 from bert_tf.runs.folder import goodput
 
@@ -218,33 +225,31 @@ def define_flags(*settings: type[Settings]) -> None:
     """Defines a flag for each field of the settings that was made by `setting`."""
     for cls in settings:
         hints = get_type_hints(cls)
-        for field in dataclasses.fields(cls):
-            rule = rule_of(field)
-            if rule is not None:
-                _define_flag(field, rule, hints[field.name])
-                _groups[field.name] = rule.group
+        for field in flags_of(cls):
+            _define_flag(field, hints[field.name], help_text(cls, field))
+            _groups[field.name] = rule_of(field).group
 
 
-def _define_flag(field: dataclasses.Field, rule: FieldRule, hint: Any) -> None:
-    name, required = field.name, field.default is REQUIRED
+def _define_flag(field: dataclasses.Field, hint: Any, text: str) -> None:
+    rule, name, required = rule_of(field), field.name, field.default is REQUIRED
     default = None if required else field.default
     kinds = {kind for kind in (*get_args(hint), hint) if kind is not type(None)}
     if rule.choices is not None:
-        flags.DEFINE_enum(name, default, rule.choices, rule.help, required=required)
+        flags.DEFINE_enum(name, default, rule.choices, text, required=required)
     elif bool in kinds:
-        flags.DEFINE_bool(name, default, rule.help, required=required)
+        flags.DEFINE_bool(name, default, text, required=required)
     elif int in kinds:
         serializer = flags.ArgumentSerializer()
         flags.DEFINE(
-            _IntegerParser(), name, default, rule.help, serializer=serializer, required=required
+            _IntegerParser(), name, default, text, serializer=serializer, required=required
         )
     elif float in kinds:
-        flags.DEFINE_float(name, default, rule.help, required=required)
+        flags.DEFINE_float(name, default, text, required=required)
     elif hint == Sequence[str] or Sequence[str] in kinds:
         default = None if default is None else list(default)
-        flags.DEFINE_list(name, default, rule.help, required=required)
+        flags.DEFINE_list(name, default, text, required=required)
     elif str in kinds:
-        flags.DEFINE_string(name, default, rule.help, required=required)
+        flags.DEFINE_string(name, default, text, required=required)
     else:
         raise TypeError(f"{name}: no flag can be made for {hint}")
 
@@ -257,21 +262,14 @@ def _define_flag(field: dataclasses.Field, rule: FieldRule, hint: Any) -> None:
     flags.register_validator(name, validate)
 
 
-def settings_from_flags(settings: type[T], **others: Any) -> T:
-    """Returns settings with the values of their flags.
-
-    Args:
-        settings: a class that `define_flags` has defined the flags of.
-        **others: the fields that are no flags.
-    """
-    names = [field.name for field in dataclasses.fields(settings) if rule_of(field)]
-    return settings(**{name: flags.FLAGS[name].value for name in names}, **others)
+def settings_from_flags(settings: type[T]) -> T:
+    """Returns settings with the values of their flags, which `define_flags` has defined."""
+    return settings.from_flags(flags.FLAGS.flag_values_dict(), _given())
 
 
-def given(settings: type[Settings]) -> set[str]:
-    """Returns the names of the settings' flags that the command line or a flagfile gives."""
-    names = [field.name for field in dataclasses.fields(settings) if rule_of(field)]
-    return {name for name in names if flags.FLAGS[name].present}
+def _given() -> set[str]:
+    """Returns the names of the flags that the command line or a flagfile gives."""
+    return {name for name in flags.FLAGS if flags.FLAGS[name].present}
 
 
 def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
@@ -295,7 +293,7 @@ def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
         interrupts.raise_on_sigterm()  # TensorFlow's cluster service replaces the handler
         return strategy
     for name in ("distribution_strategy", "num_cpu_devices"):
-        if name in given(DeviceSettings):
+        if name in _given():
             raise UserError(f"--{name} is for runs without a TPU; leave it or --tpu out")
     tpu = devices.tpu or devices.tpu_name or devices.master or os.environ.get("TPU_NAME", "local")
     distribution.check_paths(tpu, {name: flags.FLAGS[name].value for name in path_flags})

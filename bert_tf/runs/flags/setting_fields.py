@@ -1,14 +1,14 @@
-"""Fields of settings dataclasses, each with its default, help text, bounds and choices.
+"""Fields of settings dataclasses, each with its default, help text and rules.
 
-`bert_tf.runs.flags.command_flags` makes the flags from these fields, so that a default and a help
-text stand in one place.
+`bert_tf.runs.flags.command_flags` makes the flags from these fields, so that a default, a help text
+and a rule stand in one place.
 """
 
 import dataclasses
 import enum
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Self
 
 from bert_tf.errors import UserError, as_given
 
@@ -30,6 +30,26 @@ class Group(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
+class Other:
+    """What another setting must be: one of `values`, or anything but false, 0, empty and None."""
+
+    name: str
+    values: tuple[Any, ...] = ()
+
+    def holds(self, settings: "Settings") -> bool:
+        """Returns whether it is so."""
+        value = getattr(settings, self.name)
+        return value in self.values if self.values else bool(value)
+
+    def __str__(self) -> str:
+        values = " or ".join(map(str, self.values))
+        return f"--{self.name}={values}" if values else f"--{self.name}"
+
+
+Others = str | tuple[Any, ...] | list[str | tuple[Any, ...]]  # see `setting`
+
+
+@dataclasses.dataclass(frozen=True)
 class FieldRule:
     """What a field of a settings dataclass means and which values it takes.
 
@@ -41,6 +61,11 @@ class FieldRule:
     above: a lower bound that is not allowed itself, instead of `at_least`.
     choices: the strings that are allowed; None for all.
     not_empty: whether the empty string is refused.
+    needs: what all of these other settings must be if the field is given, that is, neither has its
+        default nor is empty.
+    needs_one_of: what at least one of these must be then.
+    excludes: what none of these may be then.
+    because: the reason for `needs` or `excludes`, which ends "--NAME needs --OTHER, since ...".
     """
 
     help: str
@@ -50,6 +75,10 @@ class FieldRule:
     above: float | None = None
     choices: tuple[str, ...] | None = None
     not_empty: bool = False
+    needs: tuple[Other, ...] = ()
+    needs_one_of: tuple[Other, ...] = ()
+    excludes: tuple[Other, ...] = ()
+    because: str = ""
 
     def problem(self, value: Any) -> str | None:
         """Returns the rule that a value breaks, such as "must be at least 1", or None."""
@@ -91,23 +120,34 @@ class FieldRule:
 def setting(
     default: Any = REQUIRED,
     *,
-    help: str,
-    group: Group,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
+    needs: Others = (),
+    needs_one_of: Others = (),
+    excludes: Others = (),
     choices: Sequence[str] | None = None,
-    not_empty: bool = False,
+    **rule: Any,
 ) -> Any:
     """Returns a field for a subclass of `Settings`.
 
+    Another setting is written "name", or ("name", value, ...) if it must have one of these values;
+    several are a list.
+
     Args:
         default: its value where none is given. Without one the field is required.
-        help: see `FieldRule`, as for the other arguments.
+        needs: see `FieldRule`, as for the arguments that follow.
     """
-    choices = None if choices is None else tuple(choices)
-    rule = FieldRule(help, group, at_least, at_most, above, choices, not_empty)
-    return dataclasses.field(default=default, metadata={_METADATA: rule})
+    rule["choices"] = None if choices is None else tuple(choices)
+    for key, others in (("needs", needs), ("needs_one_of", needs_one_of), ("excludes", excludes)):
+        rule[key] = _others(others)
+    return dataclasses.field(default=default, metadata={_METADATA: FieldRule(**rule)})
+
+
+def _others(spec: Others | tuple[Other, ...]) -> tuple[Other, ...]:
+    """Returns other settings as `setting` takes them, or as a `FieldRule` has them already."""
+    if all(isinstance(other, Other) for other in spec):
+        return tuple(spec)
+    several = spec if isinstance(spec, list) else [spec]
+    pairs = [(other,) if isinstance(other, str) else other for other in several]
+    return tuple(Other(name, tuple(values)) for name, *values in pairs)
 
 
 def inherit(settings: type, name: str, **changes: Any) -> Any:
@@ -128,18 +168,95 @@ def rule_of(field: dataclasses.Field) -> FieldRule | None:
     return field.metadata.get(_METADATA)
 
 
+def flags_of(settings: type) -> list[dataclasses.Field]:
+    """Returns the fields of a settings class that are flags."""
+    return [field for field in dataclasses.fields(settings) if rule_of(field)]
+
+
+def help_text(settings: type, field: dataclasses.Field) -> str:
+    """Returns the help text of a flag, with the rules about other flags.
+
+    A rule about a flag that is required anyway is left out.
+    """
+    rule = rule_of(field)
+    required = {other.name for other in flags_of(settings) if other.default is REQUIRED}
+    rules = (
+        ("needs", " and ", rule.needs),
+        ("needs", " or ", rule.needs_one_of),
+        ("excludes", " and ", rule.excludes),
+    )
+    text = rule.help
+    for verb, word, others in rules:
+        names = word.join(str(other) for other in others if other.name not in required)
+        if names:
+            subject = f"--no{field.name} {verb}" if field.default is True else verb.capitalize()
+            text += f" {subject} {names}."
+    return text
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings whose fields, made by `setting`, are checked when an instance is made.
 
     Raises:
-        UserError: a value is out of bounds, or none of the choices.
+        UserError: a value is out of bounds, or none of the choices, or two settings contradict each
+            other.
     """
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
+        fields = flags_of(type(self))
+        for field in fields:
             value = getattr(self, field.name)
-            rule = rule_of(field)
-            problem = rule and rule.problem(value)
+            problem = rule_of(field).problem(value)
             if problem:
                 raise UserError(f"--{field.name}={as_given(value)} {problem}")
+        for field in fields:
+            contradiction = self._is_given(field.name) and self._contradiction(field)
+            if contradiction:
+                raise UserError(contradiction)
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, Any], given: Collection[str]) -> Self:
+        """Returns the settings of a program.
+
+        Args:
+            values: of all flags of the program, by name.
+            given: names of the flags on the command line. The others have their defaults.
+
+        Raises:
+            UserError: as for the class.
+        """
+        return cls(**{field.name: values[field.name] for field in flags_of(cls)})
+
+    def _is_given(self, name: str) -> bool:
+        """Returns whether a setting neither has its default nor is empty."""
+        value = getattr(self, name)
+        return value not in (None, "", type(self).__dataclass_fields__[name].default)
+
+    def _written(self, name: str) -> str:
+        """Returns a setting as on a command line."""
+        value = getattr(self, name)
+        if isinstance(value, bool):
+            return f"--{name}" if value else f"--no{name}"
+        value = ",".join(value) if isinstance(value, list | tuple) else value
+        return f"--{name}={as_given(value)}"
+
+    def _contradiction(self, field: dataclasses.Field) -> str | None:
+        """Returns the message on a rule about other settings that a given field breaks."""
+        rule, written = rule_of(field), self._written(field.name)
+        since = f", since {rule.because}" if rule.because else ""
+        for others in (*((other,) for other in rule.needs), rule.needs_one_of):
+            if not others or any(other.holds(self) for other in others):
+                continue
+            wanted = " or ".join(map(str, others))
+            received = [self._written(o.name) for o in others if o.values or self._is_given(o.name)]
+            if received:
+                end = f"; received {' and '.join(received)}. Change one of the two"
+            else:
+                end = f". Add {wanted}, or leave {written.partition('=')[0]} out"
+            return f"{written} needs {wanted}{since}{end}"
+        for other in rule.excludes:
+            if other.holds(self):
+                other_written = self._written(other.name)
+                return f"{written} excludes {other_written}{since}. Leave one of the two out"
+        return None

@@ -97,9 +97,9 @@ class TrainingSettings(ComputationSettings):
     )
     lamb_bias_correction: bool = setting(
         False,
-        help="Correct the bias of the moments, with --optimizer=lamb: MLPerf's and NVIDIA's LAMB"
-        " instead of ALBERT's.",
+        help="Correct the bias of the moments: MLPerf's and NVIDIA's LAMB instead of ALBERT's.",
         group=Group.TRAINING,
+        needs=("optimizer", "lamb"),
     )
     beta_1: float = setting(
         optimization.BETA_1,
@@ -145,6 +145,7 @@ class TrainingSettings(ComputationSettings):
         help="Evaluate every N training steps; 0: never.",
         group=Group.EVALUATION,
         at_least=0,
+        needs="do_train",
     )
     save_checkpoints_steps: int = setting(
         1000,
@@ -185,14 +186,6 @@ class TrainingSettings(ComputationSettings):
         " storing them: less memory, more time.",
         group=Group.COMPUTATION,
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.lamb_bias_correction and self.optimizer != "lamb":
-            raise UserError(
-                "--lamb_bias_correction needs --optimizer=lamb; received"
-                f" --optimizer={self.optimizer}"
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -264,10 +257,22 @@ class FineTuningSettings(TrainingSettings, TextSettings):
     export_dir: str | None = setting(
         None,
         help="Folder for the trained model in the form of a released one: weights without optimizer"
-        " slots, configuration, vocabulary, and labels.txt. Needs --do_train.",
+        " slots, configuration, vocabulary, and labels.txt.",
         group=Group.OUTPUT,
         not_empty=True,
+        needs="do_train",
+        because="the model is written after training",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        # Without training, --keep_best evaluates the best checkpoint of an earlier run.
+        compares = self.keep_best or self.early_stopping_patience
+        if compares and self.do_train and not self.evaluate_every_steps:
+            raise UserError(
+                "--keep_best and --early_stopping_patience compare evaluations during training; set"
+                " how often to evaluate with --evaluate_every_steps"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -298,11 +303,7 @@ class EvaluationSettings(FineTuningSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TeacherSettings(Settings):
-    """The teacher of a distillation, and how a student compares itself with it.
-
-    Raises:
-        UserError: all layers are to be compared, with a weight of 0.
-    """
+    """The teacher of a distillation, and how a student compares itself with it."""
 
     teacher_checkpoint: str | None = setting(
         None,
@@ -314,12 +315,14 @@ class TeacherSettings(Settings):
         None,
         help="Configuration of the teacher. Default: the bert_config.json beside its checkpoint.",
         group=Group.MODEL,
+        needs="teacher_checkpoint",
     )
     temperature: float = setting(
         2.0,
         help="Temperature of the soft targets: both models' logits are divided by it.",
         group=Group.TRAINING,
         above=0.0,
+        needs="teacher_checkpoint",
     )
     alpha_cos: float = setting(
         1.0,
@@ -327,6 +330,7 @@ class TeacherSettings(Settings):
         " the teacher's. Both models must have the same hidden_size.",
         group=Group.TRAINING,
         at_least=0.0,
+        needs="teacher_checkpoint",
     )
     cos_all_layers: bool = setting(
         False,
@@ -334,15 +338,9 @@ class TeacherSettings(Settings):
         " teacher's layer at the same share of its depth, such as the second, fourth and sixth for"
         " 3 of 6 (TinyBERT); not only the last layers' (DistilBERT).",
         group=Group.TRAINING,
+        needs=["teacher_checkpoint", "alpha_cos"],
+        because="it says which vectors the loss of weight --alpha_cos compares",
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.cos_all_layers and not self.alpha_cos:
-            raise UserError(
-                "--cos_all_layers says which vectors --alpha_cos compares, and --alpha_cos is 0:"
-                " give it a weight, such as 1, or leave --cos_all_layers out"
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ def make_tokenizer(
 
 
 def check_settings(config: BertConfig, settings: FineTuningSettings, one_length: bool) -> None:
-    """Checks that the settings fit each other and the model.
+    """Checks that the settings fit the model and the batches.
 
     Args:
         config: of the model.
@@ -83,29 +83,18 @@ def check_settings(config: BertConfig, settings: FineTuningSettings, one_length:
         one_length: whether all batches are padded to --max_seq_length.
 
     Raises:
-        UserError: two settings contradict each other, or one does not fit the model.
+        UserError: one does not.
     """
     config.check_seq_length(settings.max_seq_length)
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
         size = getattr(settings, name, None)
         if size is not None:
             config.check_batch_size(size, settings.max_seq_length, name)
-    if (settings.keep_best or settings.early_stopping_patience) and (
-        settings.do_train and not settings.evaluate_every_steps
-    ):
-        raise UserError(
-            "--keep_best and --early_stopping_patience compare evaluations during training; set"
-            " how often to evaluate with --evaluate_every_steps"
-        )
     if settings.group_by_length and one_length:
         raise UserError(
             "--group_by_length needs batches of several lengths; give --length_buckets, or leave"
             " it out"
         )
-    if settings.evaluate_every_steps and not settings.do_train:
-        raise UserError("--evaluate_every_steps needs --do_train; add it, or leave this flag out")
-    if settings.export_dir and not settings.do_train:
-        raise UserError("--export_dir is written after training; add --do_train, or leave it out")
     if settings.export_dir:
         _check_export_dir(settings.export_dir, settings)
 

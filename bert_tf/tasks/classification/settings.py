@@ -26,25 +26,25 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
     alpha_ce: float = setting(
         0.5,
         help="Weight of the loss of the teacher's answers: the cross entropy with its probabilities"
-        " at --temperature, in a regression the squared error to its output. With"
-        " --teacher_checkpoint.",
+        " at --temperature, in a regression the squared error to its output.",
         group=Group.TRAINING,
         at_least=0.0,
+        needs="teacher_checkpoint",
     )
     alpha_labels: float = setting(
         0.5,
-        help="Weight of the loss of the examples' labels, with --teacher_checkpoint.",
+        help="Weight of the loss of the examples' labels.",
         group=Group.TRAINING,
         at_least=0.0,
+        needs="teacher_checkpoint",
     )
-
     alpha_cos: float = inherit(TeacherSettings, "alpha_cos", default=0.0)
     copy_teacher_head: bool = setting(
         False,
-        help="Begin with the teacher's pooler and classifier, whatever --init_checkpoint has, with"
-        " --teacher_checkpoint. For a student whose last vectors are near the teacher's:"
-        " run_distillation.py --alpha_cos.",
+        help="Begin with the teacher's pooler and classifier, whatever --init_checkpoint has. For a"
+        " student whose last vectors are near the teacher's: run_distillation.py --alpha_cos.",
         group=Group.MODEL,
+        needs="teacher_checkpoint",
     )
 
     @property
@@ -59,24 +59,11 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
                 "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0: there"
                 " would be no loss to train by"
             )
-        for name in (
-            *("teacher_config_file", "alpha_ce", "alpha_labels", "alpha_cos", "temperature"),
-            *("cos_all_layers", "copy_teacher_head"),
-        ):
-            if getattr(self, name) != getattr(type(self), name) and not self.teacher_checkpoint:
-                raise UserError(
-                    f"--{name} is for a student; it needs --teacher_checkpoint. Add it, or leave"
-                    " this flag out"
-                )
 
 
 @dataclasses.dataclass(frozen=True)
 class TableColumns(Settings):
-    """The columns of --task_name=table, or the features of a dataset.
-
-    Raises:
-        UserError: values contradict each other.
-    """
+    """The columns of --task_name=table, or the features of a dataset."""
 
     text_a_column: str | None = setting(
         None,
@@ -117,13 +104,13 @@ class TableColumns(Settings):
         False,
         help="--task_name=table: labels are numbers to predict, not classes.",
         group=Group.DATA,
+        excludes="labels",
+        because="a regression has no classes",
     )
 
     def __post_init__(self):
         super().__post_init__()
         check_delimiter(self.delimiter)
-        if self.regression and self.labels:
-            raise UserError("--labels names classes, which --regression has not: leave one out")
         if self.labels is None:
             return
         for label in self.labels:

@@ -3,7 +3,6 @@
 import dataclasses
 
 from bert_tf.datasets.tables import check_delimiter
-from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, inherit, setting
 from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES
@@ -11,11 +10,7 @@ from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, LOSSES
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceSettings(EvaluationSettings):
-    """Settings of run_sentence_similarity.
-
-    Raises:
-        UserError: values contradict each other.
-    """
+    """Settings of run_sentence_similarity."""
 
     data_dir: str = setting(
         help="Folder with train, dev and test, each .tsv or .csv.", group=Group.DATA
@@ -66,45 +61,39 @@ class SentenceSettings(EvaluationSettings):
     )
     score_scale: float = setting(
         1.0,
-        help="--loss=cosine: the score of two texts with the same meaning, such as 5 for STS-B. The"
-        " cosine to learn is the score divided by it.",
+        help="The score of two texts with the same meaning, such as 5 for STS-B. The cosine to"
+        " learn is the score divided by it.",
         group=Group.TRAINING,
         above=0.0,
         at_most=1e6,
+        needs=("loss", COSINE),
     )
     min_positive_score: float | None = setting(
         None,
-        help="--loss=in_batch_negatives: train on the pairs with at least this score. Default: on"
-        " all, without reading their scores.",
+        help="Train on the pairs with at least this score. Default: on all, without reading their"
+        " scores.",
         group=Group.TRAINING,
         at_least=-1e6,
         at_most=1e6,
+        needs=("loss", IN_BATCH_NEGATIVES),
     )
     # The paper has none, with products of vectors of any length; 20 is sentence-transformers'.
     similarity_scale: float = setting(
         20.0,
-        help="--loss=in_batch_negatives: what cosines are multiplied by before the softmax.",
+        help="What cosines are multiplied by before the softmax.",
         group=Group.TRAINING,
         above=0.0,
         at_most=1e6,
+        needs=("loss", IN_BATCH_NEGATIVES),
+    )
+    gradient_accumulation_steps: int = inherit(
+        EvaluationSettings,
+        "gradient_accumulation_steps",
+        excludes=("loss", IN_BATCH_NEGATIVES),
+        because="a part of a batch would have only its own negatives"
+        " (--recompute_activations saves memory, too)",
     )
 
     def __post_init__(self):
         super().__post_init__()
         check_delimiter(self.delimiter)
-        for name, loss in (
-            ("score_scale", COSINE),
-            ("min_positive_score", IN_BATCH_NEGATIVES),
-            ("similarity_scale", IN_BATCH_NEGATIVES),
-        ):
-            value = getattr(self, name)
-            if self.loss != loss and value != type(self).__dataclass_fields__[name].default:
-                raise UserError(
-                    f"--{name}={value:g} is for --loss={loss}; leave it out with --loss={self.loss}"
-                )
-        if self.loss == IN_BATCH_NEGATIVES and self.gradient_accumulation_steps > 1:
-            raise UserError(
-                "--gradient_accumulation_steps must be 1 with --loss=in_batch_negatives, since each"
-                f" part of a batch would have its own negatives alone; got"
-                f" {self.gradient_accumulation_steps}. --recompute_activations saves memory, too"
-            )

@@ -82,15 +82,6 @@ def run_squad(
 def _check(settings: SquadSettings) -> None:
     if not settings.do_train and not settings.do_predict:
         raise UserError("At least one of --do_train and --do_predict must be given.")
-    if settings.do_train and not settings.train_file:
-        raise UserError("--do_train needs --train_file, the questions and answers to train on")
-    if settings.do_predict and not settings.predict_file:
-        raise UserError("--do_predict needs --predict_file, the questions to answer")
-    if settings.evaluate_every_steps and not (settings.do_train and settings.predict_file):
-        raise UserError(
-            "--evaluate_every_steps needs --do_train, and --predict_file with the questions and"
-            " answers to evaluate on"
-        )
     check_overwrites(
         [os.path.join(settings.output_dir, name) for name in (*answers.FILES, _THRESHOLDS)],
         "output_dir",

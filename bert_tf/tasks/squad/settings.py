@@ -75,7 +75,14 @@ class SquadSettings(AnswerSettings, FineTuningSettings):
         " answers, the predictions are scored.",
         group=Group.DATA,
     )
-    do_predict: bool = inherit(EvaluationSettings, "do_predict")
+    do_train: bool = inherit(FineTuningSettings, "do_train", needs="train_file")
+    do_predict: bool = inherit(EvaluationSettings, "do_predict", needs="predict_file")
+    evaluate_every_steps: int = inherit(
+        FineTuningSettings,
+        "evaluate_every_steps",
+        needs=["do_train", "predict_file"],
+        because="it answers the questions of --predict_file while it trains",
+    )
     predict_batch_size: int = inherit(EvaluationSettings, "predict_batch_size")
     verbose_logging: bool = setting(
         False,

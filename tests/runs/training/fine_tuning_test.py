@@ -70,11 +70,6 @@ BAD = {
         {"predict_batch_size": 2**20, "max_seq_length": 40, "hidden_size": 2**16},
         "--predict_batch_size=1048576 sequences of length 40 and hidden_size 65536 take 10,240 GiB",
     ),
-    "keep_best": ({"keep_best": True}, "how often to evaluate with --evaluate_every_steps"),
-    "patience": (
-        {"early_stopping_patience": 2},
-        "how often to evaluate with --evaluate_every_steps",
-    ),
     "too few": (
         {"train_batch_size": 91, "num_train_epochs": 1.0},
         "90 examples, --train_batch_size=91 and --num_train_epochs=1.0 make 0 steps",
@@ -108,8 +103,6 @@ def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
     harm = "must not be --output_dir or the folder of --init_checkpoint or --vocab_file"
     for changes, message in (
         ({"init_checkpoint": "no/such"}, "--init_checkpoint=no/such: a checkpoint is named by"),
-        ({"export_dir": "anywhere"}, "--export_dir is written after training"),
-        ({"evaluate_every_steps": 3}, "--evaluate_every_steps needs --do_train; add it"),
         ({"export_dir": f"{reviews}/", "do_train": True}, harm),
         ({"export_dir": os.path.relpath(reviews), "do_train": True}, harm),
         ({"export_dir": settings.output_dir, "do_train": True}, harm),

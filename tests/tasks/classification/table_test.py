@@ -160,7 +160,6 @@ def test_a_table_of_numbers(tmp_path):
             {"regression": True},
             "line 2: label '1e39' must be a number; ",
         ),
-        (CSV, {"labels": ["1"], "regression": True}, "--labels names classes, which --regression"),
     ],
 )
 def test_bad_tables(tmp_path, text, columns, message):

@@ -118,16 +118,6 @@ def test_what_is_refused(tables, tmp_path, options, message):
         ({"score_scale": 0.0}, "--score_scale=0.0 must be a finite number above 0"),
         ({"max_seq_length": 2}, "--max_seq_length=2 must be between 3"),
         ({"delimiter": '"'}, "--delimiter must be one character, neither a quote nor the end of"),
-        (
-            {**IN_BATCH, "score_scale": 5.0},
-            "--score_scale=5 is for --loss=cosine; leave it out with --loss=in_batch_negatives",
-        ),
-        ({"min_positive_score": 1.0}, "--min_positive_score=1 is for --loss=in_batch_negatives"),
-        ({"similarity_scale": 10.0}, "--similarity_scale=10 is for --loss=in_batch_negatives"),
-        (
-            {**IN_BATCH, "gradient_accumulation_steps": 4},
-            "--gradient_accumulation_steps must be 1 with --loss=in_batch_negatives, .* got 4",
-        ),
     ],
 )
 def test_settings_that_are_refused(options, message):

@@ -8,6 +8,8 @@ from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit
 from bert_tf.runs.flags.settings import MAX_LENGTH, TextSettings
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP, OBJECTIVES
 
+_OF_NGRAMS = "only this objective masks n-grams, and only when the records are made"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings(TextSettings):
@@ -46,35 +48,42 @@ class PretrainingDataSettings(TextSettings):
     )
     ngram: int = setting(
         3,
-        help="With --objective=mlm_sop: the most words, one after another, that are masked"
-        " together.",
+        help="The most words, one after another, that are masked together.",
         group=Group.DATA,
         at_least=1,
         at_most=100,
+        needs=[("objective", MLM_SOP), "mask"],
+        because=_OF_NGRAMS,
     )
     favor_shorter_ngram: bool = setting(
         True,
-        help="With --objective=mlm_sop: mask n words together with a probability in proportion to"
-        " 1 / n. --nofavor_shorter_ngram turns that around.",
+        help="Mask n words together with a probability in proportion to 1 / n."
+        " --nofavor_shorter_ngram turns that around.",
         group=Group.DATA,
+        needs=[("objective", MLM_SOP), "mask"],
+        because=_OF_NGRAMS,
     )
     random_next_sentence: bool = setting(
         False,
-        help="With --objective=mlm_sop: take a random second part half of the time instead of"
-        " swapping the two.",
+        help="Take a random second part half of the time instead of swapping the two.",
         group=Group.DATA,
+        needs=("objective", MLM_SOP),
     )
     do_permutation: bool = setting(
         False,
-        help="With --objective=mlm_sop: exchange as many tokens again with each other, to be"
-        " predicted as well. There are then twice --max_predictions_per_seq.",
+        help="Also permute as many tokens as are masked, and predict their originals. Doubles the"
+        " predictions: train with twice --max_predictions_per_seq.",
         group=Group.DATA,
+        needs=[("objective", MLM_SOP), "mask"],
+        because=_OF_NGRAMS,
     )
     across_documents: bool = setting(
         True,
-        help="With --objective=mlm: fill a sequence with sentences of the next document, after a"
+        help="With --objective=mlm, fill a sequence with sentences of the next document, after a"
         " [SEP] (FULL-SENTENCES). --noacross_documents ends it with the document (DOC-SENTENCES).",
         group=Group.DATA,
+        needs=("objective", MLM),
+        because="pairs of sentences never cross documents",
     )
     mask: bool = setting(
         True,
@@ -86,6 +95,8 @@ class PretrainingDataSettings(TextSettings):
         False,
         help="Mask all word pieces of a word together instead of one by one.",
         group=Group.DATA,
+        needs="mask",
+        because="masks drawn while training follow run_pretraining.py --do_whole_word_mask",
     )
     pack: bool = setting(
         False,
@@ -95,10 +106,11 @@ class PretrainingDataSettings(TextSettings):
     )
     max_sequences_per_pack: int = setting(
         12,
-        help="The most sequences in a record, with --pack.",
+        help="The most sequences in a record.",
         group=Group.DATA,
         at_least=2,
         at_most=MAX_LENGTH,
+        needs="pack",
     )
     # [CLS], a token, [SEP], a token, [SEP].
     max_seq_length: int = setting(
@@ -175,6 +187,8 @@ class PretrainingDataSettings(TextSettings):
         group=Group.OUTPUT,
         at_least=1,
         at_most=99999,
+        needs="num_shards",
+        because="workers share out the shards",
     )
     worker_index: int | None = setting(
         None,
@@ -182,15 +196,12 @@ class PretrainingDataSettings(TextSettings):
         " none waits for another.",
         group=Group.OUTPUT,
         at_least=0,
+        needs="num_shards",
+        because="workers share out the shards",
     )
 
     def __post_init__(self):
         super().__post_init__()
-        if self.num_shards is None and (self.num_workers > 1 or self.worker_index is not None):
-            raise UserError(
-                "--num_workers and --worker_index share out shards, so they need --num_shards, the"
-                " number of files to write"
-            )
         if self.worker_index is not None and self.worker_index >= self.num_workers:
             raise UserError(
                 f"--worker_index={self.worker_index} must be below --num_workers"
@@ -201,30 +212,6 @@ class PretrainingDataSettings(TextSettings):
                 f"--output_file={as_given(self.output_file)} must be one name with"
                 " --num_shards, to which the number of each shard is added"
             )
-        of_masks = ("ngram", "favor_shorter_ngram", "do_permutation")
-        for name in (*of_masks, "random_next_sentence"):
-            default = type(self).__dataclass_fields__[name].default
-            if getattr(self, name) == default:
-                continue
-            if self.objective != MLM_SOP:
-                raise UserError(f"--{name} needs --objective={MLM_SOP}; add it, or leave it out")
-            if not self.mask and name in of_masks:
-                raise UserError(
-                    f"--nomask leaves out the masks, so --{name} has no effect: masks drawn while"
-                    " training have no n-grams. Leave out one of the two"
-                )
-        if not self.across_documents and self.objective != MLM:
-            raise UserError(
-                f"--noacross_documents needs --objective={MLM}; pairs of sentences never cross"
-                " documents. Leave it out"
-            )
-        if not self.mask and self.do_whole_word_mask:
-            raise UserError(
-                "--nomask leaves out the masks, so --do_whole_word_mask has no effect; give it to"
-                " run_pretraining.py --dynamic_masking instead"
-            )
-        if not self.pack and self.max_sequences_per_pack != type(self).max_sequences_per_pack:
-            raise UserError("--max_sequences_per_pack needs --pack; add it, or leave this flag out")
         if bool(self.input_file) == bool(self.tfds):
             raise UserError(
                 "Give exactly one of --input_file and --tfds; got --input_file="
@@ -250,7 +237,7 @@ class PackingSettings(Settings):
         not_empty=True,
     )
     max_sequences_per_pack: int = inherit(
-        PretrainingDataSettings, "max_sequences_per_pack", help="The most sequences in a record."
+        PretrainingDataSettings, "max_sequences_per_pack", needs=()
     )
     random_seed: int = inherit(
         PretrainingDataSettings, "random_seed", help="Seed of the order of the records."

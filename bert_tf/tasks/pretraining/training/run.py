@@ -86,7 +86,8 @@ def run_task(
         make_task: called when the settings and files are checked and the directory is held.
         write_files: writes the files beside the checkpoints.
     """
-    check_settings(settings)
+    if not settings.do_train and not settings.do_eval:
+        raise UserError("At least one of --do_train and --do_eval must be given.")
     check_objective(config, settings.objective)
     replicas = strategy.num_replicas_in_sync
     phases = _training_phases(config, settings, replicas) if settings.do_train else []
@@ -124,43 +125,6 @@ def run_task(
         if settings.do_eval:
             evaluate()
         return results if settings.do_eval else None
-
-
-def check_settings(settings: PretrainingSettings) -> None:
-    """Checks that the flags fit together.
-
-    Raises:
-        UserError: they do not.
-    """
-    if not settings.do_train and not settings.do_eval:
-        raise UserError("At least one of --do_train and --do_eval must be given.")
-    if settings.evaluate_every_steps and not settings.do_train:
-        raise UserError("--evaluate_every_steps needs --do_train; add it, or leave this flag out")
-    if settings.max_hours and not settings.do_train:
-        raise UserError("--max_hours needs --do_train; add it, or leave this flag out")
-    if settings.max_hours and len(settings.phases) > 1:
-        raise UserError(
-            f"--max_hours stretches one phase over the time; --phases has {len(settings.phases)}."
-            " Train them one after another, each with its --max_hours and --output_dir, the later"
-            " ones with --init_checkpoint"
-        )
-    if settings.eval_input_file and not (settings.do_eval or settings.evaluate_every_steps):
-        raise UserError(
-            "--eval_input_file needs --do_eval or --evaluate_every_steps; add one of them, or leave"
-            " this flag out"
-        )
-    if settings.dynamic_masking and not settings.vocab_file:
-        raise UserError(
-            "--dynamic_masking needs --vocab_file, the vocabulary of the records, for the id of the"
-            " mask"
-        )
-    for name in ("do_whole_word_mask", "masked_lm_prob"):
-        changed = getattr(settings, name) != getattr(PretrainingSettings, name)
-        if changed and not settings.dynamic_masking:
-            raise UserError(
-                f"--{name} needs --dynamic_masking; masks that stand in the records are made by"
-                f" create_pretraining_data.py --{name}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)

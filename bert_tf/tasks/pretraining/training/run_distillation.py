@@ -67,6 +67,11 @@ def run_distillation(
     if not settings.vocab_file:
         settings = dataclasses.replace(settings, vocab_file=vocabulary_in(folder))
     vocab_file = settings.vocab_file
+    if settings.dynamic_masking and not vocab_file:
+        raise UserError(
+            "--dynamic_masking needs --vocab_file, since there is no vocabulary beside"
+            " --teacher_checkpoint. Add --vocab_file, or leave --dynamic_masking out"
+        )
     vocab = load_tokenizer(vocab_file, do_lower_case=False).vocab if vocab_file else {}
     if vocab_file:
         tokenization.check_vocab_size(vocab, config.vocab_size, vocab_file)

@@ -1,12 +1,20 @@
 """Settings of run_pretraining. Each field is the flag of that name."""
 
 import dataclasses
-from collections.abc import Collection
-from typing import ClassVar
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Self
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.optimization import PolynomialSchedule
-from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit, rule_of, setting
+from bert_tf.runs.flags.setting_fields import (
+    REQUIRED,
+    Group,
+    Settings,
+    flags_of,
+    inherit,
+    rule_of,
+    setting,
+)
 from bert_tf.runs.flags.settings import (
     MAX_LENGTH,
     EvaluationSettings,
@@ -44,6 +52,7 @@ class PretrainingSettings(TrainingSettings):
         None,
         help="Record files to evaluate on. Default: --input_file.",
         group=Group.DATA,
+        needs_one_of=["do_eval", "evaluate_every_steps"],
     )
     do_eval: bool = inherit(EvaluationSettings, "do_eval")
     objective: str = setting(
@@ -57,8 +66,10 @@ class PretrainingSettings(TrainingSettings):
     dynamic_masking: bool = setting(
         False,
         help="Draw masks while training, others in each epoch, for records of"
-        " create_pretraining_data.py --nomask. It needs --vocab_file.",
+        " create_pretraining_data.py --nomask.",
         group=Group.DATA,
+        needs="vocab_file",
+        because="the id of the mask is in the vocabulary of the records",
     )
     vocab_file: str | None = setting(
         None,
@@ -67,15 +78,19 @@ class PretrainingSettings(TrainingSettings):
     )
     masked_lm_prob: float = setting(
         0.15,
-        help="Share of the tokens of a sequence to predict, with --dynamic_masking.",
+        help="Share of the tokens of a sequence to predict.",
         group=Group.DATA,
         at_least=0.0,
         at_most=1.0,
+        needs="dynamic_masking",
+        because="the masks in records are made by create_pretraining_data.py --masked_lm_prob",
     )
     do_whole_word_mask: bool = setting(
         False,
-        help="Mask all word pieces of a word together, with --dynamic_masking.",
+        help="Mask all word pieces of a word together.",
         group=Group.DATA,
+        needs="dynamic_masking",
+        because="the masks in records are made by create_pretraining_data.py --do_whole_word_mask",
     )
     num_warmup_steps: int = setting(
         10000,
@@ -90,6 +105,7 @@ class PretrainingSettings(TrainingSettings):
         " --num_train_steps is the warm-up's share. For one phase.",
         group=Group.TRAINING,
         above=0.0,
+        needs="do_train",
     )
     start_warmup_step: int = setting(
         0,
@@ -126,7 +142,27 @@ class PretrainingSettings(TrainingSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.max_hours and len(self.phases) > 1:
+            raise UserError(
+                f"--max_hours stretches one phase over the time; --phases has {len(self.phases)}."
+                " Train them one after another, each with its --max_hours and --output_dir, the"
+                " later ones with --init_checkpoint"
+            )
         self.schedules()  # which raises what does not fit
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, Any], given: Collection[str]) -> Self:
+        """Returns the settings, with the phases that the flags of `ScheduleSettings` describe.
+
+        Raises:
+            UserError: flags contradict each other.
+        """
+        schedule = ScheduleSettings.from_flags(values, given)
+        phases, evaluation_phase = schedule.make_phases(given)
+        fields = {field.name: values[field.name] for field in flags_of(cls)}
+        settings = cls(phases=phases, evaluation_phase=evaluation_phase, **fields)
+        settings.check_given(given)
+        return settings
 
     def schedules(self) -> list[tuple[int, PolynomialSchedule]]:
         """Returns the learning rate schedules in order, each with the number of its steps.
@@ -194,13 +230,16 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
         help="Vocabulary of the records: a vocab.txt, which is put beside the student. Default: the"
         " one beside --teacher_checkpoint, if there is one.",
     )
+    # Its vocabulary may be the one beside the teacher: see `run_distillation`.
+    dynamic_masking: bool = inherit(PretrainingSettings, "dynamic_masking", needs=())
     student_layers: str | None = setting(
         None,
         help="Layers of the teacher, from 0, with whose weights the student's layers begin, such as"
         " 0,2,4,7,9,11; none for random weights. Default: spread evenly from the first to the last;"
-        " with --cos_all_layers those that the student's are compared with. Not with"
-        " --init_checkpoint.",
+        " with --cos_all_layers those that the student's are compared with.",
         group=Group.MODEL,
+        excludes="init_checkpoint",
+        because="--init_checkpoint has all of the student's initial weights",
     )
     alpha_ce: float = setting(
         5.0,
@@ -231,11 +270,6 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
             raise UserError(
                 "At least one of --alpha_ce, --alpha_mlm, --alpha_cos and --alpha_mse must be above"
                 " 0; all are 0, so that there is no loss to train by"
-            )
-        if self.student_layers and self.init_checkpoint:
-            raise UserError(
-                "--init_checkpoint gives all of the student's initial weights, and --student_layers"
-                " takes them from the teacher; leave one of them out"
             )
 
     @property

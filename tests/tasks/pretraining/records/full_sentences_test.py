@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import tokenization
-from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 
@@ -143,18 +142,3 @@ def test_too_few_predictions_are_warned_of(tmp_path, warnings):
         "--max_predictions_per_seq=4 is too few for --masked_lm_prob=0.3 of --max_seq_length=19"
         " tokens, which are 6; --max_predictions_per_seq=6 would be right"
     )
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"across_documents": False}, "--noacross_documents needs --objective=mlm"),
-        ({"mask": False, "do_whole_word_mask": True}, "so --do_whole_word_mask has no effect"),
-        ({"objective": "nsp"}, "--objective=nsp must be one of mlm_nsp, mlm"),
-    ],
-)
-def test_flags_that_do_not_fit(tmp_path, changes, message):
-    write_text(tmp_path / "text.txt")
-    with pytest.raises(UserError) as error:
-        create(tmp_path, **changes)
-    assert message in str(error.value)

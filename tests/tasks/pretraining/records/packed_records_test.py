@@ -300,9 +300,7 @@ def test_shards_are_packed_one_by_one(text, tmp_path):
         )
 
 
-def test_places_without_packing_are_refused(text):
-    with pytest.raises(UserError, match="--max_sequences_per_pack needs --pack; add it, or leave"):
-        PretrainingDataSettings(**text, output_file="a", max_sequences_per_pack=5)
+def test_a_record_has_at_least_two_places():
     with pytest.raises(UserError, match="--max_sequences_per_pack=1 must be between 2 and"):
         PackingSettings(input_file="a", max_sequences_per_pack=1)
 

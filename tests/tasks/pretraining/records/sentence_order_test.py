@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bert_tf.datasets.text_files import read_files
-from bert_tf.errors import UserError
 from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.ngram_masking import NgramLengths
@@ -90,21 +89,3 @@ def test_a_line_of_combining_marks_ends_a_document(tmp_path):
         data.create_pretraining_data(settings)
         records.append(Path(settings.output_file).read_bytes())
     assert records[0] == records[1] != records[2]
-
-
-PATHS = {"input_file": "a", "output_file": "b", "vocab_file": "c"}
-
-
-@pytest.mark.parametrize(
-    "flag", [{"ngram": 2}, {"do_permutation": True}, {"favor_shorter_ngram": False}]
-)
-def test_the_flags_need_the_objective_and_masks(flag):
-    (name,) = flag
-    with pytest.raises(UserError, match=f"--{name} needs --objective=mlm_sop"):
-        PretrainingDataSettings(**PATHS, **flag)
-    with pytest.raises(UserError, match=f"--nomask leaves out the masks, so --{name} has no"):
-        PretrainingDataSettings(**PATHS, **flag, objective="mlm_sop", mask=False)
-
-
-def test_a_random_second_part_needs_no_masks():
-    PretrainingDataSettings(**PATHS, random_next_sentence=True, objective="mlm_sop", mask=False)

@@ -149,7 +149,6 @@ def test_each_shard_needs_a_document(text, tmp_path):
     "more, message",
     [
         ({"num_workers": 3, "worker_index": 3}, "--worker_index=3 must be below --num_workers"),
-        ({"num_shards": None, "num_workers": 3}, "so they need --num_shards, the number of files"),
         ({"output_file": "a,b"}, "--output_file=a,b must be one name with --num_shards"),
         ({"num_shards": 0}, "--num_shards=0 must be between 1 and 99999"),
     ],

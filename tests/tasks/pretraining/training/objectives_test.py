@@ -135,9 +135,6 @@ def test_adam_s_flags_reach_the_update(trained, inputs, tmp_path):
     [
         ("unmasked", {"dynamic_masking": False}, "are unmasked (create_pretraining_data.py"),
         ("masked", {"dynamic_masking": True}, "--dynamic_masking needs unmasked records"),
-        ("unmasked", {"vocab_file": None}, "--dynamic_masking needs --vocab_file"),
-        ("masked", {"do_whole_word_mask": True}, "--do_whole_word_mask needs --dynamic_masking"),
-        ("masked", {"masked_lm_prob": 0.3}, "--masked_lm_prob needs --dynamic_masking"),
         ("sequences", {}, "feature next_sentence_labels is missing"),
         ("unmasked", {"objective": "nsp"}, "--objective=nsp must be one of mlm_nsp, mlm"),
         ("unmasked", {"beta_2": 1.5}, "--beta_2=1.5 must be a finite number betw"),

@@ -61,10 +61,6 @@ def test_one_schedule_or_one_for_each_phase():
         ({"start_warmup_step": -8, "phase_warmup_steps": "9,8"}, "beyond the warm-up of 8 steps"),
         ({"decay_power": 0.0}, "--decay_power=0.0 must be a finite number above 0"),
         ({"optimizer": "adam"}, "--optimizer=adam must be one of adamw, lamb"),
-        (
-            {"lamb_bias_correction": True},
-            "--lamb_bias_correction needs --optimizer=lamb; received --optimizer=adamw",
-        ),
         ({"clip_norm": -1.0}, "--clip_norm=-1.0 must be a finite number of at least 0"),
     ],
 )
