@@ -31,6 +31,7 @@ of tpu/ the tables of TPU slices and of the memory that steps need there. In a c
 and flags/ stay at the top: `python -m tools.NAME`, `--flagfile=flags/...`.
 """
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -46,6 +47,8 @@ PROGRAMS = [
     "run_squad",
     "run_tagging",
 ]
+ROOT = Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "bert_tf/__init__.py").read_text(), re.M)[1]
 # Folders beside bert_tf that are installed inside it. A tool finds flags/ and tpu/ beside its own
 # folder, in a checkout as in an installation.
 INSTALLED_INSIDE = {f"bert_tf.{folder}": folder for folder in ("flags", "tools", "tpu")}
@@ -62,9 +65,9 @@ _WIKIPEDIA = ["mwparserfromhell>=0.7"]
 
 setup(
     name="bert-tf",
-    version="0.1.0",
+    version=VERSION,
     description="BERT for TensorFlow 2 and Keras 3: the original's commands, files and numbers",
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=[
@@ -74,6 +77,7 @@ setup(
     ],
     package_dir=INSTALLED_INSIDE,
     package_data={
+        "bert_tf": ["py.typed"],
         "bert_tf.flags": ["**/*"],
         "bert_tf.tools.draw": ["attention.html"],
         "bert_tf.tpu": ["accelerators.txt", "memory.txt"],
@@ -119,7 +123,9 @@ setup(
             *_WIKIPEDIA,
             "dask[distributed]",  # a runner of Beam with processes of its own
             "ipykernel",
-            "mkdocs",
+            "mkdocs-material",
+            "mkdocstrings[python]",
+            "mypy",
             "nbclient",
             "nbformat",
             "pytest",

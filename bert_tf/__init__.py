@@ -6,22 +6,77 @@
 
     model = bert_tf.load("uncased_L-12_H-768_A-12")
     print(model.fill_mask("Paris is the [MASK] of France."))
+
+The names here are the public surface; docs/api.md describes each and says what may change.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from bert_tf import installation
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
+    from bert_tf.errors import UserError as UserError
+    from bert_tf.files.checkpoints import load_weights as load_weights
+    from bert_tf.modeling import AlbertConfig as AlbertConfig
+    from bert_tf.modeling import BertConfig as BertConfig
+    from bert_tf.modeling import BertModel as BertModel
+    from bert_tf.modeling import DistilBertConfig as DistilBertConfig
+    from bert_tf.modeling import RobertaConfig as RobertaConfig
+    from bert_tf.optimization import AdamWeightDecayOptimizer as AdamWeightDecayOptimizer
+    from bert_tf.optimization import LAMBOptimizer as LAMBOptimizer
+    from bert_tf.optimization import PolynomialSchedule as PolynomialSchedule
+    from bert_tf.optimization import linear_schedule as linear_schedule
+    from bert_tf.pretrained.model import Pretrained as Pretrained
     from bert_tf.pretrained.model import load as load
+    from bert_tf.tasks.classification.model import ClassificationModel as ClassificationModel
+    from bert_tf.tasks.extraction.model import FeaturesModel as FeaturesModel
+    from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel as MultipleChoiceModel
+    from bert_tf.tasks.pretraining.training.model import PretrainingModel as PretrainingModel
+    from bert_tf.tasks.sentences.model import SentenceModel as SentenceModel
+    from bert_tf.tasks.squad.model import SquadModel as SquadModel
+    from bert_tf.tasks.tagging.model import TaggingModel as TaggingModel
+    from bert_tf.text.byte_pairs import BytePairTokenizer as BytePairTokenizer
+    from bert_tf.text.fast_tokenization import FastTokenizer as FastTokenizer
+    from bert_tf.text.sentence_pieces import SentencePieceTokenizer as SentencePieceTokenizer
+    from bert_tf.text.tokenizers import load_tokenizer as load_tokenizer
+    from bert_tf.tokenization import FullTokenizer as FullTokenizer
+else:
+    # Not imported above: programs come here first, and import TensorFlow in their own way. Type
+    # checkers do not see this, so to them a name that is not here is an error.
+    _NAMES = {
+        "errors": "UserError",
+        "files.checkpoints": "load_weights",
+        "modeling": "AlbertConfig BertConfig BertModel DistilBertConfig RobertaConfig",
+        "optimization": (
+            "AdamWeightDecayOptimizer LAMBOptimizer PolynomialSchedule linear_schedule"
+        ),
+        "pretrained.model": "Pretrained load",
+        "tasks.classification.model": "ClassificationModel",
+        "tasks.extraction.model": "FeaturesModel",
+        "tasks.multiple_choice.model": "MultipleChoiceModel",
+        "tasks.pretraining.training.model": "PretrainingModel",
+        "tasks.sentences.model": "SentenceModel",
+        "tasks.squad.model": "SquadModel",
+        "tasks.tagging.model": "TaggingModel",
+        "text.byte_pairs": "BytePairTokenizer",
+        "text.fast_tokenization": "FastTokenizer",
+        "text.sentence_pieces": "SentencePieceTokenizer",
+        "text.tokenizers": "load_tokenizer",
+        "tokenization": "FullTokenizer",
+    }
+    _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+    __all__ = sorted([*_HOMES, "__version__"])
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        return __all__
+
 
 installation.check()  # before any module of the library imports TensorFlow
-
-
-def __getattr__(name: str):
-    # Not imported above: programs come here first, and import TensorFlow in their own way.
-    if name == "load":
-        from bert_tf.pretrained.model import load
-
-        return load
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

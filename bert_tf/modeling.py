@@ -124,6 +124,8 @@ class BertModel(Savable, keras.Model):
         UserError: `dtype` is neither of the two.
     """
 
+    built: bool
+
     def __init__(
         self,
         config: BertConfig,
@@ -147,14 +149,16 @@ class BertModel(Savable, keras.Model):
             # As in each original: the kind of look-up changes the gradient's norm.
             gather_token_types=is_albert and not use_one_hot_embeddings,
         )
-        encoder = AlbertEncoder if is_albert else Encoder
-        self.encoder = encoder(self.config, recompute_activations, policy)
+        if isinstance(self.config, AlbertConfig):
+            self.encoder = AlbertEncoder(self.config, recompute_activations, policy)
+        else:
+            self.encoder = Encoder(self.config, recompute_activations, policy)
         self.pooler = NamedDense(
             self.config, config.hidden_size, config.pooler_activation, "pooler", policy
         )
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: object = None) -> None:
         """Creates the variables. The constructor calls it."""
         if not self.built:
             for layer in (self.embeddings, self.encoder, self.pooler):
@@ -163,13 +167,13 @@ class BertModel(Savable, keras.Model):
 
     def call(
         self,
-        input_ids,
-        input_mask=None,
-        token_type_ids=None,
-        training=False,
-        dropout_seed=None,
-        position_ids=None,
-        cls_positions=None,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        token_type_ids: tf.Tensor | None = None,
+        training: bool = False,
+        dropout_seed: tf.Tensor | None = None,
+        position_ids: tf.Tensor | None = None,
+        cls_positions: tf.Tensor | None = None,
     ) -> BertOutput:
         """Returns every output of the model.
 

@@ -8,11 +8,15 @@ ids much faster.
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
+
+_Item = TypeVar("_Item")
+_Value = TypeVar("_Value")
 
 UNKNOWN_TOKEN = "[UNK]"
 SEQUENCE_TOKENS = ("[CLS]", "[SEP]")  # at the beginning of a sequence, and after each text
@@ -189,7 +193,7 @@ def _warn_of_odd_lines(vocab_file: str, tokens: list[str], vocab: dict[str, int]
         )
 
 
-def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
+def convert_by_vocab(vocab: Mapping[_Item, _Value], items: Iterable[_Item]) -> list[_Value]:
     """Returns `vocab[item]` of each item, in order.
 
     Raises:
@@ -248,10 +252,10 @@ class FullTokenizer:
         Raises:
             UserError: see `load_vocab`.
         """
-        needed = dict.fromkeys((UNKNOWN_TOKEN, *required_tokens))
-        self.vocab = vocab_file
         if isinstance(vocab_file, str):
-            self.vocab = load_vocab(vocab_file, tuple(needed))
+            needed = dict.fromkeys((UNKNOWN_TOKEN, *required_tokens))
+            vocab_file = load_vocab(vocab_file, tuple(needed))
+        self.vocab = vocab_file
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)

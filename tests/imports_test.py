@@ -48,8 +48,7 @@ DATA = {"datasets", "files", "text", "tokenization"}
 TASK_MODELS = {"model", "head", "heads", "loss", "metrics", "distillation"}
 TASK_NEITHER = {"__init__", "schema", "phases", "settings", "run", "run_distillation"}
 
-# Who imports what only when it is used: `bert_tf.load` for users, never for the library itself.
-LAZY = {"bert_tf": "bert_tf.pretrained.model"}
+SURFACE = "bert_tf"  # imports what it shows only when it is used: for users, never for the library
 
 COMMAND_FLAGS = "bert_tf.runs.flags.command_flags"
 # They change what a process shows and how it ends, which a library must not.
@@ -80,7 +79,8 @@ def ancestors(module: str) -> list[str]:
 def imported_names(module: str, path: Path) -> Iterator[tuple[str, str | None]]:
     """Yields (module, name) of each import statement at any depth; name None for `import x`."""
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in tree.body if module == SURFACE else ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -95,8 +95,6 @@ def import_graph(modules: dict[str, Path]) -> dict[str, set[str]]:
     for module, path in modules.items():
         graph[module] = set()
         for source, name in imported_names(module, path):
-            if LAZY.get(module) == source:
-                continue
             target = f"{source}.{name}" if f"{source}.{name}" in modules else source
             for found in (target, *ancestors(target)):
                 # A package that holds the importer is there already; it is no choice of its.

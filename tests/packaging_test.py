@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import bert_tf
+
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = sorted(path.name for path in ROOT.glob("*.py") if path.name != "setup.py")
 
@@ -67,6 +69,7 @@ def test_everything_is_installed(site):
     tables = sorted(path.name for path in (site / "bert_tf" / "tpu").iterdir())
     assert tables == ["accelerators.txt", "memory.txt"]
     metadata = importlib.metadata.Distribution.at(next(site.glob("bert_tf-*.dist-info"))).metadata
+    assert metadata["Version"] == bert_tf.__version__
     required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert "scikit-learn" in required and "safetensors" not in required
     builds = {"cpu", "gpu", "tpu", "compile"}

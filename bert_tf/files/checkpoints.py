@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -161,7 +162,31 @@ class CheckpointReader:
         return {name: self.read(name) for name in sorted(names)}
 
 
-def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> list[str]:
+def load_weights(model: keras.Model, path: str) -> list[str]:
+    """Sets the weights of a model from a checkpoint, and returns the names of those that it has.
+
+    Weights that the checkpoint lacks, such as a new head's, keep their values. A warning lists
+    them, and another one lists the weights that only the checkpoint has.
+
+    Args:
+        model: one of this library's; of a model of your own, the `BertModel` in it.
+        path: a checkpoint in the format of google-research/bert: its prefix
+            (`MODEL/bert_model.ckpt`), or a folder, such as an --output_dir, whose newest is taken.
+
+    Raises:
+        UserError: there is no checkpoint at `path`, a weight has another shape or type in it, or
+            none of the model's weights, or of its encoder's, is in it; the message lists both
+            sides.
+        DamagedCheckpointError: a file of the checkpoint is missing or damaged.
+    """
+    return initialize({variable.path: variable.value for variable in model.variables}, path, None)
+
+
+def initialize(
+    variables: Mapping[str, tf.Variable],
+    init_checkpoint: str,
+    flag: str | None = "init_checkpoint",
+) -> list[str]:
     """Sets the variables that the checkpoint has, and returns their names.
 
     Only weights are read: like the original's get_assignment_map_from_checkpoint, it ignores the
@@ -171,20 +196,23 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
     Args:
         variables: the model's variables by name.
         init_checkpoint: see `find_prefix`.
+        flag: see `find_prefix`.
 
     Raises:
         UserError: a variable has another shape or type in the checkpoint, or they have no variable
             in common, or none of the encoder's; the message lists both sides.
         DamagedCheckpointError: a file of the checkpoint is missing or damaged.
     """
-    reader = CheckpointReader(init_checkpoint)
+    reader = CheckpointReader(init_checkpoint, flag)
+    place = given(init_checkpoint, flag)
+    configuration = "--bert_config_file" if flag else "the model's configuration"
     shapes = reader.shapes
     common = [name for name in variables if name in shapes]
     missing = [name for name in variables if name not in shapes]
     unexpected = sorted(n for n in shapes if n not in variables and not SLOT_PATTERN.match(n))
     if not common:
         raise UserError(
-            f"--init_checkpoint={init_checkpoint} has none of the model's variables.\n"
+            f"{place} has none of the model's variables.\n"
             f"Missing: {_lines(missing)}\nUnexpected: {_lines(unexpected)}"
         )
     # Otherwise the embeddings and pooler of an ALBERT could surround the random layers of a BERT.
@@ -194,24 +222,17 @@ def initialize(variables: Mapping[str, tf.Variable], init_checkpoint: str) -> li
     )
     if layers and other_layers and not common_layers:
         raise UserError(
-            f"--init_checkpoint={init_checkpoint} must be of the kind of model that"
-            " --bert_config_file describes. The encoder of the model has"
-            f" {layers[0]} and {len(layers) - 1} more; that of the checkpoint has none of them, but"
-            f" {other_layers[0]} and {len(other_layers) - 1} more"
+            f"{place} must be of the kind of model that {configuration} describes. The encoder of"
+            f" the model has {layers[0]} and {len(layers) - 1} more; that of the checkpoint has"
+            f" none of them, but {other_layers[0]} and {len(other_layers) - 1} more"
         )
-    _check_shapes(variables, reader, common, f"--init_checkpoint={init_checkpoint}")
+    _check_shapes(variables, reader, common, place, configuration if flag else "it")
     _assign(variables, reader, common)
     logging.info("Initialised %d variables from %s", len(common), init_checkpoint)
     if missing:
-        logging.warning(
-            "Not in --init_checkpoint=%s, so left at their initial values: %s",
-            init_checkpoint,
-            _lines(missing),
-        )
+        logging.warning("Not in %s, so left at their initial values: %s", place, _lines(missing))
     if unexpected:
-        logging.warning(
-            "Only in --init_checkpoint=%s, so not used: %s", init_checkpoint, _lines(unexpected)
-        )
+        logging.warning("Only in %s, so not used: %s", place, _lines(unexpected))
     return common
 
 
@@ -246,6 +267,7 @@ def _check_shapes(
     reader: CheckpointReader,
     names: Sequence[str],
     checkpoint: str,
+    configuration: str = "--bert_config_file",
 ) -> None:
     shapes, dtypes = reader.shapes, reader.dtypes
     different = [
@@ -256,9 +278,9 @@ def _check_shapes(
     ]
     if different:
         raise UserError(
-            f"{checkpoint} does not fit the configuration; check --bert_config_file (vocab_size is"
-            " the first dimension of bert/embeddings/word_embeddings) and the number of classes"
-            f" (the first dimension of output_weights).\nDifferent: {_lines(different)}"
+            f"{checkpoint} does not fit the configuration; check {configuration} (vocab_size is the"
+            " first dimension of bert/embeddings/word_embeddings) and the number of classes (the"
+            f" first dimension of output_weights).\nDifferent: {_lines(different)}"
         )
 
 

@@ -7,10 +7,12 @@ an answer to whole words, and adds the scores of answers with equal text.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TypedDict
 
 import numpy as np
 
 from bert_tf.errors import UserError, quoted
+from bert_tf.pretrained import text_input
 from bert_tf.pretrained.results import Answer
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.final_text import FinalText
@@ -187,10 +189,69 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum()
 
 
-SEARCHES = {"run_squad": RunSquadSearch, "transformers": PipelineSearch}
+SEARCHES: dict[str, type[RunSquadSearch] | type[PipelineSearch]] = {
+    "run_squad": RunSquadSearch,
+    "transformers": PipelineSearch,
+}
 
 
-def check_method(method: str) -> None:
-    """Raises UserError if a method of finding answers is unknown."""
+class AnswerOptions(TypedDict, total=False):
+    """Arguments of `Pretrained.answer`, which describes them."""
+
+    null_score_diff_threshold: float | None
+    max_seq_length: int
+    doc_stride: int
+    max_answer_length: int
+    method: str
+
+
+def make_searches(
+    question: str | Sequence[str],
+    context: str | Sequence[str],
+    tokenizer: Tokenizer,
+    *,
+    top_k: int | None,
+    null_score_diff_threshold: float | None,
+    max_seq_length: int,
+    doc_stride: int,
+    max_answer_length: int,
+    method: str,
+) -> tuple[list[RunSquadSearch] | list[PipelineSearch], bool]:
+    """Returns the search for the answer to each question, and whether one question was given.
+
+    The arguments are those of `Pretrained.answer`, and the tokenizer of the model.
+
+    Raises:
+        UserError: an argument does not fit.
+    """
     if method not in SEARCHES:
         raise UserError(f"method must be one of {', '.join(SEARCHES)}; received {quoted(method)}")
+    if top_k is not None and top_k < 1:
+        raise UserError(
+            f"top_k must be None, for the best answer only, or at least 1; received {quoted(top_k)}"
+        )
+    questions, single = text_input.as_list(question, name="question")
+    contexts, one_context = text_input.as_list(context, name="context")
+    if one_context or len(contexts) == 1:
+        contexts = contexts[:1] * len(questions)
+    if len(contexts) != len(questions):
+        raise UserError(
+            f"There must be a context for each question, or one for all; received"
+            f" {len(questions)} questions and {len(contexts)} contexts"
+        )
+    settings = AnswerSettings(
+        doc_stride=doc_stride,
+        max_query_length=max(1, min(64, max_seq_length // 2)),
+        version_2_with_negative=null_score_diff_threshold is not None,
+        n_best_size=max(20, top_k or 1),
+        max_answer_length=max_answer_length,
+        null_score_diff_threshold=null_score_diff_threshold or 0.0,
+    )
+    searches = [
+        SEARCHES[method](question, context, tokenizer, settings, max_seq_length, top_k or 1)
+        for question, context in zip(questions, contexts, strict=True)
+    ]
+    for i, search in enumerate(searches):
+        if not search.rows:
+            raise UserError(f"context[{i}] must have a word; received {quoted(contexts[i])}")
+    return searches, single

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.pretrained.forward import softmax
 from bert_tf.pretrained.results import Entity
 from bert_tf.tasks.tagging.data import TaggedWindow, make_windows
+from bert_tf.text import sequences
 from bert_tf.text.offsets import Piece
+from bert_tf.text.tokenizers import Tokenizer
 
 # What is tagged: `word`, a run of characters without white space, as run_tagging does; the others
 # are those of Hugging Face's pipeline: `first`, a run without punctuation, or one mark; `simple`,
@@ -24,7 +27,46 @@ def check_strategy(strategy: str) -> None:
         )
 
 
-def cut(text: str, pieces: Sequence[Piece], room: int) -> list[TaggedWindow]:
+class TaggedText:
+    """A text cut into windows for a tagger, as run_tagging cuts a sentence.
+
+    Args:
+        text: the text.
+        tokenizer: of the model.
+        max_seq_length: longest window in word pieces, [CLS] and [SEP] included.
+
+    Attributes:
+        rows: the model's input for each window.
+    """
+
+    def __init__(self, text: str, tokenizer: Tokenizer, max_seq_length: int):
+        self._text = text
+        self._pieces = tokenizer.pieces(text)
+        self._windows = _cut(text, self._pieces, max_seq_length - 2)
+        self.rows = []
+        for window in self._windows:
+            ids = [piece.token_id for piece in self._pieces[window.begin : window.end]]
+            self.rows.append(sequences.pack_pair(ids, [], len(ids) + 2, tokenizer.layout))
+
+    def join(
+        self, logits: Sequence[np.ndarray], labels: Sequence[str], strategy: str
+    ) -> list[Entity]:
+        """Returns the entities of the text, in order.
+
+        Args:
+            logits: float [S, labels] of each window.
+            labels: the tags, such as `B-PER`.
+            strategy: see `STRATEGIES`.
+        """
+        probabilities = np.zeros([len(self._pieces), len(labels)])
+        for window, values in zip(self._windows, logits, strict=True):
+            first = 1 + window.first - window.begin  # after [CLS]
+            tagged = values[first : first + window.last - window.first]
+            probabilities[window.first : window.last] = softmax(tagged)
+        return _join(self._text, self._pieces, probabilities, labels, strategy)
+
+
+def _cut(text: str, pieces: Sequence[Piece], room: int) -> list[TaggedWindow]:
     """Returns the windows of a text, as run_tagging cuts a sentence.
 
     Args:
@@ -56,7 +98,7 @@ def _unit_starts(text: str, pieces: Sequence[Piece], strategy: str) -> list[int]
     return starts
 
 
-def join(
+def _join(
     text: str,
     pieces: Sequence[Piece],
     probabilities: np.ndarray,

@@ -5,9 +5,11 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from bert_tf.progress import Progress
 
@@ -78,3 +80,10 @@ def _padded(rows: Sequence[Row]) -> dict[str, tf.Tensor]:
             value[: len(row[name])] = row[name]
         batch[name] = tf.constant(values)
     return batch
+
+
+def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Returns the probabilities over the last axis."""
+    logits = logits.astype(np.float64)
+    exponentials: NDArray[np.float64] = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)

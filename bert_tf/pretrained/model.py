@@ -7,28 +7,28 @@ Every method takes one text, or a list of texts, and returns one result, or a li
 same order. Long lists are sorted by length and computed in batches inside.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack, overload
 
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.heads import model_logits
 from bert_tf.pretrained import answers as answering
 from bert_tf.pretrained import entities, text_input
+from bert_tf.pretrained.answers import AnswerOptions
 from bert_tf.pretrained.build import BUILDERS, build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
-from bert_tf.pretrained.forward import Forward
+from bert_tf.pretrained.forward import Forward, Row, softmax
 from bert_tf.pretrained.pooling import POOLINGS, text_vectors
-from bert_tf.pretrained.results import (
-    Classification,
-    Filling,
-    TextAttention,
-)
-from bert_tf.tasks.squad.settings import AnswerSettings
+from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, TextAttention
 from bert_tf.text import sequences
+
+Text = str | tuple[str, str]  # a text, or a pair of texts
+Features = dict[str, tf.Tensor]
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
 _MASK_INPUTS = (*_INPUTS, "masked_lm_positions")
@@ -97,7 +97,13 @@ class Pretrained:
     def __repr__(self) -> str:
         return f"<{self._folder}>"
 
-    def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:
+    @overload
+    def fill_mask(self, texts: str, top_k: int = 5) -> list[list[Filling]]: ...
+    @overload
+    def fill_mask(self, texts: Sequence[str], top_k: int = 5) -> list[list[list[Filling]]]: ...
+    def fill_mask(
+        self, texts: str | Sequence[str], top_k: int = 5
+    ) -> list[list[Filling]] | list[list[list[Filling]]]:
         """Returns the most likely tokens for each [MASK] of each text, the best first.
 
         Args:
@@ -119,7 +125,7 @@ class Pretrained:
             )
         rows = text_input.encode_masks(texts, self.tokenizer, self.max_seq_length)
 
-        def outputs(features):
+        def outputs(features: Features) -> Features:
             logits, _ = model(*(features[name] for name in _MASK_INPUTS))
             shape = tf.shape(features["masked_lm_positions"])
             return {"logits": tf.reshape(logits, [shape[0], shape[1], self.config.vocab_size])}
@@ -132,7 +138,7 @@ class Pretrained:
         return results[0] if single else results
 
     def _fillings(self, logits: np.ndarray, top_k: int) -> list[Filling]:
-        probabilities = _softmax(logits)
+        probabilities = softmax(logits)
         best = np.argsort(-logits, kind="stable")[:top_k]
         known, text_of = self.tokenizer.inv_vocab, self.tokenizer.text_of
         return [
@@ -140,7 +146,13 @@ class Pretrained:
             for i in best.tolist()
         ]
 
-    def classify(self, texts: Any) -> Any:
+    @overload
+    def classify(self, texts: Text) -> Classification | float: ...
+    @overload
+    def classify(self, texts: Sequence[Text]) -> list[Classification] | list[float]: ...
+    def classify(
+        self, texts: Text | Sequence[Text]
+    ) -> Classification | float | list[Classification] | list[float]:
         """Returns the class of each text, or the number that a regression gives it.
 
         Args:
@@ -158,16 +170,42 @@ class Pretrained:
         rows = text_input.encode(texts, self.tokenizer, self.max_seq_length)
         found = self._run(kind, lambda features: {"logits": model_logits(model, features)}, rows)
         if kind == "regression":
-            results = [float(row["logits"][0]) for row in found]
-        else:
-            results = [self._classification(_softmax(row["logits"])) for row in found]
-        return results[0] if single else results
+            numbers = [float(row["logits"][0]) for row in found]
+            return numbers[0] if single else numbers
+        classes = [self._classification(softmax(row["logits"])) for row in found]
+        return classes[0] if single else classes
 
     def _classification(self, probabilities: np.ndarray) -> Classification:
         by_label = dict(zip(self.labels, probabilities.tolist(), strict=True))
         best = int(np.argmax(probabilities))
         return Classification(self.labels[best], float(probabilities[best]), by_label)
 
+    @overload
+    def answer(
+        self, question: str, context: str, *, top_k: None = None, **options: Unpack[AnswerOptions]
+    ) -> Answer: ...
+    @overload
+    def answer(
+        self, question: str, context: str, *, top_k: int, **options: Unpack[AnswerOptions]
+    ) -> list[Answer]: ...
+    @overload
+    def answer(
+        self,
+        question: Sequence[str],
+        context: str | Sequence[str],
+        *,
+        top_k: None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> list[Answer]: ...
+    @overload
+    def answer(
+        self,
+        question: Sequence[str],
+        context: str | Sequence[str],
+        *,
+        top_k: int,
+        **options: Unpack[AnswerOptions],
+    ) -> list[list[Answer]]: ...
     def answer(
         self,
         question: str | Sequence[str],
@@ -179,7 +217,7 @@ class Pretrained:
         doc_stride: int = 128,
         max_answer_length: int = 30,
         method: str = "run_squad",
-    ) -> Any:
+    ) -> Answer | list[Answer] | list[list[Answer]]:
         """Returns the answer to each question, a part of its context.
 
         Args:
@@ -206,52 +244,39 @@ class Pretrained:
             UserError: the model has no head for answers, or an argument does not fit.
         """
         model = self._model_with("squad", "answer")
-        answering.check_method(method)
-        if top_k is not None and top_k < 1:
-            raise UserError(
-                "top_k must be None, for the best answer alone, or at least 1; received"
-                f" {quoted(top_k)}"
-            )
-        questions, single = text_input.as_list(question, name="question")
-        contexts, one_context = text_input.as_list(context, name="context")
-        if one_context or len(contexts) == 1:
-            contexts = contexts[:1] * len(questions)
-        if len(contexts) != len(questions):
-            raise UserError(
-                f"There must be a context for each question, or one for all; received"
-                f" {len(questions)} questions and {len(contexts)} contexts"
-            )
-        max_seq_length = min(max_seq_length, self.max_seq_length)
-        settings = AnswerSettings(
+        searches, single = answering.make_searches(
+            question,
+            context,
+            self.tokenizer,
+            top_k=top_k,
+            null_score_diff_threshold=null_score_diff_threshold,
+            max_seq_length=min(max_seq_length, self.max_seq_length),
             doc_stride=doc_stride,
-            max_query_length=max(1, min(64, max_seq_length // 2)),
-            version_2_with_negative=null_score_diff_threshold is not None,
-            n_best_size=max(20, top_k or 1),
             max_answer_length=max_answer_length,
-            null_score_diff_threshold=null_score_diff_threshold or 0.0,
+            method=method,
         )
 
-        def outputs(features):
+        def outputs(features: Features) -> Features:
             start_logits, end_logits = model_logits(model, features)
             return {"start_logits": start_logits, "end_logits": end_logits}
 
-        search_class = answering.SEARCHES[method]
-        searches = [
-            search_class(q, c, self.tokenizer, settings, max_seq_length, top_k or 1)
-            for q, c in zip(questions, contexts, strict=True)
-        ]
-        for i, search in enumerate(searches):
-            if not search.rows:
-                raise UserError(f"context[{i}] must have a word; received {quoted(contexts[i])}")
         rows = [row for search in searches for row in search.rows]
         logits = iter(self._run("squad", outputs, rows))
-        results = []
-        for search in searches:
-            found = search.find([next(logits) for _ in search.rows])
-            results.append(found if top_k else found[0])
-        return results[0] if single else results
+        found = [search.find([next(logits) for _ in search.rows]) for search in searches]
+        if top_k:
+            return found[0] if single else found
+        best = [answers[0] for answers in found]
+        return best[0] if single else best
 
-    def tag(self, texts: str | Sequence[str], aggregation_strategy: str = "word") -> list:
+    @overload
+    def tag(self, texts: str, aggregation_strategy: str = "word") -> list[Entity]: ...
+    @overload
+    def tag(
+        self, texts: Sequence[str], aggregation_strategy: str = "word"
+    ) -> list[list[Entity]]: ...
+    def tag(
+        self, texts: str | Sequence[str], aggregation_strategy: str = "word"
+    ) -> list[Entity] | list[list[Entity]]:
         """Returns the entities of each text, in their order.
 
         Args:
@@ -271,32 +296,25 @@ class Pretrained:
         model = self._model_with("tagging", "tag")
         entities.check_strategy(aggregation_strategy)
         texts, single = text_input.as_list(texts)
-        rows, taken = [], []
-        pieces = [self.tokenizer.pieces(text) for text in texts]
-        for text, found in zip(texts, pieces, strict=True):
-            windows = entities.cut(text, found, self.max_seq_length - 2)
-            for window in windows:
-                ids = [piece.token_id for piece in found[window.begin : window.end]]
-                rows.append(sequences.pack_pair(ids, [], len(ids) + 2, self.tokenizer.layout))
-            taken.append(windows)
-        outputs = iter(
-            self._run("tagging", lambda features: {"logits": model_logits(model, features)}, rows)
-        )
-        results = []
-        for text, found, windows in zip(texts, pieces, taken, strict=True):
-            probabilities = np.zeros([len(found), len(self.labels)])
-            for window in windows:
-                first = 1 + window.first - window.begin
-                logits = next(outputs)["logits"][first : first + window.last - window.first]
-                probabilities[window.first : window.last] = _softmax(logits)
-            results.append(
-                entities.join(text, found, probabilities, self.labels, aggregation_strategy)
-            )
-        return results[0] if single else results
+        cuts = [entities.TaggedText(text, self.tokenizer, self.max_seq_length) for text in texts]
+
+        def outputs(features: Features) -> Features:
+            return {"logits": model_logits(model, features)}
+
+        rows = [row for cut in cuts for row in cut.rows]
+        logits = iter(self._run("tagging", outputs, rows))
+        found = [
+            cut.join([next(logits)["logits"] for _ in cut.rows], self.labels, aggregation_strategy)
+            for cut in cuts
+        ]
+        return found[0] if single else found
 
     def encode(
-        self, texts: Any, pooling: str | None = None, normalize: bool | None = None
-    ) -> np.ndarray:
+        self,
+        texts: Text | Sequence[Text],
+        pooling: str | None = None,
+        normalize: bool | None = None,
+    ) -> NDArray[np.float32]:
         """Returns a vector for each text, float32 [texts, H]; [H] for one text.
 
         Args:
@@ -323,7 +341,7 @@ class Pretrained:
         rows = text_input.encode(texts, self.tokenizer, self.max_seq_length)
         bert = self.model.bert
 
-        def outputs(features):
+        def outputs(features: Features) -> Features:
             output = bert(*(features[name] for name in _INPUTS))
             return {"vector": text_vectors(output, features["input_mask"], pooling)}
 
@@ -332,10 +350,21 @@ class Pretrained:
         for vector, row in zip(vectors, found, strict=True):
             vector[:] = row["vector"]
         if self._folder.normalize if normalize is None else normalize:
-            vectors = _unit(vectors)
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors[0] if single else vectors
 
-    def similarity(self, texts_a: Any, texts_b: Any, pooling: str | None = None) -> Any:
+    @overload
+    def similarity(self, texts_a: Text, texts_b: Text, pooling: str | None = None) -> float: ...
+    @overload
+    def similarity(
+        self, texts_a: Sequence[Text], texts_b: Sequence[Text], pooling: str | None = None
+    ) -> NDArray[np.float32]: ...
+    def similarity(
+        self,
+        texts_a: Text | Sequence[Text],
+        texts_b: Text | Sequence[Text],
+        pooling: str | None = None,
+    ) -> float | NDArray[np.float32]:
         """Returns the cosine of the vectors of each two texts, float32 [texts]; a float for two.
 
         For every text with every other, multiply matrices of `encode(..., normalize=True)`.
@@ -359,7 +388,7 @@ class Pretrained:
         cosines = np.einsum("nh,nh->n", vectors[: len(a)], vectors[len(a) :])
         return float(cosines[0]) if single else cosines
 
-    def attention(self, text: str | tuple[str, str]) -> TextAttention:
+    def attention(self, text: Text) -> TextAttention:
         """Returns the attention of every layer and head within a text or a pair of texts."""
         texts, single = text_input.as_list(text, pairs=True, name="text")
         if not single:
@@ -369,7 +398,7 @@ class Pretrained:
         (row,) = text_input.encode(texts, self.tokenizer, self.max_seq_length)
         bert = self.model.bert
 
-        def outputs(features):
+        def outputs(features: Features) -> Features:
             output = bert(*(features[name] for name in _INPUTS))
             return {"probabilities": tf.stack(output.attention_probs, axis=1)}
 
@@ -395,7 +424,13 @@ class Pretrained:
             self._models[head] = build_model(head, self._folder)
         return self._models[head]
 
-    def _run(self, name: str, outputs, rows, inputs=_INPUTS) -> list[dict[str, np.ndarray]]:
+    def _run(
+        self,
+        name: str,
+        outputs: Callable[[Features], Features],
+        rows: Sequence[Row],
+        inputs: Sequence[str] = _INPUTS,
+    ) -> list[dict[str, NDArray[Any]]]:
         """Returns the outputs of each row; what computes them is traced at its first use.
 
         Raises:
@@ -412,14 +447,3 @@ class Pretrained:
         if name not in self._forwards:
             self._forwards[name] = Forward(outputs, inputs)
         return self._forwards[name](rows)
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns the probabilities over the last axis, float64."""
-    logits = logits.astype(np.float64)
-    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -1,0 +1,118 @@
+"""Tests of what `import bert_tf` gives: names, types, and no TensorFlow before it is needed."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.files import checkpoints
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = (ROOT / "bert_tf" / "__init__.py").read_text(encoding="utf-8")
+
+# Its lines with a comment are errors, which contain the comment's text. The others are none.
+PROGRAM = """
+from typing import Any, assert_type
+import numpy as np
+from numpy.typing import NDArray
+import bert_tf
+from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, TextAttention
+
+model = bert_tf.load("folder")
+assert_type(model, bert_tf.Pretrained)
+assert_type(model.fill_mask("a"), list[list[Filling]])
+assert_type(model.fill_mask(["a"], top_k=2), list[list[list[Filling]]])
+assert_type(model.classify("a"), Classification | float)
+assert_type(model.classify(("a", "b")), Classification | float)
+assert_type(model.classify(["a", ("a", "b")]), list[Classification] | list[float])
+assert_type(model.answer("a", "b"), Answer)
+assert_type(model.answer("a", "b", top_k=2), list[Answer])
+assert_type(model.answer(["a"], "b", method="transformers"), list[Answer])
+assert_type(model.answer(["a"], ["b"], top_k=2), list[list[Answer]])
+assert_type(model.tag("a"), list[Entity])
+assert_type(model.tag(["a"]), list[list[Entity]])
+assert_type(model.encode("a"), NDArray[np.float32])
+assert_type(model.similarity("a", ("b", "c")), float)
+assert_type(model.similarity(["a"], ["b"]), NDArray[np.float32])
+assert_type(model.attention(("a", "b")), TextAttention)
+assert_type(model.config, bert_tf.BertConfig)
+assert_type(bert_tf.load_weights(bert_tf.BertModel(model.config), "a"), list[str])
+bert_tf.laod("folder")  # has no attribute "laod"
+model.fill_mask(1)  # No overload variant
+model.answer("a", "b", stride=1)  # No overload variant
+bert_tf.load("folder", name=1)  # Unexpected keyword argument
+"""
+
+
+def test_a_type_checker_knows_the_surface(tmp_path):
+    """And the programs of users are checked by the types of an installed package."""
+    program = PROGRAM + "".join(f"bert_tf.{name}\n" for name in bert_tf.__all__)
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    command = ["mypy", "--strict", "--cache-dir", str(tmp_path), "--config-file", "", str(path)]
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True
+    )
+    found = dict(re.findall(r"^\S+program.py:(\d+): error: (.*)$", done.stdout, re.MULTILINE))
+    lines = program.splitlines()
+    expected = {i: line.split("  # ")[1] for i, line in enumerate(lines, 1) if "  # " in line}
+    assert {*map(int, found)} == {*expected}, done.stdout + done.stderr
+    for number, text in expected.items():
+        assert text in found[str(number)]
+
+
+def test_the_names_are_there_and_listed():
+    """Those that a type checker sees are those that there are."""
+    assert dir(bert_tf) == bert_tf.__all__
+    block = next(node for node in ast.parse(SOURCE).body if isinstance(node, ast.If))
+    seen = {
+        (alias.asname, f"{node.module}.{alias.name}")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    there = {(name, f"bert_tf.{module}.{name}") for name, module in bert_tf._HOMES.items()}
+    assert seen == there
+    for name in bert_tf.__all__:
+        assert getattr(bert_tf, name) is not None
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match="module 'bert_tf' has no attribute 'laod'"):
+        _ = bert_tf.laod
+
+
+def test_tensorflow_waits_until_it_is_needed():
+    code = "import bert_tf, sys; dir(bert_tf); sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_load_weights_of_a_model(tmp_path, warnings):
+    sizes = {"hidden_size": 4, "num_attention_heads": 2, "intermediate_size": 5}
+    config = bert_tf.BertConfig(vocab_size=7, num_hidden_layers=1, **sizes)
+    saved, model = bert_tf.BertModel(config), bert_tf.BertModel(config)
+    weights = {variable.path: variable.numpy() + 1 for variable in saved.variables}
+    lacking = weights.pop("bert/pooler/dense/bias")
+    checkpoints.write(f"{tmp_path}/bert_model.ckpt", {**weights, "output_bias": np.float32([1])})
+    assert bert_tf.load_weights(model, str(tmp_path)) == [*weights]
+    for variable in model.variables:
+        expected = weights.get(variable.path, lacking - 1)
+        np.testing.assert_array_equal(variable.numpy(), expected)
+    assert warnings == [
+        f"Not in {tmp_path}, so left at their initial values: \n  bert/pooler/dense/bias",
+        f"Only in {tmp_path}, so not used: \n  output_bias",
+    ]
+    config.vocab_size = 8
+    message = f"^{tmp_path} does not fit the configuration; check it \\(vocab_size is"
+    with pytest.raises(bert_tf.UserError, match=message):
+        bert_tf.load_weights(bert_tf.BertModel(config), str(tmp_path))
+    albert = bert_tf.AlbertConfig(vocab_size=7, embedding_size=4, **sizes)
+    with pytest.raises(
+        bert_tf.UserError, match="kind of model that the model's configuration describes"
+    ):
+        bert_tf.load_weights(bert_tf.BertModel(albert), str(tmp_path))
