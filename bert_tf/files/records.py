@@ -6,8 +6,8 @@ their values. Each task defines its schema once, for writing the records and for
 """
 
 import contextlib
+import itertools
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import storage
-from bert_tf.files.temporary_names import temporary_name
+from bert_tf.files.whole_files import UnfinishedFile
 
 Schema = Mapping[str, tf.io.FixedLenFeature]
 # For a feature of ids the number that they must be below, and what sets that number.
@@ -176,7 +176,7 @@ def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Sch
 
 
 @contextlib.contextmanager
-def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], None]]:
+def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], object]]:
     """Yields a function that writes one serialized record; record i goes to file i mod len(paths).
 
     The files are written atomically: records go to temporary files beside `paths`, which are
@@ -198,51 +198,17 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], N
         raise UserError(f"--{flag} names a file twice: {','.join(paths)}")
     for path in paths:
         storage.check_file_system(path, flag)
-        if tf.io.gfile.isdir(path):
-            raise UserError(f"--{flag} must name files, but {path} is a directory")
-    temporary = [temporary_name(os.path.dirname(path)) for path in paths]
-    writers: list[tf.io.TFRecordWriter] = []
-    written = 0
-
-    def write(record: bytes) -> None:
-        nonlocal written
-        try:
-            writers[written % len(writers)].write(record)
-        except tf.errors.OpError as error:
-            raise _cannot_write(paths, flag, error) from error
-        written += 1
-
-    try:
-        try:
-            for path in temporary:
-                writers.append(tf.io.TFRecordWriter(path))
-                writers[-1].flush()  # the first request that a bucket can refuse
-        except tf.errors.OpError as error:
-            raise _cannot_write(paths, flag, error) from error
-        yield write
-        try:
-            for writer in writers:
-                writer.close()  # raises if data cannot be flushed, so before any rename
-            for path, final in zip(temporary, paths, strict=True):
-                tf.io.gfile.rename(path, final, overwrite=True)
-        except tf.errors.OpError as error:
-            raise _cannot_write(paths, flag, error) from error
-    finally:
-        for writer in writers:
-            with contextlib.suppress(tf.errors.OpError):
-                writer.close()
-        for path in temporary:
-            with contextlib.suppress(tf.errors.OpError):
-                tf.io.gfile.remove(path)
-
-
-def _cannot_write(paths: Sequence[str], flag: str, error: tf.errors.OpError) -> UserError | OSError:
-    return storage.write_error(
-        error,
-        f"cannot write --{flag}={','.join(paths[:3])}{',...' if len(paths) > 3 else ''}:"
-        f" {storage.error_text(error)}. "
-        f"The directory must exist, be writable and have free space.{storage.advice(paths[0])}",
-    )
+    with contextlib.ExitStack() as stack:
+        files = [
+            stack.enter_context(UnfinishedFile(path, f"--{flag}={path}", tf.io.TFRecordWriter))
+            for path in paths
+        ]
+        in_turn = itertools.cycle(files)
+        yield lambda record: next(in_turn).write(record)
+        for file in files:
+            file.close()  # raises if data cannot be flushed, so before any file is renamed
+        for file in files:
+            file.finish()
 
 
 # --- parsing --------------------------------------------------------------------------------------

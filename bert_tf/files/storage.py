@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
@@ -167,6 +167,36 @@ def error_text(error: tf.errors.OpError) -> str:
 def tells_of_full_disk(message: str) -> bool:
     """Returns whether the message of a ResourceExhaustedError is of a disk and not of memory."""
     return re.search("space left|quota", message) is not None
+
+
+class WriteErrors:
+    """Raises errors of the file system within a block again, as `write_error` says.
+
+    A context manager that can be used again and again.
+
+    Args:
+        path: the file or folder that is written.
+        place: how messages name it, with its flag if it has one.
+        is_other: whether an error is none of writing; it then passes unchanged.
+    """
+
+    def __init__(
+        self, path: str, place: str, is_other: Callable[[tf.errors.OpError], bool] | None = None
+    ):
+        self._path = path
+        self._place = place
+        self._is_other = is_other
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, tf.errors.OpError) and not (self._is_other and self._is_other(error)):
+            message = (
+                f"{self._place} cannot be written: {error_text(error)}. The folder above it must"
+                f" exist, be writable and have free space.{advice(self._path)}"
+            )
+            raise write_error(error, message) from error
 
 
 def write_error(error: tf.errors.OpError, message: str) -> UserError | OSError:

@@ -2,8 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -22,56 +22,52 @@ class UnfinishedFile:
     Args:
         path: the final name.
         place: how messages name the file, with its flag if it has one; None for `path`.
+        open_writer: opens the temporary file, such as `tf.io.TFRecordWriter`; None for plain bytes.
 
     Raises:
         UserError: from the methods too: the file cannot be written (no permission, no directory).
         OSError: from the methods too: writing failed in a way that may pass, such as a full disk.
     """
 
-    def __init__(self, path: str, place: str | None = None):
-        self._path = path
-        self._place = place or path
+    def __init__(
+        self,
+        path: str,
+        place: str | None = None,
+        open_writer: Callable[[str], Any] | None = None,
+    ):
+        place = place or path
         if tf.io.gfile.isdir(path):
-            raise UserError(f"{self._place} must name a file, but it is a directory")
+            raise UserError(f"{place} must name a file, but it is a directory")
+        self._path = path
+        self._explained = storage.WriteErrors(path, place)
         self.name = temporary_name(os.path.dirname(path))
-        self._writer = tf.io.gfile.GFile(self.name, "wb")
-        self.write(b"")  # fail now rather than after hours of work
-        self.flush()
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except tf.errors.OpError as error:
-            message = (
-                f"{self._place} cannot be written: {error.message}. Its directory must be writable"
-                f" and have free space.{storage.advice(self._path)}"
-            )
-            raise storage.write_error(error, message) from error
+        with self._explained:
+            self._writer = (open_writer or _open)(self.name)
+        self.flush()  # the first request that a bucket can refuse: now, not after hours of work
 
     def write(self, data: bytes) -> int:
         """Writes all of `data` and returns its length."""
-        with self._explained():
+        with self._explained:
             self._writer.write(data)
         return len(data)
 
     def flush(self) -> None:
         """Flushes what has been written to the file system."""
-        with self._explained():
+        with self._explained:
             self._writer.flush()
 
     def close(self) -> None:
         """Closes the file; until the end of the block it can be read under its temporary `name`."""
-        with self._explained():
+        with self._explained:
             self._writer.close()
 
     def finish(self) -> None:
         """Closes the file and renames it to its final name."""
         self.close()
-        with self._explained():
+        with self._explained:
             tf.io.gfile.rename(self.name, self._path, overwrite=True)
 
-    def __enter__(self) -> "UnfinishedFile":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception) -> None:
@@ -79,6 +75,12 @@ class UnfinishedFile:
             self._writer.close()
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.remove(self.name)
+
+
+def _open(name: str) -> tf.io.gfile.GFile:
+    writer = tf.io.gfile.GFile(name, "wb")
+    writer.write(b"")  # opens the file
+    return writer
 
 
 def write_whole(path: str, content: str | bytes) -> None:

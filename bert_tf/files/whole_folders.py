@@ -1,8 +1,9 @@
 """Writing whole folders: one appears when all that belongs into it is there."""
 
 import contextlib
+import functools
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 import tensorflow as tf
 
@@ -37,21 +38,19 @@ def whole_folder(
     storage.check_file_system(path, flag)
     final = path.rstrip("/") or path
     parent = os.path.dirname(final)
-    unfinished = ""
-    try:
-        with _explained(path, flag):
+    explained = functools.partial(storage.WriteErrors, path, f"--{flag}={path}")
+    with contextlib.ExitStack() as stack:
+        with explained():
             _check_replaceable(path, flag, marker, names, what)
             if parent:
                 tf.io.gfile.makedirs(parent)
             unfinished = temporary_name(parent)
+            stack.callback(_remove, unfinished)
             tf.io.gfile.makedirs(unfinished)
-        with _explained(path, flag, _is_of_computing):
+        with explained(_is_of_computing):
             yield unfinished
-        with _explained(path, flag):
+        with explained():
             _replace(final, unfinished)
-    finally:
-        if unfinished:
-            _remove(unfinished)
 
 
 def _is_of_computing(error: tf.errors.OpError) -> bool:
@@ -59,23 +58,6 @@ def _is_of_computing(error: tf.errors.OpError) -> bool:
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return not storage.tells_of_full_disk(error.message)
     return isinstance(error, tf.errors.InvalidArgumentError)
-
-
-@contextlib.contextmanager
-def _explained(
-    path: str, flag: str, is_other: Callable[[tf.errors.OpError], bool] = lambda error: False
-) -> Iterator[None]:
-    """Names the flag in errors of the file system; others pass unchanged."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        if is_other(error):
-            raise
-        message = (
-            f"--{flag}={path} cannot be written: {error.message}. The folder above it must be"
-            f" writable and have free space.{storage.advice(path)}"
-        )
-        raise storage.write_error(error, message) from error
 
 
 def _replace(final: str, new: str) -> None:

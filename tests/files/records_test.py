@@ -125,8 +125,11 @@ def test_write_files_errors(tmp_path):
         ([""], "--output_file names no file"),
         ([str(tmp_path / "a"), ""], "--output_file names no file"),
         ([str(tmp_path / "a")] * 2, "--output_file names a file twice"),
-        ([str(tmp_path)], f"--output_file must name files, but {tmp_path} is a directory"),
-        ([str(tmp_path / "no" / "a")], f"cannot write --output_file={tmp_path}/no/a: .*must exist"),
+        ([str(tmp_path)], f"--output_file={tmp_path} must name a file, but it is a directory"),
+        (
+            [str(tmp_path / "no" / "a")],
+            f"--output_file={tmp_path}/no/a cannot be written: .*must exist",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             with records.write_files(paths, "output_file"):
@@ -159,6 +162,6 @@ def test_write_files_when_the_disk_is_full(tmp_path):
             text=True,
             cwd=ROOT,
         )
-        assert "refused: cannot write --out=" in result.stdout, result.stderr
+        assert f"refused: --out={tmp_path}/a cannot be written: " in result.stdout, result.stderr
         assert "have free space" in result.stdout
         assert os.listdir(tmp_path) == []

@@ -126,7 +126,7 @@ def test_google_storage_that_cannot_be_reached():
         env={**environment, "GCS_RETRY_CONFIG_MAX_RETRIES": "0"},
     )
     assert "--input_file: cannot look for gs://b/x: All 0 retry attempts failed" in result.stdout
-    assert "cannot write --output_file=gs://b/x: All 0 retry attempts failed" in result.stdout
+    assert "--output_file=gs://b/x cannot be written: All 0 retry attempts failed" in result.stdout
     assert result.stdout.count("pip install tensorflow-io-gcs-filesystem") == 2
     assert "not reached" not in result.stdout
 

@@ -33,7 +33,7 @@ def test_text_and_bytes(tmp_path):
 
 def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path):
     with pytest.raises(
-        UserError, match="cannot be written: .*must be writable and have free space"
+        UserError, match="cannot be written: .*must exist, be writable and have free space"
     ):
         write_whole(str(tmp_path / "none" / "a"), "x")
     (tmp_path / "folder").mkdir()

@@ -133,7 +133,7 @@ def test_an_error_of_writing_names_the_flag(tmp_path, error, kind):
     with pytest.raises(kind) as raised:
         fail_in_the_block(tmp_path / "out", error)
     assert str(raised.value) == (
-        f"--output={tmp_path}/out cannot be written: {error.message}. The folder above it must be"
-        " writable and have free space."
+        f"--output={tmp_path}/out cannot be written: {error.message}. The folder above it must"
+        " exist, be writable and have free space."
     )
     assert not os.listdir(tmp_path)

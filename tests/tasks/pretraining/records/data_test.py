@@ -339,7 +339,7 @@ def test_bad_input(tmp_path, vocab_file):
 def test_bad_output(tmp_path, vocab_file):
     (tmp_path / "text").write_text(_corpus(0))
     paths = dict(input_file=f"{tmp_path}/text", vocab_file=vocab_file)
-    with _refused(tmp_path, f"cannot write --output_file={tmp_path}/no/out"):
+    with _refused(tmp_path, f"--output_file={tmp_path}/no/out cannot be written"):
         _create(output_file=f"{tmp_path}/no/out", **paths)
     with _refused(tmp_path, "--output_file=nosuch://b/x: .* knows no file system nosuch://"):
         _create(output_file="nosuch://b/x", **paths)
