@@ -11,7 +11,7 @@ from bert_tf.engine.prediction_loop import PredictionLoop
 from bert_tf.engine.steps import train_step
 from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 
 DTYPES = ("float32", "bfloat16")
@@ -36,15 +36,14 @@ def _calls(
     config: BertConfig, phase: PretrainingPhase, dtype: str
 ) -> dict[str, Callable[[], object]]:
     """Returns what makes a training step, and what predicts a batch."""
-    task = PretrainingTask(config, dtype=dtype)
-    model = task.build_model()
+    model = PretrainingModel(config, dtype=dtype)
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
     strategy = tf.distribute.get_strategy()
     update = update_function(strategy, model, optimizer)
     training = TrainingLoop(
         strategy,
-        lambda features, seed: train_step(task, model, optimizer, features, seed, update=update),
+        lambda features, seed: train_step(model, optimizer, features, seed, update=update),
         compile_on_cpu=xla_pays_on_cpu(model),
     )
 

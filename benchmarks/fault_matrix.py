@@ -36,7 +36,7 @@ from bert_tf.files.whole_folders import whole_folder
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.trainer import Trainer
-from tests.support.line_task import LineTask, phases, write
+from tests.support.line_task import LineModel, phases, write
 from tests.support.pretraining_runs import variables
 
 STEPS, BOUNDARY, SAVE_STEPS, SAVED = 16, 10, 4, 8
@@ -164,7 +164,7 @@ class Matrix:
         schedule = optimization.linear_schedule(0.05, STEPS, 3)
         boundary = phases(self._files, (BOUNDARY, 16), (STEPS - BOUNDARY, 24))
         with (disk or Disk()).attached(hook), Run(strategy, settings) as run:
-            trainer = Trainer(LineTask(), run, schedule)
+            trainer = Trainer(LineModel, run, schedule)
 
             def evaluate() -> bool:
                 step = trainer.global_step

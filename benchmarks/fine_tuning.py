@@ -27,7 +27,7 @@ from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import TextSettings
 from bert_tf.tasks.classification.features import ClassificationEncoder
-from bert_tf.tasks.classification.model import ClassificationTask
+from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.example_records import write_records
@@ -47,8 +47,7 @@ def main() -> None:
     labels = processor.get_labels()
     length, batch_size = FLAGS.max_seq_length, FLAGS.train_batch_size
     schema = classification_schema(length, regression=labels is None)
-    task = ClassificationTask(config, labels and len(labels))
-    model = task.build_model()
+    model = ClassificationModel(config, 1 if labels is None else len(labels))
     schedule = optimization.linear_schedule(5e-5, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
     strategy = tf.distribute.get_strategy()
@@ -68,7 +67,7 @@ def main() -> None:
         )
         loop = TrainingLoop(
             strategy,
-            lambda features, seed: train_step(task, model, optimizer, features, seed),
+            lambda features, seed: train_step(model, optimizer, features, seed),
             buckets=source.buckets,
         )
 
@@ -79,7 +78,7 @@ def main() -> None:
         return timed(run)
 
     def make_prediction(buckets: Buckets | None) -> Callable[[], float]:
-        predictor = Predictor(task, model, strategy)
+        predictor = Predictor(model, strategy)
 
         def run() -> None:
             size = CHUNK_BATCHES * FLAGS.predict_batch_size

@@ -50,11 +50,11 @@ from bert_tf.runs.folder.heartbeat import Heartbeat
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.training.trainer import Trainer
-from tests.support.line_task import LineTask, phases
+from tests.support.line_task import LineModel, phases
 
-class HeavyTask(LineTask):
-    def loss_and_metrics(self, model, features, *arguments):
-        loss, metrics = super().loss_and_metrics(model, features, *arguments)
+class HeavyModel(LineModel):
+    def loss_and_metrics(self, outputs, features, normalizers):
+        loss, metrics = super().loss_and_metrics(outputs, features, normalizers)
         x = tf.ones([1024, 1024]) * features["x"][0, 0]
         for _ in range(4):
             x = tf.tanh(tf.matmul(x, x) * 1e-3)
@@ -67,7 +67,7 @@ def main(words):
     )
     with Run(tf.distribute.get_strategy(), settings) as run:
         schedule = optimization.linear_schedule(0.05, int(steps), 5)
-        Trainer(HeavyTask(), run, schedule).train(phases(files, (int(steps), 16)))
+        Trainer(HeavyModel, run, schedule).train(phases(files, (int(steps), 16)))
 
 Heartbeat.__init__.__defaults__ = (0.1, 30.0, 1.0)
 command_flags.run_program(main, takes_others=True)

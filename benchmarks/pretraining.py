@@ -36,7 +36,7 @@ from bert_tf.engine.steps import train_step
 from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 from tools import ROOT
 
@@ -75,8 +75,7 @@ class TimedLoop(TrainingLoop):
 def measure_training_step() -> None:
     """Prints seconds per step, time between steps, and speed compared to matrix products alone."""
     config = read_config(FLAGS.bert_config_file)
-    task = PretrainingTask(config, recompute_activations=FLAGS.recompute_activations)
-    model = task.build_model()
+    model = PretrainingModel(config, recompute_activations=FLAGS.recompute_activations)
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
     phase = PretrainingPhase(
@@ -85,7 +84,7 @@ def measure_training_step() -> None:
     loop = TimedLoop(
         tf.distribute.get_strategy(),
         lambda features, seed: train_step(
-            task, model, optimizer, features, seed, FLAGS.gradient_accumulation_steps
+            model, optimizer, features, seed, FLAGS.gradient_accumulation_steps
         ),
         FLAGS.num_steps,
     )

@@ -15,9 +15,10 @@ from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.family import read_config
 from bert_tf.model.freezing import parse_frozen_layers
 from bert_tf.tasks.pretraining.schema import MLM_SOP
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
+from tests.support.objectives import compute
 from tests.support.small_pretraining import difference, weights_of
 
 MODELS = ("model_gelu", "model_relu")
@@ -31,8 +32,7 @@ def golden(*names):
 
 def build(folder, **options):
     config = read_config(str(folder / "albert_config.json"))
-    task = PretrainingTask(config, MLM_SOP, **options)
-    return task, task.build_model()
+    return PretrainingModel(config, MLM_SOP, **options)
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
@@ -50,8 +50,7 @@ def test_every_output_against_numpy(groups, inner, width, one_hot):
         max_position_embeddings=11,
         type_vocab_size=3,
     )
-    task = PretrainingTask(config, use_one_hot_embeddings=one_hot)
-    model = task.build_model()
+    model = PretrainingModel(config, use_one_hot_embeddings=one_hot)
     weights = weights_of(model)
     assert any("mapping_in" in name for name in weights) == (width != 8)
     values = numpy_bert.random_weights({n: w.shape for n, w in weights.items()}, seed=2)
@@ -78,7 +77,7 @@ def test_every_output_against_numpy(groups, inner, width, one_hot):
         assert difference(getattr(output, name), expected[name]) < 2e-6, name
     for name in ("all_encoder_layers", "attention_probs"):
         assert difference(tf.stack(getattr(output, name)), np.stack(expected[name])) < 2e-6
-    loss, _ = task.loss_and_metrics(model, typed, task.normalizers(typed), False, None)
+    loss, _ = compute(model, typed)
     np.testing.assert_allclose(loss, expected["total_loss"], rtol=2e-6)
 
 
@@ -90,7 +89,7 @@ def test_only_groups_that_layers_have_are_made(layers, groups, used):
     config = AlbertConfig(9, 4, 8, layers, groups, 2, 10, max_position_embeddings=7)
     scopes = [f"bert/encoder/transformer/group_{i}/" for i in used]
     assert config.layer_scopes == scopes and set(config.layer_groups) == set(used)
-    weights = weights_of(PretrainingTask(config).build_model())
+    weights = weights_of(PretrainingModel(config))
     names = [name for name in weights if "/group_" in name]
     counts = [sum(name.startswith(scope) for name in names) for scope in scopes]
     assert counts == [16] * len(used) and len(names) == sum(counts)
@@ -111,7 +110,7 @@ def test_the_variables_are_the_originals(name):
     expected = json.loads(golden(f"{name}_variables.json").read_text())
     config = AlbertConfig.from_dict(expected["config"])
     with tf.Graph().as_default():  # no memory is taken
-        model = PretrainingTask(config).build_model()
+        model = PretrainingModel(config)
         found = {variable.path: list(variable.shape) for variable in model.variables}
     assert found == expected["variables"]
 
@@ -119,13 +118,13 @@ def test_the_variables_are_the_originals(name):
 @needs_golden
 @pytest.mark.parametrize("name", MODELS)
 def test_every_output_is_the_originals(name):
-    task, model = build(golden(name))
+    model = build(golden(name))
     checkpoints.initialize(weights_of(model), str(golden(name, "model.ckpt-0")))
     arrays = dict(np.load(golden(name, "forward.npz")))
     features = {key: tf.constant(arrays[key]) for key in (*INPUTS, *LABELS)}
     bert = model.bert(*(features[key] for key in INPUTS))
     logits, order_logits = model(features)
-    loss, sums = task.loss_and_metrics(model, features, task.normalizers(features), False, None)
+    loss, sums = compute(model, features)
     order_loss = sums["sentence_order_loss"][0] / sums["sentence_order_loss"][1]
     outputs = {
         "embedding_output": bert.embedding_output,
@@ -150,7 +149,7 @@ def test_training_is_the_originals(name, optimizer, num_steps):
     folder = golden(name, optimizer)
     arrays = dict(np.load(folder / "train.npz"))
     one_hot = bool(arrays["use_one_hot_embeddings"])
-    task, model = build(golden(name), use_one_hot_embeddings=one_hot)
+    model = build(golden(name), use_one_hot_embeddings=one_hot)
     names = ("init_lr", "num_train_steps", "num_warmup_steps", "poly_power", "start_warmup_step")
     schedule = optimization.PolynomialSchedule(*(arrays[key].item() for key in names))
     updates = optimization.create_optimizer(
@@ -161,7 +160,7 @@ def test_training_is_the_originals(name, optimizer, num_steps):
 
     @tf.function(jit_compile=True, autograph=False)
     def step(features):
-        return steps.train_step(task, model, updates, features, tf.constant([0, 0]))
+        return steps.train_step(model, updates, features, tf.constant([0, 0]))
 
     for i in range(num_steps):
         metrics = step({key: tf.constant(arrays[key][i]) for key in (*INPUTS, *LABELS)})

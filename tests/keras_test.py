@@ -15,8 +15,9 @@ from bert_tf.modeling import AlbertConfig, BertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.squad.model import SquadModel
+from tests.support.objectives import compute
 from tests.support.small_pretraining import SMALL
-from tests.tasks.every_task_test import TASKS, compute, make, make_features, make_task
+from tests.tasks.every_task_test import TASKS, make, make_features, new_model
 
 every_task = pytest.mark.parametrize("name", TASKS)
 CONFIG = {**SMALL, "num_hidden_layers": 1}
@@ -50,7 +51,7 @@ def results(model, *args, **options):
 
 @every_task
 def test_a_dictionary_of_features_gives_what_its_inputs_give(name):
-    _, model = make(name)
+    model = make(name)
     features = make_features(name, 3)
     names = [*INPUTS, *(["masked_lm_positions"] if name == "pretraining" else [])]
     expected = model(*(features[n] for n in names))
@@ -65,11 +66,11 @@ def test_a_dictionary_of_features_gives_what_its_inputs_give(name):
 
 
 def test_features_without_ids_are_refused():
-    _, model = make("classification")
+    model = make("classification")
     with pytest.raises(UserError, match="Model must have 'input_ids'; received 'input_mask', 'lab"):
         model({name: x for name, x in make_features("classification", 2).items() if name in (
             "input_mask", "label_ids")})  # fmt: skip
-    _, model = make("pretraining")
+    model = make("pretraining")
     with pytest.raises(UserError, match="must have 'masked_lm_positions'; received 'input_ids'"):
         model({"input_ids": np.ones((2, 5))})
     with pytest.raises(UserError, match="no longer than 'input_ids', .*received 7"):
@@ -77,14 +78,14 @@ def test_features_without_ids_are_refused():
 
 
 def test_features_that_are_no_numbers_are_left_alone():
-    _, model = make("classification")
+    model = make("classification")
     features = make_features("classification", 2)
     data = tf.data.Dataset.from_tensors({**features, "guid": tf.constant(["a", "b"])})
     assert results(eager(model), data) == results(model, features)
 
 
 def test_the_encoder_predicts_vectors_of_every_text():
-    _, model = make("extraction")
+    model = make("extraction")
     features = make_features("classification", 5)
     predicted = model.predict(as_arrays(features), batch_size=2, verbose=0)
     expected = model(*(features[n] for n in INPUTS))
@@ -98,9 +99,9 @@ def test_the_encoder_predicts_vectors_of_every_text():
 
 @every_task
 def test_evaluate_gives_the_loss_and_the_metrics_of_the_task(name):
-    task, model = make(name)
+    model = make(name)
     features = make_features(name, 4)
-    loss, sums = compute(task, model, features)
+    loss, sums = compute(model, features)
     expected = {metric: total / weight for metric, (total, weight) in sums.items()}
     found = results(eager(model), as_arrays(features), batch_size=4)
     assert found.keys() == {"loss", *sums}
@@ -111,7 +112,7 @@ def test_evaluate_gives_the_loss_and_the_metrics_of_the_task(name):
 
 def test_labels_may_be_the_y_of_keras():
     for name in ("regression", "squad", "pretraining"):
-        _, model = make(name)
+        model = make(name)
         features = as_arrays(make_features(name, 3))
         expected = results(eager(model), features)
         labels = {n: features.pop(n) for n in model.label_names}
@@ -123,7 +124,7 @@ def test_labels_may_be_the_y_of_keras():
 
 
 def test_a_weight_of_each_example_is_keras_sample_weight():
-    _, model = make("tagging")
+    model = make("tagging")
     features = as_arrays(make_features("tagging", 3))
     weights = np.array([1.0, 0.0, 0.5])
     expected = results(eager(model), {**features, "example_weight": weights})
@@ -133,7 +134,7 @@ def test_a_weight_of_each_example_is_keras_sample_weight():
 
 
 def test_missing_and_superfluous_labels_are_refused():
-    _, model = make("squad")
+    model = make("squad")
     features = make_features("squad", 2)
     eager(model)
     start = features.pop("start_positions")
@@ -145,7 +146,7 @@ def test_missing_and_superfluous_labels_are_refused():
 
 
 def test_a_loss_given_to_compile_replaces_that_of_the_task():
-    model = make_task("classification").build_model()
+    model = new_model("classification")
     features = make_features("classification", 3)
     labels = features.pop("label_ids")
     own = results(eager(model), features, labels)
@@ -204,7 +205,7 @@ def test_fit_and_predict_of_every_task_in_graphs(name):
     """Batches have a size that is not known when the graph is made."""
     keras.utils.set_random_seed(2)
     features = as_arrays(make_features(name, 10))
-    model = make_task(name).build_model()
+    model = new_model(name)
     model.compile(optimization.AdamWeightDecayOptimizer(5e-3))
     data = tf.data.Dataset.from_tensor_slices(features).batch(4)
     history = model.fit(data, epochs=6, verbose=0).history["loss"]
@@ -214,7 +215,7 @@ def test_fit_and_predict_of_every_task_in_graphs(name):
     narrow = {
         n: x if x.dtype.is_floating else tf.cast(x, "int32") for n, x in float_features.items()
     }
-    loss, _ = compute(make_task(name), model, narrow)
+    loss, _ = compute(model, narrow)
     np.testing.assert_allclose(found["loss"], loss, rtol=1e-4)
     predicted, expected = model.predict(data, verbose=0), model(features)
     for ours, theirs in zip(tf.nest.flatten(predicted), tf.nest.flatten(expected), strict=True):
@@ -243,7 +244,7 @@ def reloaded(model, path):
 
 @pytest.mark.parametrize("name", [*TASKS, "extraction"])
 def test_a_loaded_model_gives_the_same_outputs(name, tmp_path):
-    _, model = make(name, use_one_hot_embeddings=True)
+    model = make(name, use_one_hot_embeddings=True)
     features = make_features(name if name in TASKS else "classification", 3)
     loaded = reloaded(model, tmp_path / "model.keras")
     assert type(loaded) is type(model)
@@ -370,7 +371,7 @@ def test_every_layer_is_made_again_of_its_config():
 def test_every_layer_of_bert_can_be_saved():
     missing = set()
     for name in TASKS:
-        _, model = make(name)
+        model = make(name)
         for layer in model._flatten_layers():
             if type(layer).__module__.startswith("bert_tf.") and not isinstance(layer, Savable):
                 missing.add(type(layer))

@@ -12,7 +12,7 @@ from bert_tf import optimization
 from bert_tf.engine import steps
 from bert_tf.files import checkpoints
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
 from tests.support.small_pretraining import difference, weights_of
@@ -139,8 +139,7 @@ FEATURES = "input_ids input_mask segment_ids masked_lm_positions masked_lm_ids m
 def test_training_is_that_of_alberts_original(case):
     folder = Path(os.environ["BERT_TF_GOLDEN"]) / "lamb"
     arrays = dict(np.load(folder / case / "train.npz"))
-    task = PretrainingTask(BertConfig.from_json_file(str(folder / "bert_config.json")))
-    model = task.build_model()
+    model = PretrainingModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
     names = ("init_lr", "num_train_steps", "num_warmup_steps", "poly_power", "start_warmup_step")
     schedule = optimization.PolynomialSchedule(*(arrays[name].item() for name in names))
     optimizer = optimization.create_optimizer(
@@ -151,7 +150,7 @@ def test_training_is_that_of_alberts_original(case):
 
     @tf.function(jit_compile=True, autograph=False)
     def step(features):
-        return steps.train_step(task, model, optimizer, features, tf.constant([0, 0]))
+        return steps.train_step(model, optimizer, features, tf.constant([0, 0]))
 
     for i in range(12):
         features = {name: arrays[name][i] for name in [*FEATURES.split(), "next_sentence_labels"]}

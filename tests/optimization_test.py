@@ -197,21 +197,22 @@ def test_sparse_gradients_update_moments_of_every_row():
     np.testing.assert_allclose(results[0][0][1], table[1] * (1 - 0.001) ** 2, rtol=1e-6)
 
 
-class _LookupTask:
-    """A loss whose gradient is an IndexedSlices: the sum of some rows times their weights."""
+class _LookupModel(keras.Model):
+    """Its loss has an IndexedSlices as gradient: the sum of some rows times their weights."""
+
+    def __init__(self):
+        super().__init__(name="")
+        self.table = self.add_weight(shape=(4, 3), initializer="zeros", name="table")
+        self.built = True
+
+    def call(self, features, training=False, dropout_seed=None):
+        return tf.gather(self.table.value, features["ids"])
 
     def normalizers(self, features):
         return {}
 
-    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        rows = tf.gather(model.table.value, features["ids"])
-        return tf.reduce_sum(rows * features["weights"][:, tf.newaxis]), {}
-
-
-class _LookupModel(keras.Model):
-    def __init__(self):
-        super().__init__(name="")
-        self.table = self.add_weight(shape=(4, 3), initializer="zeros", name="table")
+    def loss_and_metrics(self, outputs, features, normalizers):
+        return tf.reduce_sum(outputs * features["weights"][:, tf.newaxis]), {}
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -223,7 +224,7 @@ def test_the_gradient_norm_counts_duplicate_rows_apart(jit_compile):
 
     @tf.function(jit_compile=jit_compile, autograph=False)
     def step():
-        return steps.train_step(_LookupTask(), model, optimizer, features, tf.constant([0, 0]))
+        return steps.train_step(model, optimizer, features, tf.constant([0, 0]))
 
     norm = np.sqrt(3 * (weights**2).sum())  # summed first it would be sqrt(3 * (7**2 + 1))
     np.testing.assert_allclose(step()["gradient_norm"], norm, rtol=1e-6)
@@ -239,7 +240,7 @@ def test_the_norm_to_clip_to_is_an_argument(gradient_reduction, clip_norm, scale
     optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))
     features = {"ids": tf.constant([1, 3]), "weights": tf.constant([3.0, 4.0])}
     metrics = steps.train_step(
-        *(_LookupTask(), model, optimizer, features, tf.constant([0, 0]), 1, gradient_reduction),
+        *(model, optimizer, features, tf.constant([0, 0]), 1, gradient_reduction),
         clip_norm=clip_norm,
     )
     np.testing.assert_allclose(metrics["gradient_norm"], 75**0.5, rtol=1e-6)
@@ -251,7 +252,7 @@ def test_gradients_of_a_small_norm_are_not_clipped():
     model = _LookupModel()
     optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))
     features = {"ids": tf.constant([1, 3]), "weights": tf.constant([0.25, -0.5])}
-    metrics = steps.train_step(_LookupTask(), model, optimizer, features, tf.constant([0, 0]))
+    metrics = steps.train_step(model, optimizer, features, tf.constant([0, 0]))
     np.testing.assert_allclose(metrics["gradient_norm"], np.sqrt(3 * 0.3125), rtol=1e-6)
     rows = optimizer.variables["table/adam_m"].numpy()[:, 0]
     np.testing.assert_allclose(rows, [0.0, 0.025, 0.0, -0.05], rtol=1e-6)
@@ -274,7 +275,6 @@ def _step_of_two_replicas(gradient_reduction, other):
 
     replicas = steps.Replicas(2, sum_with_other)
     metrics = steps.train_step(
-        _LookupTask(),
         model,
         optimizer,
         features,
@@ -347,13 +347,13 @@ def test_the_optimizer_of_keras_against_numpy():
 def test_the_optimizer_of_keras_makes_the_update_of_the_programs_step():
     """On a whole model, whose word embeddings have IndexedSlices with rows that repeat."""
     schedule = optimization.linear_schedule(3e-2, 9, 2)
-    (task, ours, _), (_, theirs, _) = small_pretraining.small_task(), small_pretraining.small_task()
+    ours, theirs = (small_pretraining.small_model()[0] for _ in range(2))
     features = small_pretraining.tensors(small_pretraining.make_features())
     optimizer = optimization.create_optimizer(theirs.trainable_variables, schedule)
     ours.compile(_keras_optimizer(schedule), run_eagerly=True)
     before = [v.numpy() for v in ours.variables]
     for step in range(4):
-        metrics = steps.train_step(task, theirs, optimizer, features, tf.constant([0, step]))
+        metrics = steps.train_step(theirs, optimizer, features, tf.constant([0, step]))
         assert metrics["gradient_norm"] > 1.5  # so that the clip matters
         loss = ours.train_on_batch(features, return_dict=True)["loss"]
         ours.reset_metrics()

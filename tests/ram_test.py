@@ -17,7 +17,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import pretraining_schema
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
@@ -95,7 +95,7 @@ def test_records_training_resume_and_evaluation():
     config = BertConfig.from_dict({**CONFIG, "vocab_size": 35})
     storage.make_output_dir("ram://out/other")
     trainer = make_trainer(
-        PretrainingTask(config),
+        lambda: PretrainingModel(config),
         tf.distribute.get_strategy(),
         "ram://out/other",
         None,

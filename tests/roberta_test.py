@@ -14,19 +14,18 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.hugging_face.conversion import read_safetensors
 from bert_tf.model.family import config_from_dict
-from bert_tf.model.heads import model_logits
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.pretraining.training.model import (
     PretrainingModel,
-    PretrainingTask,
     check_objective,
 )
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
+from tests.support.objectives import compute
 from tests.support.small_pretraining import difference, weights_of
 
 SIZES = {
@@ -158,24 +157,21 @@ def test_a_saved_model_is_a_roberta_again(model):
 
 
 def test_keras_trains_it_without_pairs(model):
-    task = model[0].task
-    assert isinstance(task, PretrainingTask)
-    check_objective(task.config, "mlm")
+    config = model[0].bert.config
+    check_objective(config, "mlm")
     rule = "^--objective=mlm_sop needs a model with a head for pairs of .* Set --objective=mlm$"
     with pytest.raises(UserError, match=rule):
-        check_objective(task.config, "mlm_sop")
+        check_objective(config, "mlm_sop")
     features = {
         "input_ids": tf.constant(batch()[0]),
         "masked_lm_positions": tf.constant([[1, 2]] * 4),
         "masked_lm_ids": tf.constant([[5, 6]] * 4),
         "masked_lm_weights": tf.ones([4, 2]),
     }
-    loss, metrics = task.loss_and_metrics(
-        model[0], features, task.normalizers(features), False, None
-    )
-    assert set(metrics) == {"masked_lm_loss", "masked_lm_accuracy"} and loss > 0
-    trained = PretrainingModel(model[0].bert.config)
+    trained = PretrainingModel(config)
     trained.set_weights(model[0].get_weights())
+    loss, metrics = compute(trained, features)
+    assert set(metrics) == {"masked_lm_loss", "masked_lm_accuracy"} and loss > 0
     trained.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
     found = trained.evaluate(features, batch_size=4, verbose=0, return_dict=True)
     means = {name: total / weight for name, (total, weight) in metrics.items()}
@@ -218,9 +214,9 @@ def test_every_output_is_hugging_faces(name):
         logits, _ = model(*features.values(), None, positions)
         found["logits"] = tf.reshape(logits, arrays["logits"].shape)
     elif name == "question_answering":
-        found["start_logits"], found["end_logits"] = model_logits(model, features)
+        found["start_logits"], found["end_logits"] = model(features)
     else:
-        found["logits"] = model_logits(model, features)
+        found["logits"] = model(features)
     assert set(found) == set(arrays) - {"input_ids", "attention_mask"}
     for key, value in found.items():
         per_token = value.shape[1] == mask.shape[1]

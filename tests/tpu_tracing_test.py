@@ -4,6 +4,7 @@ The tests of mark `tpu_build` need the `tpu` extra's TensorFlow, which alone kno
 kernels; .ci/run makes an environment for them.
 """
 
+import functools
 import json
 
 import numpy as np
@@ -21,29 +22,29 @@ from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.classification.distillation import DistilledClassificationTask
-from bert_tf.tasks.classification.model import ClassificationTask
+from bert_tf.tasks.classification.distillation import DistilledClassification
+from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.schema import classification_schema
-from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.pretraining.schema import pretraining_schema
-from bert_tf.tasks.pretraining.training.distillation import DistillationTask
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
-from bert_tf.tasks.sentences.model import SentenceTask
+from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from bert_tf.tasks.sentences.model import SentenceModel
 from bert_tf.tasks.sentences.schema import sentences_schema
-from bert_tf.tasks.squad.model import SquadTask
+from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.squad.schema import squad_schema
-from bert_tf.tasks.tagging.model import TaggingTask
+from bert_tf.tasks.tagging.model import TaggingModel
 from bert_tf.tasks.tagging.schema import tagging_schema
 from tests.support import tpu_strategy
-from tests.support.predicting_task import PredictingTask
+from tests.support.predicting_model import PredictingModel
 from tests.support.pretraining_runs import CONFIG, run_code, write_records
 from tests.support.trainers import make_trainer
 
 pytestmark = pytest.mark.slow
 CORES = 4
 SCHEMA = pretraining_schema(12, 2)
-# What the pre-training loop is traced with: further arguments of the task, and of a step.
+# What the pre-training loop is traced with: further arguments of the model, and of a step.
 VARIANTS = {
     "default": ({}, {}),
     "gathered_float32": ({"use_one_hot_embeddings": False, "dtype": "float32"}, {}),
@@ -53,68 +54,67 @@ VARIANTS = {
 }
 
 
-def distilled_pretraining(task, **options):
-    """Returns the pre-training of a student by a teacher of three layers; called in the scope."""
-    teacher = PretrainingTask(BertConfig.from_dict({**CONFIG, "num_hidden_layers": 3}), **options)
-    model = teacher.build_model()
-    model.trainable = False
-    return DistillationTask(task, model, {"ce": 5.0, "mlm": 2.0, "cos": 1.0, "mse": 1.0}, 2.0)
+def distilled_pretraining(strategy, **options):
+    """Returns what makes an objective of a student: pre-training by a teacher of three layers."""
+    with strategy.scope():
+        teacher = PretrainingModel(
+            BertConfig.from_dict({**CONFIG, "num_hidden_layers": 3}), **options
+        )
+        teacher.trainable = False
+    alphas = {"ce": 5.0, "mlm": 2.0, "cos": 1.0, "mse": 1.0}
+    return lambda student: DistilledPretraining(student, teacher, alphas, 2.0)
 
 
-def distilled_classification(config, **options):
-    """Returns the classification of a student by a teacher; called in the strategy's scope."""
-    task = ClassificationTask(config, 3, **options)
-    teacher = task.build_model()
-    teacher.trainable = False
+def distilled_classification(strategy, config, **options):
+    """Returns what makes an objective of a student: classification by a teacher."""
+    with strategy.scope():
+        teacher = ClassificationModel(config, 3, **options)
+        teacher.trainable = False
     alphas = {"ce": 0.5, "labels": 0.5, "cos": 1.0}
-    return DistilledClassificationTask(task, teacher, alphas, 2.0, cos_all_layers=True)
+    return lambda student: DistilledClassification(
+        student, teacher, alphas, 2.0, cos_all_layers=True
+    )
 
 
-# The task, what its records hold, and how many variables are trained: of the embeddings (5), of
+# The model, what its records hold, and how many variables are trained: of the embeddings (5), of
 # two encoder layers (32), of the pooler (2) and of the head.
 FINE_TUNING = {
     "classification": (
-        lambda config, **options: ClassificationTask(config, 3, **options),
+        lambda config, **options: ClassificationModel(config, 3, **options),
         classification_schema(20, regression=False),
         5 + 32 + 2 + 2,
     ),
     "distilled_classification": (
-        distilled_classification,
+        lambda config, **options: ClassificationModel(config, 3, **options),
         classification_schema(20, regression=False),
         5 + 32 + 2 + 2,
     ),
-    "squad": (SquadTask, squad_schema(20, is_training=True), 5 + 32 + 2),
+    "squad": (SquadModel, squad_schema(20, is_training=True), 5 + 32 + 2),
     "tagging": (
-        lambda config, **options: TaggingTask(config, 3, **options),
+        lambda config, **options: TaggingModel(config, 3, **options),
         tagging_schema(20),
         5 + 32 + 2,
     ),
     "tagging_by_features": (
-        lambda config, **options: TaggingTask(config, 3, "sum_all", lstm_size=6, **options),
+        lambda config, **options: TaggingModel(config, 3, "sum_all", lstm_size=6, **options),
         tagging_schema(20),
         12 + 2,
     ),
-    "multiple_choice": (MultipleChoiceTask, multiple_choice_schema(20), 5 + 32 + 2 + 1),
+    "multiple_choice": (MultipleChoiceModel, multiple_choice_schema(20), 5 + 32 + 2 + 1),
     # The vectors do not depend on the pooler.
-    "sentences": (SentenceTask, sentences_schema(20), 5 + 32),
+    "sentences": (SentenceModel, sentences_schema(20), 5 + 32),
     "sentences_in_batch_negatives": (
-        lambda config, **options: SentenceTask(config, "in_batch_negatives", **options),
+        lambda config, **options: SentenceModel(config, "in_batch_negatives", **options),
         sentences_schema(20),
         5 + 32,
     ),
 }
 
 
-class Mistaken:
+class Mistaken(PredictingModel):
     """Stands for mistakes: strings, and a shape that depends on values."""
 
-    def __init__(self, task):
-        self._task = task
-
-    def __getattr__(self, name):
-        return getattr(self._task, name)
-
-    def predictions(self, model, features):
+    def predictions(self, outputs, features):
         ids = tf.strings.to_number(tf.strings.as_string(features["input_ids"]), tf.int32)
         odd = tf.reduce_sum(tf.boolean_mask(ids, ids % 2 == 1))
         return {"odd": tf.fill([features["input_ids"].shape[0]], odd)}
@@ -147,22 +147,21 @@ def trace_loops(folder, mistaken=False):
 
     for name, (of_task, of_step) in VARIANTS.items():
         options = {"use_one_hot_embeddings": True, "dtype": "bfloat16", **of_task}
-        task = PredictingTask(BertConfig.from_dict(CONFIG), **options)
-        if mistaken:
-            task = Mistaken(task)
+        kind = Mistaken if mistaken else PredictingModel
+        build = functools.partial(kind, BertConfig.from_dict(CONFIG), **options)
+        more = {}
         if name == "distilled":
-            with strategy.scope():
-                task = distilled_pretraining(task, **options)
+            more["objective"] = distilled_pretraining(strategy, **options)
         schedule = optimization.linear_schedule(1e-2, 10, 0)
-        trainer = make_trainer(task, strategy, f"{folder}/{name}", schedule)
-        model, optimizer = trainer.model, trainer.optimizer
+        trainer = make_trainer(build, strategy, f"{folder}/{name}", schedule, **more)
+        model, optimizer, objective = trainer.model, trainer.optimizer, trainer.objective
         if name == "default":
-            evaluator = Evaluator(task, model, strategy)
+            evaluator = Evaluator(model, strategy)
             iterators = evaluator._iterators(source, 41)
             note("evaluation", evaluator._loop, iterators)
             note(
                 "prediction",
-                PredictionLoop(strategy, lambda x, _, t=task, m=model: t.predictions(m, x)),
+                PredictionLoop(strategy, lambda x, _, m=model: m.predictions(m(x), x)),
                 iterators,
             )
             if mistaken:
@@ -172,8 +171,8 @@ def trace_loops(folder, mistaken=False):
             for shard in distribution.input_shards(strategy)
         ]
 
-        def step(features, seed, task=task, model=model, optimizer=optimizer, of_step=of_step):
-            return steps.train_step(task, model, optimizer, features, seed, **of_step)
+        def step(features, seed, objective=objective, optimizer=optimizer, of_step=of_step):
+            return steps.train_step(objective, optimizer, features, seed, **of_step)
 
         note(name, TrainingLoop(strategy, step), sources)
         unused = 4 if name == "distilled" else 0  # pooler and head of the next sentence
@@ -187,7 +186,7 @@ def trace_loops(folder, mistaken=False):
 
 def trace_fine_tuning(folder, strategy, note, name):
     """Training whose batches are cut to two lengths, and prediction at one of them."""
-    make_task, schema, _ = FINE_TUNING[name]
+    kind, schema, _ = FINE_TUNING[name]
     tf.io.gfile.makedirs(folder)
     path = f"{folder}/train.tf_record"
     with tf.io.TFRecordWriter(path) as writer:
@@ -200,10 +199,13 @@ def trace_fine_tuning(folder, strategy, note, name):
             }
             writer.write(records.serialize(values, schema))
     config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 2})
-    with strategy.scope():  # of a teacher
-        task = make_task(config, use_one_hot_embeddings=True, dtype="bfloat16")
+    options = {"use_one_hot_embeddings": True, "dtype": "bfloat16"}
+    more = {}
+    if name == "distilled_classification":
+        more["objective"] = distilled_classification(strategy, config, **options)
     schedule = optimization.linear_schedule(1e-2, 10, 0)
-    trainer = make_trainer(task, strategy, folder, schedule)
+    build = functools.partial(kind, config, **options)
+    trainer = make_trainer(build, strategy, folder, schedule, **more)
     source = WholeFileInput(
         [path],
         schema,
@@ -217,10 +219,10 @@ def trace_fine_tuning(folder, strategy, note, name):
     assert source.buckets.lengths == (12, 20)
 
     def step(features, seed):
-        return steps.train_step(task, trainer.model, trainer.optimizer, features, seed)
+        return steps.train_step(trainer.objective, trainer.optimizer, features, seed)
 
     note(name, TrainingLoop(strategy, step, buckets=source.buckets), [source.iterator])
-    predictor = Predictor(task, trainer.model, strategy)
+    predictor = Predictor(trainer.model, strategy)
     (batch,) = input_pipeline.record_chunks([path], schema, 64)
     features = {name: value.numpy() for name, value in batch.items()}
     note(f"{name}_prediction", predictor._loop, predictor._iterators(features, 8, 8))

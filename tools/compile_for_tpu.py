@@ -41,8 +41,8 @@ from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import device_options
 from bert_tf.runs.training.teacher import check_hidden_sizes, check_inputs
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
-from bert_tf.tasks.pretraining.training.distillation import DistillationTask
-from bert_tf.tasks.pretraining.training.model import PretrainingTask, check_objective
+from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
+from bert_tf.tasks.pretraining.training.model import PretrainingModel, check_objective
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings, PretrainingSettings
 
@@ -67,10 +67,9 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
         run: the settings.
         phase: gives the lengths; `phase.batch_size` is the batch size of one replica.
     """
-    task = PretrainingTask(run.config, run.objective, **run.options)
-    if run.teacher is not None:
-        task = _with_teacher(task, run, phase)
-    model = task.build_model()
+    teacher = _make_teacher(run, phase)
+    model = PretrainingModel(run.config, run.objective, **run.options)
+    objective = model if teacher is None else _distilled(model, teacher, run)
     optimizer = optimization.create_optimizer(
         model.trainable_variables,
         optimization.linear_schedule(1e-4, 1_000_000, 10_000),
@@ -87,7 +86,7 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
     @tf.function(jit_compile=True, autograph=False)
     def step(features, seed):
         metrics = train_step(
-            *(task, model, optimizer, features, seed),
+            *(objective, optimizer, features, seed),
             accumulation_steps=run.accumulation_steps,
             gradient_reduction=run.gradient_reduction,
             replicas=replicas,
@@ -113,22 +112,31 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
     return Program(get_ir(stage="hlo_serialized"), products)
 
 
-def _with_teacher(task: PretrainingTask, run: Run, phase: PretrainingPhase) -> DistillationTask:
-    """Returns the task with a teacher of random weights, and the weights of DistilBERT's losses.
+def _make_teacher(run: Run, phase: PretrainingPhase) -> PretrainingModel | None:
+    """Returns a teacher of random weights; None for pre-training.
 
     Raises:
         UserError: the two models' vectors have different sizes, or the teacher cannot read what
             the student reads.
     """
+    if run.teacher is None:
+        return None
     check_inputs(run.config, run.teacher, "--teacher_config_file", phase.max_seq_length)
     check_hidden_sizes(run.config, run.teacher)
     options = {**run.options, "recompute_activations": False}
-    teacher = PretrainingTask(run.teacher, run.objective, **options).build_model()
+    teacher = PretrainingModel(run.teacher, run.objective, **options)
     teacher.trainable = False
+    return teacher
+
+
+def _distilled(
+    student: PretrainingModel, teacher: PretrainingModel, run: Run
+) -> DistilledPretraining:
+    """Returns the objective of a student with the weights of DistilBERT's losses."""
     names = ("alpha_ce", "alpha_mlm", "alpha_cos", "alpha_mse")
     alphas = {name.removeprefix("alpha_"): getattr(DistillationSettings, name) for name in names}
     temperature = DistillationSettings.temperature
-    return DistillationTask(task, teacher, alphas, temperature, run.restrict_ce_to_mask)
+    return DistilledPretraining(student, teacher, alphas, temperature, run.restrict_ce_to_mask)
 
 
 def largest_batch(fits: Callable[[int], bool], start: int, multiple: int) -> int:

@@ -3,13 +3,12 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-import keras
 import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine import distribution, input_pipeline
 from bert_tf.engine.metrics import means
-from bert_tf.engine.steps import Task, evaluation_step
+from bert_tf.engine.steps import Objective, evaluation_step
 from bert_tf.engine.training_loop import TrainingLoop, xla_pays_on_cpu
 from bert_tf.files import record_checks, records
 from bert_tf.progress import Progress
@@ -37,24 +36,23 @@ class EvaluationInput:
 
 
 class Evaluator:
-    """Evaluates a model with its task's `loss_and_metrics`; traced once for each shape of batch.
+    """Evaluates a model by the losses of its objective; traced once for each shape of batch.
 
     Args:
-        task: gives loss and metrics; it must give examples of `example_weight` 0 no weight.
-        model: the task's model.
+        objective: gives loss and metrics; it must give examples of `example_weight` 0 no weight.
         strategy: the devices.
     """
 
-    def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy):
+    def __init__(self, objective: Objective, strategy: tf.distribute.Strategy):
         self._strategy = strategy
         self._loop = TrainingLoop(
             strategy,
-            lambda features, seed: evaluation_step(task, model, features),
-            compile_on_cpu=xla_pays_on_cpu(model),
+            lambda features, seed: evaluation_step(objective, features),
+            compile_on_cpu=xla_pays_on_cpu(objective),
         )
 
     def evaluate(self, source: EvaluationInput) -> dict[str, float]:
-        """Returns the task's metrics, and `loss`, the mean of the batches' losses by examples.
+        """Returns the objective's metrics, and `loss`, the mean of the batches' losses by examples.
 
         Raises:
             UserError: the batch size does not fit the replicas, or the input is damaged.

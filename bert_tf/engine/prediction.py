@@ -1,15 +1,15 @@
 """Predictions of a model for examples, in their order."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.engine import distribution
 from bert_tf.engine.length_buckets import Buckets, example_lengths
 from bert_tf.engine.prediction_loop import PredictionLoop
-from bert_tf.engine.steps import PredictionTask
+from bert_tf.engine.steps import Features
 from bert_tf.errors import UserError
 from bert_tf.progress import Progress
 
@@ -62,19 +62,35 @@ def join(chunks: Iterable[Columns]) -> Columns:
     }
 
 
+class PredictingModel(Protocol):
+    """A model whose outputs are made into predictions."""
+
+    def __call__(self, features: Features) -> Any:
+        """Returns the outputs for a batch, without dropout, in any structure."""
+
+    def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
+        """Returns predictions by name, tensors [batch, ...] of static shapes.
+
+        `example_weight` has no part in it: the caller drops the rows that fill up a batch.
+
+        Args:
+            outputs: of `__call__` for these features.
+            features: the batch.
+        """
+
+
 class Predictor:
-    """Runs a task's `predictions` over examples. Each length is traced and compiled once.
+    """Runs a model's `predictions` over examples. Each length is traced and compiled once.
 
     Args:
-        task: says what is predicted.
-        model: the task's model.
+        model: gives outputs, and the predictions that they mean.
         strategy: the devices.
     """
 
-    def __init__(self, task: PredictionTask, model: keras.Model, strategy: tf.distribute.Strategy):
+    def __init__(self, model: PredictingModel, strategy: tf.distribute.Strategy):
         self._shards = distribution.input_shards(strategy)
         self._loop = PredictionLoop(
-            strategy, lambda features, seed: task.predictions(model, features)
+            strategy, lambda features, seed: model.predictions(model(features), features)
         )
 
     def predict(

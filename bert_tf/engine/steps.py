@@ -2,7 +2,7 @@
 
 The route from the command line to the update of the weights:
     run_X.py `main`                      makes one settings object of the flags
-    tasks/X/run.py                       makes records or opens them, and the run's task and plan
+    tasks/X/run.py                       makes records or opens them, and the run's plan
     runs/training/trainer.py             goes through phases; loops between saves and evaluations
     engine/training_loop.py              makes the steps of a loop, no Python between them
     engine/replicate.py                  makes one step on all replicas
@@ -12,7 +12,7 @@ The route from the command line to the update of the weights:
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -27,12 +27,28 @@ Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]
 Gradients = list[tf.Tensor | tf.IndexedSlices | None]
 
 
-@runtime_checkable
-class Task(Protocol):
-    """What a task provides for training and evaluation (`train_step`, `evaluation_step`)."""
+class Objective(Protocol):
+    """What a step minimizes, and the variables that it trains for that.
 
-    def build_model(self) -> keras.Model:
-        """Returns the model, its variables created and named as in a checkpoint."""
+    The model of a task is its own objective. A student and its teacher are another one.
+
+    layers: those of the model that is trained.
+    trainable_variables: those of the same model.
+    """
+
+    layers: Sequence[keras.layers.Layer]
+    trainable_variables: Sequence[keras.Variable]
+
+    def __call__(
+        self, features: Features, *, training: bool, dropout_seed: tf.Tensor | None
+    ) -> Any:
+        """Returns the outputs for a batch, in any structure.
+
+        Args:
+            features: the (part of the) batch.
+            training: whether dropout is on.
+            dropout_seed: int32 [2]; None draws one.
+        """
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the sums of weights, float32 [], by which the loss of a batch is divided.
@@ -48,64 +64,23 @@ class Task(Protocol):
         """
 
     def loss_and_metrics(
-        self,
-        model: keras.Model,
-        features: Features,
-        normalizers: dict[str, tf.Tensor],
-        training: bool,
-        dropout_seed: tf.Tensor | None,
+        self, outputs: Any, features: Features, normalizers: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the loss of a batch, or of a part of it, and its metrics.
 
-        Losses of the parts of a batch add up to that of the whole, because all are divided by the
-        normalizers of the whole. A batch with weight 0 only has loss 0.
+        Losses of the parts of a batch add up to the loss of the whole, because all are divided by
+        the normalizers of the whole. A batch with weight 0 only has loss 0.
 
         Args:
-            model: the task's model.
+            outputs: of `__call__` for these features.
             features: the (part of the) batch, with or without `example_weight`, which weights the
                 loss and every metric.
-            normalizers: those of the whole batch, over all replicas.
-            training: whether dropout is on.
-            dropout_seed: int32 [2]; None draws one.
+            normalizers: of the whole batch, over all replicas.
 
         Returns:
             The loss, float32 [], and each metric as a pair of float32 []: a weighted sum and the
             sum of its weights.
         """
-
-
-@runtime_checkable
-class InitializedTask(Protocol):
-    """A task whose model begins with weights that are neither random nor --init_checkpoint's."""
-
-    def initialize(self, model: keras.Model) -> None:
-        """Sets these weights, at the start of a run that does not resume.
-
-        Args:
-            model: from `build_model`; it has the weights of --init_checkpoint, if there is one.
-
-        Raises:
-            UserError: they do not fit the model.
-        """
-
-
-@runtime_checkable
-class PredictionTask(Protocol):
-    """What a task provides for prediction (`bert_tf.engine.prediction.Predictor`)."""
-
-    def build_model(self) -> keras.Model:
-        """Returns the model, its variables created and named as in a checkpoint."""
-
-    def predictions(self, model: keras.Model, features: Features) -> dict[str, tf.Tensor]:
-        """Returns predictions by name, tensors [batch, ...] of static shapes, without dropout.
-
-        `example_weight` has no part in it: the caller drops the rows that fill up a batch.
-        """
-
-
-@runtime_checkable
-class FineTuningTask(Task, PredictionTask, Protocol):
-    """A task that is trained and predicts. Its scores are computed from its predictions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,8 +105,7 @@ def replicas_of_strategy() -> Replicas:
 
 
 def train_step(
-    task: Task,
-    model: keras.Model,
+    objective: Objective,
     optimizer: StepOptimizer,
     features: Features,
     seed: tf.Tensor,
@@ -141,11 +115,10 @@ def train_step(
     clip_norm: float = CLIP_NORM,
     update: Callable[[Sequence[tf.Tensor | tf.IndexedSlices | None]], None] | None = None,
 ) -> dict[str, tf.Tensor | tuple[tf.Tensor, tf.Tensor]]:
-    """Updates the model once; returns loss, gradient norm, learning rate and the task's metrics.
+    """Updates the model once; returns loss, gradient norm, learning rate and further metrics.
 
     Args:
-        task: gives the loss.
-        model: the task's model.
+        objective: gives the loss; its variables are trained.
         optimizer: its `global_step` counts the steps.
         features: the replica's batch; every feature's first axis is the batch.
         seed: int32 [2], of this run and replica; the step is folded in here.
@@ -159,12 +132,13 @@ def train_step(
     """
     replicas = replicas or replicas_of_strategy()
     seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
-    normalizers = task.normalizers(features)
-    variables = [variable.value for variable in model.trainable_variables]
+    normalizers = objective.normalizers(features)
+    variables = [variable.value for variable in objective.trainable_variables]
 
     def compute(part: Features, part_seed: tf.Tensor):
         with tf.GradientTape() as tape:
-            loss, sums = task.loss_and_metrics(model, part, normalizers, True, part_seed)
+            outputs = objective(part, training=True, dropout_seed=part_seed)
+            loss, sums = objective.loss_and_metrics(outputs, part, normalizers)
         return loss, sums, tape.gradient(loss, variables)
 
     if accumulation_steps == 1:
@@ -177,7 +151,7 @@ def train_step(
     if update is not None:
         update(gradients)
     else:
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        optimizer.apply_gradients(zip(gradients, objective.trainable_variables, strict=True))
     return {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate, **sums}
 
 
@@ -257,25 +231,25 @@ def _accumulate(compute, features, seed, accumulation_steps: int):
 
 
 def evaluation_step(
-    task: Task, model: keras.Model, features: Features, replicas: Replicas | None = None
+    objective: Objective, features: Features, replicas: Replicas | None = None
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Returns the task's metrics on a batch, and `loss`, each a weighted sum and its weight.
+    """Returns the objective's metrics on a batch, and `loss`, each a weighted sum and its weight.
 
     Summed over the replicas they are those of one device with the whole batch.
 
     Args:
-        task: gives the loss and the metrics.
-        model: the task's model.
+        objective: gives the loss and the metrics.
         features: the replica's batch, with `example_weight`, float32 [batch], 0 for examples not
             to count.
         replicas: the replicas, of which this is one; None for those of the strategy.
     """
     replicas = replicas or replicas_of_strategy()
-    normalizers = task.normalizers(features)
+    normalizers = objective.normalizers(features)
     count = normalizers.get("examples", tf.reduce_sum(features["example_weight"]))
     all_count = count
     if replicas.count > 1:
         totals = replicas.sum([*normalizers.values(), count])
         normalizers, all_count = dict(zip(normalizers, totals[:-1], strict=True)), totals[-1]
-    loss, sums = task.loss_and_metrics(model, features, normalizers, False, None)
+    outputs = objective(features, training=False, dropout_seed=None)
+    loss, sums = objective.loss_and_metrics(outputs, features, normalizers)
     return {"loss": (loss * all_count, count), **sums}

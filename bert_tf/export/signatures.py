@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 import keras
 import tensorflow as tf
 
-from bert_tf.model.heads import model_logits
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.pooling import text_vectors
 
@@ -89,14 +88,14 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
         return {"logits": tf.reshape(logits, [shape[0], shape[1], logits.shape[-1]])}
 
     def classes(features: Tensors) -> dict[str, tf.Tensor]:
-        logits = model_logits(model, features)
+        logits = model(features)
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
     def regression(features: Tensors) -> dict[str, tf.Tensor]:
-        return {"values": model_logits(model, features)[:, 0]}
+        return {"values": model(features)[:, 0]}
 
     def squad(features: Tensors) -> dict[str, tf.Tensor]:
-        start_logits, end_logits = model_logits(model, features)
+        start_logits, end_logits = model(features)
         return {"start_logits": start_logits, "end_logits": end_logits}
 
     functions = {

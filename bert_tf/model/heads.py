@@ -114,22 +114,3 @@ def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
     classes = tf.shape(logits)[-1] if logits.shape[-1] is None else logits.shape[-1]
     one_hot_labels = tf.one_hot(label_ids, classes, dtype=tf.float32)
     return -tf.reduce_sum(tf.nn.log_softmax(logits) * one_hot_labels, axis=-1)
-
-
-def model_logits(model: keras.Model, features, training=False, dropout_seed=None):
-    """Returns the output of a fine-tuning model for a batch of records.
-
-    Args:
-        model: takes `input_ids`, `input_mask`, `segment_ids`, `training` and `dropout_seed`.
-        features: the batch by name, with `input_ids` and, if it has them, `input_mask` and
-            `segment_ids`: int32 [B, ..., S].
-        training: whether dropout is on.
-        dropout_seed: int32 [2]; None draws one.
-    """
-    return model(
-        features["input_ids"],
-        features.get("input_mask"),
-        features.get("segment_ids"),
-        training=training,
-        dropout_seed=dropout_seed,
-    )

@@ -73,6 +73,8 @@ def _plain(value: Any) -> Any:
     """Returns an argument as a value of JSON; a function stays as it is."""
     if isinstance(value, BertConfig):
         return value.to_dict()
+    if isinstance(value, tuple):  # Keras would not undo what it makes of one
+        return list(value)
     return value.name if isinstance(value, keras.DTypePolicy) else value
 
 

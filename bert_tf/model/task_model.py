@@ -1,4 +1,4 @@
-"""A task's model as a Keras model: it takes features by name and knows its own loss.
+"""A task's model: it takes features by name, and knows its losses and its predictions.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
@@ -12,31 +12,31 @@ import tensorflow as tf
 from bert_tf.errors import UserError, listed
 from bert_tf.model.saving import Savable
 
+Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]
+
 OPTIONAL_INPUTS = ("input_mask", "segment_ids")
 
 
 class TaskModel(Savable, keras.Model):
-    """BERT with the head of a task.
+    """BERT with the head of a task: its own objective (`bert_tf.engine.steps.Objective`).
 
     A call takes the arguments of `call`, or all features in one dictionary, or inputs in a list.
     Those named in OPTIONAL_INPUTS may be missing: then all ids are tokens of the first text. Of a
     dictionary the model takes what it knows, so the labels may be among the features.
 
-    `fit` and `evaluate` compute the task's own loss and metrics if `compile` was given no loss.
+    `fit` and `evaluate` compute `loss_and_metrics` if `compile` was given no loss.
     Labels are features, or the y of Keras's (x, y): an array for the first of `label_names`, a
     tuple for them in order, or a dictionary. Keras's sample_weight, float [B], is the weight of
     each example in loss and metrics, as is a feature `example_weight`.
 
     Attributes of a subclass:
-        task: gives the loss, a `bert_tf.engine.steps.Task` of the same configuration; None for a
-            model that is not trained.
         required_inputs: names of the arguments of `call` that it needs.
         packing_inputs: names of those that packed rows have besides.
-        label_names: features that the task's loss reads besides them.
-        task_metrics: names of the metrics that the task computes with its loss.
+        label_names: features that `loss_and_metrics` reads as well; a model without any is not
+            trained.
+        task_metrics: names of the metrics of `loss_and_metrics`.
     """
 
-    task: Any = None
     required_inputs: tuple[str, ...] = ("input_ids",)
     packing_inputs: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
@@ -81,14 +81,46 @@ class TaskModel(Savable, keras.Model):
         typed = {name: _int32_or_float32(value) for name, value in features.items()}
         return {name: value for name, value in typed.items() if value is not None}
 
-    # --- loss and metrics -------------------------------------------------------------------------
+    # --- loss, metrics, predictions ---------------------------------------------------------------
+
+    def normalizers(self, features) -> dict[str, tf.Tensor]:
+        """Returns the sums of weights, float32 [], by which the loss of a batch is divided.
+
+        Args:
+            features: a whole batch. `example_weight`, float32 [B], is the weight of each example;
+                without it every example has weight 1.
+        """
+        raise NotImplementedError
+
+    def loss_and_metrics(self, outputs, features, normalizers) -> tuple[tf.Tensor, Sums]:
+        """Returns the loss of a batch, or of a part of it, and its metrics.
+
+        Args:
+            outputs: what the model returned for these features.
+            features: the (part of the) batch by name, labels and `example_weight` among them.
+            normalizers: of the whole batch.
+
+        Returns:
+            The loss, float32 [], and each metric as a pair of float32 []: a weighted sum and the
+            sum of its weights.
+        """
+        raise NotImplementedError
+
+    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
+        """Returns predictions by name, tensors [B, ...].
+
+        Args:
+            outputs: what the model returned for these features, without dropout.
+            features: the batch by name. `example_weight` has no part in it.
+        """
+        raise NotImplementedError
 
     def compile(self, optimizer="rmsprop", loss=None, *, jit_compile="auto", **options) -> None:
         """Prepares `fit` and `evaluate`.
 
         Args:
             optimizer: such as `bert_tf.optimization.AdamWeightDecayOptimizer`.
-            loss: None for the task's own loss; see `keras.Model.compile` for others.
+            loss: None for `loss_and_metrics`; see `keras.Model.compile` for others.
             jit_compile: whether XLA compiles the steps. "auto" is Keras's choice where there is a
                 GPU or TPU. On a CPU it is False: XLA would take half a minute to compile a step of
                 a small model, for every shape of a batch, and make it no faster.
@@ -99,7 +131,7 @@ class TaskModel(Savable, keras.Model):
             jit_compile = False
         # Here, so that they are made under the strategy; past Keras, which would lock them out of a
         # built model.
-        own_loss = loss is None and self.task is not None
+        own_loss = loss is None and bool(self.label_names)
         means = {name: keras.metrics.Mean(name) for name in self.task_metrics}
         vars(self)["_task_means"] = means if own_loss else None
         super().compile(optimizer, loss, jit_compile=jit_compile, **options)
@@ -112,11 +144,11 @@ class TaskModel(Savable, keras.Model):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """The metrics of `compile`, and those of the task."""
+        """The metrics of `compile`, and the model's own."""
         return [*super().metrics, *(vars(self).get("_task_means") or {}).values()]
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Returns the loss of a batch, float32 [], and updates the task's metrics with it.
+        """Returns the loss of a batch, float32 [], and updates the model's own metrics with it.
 
         Args:
             x: the features: a dictionary, or inputs in a list, or `input_ids`.
@@ -140,13 +172,7 @@ class TaskModel(Savable, keras.Model):
                 f"The features or labels of {type(self).__name__} must have {listed(missing)} for"
                 f" its loss; received {listed(sorted(features))}"
             )
-        loss, sums = self.task.loss_and_metrics(
-            lambda *args, **kwargs: y_pred,  # what the model returned for these features
-            features,
-            self.task.normalizers(features),
-            training,
-            None,
-        )
+        loss, sums = self.loss_and_metrics(y_pred, features, self.normalizers(features))
         for name, (total, weight) in sums.items():
             mean = tf.math.divide_no_nan(total, weight)
             means[name].update_state(mean, sample_weight=weight)

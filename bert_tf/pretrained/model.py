@@ -16,7 +16,6 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.model.heads import model_logits
 from bert_tf.pretrained import answers as answering
 from bert_tf.pretrained import entities, text_input
 from bert_tf.pretrained.answers import AnswerOptions
@@ -168,7 +167,7 @@ class Pretrained:
         model = self._model_with(kind, "classify")
         texts, single = text_input.as_list(texts, pairs=True)
         rows = text_input.encode(texts, self.tokenizer, self.max_seq_length)
-        found = self._run(kind, lambda features: {"logits": model_logits(model, features)}, rows)
+        found = self._run(kind, lambda features: {"logits": model(features)}, rows)
         if kind == "regression":
             numbers = [float(row["logits"][0]) for row in found]
             return numbers[0] if single else numbers
@@ -257,7 +256,7 @@ class Pretrained:
         )
 
         def outputs(features: Features) -> Features:
-            start_logits, end_logits = model_logits(model, features)
+            start_logits, end_logits = model(features)
             return {"start_logits": start_logits, "end_logits": end_logits}
 
         rows = [row for search in searches for row in search.rows]
@@ -299,7 +298,7 @@ class Pretrained:
         cuts = [entities.TaggedText(text, self.tokenizer, self.max_seq_length) for text in texts]
 
         def outputs(features: Features) -> Features:
-            return {"logits": model_logits(model, features)}
+            return {"logits": model(features)}
 
         rows = [row for cut in cuts for row in cut.rows]
         logits = iter(self._run("tagging", outputs, rows))

@@ -4,13 +4,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
-from tests.support.line_task import SCHEMA, LineModel, LineTask, write
+from tests.support.line_task import SCHEMA, LineModel, write
 
 
 def test_evaluation_covers_every_example_once_or_just_so_many_batches(tmp_path):
     files = [write(tmp_path / f"{i}.tfrecord", 40 + 7 * i, i) for i in range(2)]
     model = LineModel()
-    evaluator = Evaluator(LineTask(), model, tf.distribute.get_strategy())
+    evaluator = Evaluator(model, tf.distribute.get_strategy())
     kernel, bias = model.line.kernel.numpy(), model.line.bias.numpy()
     x, y = [], []
     for record in tf.data.TFRecordDataset(files):

@@ -3,6 +3,7 @@
 TensorFlow fixes its devices when it starts, so each number of replicas has a process of its own.
 """
 
+import functools
 import os
 
 import numpy as np
@@ -18,10 +19,11 @@ from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.model.configuration import BertConfig
 from bert_tf.seeds import fold_in
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
-from bert_tf.tasks.pretraining.training.distillation import DistillationTask
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
-from tests.support.predicting_task import PredictingTask
+from tests.support.objectives import compute
+from tests.support.predicting_model import PredictingModel
 from tests.support.pretraining_runs import CONFIG, run_code, write_records
 
 SCHEMA = pretraining_schema(12, 3)
@@ -29,6 +31,10 @@ LEARNING_RATE = 1e-2
 # Of each way to reduce gradients; which of them goes with which does not matter.
 OPTIMIZERS = {"local_clip_sum": "adamw", "global_mean_clip": "lamb"}
 QUIET = {**CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def quiet_model(objective=None):
+    return PretrainingModel(BertConfig.from_dict(QUIET), objective)
 
 
 def make_files(folder, counts):
@@ -52,9 +58,9 @@ def assign(model, weights):
 class NumpyReplicas:
     """Training on several replicas in numpy: only a replica's own gradient is TensorFlow's."""
 
-    def __init__(self, task, weights, gradient_reduction):
-        self._task = task
-        self._model = task.build_model()
+    def __init__(self, model, objective, weights, gradient_reduction):
+        self._model = model
+        self._objective = objective
         self._reduction = gradient_reduction
         self._num_steps = 0
         self.weights = {name: w.astype(np.float64) for name, w in weights.items()}
@@ -65,9 +71,7 @@ class NumpyReplicas:
         """Returns loss, metrics and gradients by name."""
         variables = self._model.trainable_variables
         with tf.GradientTape() as tape:
-            loss, sums = self._task.loss_and_metrics(
-                self._model, part, self._task.normalizers(part), False, None
-            )
+            loss, sums = compute(self._objective, part)
         gradients = tape.gradient(loss, [v.value for v in variables])
         named = zip((v.path for v in variables), gradients, strict=True)
         return (
@@ -125,12 +129,14 @@ def assert_close(actual, expected, name):
     np.testing.assert_allclose(actual, expected, atol=bound, err_msg=name)
 
 
-def check_training(strategy, task, files, gradient_reduction, parts):
+def check_training(
+    strategy, build, files, gradient_reduction, parts, objective_of=lambda model: model
+):
     """Three steps from the same weights and batches; `strategy` may be one of several machines."""
     replicas = strategy.num_replicas_in_sync
     batch_size = 2 * replicas
     with strategy.scope():
-        model = task.build_model()
+        model = build()
         optimizer = optimization.create_optimizer(
             model.trainable_variables,
             lambda step: tf.constant(LEARNING_RATE),
@@ -139,10 +145,11 @@ def check_training(strategy, task, files, gradient_reduction, parts):
         )
     weights = random_weights(model, seed=replicas)
     assign(model, weights)
+    objective = objective_of(model)
     loop = TrainingLoop(
         strategy,
         lambda features, seed: steps.train_step(
-            task, model, optimizer, features, seed, parts, gradient_reduction
+            objective, optimizer, features, seed, parts, gradient_reduction
         ),
     )
     count = distribution.input_shards(strategy)[0].count
@@ -154,7 +161,8 @@ def check_training(strategy, task, files, gradient_reduction, parts):
         ]
 
     rows = loop.run(iterators(distribution.input_shards(strategy)), 3, lambda _: None)
-    reference = NumpyReplicas(task, weights, gradient_reduction)
+    alone = build()
+    reference = NumpyReplicas(alone, objective_of(alone), weights, gradient_reduction)
     hosts = iterators([distribution.InputShard(i, count) for i in range(count)])
     for i in range(3):
         batches = [next(host) for host in hosts]
@@ -180,12 +188,12 @@ def check_training(strategy, task, files, gradient_reduction, parts):
                 assert_close(slots[0].numpy(), moments[name], f"{name}/{slot}")
 
 
-def several_and_one(strategy, task):
+def several_and_one(strategy, build):
     """Returns (strategy, model of the same weights) for several replicas and for one."""
     pairs = []
     for of in (strategy, tf.distribute.get_strategy()):
         with of.scope():
-            model = task.build_model()
+            model = build()
         assign(model, random_weights(model, 3))
         pairs.append((of, model))
     return pairs
@@ -193,8 +201,7 @@ def several_and_one(strategy, task):
 
 def check_evaluation(strategy, files):
     """Every example once, in batches that do not come out even, and over and over."""
-    task = PretrainingTask(BertConfig.from_dict(QUIET))
-    several, one = (Evaluator(task, model, of) for of, model in several_and_one(strategy, task))
+    several, one = (Evaluator(model, of) for of, model in several_and_one(strategy, quiet_model))
     for max_steps in (0, 7):
         source = EvaluationInput(24, files, SCHEMA, {}, max_steps)
         results, expected = several.evaluate(source), one.evaluate(source)
@@ -205,14 +212,13 @@ def check_evaluation(strategy, files):
 
 def check_prediction(strategy, files):
     """Every example once and in its order, whatever the number of replicas."""
-    task = PredictingTask(BertConfig.from_dict(QUIET))
+
+    def build():
+        return PredictingModel(BertConfig.from_dict(QUIET))
+
     predictions, expected = (
-        join(
-            Predictor(task, model, of).predict(
-                input_pipeline.record_chunks(files, SCHEMA, size), 24
-            )
-        )
-        for (of, model), size in zip(several_and_one(strategy, task), (48, 72), strict=True)
+        join(Predictor(model, of).predict(input_pipeline.record_chunks(files, SCHEMA, size), 24))
+        for (of, model), size in zip(several_and_one(strategy, build), (48, 72), strict=True)
     )
     assert len(predictions["ids"]) == input_pipeline.count_records(files)
     np.testing.assert_array_equal(predictions["ids"], expected["ids"])
@@ -222,9 +228,8 @@ def check_prediction(strategy, files):
 def check_dropout(strategy):
     """Replicas with the same examples drop different units, and the same ones another time."""
     replicas = strategy.num_replicas_in_sync
-    task = PretrainingTask(BertConfig.from_dict(CONFIG))
     with strategy.scope():
-        model = task.build_model()
+        model = PretrainingModel(BertConfig.from_dict(CONFIG))
     assign(model, random_weights(model, 5))
 
     def pooled(features, seed):
@@ -250,8 +255,7 @@ def main(replicas, folder):
     files = make_files(folder, (40, 53, 32))
     for gradient_reduction in distribution.GRADIENT_REDUCTIONS:
         for parts in (1, 2) if replicas == 2 else (1,):
-            task = PretrainingTask(BertConfig.from_dict(QUIET))
-            check_training(strategy, task, files, gradient_reduction, parts)
+            check_training(strategy, quiet_model, files, gradient_reduction, parts)
     check_evaluation(strategy, files)
     check_prediction(strategy, files)
     check_dropout(strategy)
@@ -268,10 +272,9 @@ def check_two_hosts(strategy, folder):
         return hosts if of is strategy else of_strategy(of)
 
     distribution.input_shards = two  # the process ends after this
-    task = PretrainingTask(BertConfig.from_dict(QUIET))
     os.mkdir(f"{folder}/hosts")
     files = make_files(f"{folder}/hosts", (61,))
-    check_training(strategy, task, files, "local_clip_sum", 1)
+    check_training(strategy, quiet_model, files, "local_clip_sum", 1)
     check_evaluation(strategy, files)
     check_prediction(strategy, files)
 
@@ -281,15 +284,17 @@ def distil(folder):
     strategy = distribution.get_strategy("mirrored", 2)
     files = make_files(folder, (40, 53))
     with strategy.scope():
-        teacher = PretrainingTask(BertConfig.from_dict({**QUIET, "num_hidden_layers": 2}))
-        model = teacher.build_model()
-        model.trainable = False
-    assign(model, random_weights(model, 9))
-    student = PretrainingTask(BertConfig.from_dict(QUIET), MLM)
+        teacher = PretrainingModel(BertConfig.from_dict({**QUIET, "num_hidden_layers": 2}))
+        teacher.trainable = False
+    assign(teacher, random_weights(teacher, 9))
     alphas = {"ce": 5.0, "mlm": 2.0, "cos": 1.0, "mse": 0.01}
     for restrict, parts in ((False, 1), (True, 2)):
-        task = DistillationTask(student, model, alphas, 2.0, restrict)
-        check_training(strategy, task, files, "local_clip_sum", parts)
+
+        def distilled(student, restrict=restrict):
+            return DistilledPretraining(student, teacher, alphas, 2.0, restrict)
+
+        build = functools.partial(quiet_model, MLM)
+        check_training(strategy, build, files, "local_clip_sum", parts, distilled)
 
 
 @pytest.mark.slow

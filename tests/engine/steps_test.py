@@ -7,56 +7,59 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.engine import steps
 from bert_tf.errors import UserError
+from tests.support.objectives import OtherObjective, compute
 from tests.support.small_pretraining import (
     B,
     difference,
     make_features,
-    small_task,
+    small_model,
     tensors,
     weights_of,
 )
 
 
 def test_examples_of_weight_0_do_not_count_in_an_evaluation():
-    task, model, _ = small_task(5)
+    model, _ = small_model(5)
     features = make_features(5, batch_size=4)
     three = {name: tf.constant(x[:3]) for name, x in features.items()}
     three["example_weight"] = tf.ones([3])
     padded = {**tensors(features), "example_weight": tf.constant([1.0, 1.0, 1.0, 0.0])}
-    expected = steps.evaluation_step(task, model, three)
-    actual = steps.evaluation_step(task, model, padded)
+    expected = steps.evaluation_step(model, three)
+    actual = steps.evaluation_step(model, padded)
     assert list(actual) == list(expected)
     for name in expected:
         np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, err_msg=name)
 
 
 def test_a_batch_of_nothing_but_padding_adds_0_to_an_evaluation():
-    task, model, _ = small_task(6)
+    model, _ = small_model(6)
     features = {**tensors(make_features(6)), "example_weight": tf.zeros([B])}
-    for name, sums in steps.evaluation_step(task, model, features).items():
+    for name, sums in steps.evaluation_step(model, features).items():
         assert [x.numpy() for x in sums] == [0.0, 0.0], name
 
 
 def test_accumulation_leaves_a_variable_without_gradient_as_it_is():
-    class FirstTokenTask:
+    class FirstToken(OtherObjective):
         """A loss that does not reach the pooler nor the heads."""
+
+        def __call__(self, features, training, dropout_seed):
+            return self.model.bert(features["input_ids"]).sequence_output[:, 0]
 
         def normalizers(self, features):
             return {"rows": tf.cast(tf.shape(features["input_ids"])[0], tf.float32)}
 
-        def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-            first = model.bert(features["input_ids"]).sequence_output[:, 0]
-            return tf.reduce_sum(first**4) / normalizers["rows"], {}
+        def loss_and_metrics(self, outputs, features, normalizers):
+            return tf.reduce_sum(outputs**4) / normalizers["rows"], {}
 
     results = []
     for accumulation_steps in (1, 3):
-        _, model, reference = small_task(7)
+        model, reference = small_model(7)
         optimizer = optimization.create_optimizer(
             model.trainable_variables, optimization.linear_schedule(0.01, 9, 0)
         )
         features = {"input_ids": tf.constant(make_features(7, batch_size=6)["input_ids"])}
         metrics = steps.train_step(
-            FirstTokenTask(), model, optimizer, features, tf.constant([0, 0]), accumulation_steps
+            FirstToken(model), optimizer, features, tf.constant([0, 0]), accumulation_steps
         )
         results.append((metrics, {n: v.numpy() for n, v in weights_of(model).items()}))
     (whole, expected), (parts, actual) = results
@@ -71,12 +74,12 @@ def test_accumulation_leaves_a_variable_without_gradient_as_it_is():
 
 def test_accumulation_normalizes_by_the_whole_batch():
     """The parts hold unequal weights, so that a mean of their means would be another number."""
-    task, model, reference = small_task(8)
+    model, reference = small_model(8)
     features = make_features(8, batch_size=4)
     features["masked_lm_weights"][:2] *= 0.125
     optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.0)
     metrics = steps.train_step(
-        task, model, optimizer, tensors(features), tf.constant([0, 0]), accumulation_steps=2
+        model, optimizer, tensors(features), tf.constant([0, 0]), accumulation_steps=2
     )
     expected = reference.losses(features)
     np.testing.assert_allclose(metrics["loss"], expected["total_loss"], rtol=1e-5)
@@ -89,15 +92,15 @@ def test_accumulation_normalizes_by_the_whole_batch():
 
 
 def test_gradient_norm_is_that_before_clipping_and_the_update_that_after():
-    task, model, _ = small_task(9)
+    model, _ = small_model(9)
     features = tensors(make_features(9))
     optimizer = optimization.StepOptimizer(model.trainable_variables, lambda step: tf.constant(0.0))
     with tf.GradientTape() as tape:
-        loss, _ = task.loss_and_metrics(model, features, task.normalizers(features), True, None)
+        loss, _ = compute(model, features, True)
     gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
     norm = np.sqrt(sum(np.sum(tf.convert_to_tensor(g).numpy() ** 2.0) for g in gradients))
     assert norm > 1.5
-    metrics = steps.train_step(task, model, optimizer, features, tf.constant([0, 0]))
+    metrics = steps.train_step(model, optimizer, features, tf.constant([0, 0]))
     np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=1e-5)
     moments = [v.numpy() for n, v in optimizer.variables.items() if n.endswith("adam_m")]
     clipped = np.sqrt(sum(np.sum((m / 0.1) ** 2) for m in moments))
@@ -106,17 +109,17 @@ def test_gradient_norm_is_that_before_clipping_and_the_update_that_after():
 
 def test_dropout_of_a_step_follows_from_seed_and_step():
     changes = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
-    task, model, _ = small_task(10, num_hidden_layers=1, **changes)
+    model, _ = small_model(10, num_hidden_layers=1, **changes)
     optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.0)
     features = tensors(make_features(10))
 
     @tf.function(autograph=False)
-    def compute(seed):
-        return steps.train_step(task, model, optimizer, features, seed)["loss"]
+    def step_loss(seed):
+        return steps.train_step(model, optimizer, features, seed)["loss"]
 
     def loss(seed, step):
         optimizer.global_step.assign(step)
-        return float(compute(tf.constant(seed)))
+        return float(step_loss(tf.constant(seed)))
 
     every = [loss([3, 4], 0), loss([3, 4], 1), loss([3, 5], 0), loss([4, 4], 0)]
     assert loss([3, 4], 0) == every[0]
@@ -124,24 +127,24 @@ def test_dropout_of_a_step_follows_from_seed_and_step():
 
 
 def test_every_part_of_a_batch_has_its_own_dropout_seed():
-    class DrawTask:
+    class Draws(OtherObjective):
         """Its metric holds a number drawn from the seed of each part."""
 
-        def normalizers(self, features):
-            return {}
+        def __call__(self, features, training, dropout_seed):
+            return tf.random.stateless_uniform([], dropout_seed)
 
-        def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-            draw = tf.random.stateless_uniform([], dropout_seed)
-            draws = tf.reduce_sum(features["one_hot"], axis=0) * draw
-            return tf.reduce_sum(model.bert.pooler.dense.bias.value), {"draws": (draws, draw)}
+        def loss_and_metrics(self, outputs, features, normalizers):
+            draws = tf.reduce_sum(features["one_hot"], axis=0) * outputs
+            bias = self.model.bert.pooler.dense.bias.value
+            return tf.reduce_sum(bias), {"draws": (draws, outputs)}
 
-    _, model, _ = small_task(12)
+    model, _ = small_model(12)
     optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.0)
     features = {"one_hot": tf.eye(3)}
     draws = []
     for _ in range(2):
         seed = tf.constant([3, 4])
-        metrics = steps.train_step(DrawTask(), model, optimizer, features, seed, 3)
+        metrics = steps.train_step(Draws(model), optimizer, features, seed, 3)
         draws.extend(metrics["draws"][0].numpy())
     assert len(set(draws)) == 6 and 0 not in draws
 

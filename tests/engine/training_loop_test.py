@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import create_optimizer
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 
 
 def draws(seed):
@@ -59,7 +59,7 @@ def test_an_error_leaves_no_time_of_the_loop_before():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_xla_compiles_what_it_makes_faster(dtype):
     config = BertConfig(7, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
-    model = PretrainingTask(config, dtype=dtype).build_model()
+    model = PretrainingModel(config, dtype=dtype)
 
     def step(features, seed):
         return {"x": tf.cast(features["x"], tf.float32)[0]}
@@ -78,7 +78,7 @@ def _compiles(traced):
 def _updated(dtype, with_function):
     """Returns variables and moments after two updates, and whether XLA compiled them."""
     config = BertConfig(7, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
-    model = PretrainingTask(config, dtype=dtype).build_model()
+    model = PretrainingModel(config, dtype=dtype)
     rng = np.random.default_rng(3)
     gradients = []
     for variable in model.trainable_variables:

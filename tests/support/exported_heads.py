@@ -5,13 +5,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.model.heads import model_logits
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import ModelFolder
-from bert_tf.tasks.classification.model import ClassificationTask
-from bert_tf.tasks.extraction.model import FeaturesTask
-from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
-from bert_tf.tasks.squad.model import SquadTask
+from bert_tf.tasks.extraction.model import FeaturesModel
 from tests.support.model_folders import HEADS, random_weights, write_model
 
 CHOICES = {"output_weights": (1, 12)}
@@ -58,7 +54,7 @@ def program_outputs(head: str, folder: ModelFolder, inputs) -> dict[str, np.ndar
     config = folder.config
     if head == "encoder":
         names = ("token_vectors", "mean_vector", "pooled_vector")
-        found = FeaturesTask(config, [-1], names).predictions(model, features)
+        found = FeaturesModel(config, outputs=names).predictions(model(features), features)
         outputs = {
             "sequence_output": found["token_vectors"][:, :, 0],
             "vectors": found["mean_vector"][:, 0],
@@ -67,20 +63,16 @@ def program_outputs(head: str, folder: ModelFolder, inputs) -> dict[str, np.ndar
     elif head == "masked_lm":
         outputs = {"logits": tf.reshape(model(features)[0], [len(batch), -1, config.vocab_size])}
     elif head == "squad":
-        found = SquadTask(config).predictions(model, {**features, "unique_ids": batch})
+        found = model.predictions(model(features), {**features, "unique_ids": batch})
         outputs = {name: found[name] for name in ("start_logits", "end_logits")}
     elif head == "tagging":
-        logits = model_logits(model, features)
+        logits = model(features)
         outputs = {"logits": logits, "probabilities": tf.nn.softmax(logits)}
     else:
-        task = {
-            "classification": lambda: ClassificationTask(config, len(folder.labels)),
-            "regression": lambda: ClassificationTask(config, None),
-            "multiple_choice": lambda: MultipleChoiceTask(config),
-        }[head]()
-        found = task.predictions(model, {**features, "label_ids": batch})["outputs"]
+        logits = model(features)
+        found = model.predictions(logits, {**features, "label_ids": batch})["outputs"]
         name = "values" if head == "regression" else "probabilities"
         outputs = {name: found}
         if head != "regression":
-            outputs["logits"] = model_logits(model, features)
+            outputs["logits"] = logits
     return {name: np.asarray(value) for name, value in outputs.items()}

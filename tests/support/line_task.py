@@ -1,4 +1,4 @@
-"""A task that is nothing but a straight line, and records of it: training knows no BERT."""
+"""A model that is nothing but a straight line, and records of it: training knows no BERT."""
 
 import functools
 
@@ -17,29 +17,27 @@ SLOPE = np.array([0.5, -1.0, 2.0], np.float32)
 
 
 class LineModel(keras.Model):
+    """Least squares, with noise on the input that stands for dropout."""
+
     def __init__(self):
         super().__init__(name="")
         self.line = keras.layers.Dense(1, name="line")
         self.line.build((None, 3))
         self.built = True
 
-
-class LineTask:
-    """Least squares, with noise on the input that stands for dropout."""
-
-    def build_model(self):
-        return LineModel()
+    def call(self, features, training=False, dropout_seed=None):
+        x = features["x"]
+        if training:
+            x += 0.1 * tf.random.stateless_normal(x.shape, dropout_seed, alg="philox")
+        return self.line(x)
 
     def normalizers(self, features):
         weight = features.get("example_weight", tf.ones([features["x"].shape[0]]))
         return {"count": tf.reduce_sum(weight)}
 
-    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        x = features["x"]
-        if training:
-            x += 0.1 * tf.random.stateless_normal(x.shape, dropout_seed, alg="philox")
-        error = tf.square(model.line(x) - features["y"])[:, 0]
-        weight = features.get("example_weight", tf.ones([x.shape[0]]))
+    def loss_and_metrics(self, outputs, features, normalizers):
+        error = tf.square(outputs - features["y"])[:, 0]
+        weight = features.get("example_weight", tf.ones([outputs.shape[0]]))
         total = tf.reduce_sum(error * weight)
         return total / normalizers["count"], {"square": (total, tf.reduce_sum(weight))}
 
@@ -53,10 +51,10 @@ def write(path, count, seed, scale=1.0):
     return str(path)
 
 
-def trainer(output_dir, rate=0.05, total=60, **settings):
+def trainer(output_dir, rate=0.05, total=60, build=LineModel, **settings):
     """Returns a trainer of a new run in a directory; settings are fields of TrainingSettings."""
     schedule = optimization.linear_schedule(rate, total, 5)
-    return make_trainer(LineTask(), tf.distribute.get_strategy(), output_dir, schedule, **settings)
+    return make_trainer(build, tf.distribute.get_strategy(), output_dir, schedule, **settings)
 
 
 def phases(files, *steps_and_batches):

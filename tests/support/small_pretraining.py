@@ -1,11 +1,12 @@
-"""A small pre-training task and a batch for it, of sizes that all differ."""
+"""A small model for pre-training and a batch for it, of sizes that all differ."""
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
+from tests.support.objectives import set_random_weights
 
 B, S, P = 2, 7, 5
 SMALL = {
@@ -56,12 +57,8 @@ def tensors(features):
     return {name: tf.constant(x) for name, x in features.items()}
 
 
-def small_task(seed=0, **changes):
-    """Returns the task, the model and the numpy model of the same random weights."""
+def small_model(seed=0, objective=None, **changes):
+    """Returns the model and the numpy model of the same random weights."""
     config = {**SMALL, **changes}
-    task = PretrainingTask(BertConfig.from_dict(config))
-    model = task.build_model()
-    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, seed)
-    for name, variable in weights_of(model).items():
-        variable.assign(weights[name])
-    return task, model, numpy_bert.NumpyBert(config, weights)
+    model = PretrainingModel(BertConfig.from_dict(config), objective)
+    return model, numpy_bert.NumpyBert(config, set_random_weights(model, seed))

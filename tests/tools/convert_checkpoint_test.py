@@ -16,7 +16,7 @@ from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.hugging_face import bert as bert_weights
 from bert_tf.hugging_face import conversion
 from bert_tf.modeling import BertConfig, BertModel
-from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from tests.support.hugging_face_folders import (
     CONFIG,
     ENCODER,
@@ -165,7 +165,7 @@ def test_the_bias_of_multiple_choice_changes_nothing_and_is_left_out(tmp_path):
     convert_checkpoint.convert(source, checkpoint, "checkpoint")
     prefix = f"{checkpoint}/bert_model.ckpt"
     found = variables(prefix)
-    model = MultipleChoiceTask(BertConfig.from_dict(SIZES)).build_model()
+    model = MultipleChoiceModel(BertConfig.from_dict(SIZES))
     expected = {variable.path: tuple(variable.shape) for variable in model.variables}
     assert {name: value.shape for name, value in found.items()} == expected
 

@@ -17,16 +17,16 @@ class Run:
     """The settings of a training step, except for the lengths and the batch size.
 
     config: the model.
-    options: further arguments of `PretrainingTask`.
+    options: further arguments of `PretrainingModel`.
     replicas: number of replicas that compute a step together.
     accumulation_steps: see `train_step`.
     gradient_reduction: see `train_step`.
-    objective: see `PretrainingTask`.
+    objective: see `PretrainingModel`.
     optimizer: see `create_optimizer`.
     lamb_bias_correction: see `create_optimizer`.
     max_sequences_per_pack: places for sequences in a row; None if records are not packed.
     teacher: of a distillation; None for pre-training.
-    restrict_ce_to_mask: see `DistillationTask`.
+    restrict_ce_to_mask: see `DistilledPretraining`.
     """
 
     config: BertConfig

@@ -4,6 +4,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import keras
 import tensorflow as tf
 from absl import logging
 
@@ -11,7 +12,7 @@ from bert_tf import optimization
 from bert_tf.engine import input_pipeline
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor
-from bert_tf.engine.steps import FineTuningTask
+from bert_tf.engine.steps import Objective
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records, storage
@@ -33,7 +34,7 @@ class FineTuner:
 
     Args:
         config: of the model.
-        task: gives the model, its loss and its predictions.
+        build: returns the model, a `bert_tf.model.task_model.TaskModel`.
         strategy: the devices.
         settings: the flags.
         schema: features of the task's records.
@@ -41,6 +42,7 @@ class FineTuner:
             better.
         labels: classes in the order of the logits, for `labels.txt` beside the checkpoints; () for
             regression. None if the task always has the same ones.
+        objective, initialize: see `Trainer`; for training alone.
 
     `run` owns the output directory.
 
@@ -52,17 +54,20 @@ class FineTuner:
     def __init__(
         self,
         config: BertConfig,
-        task: FineTuningTask,
+        build: Callable[[], keras.Model],
         strategy: tf.distribute.Strategy,
         settings: FineTuningSettings,
         schema: records.Schema,
         best_metric: str,
         labels: Sequence[str] | None = None,
+        objective: Callable[[keras.Model], Objective] = lambda model: model,
+        initialize: Callable[[keras.Model], None] = lambda model: None,
     ):
         lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
         check_settings(config, settings, len(lengths) == 1)
         self._config = config
-        self._task = task
+        self._build = build
+        self._teaching = {"objective": objective, "initialize": initialize}
         self._settings = settings
         limits = {
             "input_ids": (config.vocab_size, "vocab_size of --bert_config_file"),
@@ -145,7 +150,8 @@ class FineTuner:
         logging.info("  Num examples = %d", num_examples)
         logging.info("  Batch size = %d", settings.train_batch_size)
         logging.info("  Num steps = %d", num_train_steps)
-        trainer = self._trainer = Trainer(self._task, self.run, schedule, self._frozen)
+        trainer = Trainer(self._build, self.run, schedule, self._frozen, **self._teaching)
+        self._trainer = trainer
         self.run.write_labels()  # only now: a checkpoint there that does not fit was refused
         if self.run.chief:
             self._write_model_files(settings.output_dir)
@@ -229,12 +235,12 @@ class FineTuner:
     def _trained(self) -> Trainer:
         """Returns the trainer; without training, one with the weights of the directory."""
         if self._trainer is None:
-            self._trainer = Trainer(self._task, self.run, schedule=None)
+            self._trainer = Trainer(self._build, self.run, schedule=None)
             self._take_best(self._trainer)
         return self._trainer
 
     def predict(self, name: str, num_records: int, batch_size: int) -> Iterator[Columns]:
-        """Yields the task's predictions for the records of a name, in their order.
+        """Yields the model's predictions for the records of a name, in their order.
 
         They come as columns of some records at a time; see `prediction.Predictor.predict`.
 
@@ -253,7 +259,7 @@ class FineTuner:
         logging.info("  Batch size = %d", batch_size)
         trainer = self._trained()
         if self._predictor is None:
-            self._predictor = Predictor(self._task, trainer.model, self.run.strategy)
+            self._predictor = Predictor(trainer.model, self.run.strategy)
         chunks = input_pipeline.record_chunks(
             [self.record_file(name)], self._schema, CHUNK_BATCHES * batch_size
         )

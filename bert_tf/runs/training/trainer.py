@@ -4,6 +4,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import keras
 import tensorflow as tf
 from absl import logging
 
@@ -11,7 +12,7 @@ from bert_tf import optimization
 from bert_tf.engine import distribution
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.length_buckets import Buckets
-from bert_tf.engine.steps import InitializedTask, Task, train_step
+from bert_tf.engine.steps import Objective, train_step
 from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
@@ -27,12 +28,16 @@ class Trainer:
     """A model with its optimizer, at the newest checkpoint of its run or at its initial weights.
 
     Args:
-        task: gives the model and its loss.
+        build: returns the model, its variables created and named as in a checkpoint.
         run: owns the output directory and has the settings; entered.
         schedule: learning rate of each step; None if the run does not train. The optimizer then
             has no slots.
         frozen: whether the variable of a name keeps its value; it then has no optimizer slots.
         budget: ends training; `schedule` is then its. None if the phases' numbers of steps do.
+        objective: returns what is trained for; the model is its own objective by default.
+        initialize: sets weights that are neither random nor --init_checkpoint's, at the start of a
+            run that does not resume; the model has the weights of --init_checkpoint, if there is
+            one.
 
     Raises:
         UserError: the checkpoint does not fit the model; or there is no training, and
@@ -41,13 +46,14 @@ class Trainer:
 
     def __init__(
         self,
-        task: Task,
+        build: Callable[[], keras.Model],
         run: Run,
         schedule: optimization.Schedule | None,
         frozen: Callable[[str], bool] = lambda name: False,
         budget: TimeBudget | None = None,
+        objective: Callable[[keras.Model], Objective] = lambda model: model,
+        initialize: Callable[[keras.Model], None] = lambda model: None,
     ):
-        self.task = task
         self.run = run
         self.strategy = run.strategy
         self._budget = budget
@@ -58,7 +64,7 @@ class Trainer:
         all_read = resumes or (settings.init_checkpoint and not trains)
         initial = reading_weights() if all_read else seeded(settings.random_seed)
         with self.strategy.scope(), initial:
-            self.model = task.build_model()
+            self.model = build()
             learned = [variable.path for variable in self.model.trainable_variables]
             for variable in self.model.variables:
                 variable.trainable = variable.trainable and not frozen(variable.path)
@@ -72,17 +78,16 @@ class Trainer:
                 settings.optimizer,
                 settings.lamb_bias_correction,
             )
+        self.objective = objective(self.model)
         weights = {variable.path: variable.value for variable in self.model.variables}
         self._variables = {**weights, **self.optimizer.variables}
         self._resumed_from = run.restore(self._variables)
         if not self._resumed_from:
             self._initialize(weights, [] if trains else learned)
+            initialize(self.model)
 
     def _initialize(self, weights: Mapping[str, tf.Variable], needed: Sequence[str]) -> None:
-        """Sets the weights from --init_checkpoint and by the task.
-
-        The checkpoint must have those that are needed.
-        """
+        """Sets the weights from --init_checkpoint, which must have those that are needed."""
         init_checkpoint = self._settings.init_checkpoint
         if init_checkpoint:
             found = set(checkpoints.initialize(weights, init_checkpoint))
@@ -98,8 +103,6 @@ class Trainer:
                 "The weights are untrained: --output_dir has no checkpoint, and there is no"
                 " --init_checkpoint"
             )
-        if isinstance(self.task, InitializedTask):
-            self.task.initialize(self.model)
 
     @property
     def global_step(self) -> int:
@@ -215,8 +218,7 @@ class Trainer:
     def _make_loop(self, buckets: Buckets | None) -> TrainingLoop:
         replica_step = functools.partial(
             train_step,
-            self.task,
-            self.model,
+            self.objective,
             self.optimizer,
             accumulation_steps=self._settings.gradient_accumulation_steps,
             gradient_reduction=self._settings.gradient_reduction,

@@ -6,9 +6,9 @@ Dimension letters and dtypes: see `bert_tf/modeling.py`.
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, model_logits
+from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
 from bert_tf.model.saving import register
-from bert_tf.model.task_model import TaskModel
+from bert_tf.model.task_model import Sums, TaskModel
 from bert_tf.modeling import BertModel
 
 
@@ -27,16 +27,11 @@ class ClassificationModel(TaskModel):
     def __init__(self, config: BertConfig, num_labels: int, **options):
         super().__init__(name="")  # a name would come first in the variables' paths
         self.num_labels = num_labels
-        self.task_metrics = () if num_labels == 1 else ("accuracy",)
+        self.is_regression = num_labels == 1
+        self.task_metrics = () if self.is_regression else ("accuracy",)
         self.bert = BertModel(config, **options)
         self.head = OutputLayer(num_labels, config.hidden_size, dtype=self.bert.dtype_policy)
         self.built = True
-
-    @property
-    def task(self) -> "ClassificationTask":
-        """The task that gives the loss of `fit`."""
-        num_labels = None if self.num_labels == 1 else self.num_labels
-        return ClassificationTask(self.bert.config, num_labels)
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns logits, float32 [B, num_labels].
@@ -58,64 +53,43 @@ class ClassificationModel(TaskModel):
         logits = self.head(output.pooled_output, training=training, dropout_seed=dropout_seed)
         return output.all_encoder_layers, logits
 
-
-class ClassificationTask:
-    """Classification or regression, a `bert_tf.engine.steps.FineTuningTask`.
-
-    Args:
-        config: sizes and dropout rates.
-        num_labels: number of classes; None for regression.
-        **options: see `BertModel`.
-    """
-
-    def __init__(self, config: BertConfig, num_labels: int | None, **options):
-        self.config = config
-        self.num_labels = num_labels
-        self._options = options
-
-    def build_model(self) -> ClassificationModel:
-        """Returns a new model with initial weights."""
-        return ClassificationModel(self.config, self.num_labels or 1, **self._options)
-
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns the number of examples, float32 []."""
         return {"examples": tf.reduce_sum(example_weights(features))}
 
-    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+    def loss_and_metrics(self, outputs, features, normalizers):
         """Returns the mean loss, float32 [], and the accuracy of a classification.
 
         The accuracy is a pair of float32 []: the number of right predictions and of examples.
         """
-        logits = model_logits(model, features, training, dropout_seed)
-        loss = tf.reduce_sum(example_weights(features) * self.losses(logits, features))
+        loss = tf.reduce_sum(example_weights(features) * self.example_losses(outputs, features))
         loss = tf.math.divide_no_nan(loss, normalizers["examples"])
-        return loss, self.metrics(logits, features)
+        return loss, self.accuracy(outputs, features)
 
-    def metrics(self, logits, features) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-        """Returns the accuracy of a classification, a weighted sum and its weight, float32 []."""
-        if not self.num_labels:
+    def accuracy(self, logits, features) -> Sums:
+        """Returns `accuracy`, as in `loss_and_metrics`; nothing for a regression."""
+        if self.is_regression:
             return {}
         weights = example_weights(features)
         predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
         right = tf.cast(predictions == features["label_ids"], tf.float32)
         return {"accuracy": (tf.reduce_sum(weights * right), tf.reduce_sum(weights))}
 
-    def predictions(self, model, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
         """Returns the prediction and the loss of each example.
 
         `outputs`: probabilities of the classes, float32 [B, num_labels], or the values of a
         regression, float32 [B]. `label_ids`: the records' labels. `per_example_loss`: float32 [B].
         """
-        logits = model_logits(model, features)
         return {
-            "outputs": tf.nn.softmax(logits) if self.num_labels else logits[:, 0],
+            "outputs": outputs[:, 0] if self.is_regression else tf.nn.softmax(outputs),
             "label_ids": features["label_ids"],
-            "per_example_loss": self.losses(logits, features),
+            "per_example_loss": self.example_losses(outputs, features),
         }
 
-    def losses(self, logits, features) -> tf.Tensor:
+    def example_losses(self, logits, features) -> tf.Tensor:
         """Returns the cross entropy, or the squared error, of each example, float32 [B]."""
         label_ids = features["label_ids"]
-        if not self.num_labels:
+        if self.is_regression:
             return tf.square(logits[:, 0] - tf.cast(label_ids, tf.float32))
         return cross_entropy(logits, label_ids)

@@ -1,6 +1,7 @@
 """Fine-tunes, evaluates and predicts classification (run_classifier.py)."""
 
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 
@@ -22,10 +23,10 @@ from bert_tf.runs.training.teacher import (
     teacher_folder,
 )
 from bert_tf.tasks.classification import scores, submission
-from bert_tf.tasks.classification.distillation import DistilledClassificationTask
+from bert_tf.tasks.classification.distillation import DistilledClassification, copy_head
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.features import ClassificationEncoder
-from bert_tf.tasks.classification.model import ClassificationTask
+from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.example_records import write_records
@@ -112,9 +113,22 @@ def run_classifier(
         check_label(label, f"get_labels of {type(processor).__name__}")
     schema = classification_schema(settings.max_seq_length, regression=label_list is None)
     options = model_options(settings, strategy)
-    task = ClassificationTask(config, label_list and len(label_list), **options)
+    num_labels = 1 if label_list is None else len(label_list)  # 1 is a regression
+    if label_list is not None and num_labels < 2:
+        raise UserError(
+            f"A classification must have at least two classes; get_labels of"
+            f" {type(processor).__name__} returned {listed(label_list) or 'none'}. For a regression"
+            " it returns None"
+        )
+    build = functools.partial(ClassificationModel, config, num_labels, **options)
+    teaching = {}
     if settings.teacher_checkpoint and settings.do_train:
-        task = _by_teacher(task, strategy, settings, tokenizer, label_list or ())
+        teacher = _load_teacher(config, strategy, settings, tokenizer, label_list or ())
+        teaching["objective"] = lambda student: DistilledClassification(
+            student, teacher, settings.alphas, settings.temperature, settings.cos_all_layers
+        )
+        if settings.copy_teacher_head:
+            teaching["initialize"] = lambda student: copy_head(student, teacher)
 
     # All files are read first, so that their errors show before anything is computed.
     sets = _example_sets(processor, strategy, settings)
@@ -122,7 +136,8 @@ def run_classifier(
 
     encoder = ClassificationEncoder(tokenizer, settings.max_seq_length, label_list)
     metric, labels = processor.best_metric, label_list or ()
-    with FineTuner(config, task, strategy, settings, schema, metric, labels) as tuner:
+    arguments = (config, build, strategy, settings, schema, metric, labels)
+    with FineTuner(*arguments, **teaching) as tuner:
         _check_labels(settings, labels)
         num_examples = {}
         for example_set in sets:
@@ -157,19 +172,19 @@ def run_classifier(
         return tuner.train_evaluate_predict(num_train, evaluate, predict)
 
 
-def _by_teacher(
-    task: ClassificationTask,
+def _load_teacher(
+    student: BertConfig,
     strategy: tf.distribute.Strategy,
     settings: ClassifierSettings,
     tokenizer: Tokenizer,
     labels: Sequence[str],
-) -> DistilledClassificationTask:
-    """Returns the task with the teacher's answers.
+) -> ClassificationModel:
+    """Returns the teacher.
 
     Raises:
         UserError: the teacher has another vocabulary or casing or other classes, or cannot be read.
     """
-    config = read_teacher_config(settings, task.config, settings.max_seq_length)
+    config = read_teacher_config(settings, student, settings.max_seq_length)
     folder = teacher_folder(settings)
     check_model_vocabulary(tokenizer.vocab, settings.vocab_file, folder, "teacher_checkpoint")
     casing = read_casing(folder)
@@ -188,7 +203,7 @@ def _by_teacher(
             f" {listed(labels) or 'none'}. Fine-tune the teacher for this task, or set --labels"
         )
     checkpoint = checkpoints.CheckpointReader(settings.teacher_checkpoint, "teacher_checkpoint")
-    outputs = (checkpoint.shapes.get("output_bias", [0])[0], task.num_labels or 1)
+    outputs = (checkpoint.shapes.get("output_bias", [0])[0], max(1, len(labels)))
     if outputs[0] != outputs[1]:
         raise UserError(
             f"--teacher_checkpoint={settings.teacher_checkpoint} must have a classifier with an"
@@ -196,20 +211,13 @@ def _by_teacher(
             f" {outputs[0]}. Fine-tune the teacher for this task first"
         )
     if settings.alpha_cos:
-        check_hidden_sizes(task.config, config)
+        check_hidden_sizes(student, config)
     if settings.copy_teacher_head:
-        _check_same_head(task.config, config)
+        _check_same_head(student, config)
     options = model_options(settings, strategy) | {"recompute_activations": False}
-    build = ClassificationTask(config, task.num_labels, **options).build_model
+    build = functools.partial(ClassificationModel, config, outputs[1], **options)
     teacher, _ = load_teacher(build, settings, strategy)
-    return DistilledClassificationTask(
-        task,
-        teacher,
-        settings.alphas,
-        settings.temperature,
-        settings.copy_teacher_head,
-        settings.cos_all_layers,
-    )
+    return teacher
 
 
 def _check_same_head(student: BertConfig, teacher: BertConfig) -> None:

@@ -15,15 +15,25 @@ from bert_tf.modeling import BertModel, BertOutput
 
 @register
 class FeaturesModel(TaskModel):
-    """BERT without heads, its variables named as in a checkpoint.
+    """BERT without heads, its variables named as in a checkpoint; nothing is trained.
 
     Args:
         config: sizes and dropout rates.
+        layers: indices of the layers of `predictions`, 0 for the first and -1 for the last.
+        outputs: names of `predictions`, in `schema.OUTPUTS`.
         **options: see `BertModel`.
     """
 
-    def __init__(self, config: BertConfig, **options):
+    def __init__(
+        self,
+        config: BertConfig,
+        layers: Sequence[int] = (-1,),
+        outputs: Sequence[str] = ("token_vectors",),
+        **options,
+    ):
         super().__init__(name="")  # a name would come first in the variables' paths
+        self.extracted_layers = tuple(layers)
+        self.extracted_outputs = tuple(outputs)
         self.bert = BertModel(config, **options)
         self.built = True
 
@@ -46,47 +56,23 @@ class FeaturesModel(TaskModel):
         names = ("sequence_output", "pooled_output")
         return {name: getattr(output, name) for name in names}
 
-
-class FeaturesTask:
-    """Feature extraction, a `bert_tf.engine.steps.PredictionTask`; nothing is trained.
-
-    Args:
-        config: sizes and dropout rates.
-        layers: indices of the layers to extract, 0 for the first and -1 for the last.
-        outputs: names in `schema.OUTPUTS`.
-        **options: see `BertModel`.
-    """
-
-    def __init__(
-        self, config: BertConfig, layers: Sequence[int], outputs: Sequence[str], **options
-    ):
-        self.config = config
-        self.layers = tuple(layers)
-        self.outputs = tuple(outputs)
-        self._options = options
-
-    def build_model(self) -> FeaturesModel:
-        """Returns a new model with initial weights."""
-        return FeaturesModel(self.config, **self._options)
-
-    def predictions(self, model: FeaturesModel, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: BertOutput, features) -> dict[str, tf.Tensor]:
         """Returns the outputs by name, float32 [B, ...]; the rest is the shape in `schema.SHAPES`.
 
         The mean includes [CLS] and [SEP], but no padding.
         """
-        output = model(features["input_ids"], features["input_mask"], features["segment_ids"])
-        vectors = tf.stack([output.all_encoder_layers[i] for i in self.layers], axis=2)
+        vectors = tf.stack([outputs.all_encoder_layers[i] for i in self.extracted_layers], axis=2)
         vectors = tf.cast(vectors, tf.float32)  # [B, S, L, H]
         found = {}
-        if "token_vectors" in self.outputs:
+        if "token_vectors" in self.extracted_outputs:
             found["token_vectors"] = vectors
-        if "mean_vector" in self.outputs:
+        if "mean_vector" in self.extracted_outputs:
             mask = tf.cast(features["input_mask"], tf.float32)  # [B, S]
             total = tf.einsum("bs,bslh->blh", mask, vectors)
             found["mean_vector"] = total / tf.reduce_sum(mask, axis=1)[:, tf.newaxis, tf.newaxis]
-        if "pooled_vector" in self.outputs:
-            found["pooled_vector"] = tf.cast(output.pooled_output, tf.float32)
-        if "attention_probs" in self.outputs:
-            probs = tf.stack([output.attention_probs[i] for i in self.layers], axis=1)
+        if "pooled_vector" in self.extracted_outputs:
+            found["pooled_vector"] = tf.cast(outputs.pooled_output, tf.float32)
+        if "attention_probs" in self.extracted_outputs:
+            probs = tf.stack([outputs.attention_probs[i] for i in self.extracted_layers], axis=1)
             found["attention_probs"] = tf.transpose(probs, [0, 3, 4, 1, 2])  # [B, S, S, L, N]
         return found

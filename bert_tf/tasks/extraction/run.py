@@ -20,7 +20,7 @@ from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.seeds import reading_weights
 from bert_tf.tasks.extraction import data, schema, writers
-from bert_tf.tasks.extraction.model import FeaturesTask
+from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
 
@@ -69,9 +69,8 @@ def extract_features(
     check_overwrites([settings.output_file], "output_file", read)
     num_lines = data.count_lines(settings.input_file)
 
-    task = FeaturesTask(config, layers, outputs, **model_options(settings, strategy))
     with strategy.scope(), reading_weights():
-        model = task.build_model()
+        model = FeaturesModel(config, layers, outputs, **model_options(settings, strategy))
     _initialize(model, settings.init_checkpoint, outputs)
     buckets = None
     if len(lengths) > 1:
@@ -89,7 +88,7 @@ def extract_features(
                 for name in chunk[0].features
             }
 
-    predictor = Predictor(task, model, strategy)
+    predictor = Predictor(model, strategy)
     with _open_writer(settings, layers, outputs, tokenizer) as write:
         for columns in predictor.predict(chunks(), settings.batch_size, buckets, num_lines):
             for i, example in enumerate(computed.popleft()):

@@ -6,7 +6,7 @@ Dimension letters and dtypes: see `bert_tf/modeling.py`; here also C, the choice
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, model_logits
+from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.model.task_model import TaskModel
@@ -34,11 +34,6 @@ class MultipleChoiceModel(TaskModel):
         self.head = OutputLayer(1, config.hidden_size, use_bias=False, dtype=self.bert.dtype_policy)
         self.built = True
 
-    @property
-    def task(self) -> "MultipleChoiceTask":
-        """The task that gives the loss of `fit`."""
-        return MultipleChoiceTask(self.bert.config)
-
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns logits, float32 [B, C].
 
@@ -60,48 +55,29 @@ class MultipleChoiceModel(TaskModel):
         scores = self.head(pooled, training=training, dropout_seed=dropout_seed)  # [B*C, 1]
         return tf.reshape(scores, [-1, num_choices])
 
-
-class MultipleChoiceTask:
-    """Multiple choice, a `bert_tf.engine.steps.FineTuningTask`.
-
-    Args:
-        config: sizes and dropout rates.
-        **options: see `BertModel`.
-    """
-
-    def __init__(self, config: BertConfig, **options):
-        self.config = config
-        self._options = options
-
-    def build_model(self) -> MultipleChoiceModel:
-        """Returns a new model with initial weights."""
-        return MultipleChoiceModel(self.config, **self._options)
-
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns the number of questions, float32 []."""
         return {"questions": tf.reduce_sum(example_weights(features))}
 
-    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+    def loss_and_metrics(self, outputs, features, normalizers):
         """Returns the mean cross entropy over the choices, float32 [], and the accuracy.
 
         The accuracy is a pair of float32 []: the number of right predictions and of questions.
         """
-        logits = model_logits(model, features, training, dropout_seed)
         weights, label_ids = example_weights(features), features["label_ids"]
-        loss = tf.reduce_sum(weights * cross_entropy(logits, label_ids))
-        right = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == label_ids, tf.float32)
+        loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))
+        right = tf.cast(tf.argmax(outputs, axis=-1, output_type=tf.int32) == label_ids, tf.float32)
         sums = {"accuracy": (tf.reduce_sum(weights * right), tf.reduce_sum(weights))}
         return tf.math.divide_no_nan(loss, normalizers["questions"]), sums
 
-    def predictions(self, model, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
         """Returns the prediction and the loss of each question.
 
         `outputs`: probabilities of the choices, float32 [B, C]. `label_ids`: the records' labels.
         `per_example_loss`: float32 [B].
         """
-        logits = model_logits(model, features)
         return {
-            "outputs": tf.nn.softmax(logits),
+            "outputs": tf.nn.softmax(outputs),
             "label_ids": features["label_ids"],
-            "per_example_loss": cross_entropy(logits, features["label_ids"]),
+            "per_example_loss": cross_entropy(outputs, features["label_ids"]),
         }

@@ -1,5 +1,6 @@
 """Fine-tunes, evaluates and predicts multiple choice (run_multiple_choice.py)."""
 
+import functools
 import os
 
 import numpy as np
@@ -14,7 +15,7 @@ from bert_tf.runs.training.fine_tuning_checks import make_tokenizer, needed_sets
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.multiple_choice import swag
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
-from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
 
@@ -54,11 +55,11 @@ def run_multiple_choice(
         for name in needed_sets(strategy, settings)
     }
     schema = multiple_choice_schema(settings.max_seq_length)
-    task = MultipleChoiceTask(config, **model_options(settings, strategy))
+    build = functools.partial(MultipleChoiceModel, config, **model_options(settings, strategy))
 
     metric = "eval_accuracy"
     encoder = QuestionEncoder(tokenizer, settings.max_seq_length)
-    with FineTuner(config, task, strategy, settings, schema, metric) as tuner:
+    with FineTuner(config, build, strategy, settings, schema, metric) as tuner:
         num_questions = {
             name: write_records(tuner.record_file(name), questions, encoder)
             for name, questions in sets.items()

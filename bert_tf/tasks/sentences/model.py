@@ -10,7 +10,7 @@ ranking (https://arxiv.org/abs/1705.00652, section 4.4).
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import cross_entropy, example_weights, model_logits
+from bert_tf.model.heads import cross_entropy, example_weights
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.model.task_model import TaskModel
@@ -26,7 +26,9 @@ class SentenceModel(TaskModel):
 
     Args:
         config: sizes and dropout rates.
-        loss, score_scale, similarity_scale: see `SentenceTask`; for `fit`.
+        loss: one of `schema.LOSSES`.
+        score_scale: the score that stands for a cosine of 1, for the loss `cosine`.
+        similarity_scale: see `in_batch_negatives`.
         **options: see `BertModel`.
     """
 
@@ -43,18 +45,11 @@ class SentenceModel(TaskModel):
         super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
         self.bert.pooler.trainable = False  # vectors do not depend on it; a checkpoint may lack it
-        self._loss_options = (loss, score_scale, similarity_scale)
+        self.loss_name = loss
+        self.score_scale = score_scale
+        self.similarity_scale = similarity_scale
+        self.task_metrics = ("accuracy",) if loss == IN_BATCH_NEGATIVES else ()
         self.built = True
-
-    @property
-    def task(self) -> "SentenceTask":
-        """The task that gives the loss of `fit`."""
-        return SentenceTask(self.bert.config, *self._loss_options)
-
-    @property
-    def task_metrics(self) -> tuple[str, ...]:
-        """Names of the metrics of `fit`."""
-        return ("accuracy",) if self._loss_options[0] == IN_BATCH_NEGATIVES else ()
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns a vector of each text, float32 [B, T, H]; the squares of a vector add up to 1.
@@ -84,6 +79,46 @@ class SentenceModel(TaskModel):
         vectors = tf.math.l2_normalize(total, axis=-1)
         return tf.reshape(vectors, [-1, num_texts, vectors.shape[-1]])
 
+    def normalizers(self, features) -> dict[str, tf.Tensor]:
+        """Returns the number of pairs, float32 []."""
+        return {"pairs": tf.reduce_sum(example_weights(features))}
+
+    def loss_and_metrics(self, outputs, features, normalizers):
+        """Returns the mean loss, float32 [], and the accuracy among the pairs of the batch.
+
+        The accuracy is a pair of float32 []: how many first texts have their partner as the nearest
+        second text, and their number. The loss `cosine` has none.
+        """
+        weights = example_weights(features)
+        sums = {}
+        if self.loss_name == IN_BATCH_NEGATIVES:
+            losses, right = in_batch_negatives(
+                outputs[:, 0], outputs[:, 1], weights, self.similarity_scale
+            )
+            sums["accuracy"] = (tf.reduce_sum(weights * right), tf.reduce_sum(weights))
+        else:
+            losses = self._squared_errors(_cosines(outputs), features)
+        loss = tf.reduce_sum(weights * losses)
+        return tf.math.divide_no_nan(loss, normalizers["pairs"]), sums
+
+    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
+        """Returns the vectors of each example and, of pairs, the cosine, the score and the loss.
+
+        `vectors`: float32 [B, T, H]. Of pairs: `outputs`: the cosines, float32 [B]. `label_ids`:
+        the records' scores. `per_example_loss`: float32 [B], of the loss `cosine` alone.
+        """
+        found = {"vectors": outputs}
+        if outputs.shape[1] == 2:
+            found["outputs"] = _cosines(outputs)
+            found["label_ids"] = features["label_ids"]
+            if self.loss_name == COSINE:
+                found["per_example_loss"] = self._squared_errors(found["outputs"], features)
+        return found
+
+    def _squared_errors(self, cosines: tf.Tensor, features) -> tf.Tensor:
+        """Returns the squared error of each pair's cosine, float32 [B]."""
+        return tf.square(cosines - features["label_ids"] / self.score_scale)
+
 
 def in_batch_negatives(
     first: tf.Tensor, second: tf.Tensor, weights: tf.Tensor, similarity_scale: float
@@ -110,80 +145,6 @@ def in_batch_negatives(
     losses = cross_entropy(from_first, partners) + cross_entropy(from_second, partners)
     best = tf.argmax(from_first, axis=-1, output_type=tf.int32)
     return losses / 2.0, tf.cast(best == partners, tf.float32)
-
-
-class SentenceTask:
-    """Sentence vectors, a `bert_tf.engine.steps.FineTuningTask`.
-
-    Args:
-        config: sizes and dropout rates.
-        loss: one of `schema.LOSSES`.
-        score_scale: the score that stands for a cosine of 1, for the loss `cosine`.
-        similarity_scale: see `in_batch_negatives`.
-        **options: see `BertModel`.
-    """
-
-    def __init__(
-        self,
-        config: BertConfig,
-        loss: str = COSINE,
-        score_scale: float = 1.0,
-        similarity_scale: float = 20.0,
-        **options,
-    ):
-        self.config = config
-        self.loss = loss
-        self.score_scale = score_scale
-        self.similarity_scale = similarity_scale
-        self._options = options
-
-    def build_model(self) -> SentenceModel:
-        """Returns a new model with initial weights."""
-        return SentenceModel(
-            self.config, self.loss, self.score_scale, self.similarity_scale, **self._options
-        )
-
-    def normalizers(self, features) -> dict[str, tf.Tensor]:
-        """Returns the number of pairs, float32 []."""
-        return {"pairs": tf.reduce_sum(example_weights(features))}
-
-    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        """Returns the mean loss, float32 [], and the accuracy among the pairs of the batch.
-
-        The accuracy is a pair of float32 []: how many first texts have their partner as the nearest
-        second text, and their number. The loss `cosine` has none.
-        """
-        vectors = model_logits(model, features, training, dropout_seed)
-        weights = example_weights(features)
-        sums = {}
-        if self.loss == IN_BATCH_NEGATIVES:
-            losses, right = in_batch_negatives(
-                vectors[:, 0], vectors[:, 1], weights, self.similarity_scale
-            )
-            sums["accuracy"] = (tf.reduce_sum(weights * right), tf.reduce_sum(weights))
-        else:
-            losses = self._squared_errors(_cosines(vectors), features)
-        loss = tf.reduce_sum(weights * losses)
-        return tf.math.divide_no_nan(loss, normalizers["pairs"]), sums
-
-    def predictions(self, model, features) -> dict[str, tf.Tensor]:
-        """Returns the vectors of each example and, of pairs, the cosine, the score and the loss.
-
-        `vectors`: float32 [B, T, H]. Of pairs: `outputs`: the cosines, float32 [B]. `label_ids`:
-        the records' scores. `per_example_loss`: float32 [B], of the loss `cosine` alone.
-        """
-        vectors = model_logits(model, features)
-        found = {"vectors": vectors}
-        if vectors.shape[1] == 2:
-            found["outputs"] = _cosines(vectors)
-            found["label_ids"] = features["label_ids"]
-            if self.loss == COSINE:
-                found["per_example_loss"] = self._squared_errors(found["outputs"], features)
-        return found
-
-    def _squared_errors(self, cosines: tf.Tensor, features) -> tf.Tensor:
-        """Returns the squared error of each pair's cosine, float32 [B]."""
-        return tf.square(cosines - features["label_ids"] / self.score_scale)
 
 
 def _cosines(vectors: tf.Tensor) -> tf.Tensor:

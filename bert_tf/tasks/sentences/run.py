@@ -1,5 +1,6 @@
 """Trains, evaluates and writes sentence vectors (run_sentence_similarity.py)."""
 
+import functools
 import zipfile
 from collections.abc import Sequence
 
@@ -19,7 +20,7 @@ from bert_tf.runs.training.fine_tuning import FineTuner
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer, needed_sets
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences, read_sentences
-from bert_tf.tasks.sentences.model import SentenceTask
+from bert_tf.tasks.sentences.model import SentenceModel
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES, sentences_schema
 from bert_tf.tasks.sentences.settings import SentenceSettings
 
@@ -62,7 +63,8 @@ def run_sentence_similarity(
     _check_batch(strategy, settings)
     # All files are read first, so that their errors show before anything is computed.
     sets = {name: _read(name, settings) for name in needed_sets(strategy, settings)}
-    task = SentenceTask(
+    build = functools.partial(
+        SentenceModel,
         config,
         settings.loss,
         settings.score_scale,
@@ -74,7 +76,7 @@ def run_sentence_similarity(
 
     metric = "eval_spearman"
     encoder = SentenceEncoder(tokenizer, settings.max_seq_length, num_texts)
-    with FineTuner(config, task, strategy, settings, schema, metric) as tuner:
+    with FineTuner(config, build, strategy, settings, schema, metric) as tuner:
         num_examples = {
             name: write_records(tuner.record_file(name), examples, encoder)
             for name, examples in sets.items()

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import example_weights, linear, model_logits
+from bert_tf.model.heads import example_weights, linear
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.task_model import TaskModel
 from bert_tf.modeling import BertModel, create_initializer
@@ -93,11 +93,6 @@ class SquadModel(TaskModel):
         self.cls = SquadHeads(config, self.bert.dtype_policy)
         self.built = True
 
-    @property
-    def task(self) -> "SquadTask":
-        """The task that gives the loss of `fit`."""
-        return SquadTask(self.bert.config)
-
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns start and end logits, each float32 [B, S].
 
@@ -114,39 +109,21 @@ class SquadModel(TaskModel):
         )
         return self.cls(output.sequence_output)
 
-
-class SquadTask:
-    """Finding an answer's span, a `bert_tf.engine.steps.FineTuningTask`.
-
-    Args:
-        config: sizes and dropout rates.
-        **options: see `BertModel`.
-    """
-
-    def __init__(self, config: BertConfig, **options):
-        self.config = config
-        self._options = options
-
-    def build_model(self) -> SquadModel:
-        """Returns a new model with initial weights."""
-        return SquadModel(self.config, **self._options)
-
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns the number of examples, float32 []."""
         return {"examples": tf.reduce_sum(example_weights(features))}
 
-    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+    def loss_and_metrics(self, outputs, features, normalizers):
         """Returns the mean cross entropy of start and end, float32 [], and their accuracies.
 
         All positions compete, those of the question and of padding too, as in the original's
         compute_loss. In a window without the answer, start and end are at [CLS]. An accuracy is a
         pair of float32 []: the number of right predictions and of examples.
         """
-        logits = model_logits(model, features, training=training, dropout_seed=dropout_seed)
         weights = example_weights(features)
         total = tf.zeros([], tf.float32)
         sums = {}
-        for name, position_logits in zip(("start", "end"), logits, strict=True):
+        for name, position_logits in zip(("start", "end"), outputs, strict=True):
             positions = features[f"{name}_positions"]
             # Its gradient rounds less than that of `heads.cross_entropy`.
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(positions, position_logits)
@@ -157,12 +134,12 @@ class SquadTask:
             sums[f"{name}_accuracy"] = (right, tf.reduce_sum(weights))
         return total / 2.0, sums
 
-    def predictions(self, model, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
         """Returns each window's `unique_ids`, int32 [B], and its logits.
 
         `start_logits` and `end_logits`: float32 [B, S].
         """
-        start_logits, end_logits = model_logits(model, features)
+        start_logits, end_logits = outputs
         return {
             "unique_ids": features["unique_ids"],
             "start_logits": start_logits,

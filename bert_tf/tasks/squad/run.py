@@ -1,5 +1,6 @@
 """Fine-tunes on SQuAD and answers questions (run_squad.py)."""
 
+import functools
 import itertools
 import os
 import random
@@ -19,7 +20,7 @@ from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad import answers, scoring
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.features import SquadEncoder
-from bert_tf.tasks.squad.model import SquadTask
+from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.text.sequences import Layout
@@ -65,11 +66,11 @@ def run_squad(
     # All files are read first, so that errors in them show before hours of training.
     train_data = _read_training_data(settings)
     predict_data = _read_questions(strategy, settings)
-    task = SquadTask(config, **model_options(settings, strategy))
+    build = functools.partial(SquadModel, config, **model_options(settings, strategy))
     schema = squad_schema(settings.max_seq_length, is_training=True)
     # For 2.0, F1 with the best threshold, since the dev set determines it (the paper, 4.3).
     metric = "best_f1" if settings.version_2_with_negative else "f1"
-    with FineTuner(config, task, strategy, settings, schema, metric) as tuner:
+    with FineTuner(config, build, strategy, settings, schema, metric) as tuner:
         questions = _Questions(predict_data, tokenizer, tuner, settings) if predict_data else None
         if train_data:
             path = tuner.record_file("train")

@@ -7,7 +7,7 @@ features.
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, model_logits
+from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.model.task_model import TaskModel
@@ -26,6 +26,9 @@ class TaggingModel(TaskModel):
             BERT is frozen, and a two-layer BiLSTM on these features is trained.
         lstm_size: units of the BiLSTM in each direction.
         **options: see `BertModel`.
+
+    Raises:
+        UserError: BERT has too few layers for `feature_layers`.
     """
 
     label_names = ("label_ids", "label_mask")
@@ -47,17 +50,13 @@ class TaggingModel(TaskModel):
         self.lstm = None
         size = config.hidden_size
         if feature_layers:
+            check_feature_layers(feature_layers, config.num_layer_outputs)
             self.bert.trainable = False
             size *= FEATURE_LAYERS[feature_layers].width
             self.lstm = BiLstm(size, lstm_size, dtype=self.bert.dtype_policy)
             size = 2 * lstm_size
         self.head = OutputLayer(num_labels, size, dtype=self.bert.dtype_policy)
         self.built = True
-
-    @property
-    def task(self) -> "TaggingTask":
-        """The task that gives the loss of `fit`."""
-        return TaggingTask(self.bert.config, self.num_labels)
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns logits, float32 [B, S, num_labels].
@@ -87,61 +86,31 @@ class TaggingModel(TaskModel):
             tokens = self.lstm(features, input_mask)  # [B, S, 2 * lstm_size]
         return self.head(tokens, training=training, dropout_seed=dropout_seed)
 
-
-class TaggingTask:
-    """Tagging, a `bert_tf.engine.steps.FineTuningTask`.
-
-    Args:
-        config: sizes and dropout rates.
-        num_labels: number of labels.
-        feature_layers: see `TaggingModel`.
-        **options: `lstm_size` of `TaggingModel`, and those of `BertModel`.
-
-    Raises:
-        UserError: BERT has too few layers for `feature_layers`.
-    """
-
-    def __init__(
-        self, config: BertConfig, num_labels: int, feature_layers: str | None = None, **options
-    ):
-        if feature_layers:
-            check_feature_layers(feature_layers, config.num_layer_outputs)
-        self.config = config
-        self.num_labels = num_labels
-        self.feature_layers = feature_layers
-        self._options = options
-
-    def build_model(self) -> TaggingModel:
-        """Returns a new model with initial weights."""
-        return TaggingModel(self.config, self.num_labels, self.feature_layers, **self._options)
-
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns the number of words to tag, float32 []; every record has at least one."""
         return {"words": tf.reduce_sum(_word_weights(features))}
 
-    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+    def loss_and_metrics(self, outputs, features, normalizers):
         """Returns the mean cross entropy of the words to tag, float32 [], and their accuracy.
 
         The accuracy is a pair of float32 []: the number of right predictions and of words.
         """
-        logits = model_logits(model, features, training, dropout_seed)
         label_ids, weights = features["label_ids"], _word_weights(features)
-        loss = tf.reduce_sum(weights * cross_entropy(logits, label_ids))
-        predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))
+        predicted = tf.argmax(outputs, axis=-1, output_type=tf.int32)
         right = weights * tf.cast(predicted == label_ids, tf.float32)
         sums = {"accuracy": (tf.reduce_sum(right), tf.reduce_sum(weights))}
         return tf.math.divide_no_nan(loss, normalizers["words"]), sums
 
-    def predictions(self, model, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
         """Returns each word's label and loss, at its first piece.
 
         `predictions`: int32 [B, S], indices of labels, -1 where `label_mask` is 0. `losses`:
         float32 [B, S], the cross entropy with `label_ids`, 0 where `label_mask` is 0.
         """
-        logits = model_logits(model, features)
         begins_word = features["label_mask"] > 0
-        predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
-        losses = cross_entropy(logits, features["label_ids"])
+        predicted = tf.argmax(outputs, axis=-1, output_type=tf.int32)
+        losses = cross_entropy(outputs, features["label_ids"])
         return {
             "predictions": tf.where(begins_word, predicted, -1),
             "losses": tf.where(begins_word, losses, 0.0),

@@ -1,5 +1,6 @@
 """Fine-tunes a tagger on CoNLL files, evaluates it and tags words (run_tagging.py)."""
 
+import functools
 import itertools
 import os
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,8 @@ from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.tagging import conll, data
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.entities import entity_metrics
-from bert_tf.tasks.tagging.model import TaggingTask
+from bert_tf.tasks.tagging.head import check_feature_layers
+from bert_tf.tasks.tagging.model import TaggingModel
 from bert_tf.tasks.tagging.schema import tagging_schema
 from bert_tf.tasks.tagging.settings import TaggingSettings
 
@@ -67,12 +69,15 @@ def run_tagging(
     schema = tagging_schema(settings.max_seq_length)
     layers = settings.feature_layers if settings.feature_based else None
     options = model_options(settings, strategy)
-    task = TaggingTask(config, len(labels), layers, lstm_size=settings.lstm_size, **options)
+    if layers:
+        check_feature_layers(layers, config.num_layer_outputs)
+    sizes = (len(labels), layers, settings.lstm_size)
+    build = functools.partial(TaggingModel, config, *sizes, **options)
 
     encoder = data.TaggingEncoder(
         tokenizer, settings.max_seq_length, labels, settings.document_context
     )
-    with FineTuner(config, task, strategy, settings, schema, "f1", labels) as tuner:
+    with FineTuner(config, build, strategy, settings, schema, "f1", labels) as tuner:
         num_records = {
             name: write_records(tuner.record_file(name), data.documents(sentences), encoder)
             for name, sentences in sets.items()

@@ -1,6 +1,7 @@
 """Tests of runs/training/fine_tuning.py with classification; whole runs: run_classifier_test."""
 
 import dataclasses
+import functools
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.fine_tuning import FineTuner
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
-from bert_tf.tasks.classification.model import ClassificationTask
+from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.classification.run import run_classifier
 from bert_tf.tasks.classification.schema import classification_schema
@@ -99,7 +100,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(case, reviews, 
 def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
     schema = classification_schema(24, False)
     config = BertConfig.from_json_file(f"{reviews}/bert_config.json")
-    task = ClassificationTask(config, 2)
+    build = functools.partial(ClassificationModel, config, 2)
     harm = "must not be --output_dir or the folder of --init_checkpoint or --vocab_file"
     for changes, message in (
         ({"init_checkpoint": "no/such"}, "--init_checkpoint=no/such: a checkpoint is named by"),
@@ -115,7 +116,7 @@ def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
     ):
         changed = dataclasses.replace(settings, **changes)
         with pytest.raises(UserError, match=message):
-            FineTuner(config, task, tf.distribute.get_strategy(), changed, schema, "x")
+            FineTuner(config, build, tf.distribute.get_strategy(), changed, schema, "x")
 
 
 def test_a_vocabulary_that_is_smaller_is_told_of(reviews, settings, warnings):
@@ -259,7 +260,7 @@ def test_a_checkpoint_without_the_head_predicts_nothing(reviews, settings, tmp_p
     config = BertConfig.from_json_file(f"{reviews}/bert_config.json")
     bert = {
         variable.path: variable.value
-        for variable in ClassificationTask(config, 2).build_model().variables
+        for variable in ClassificationModel(config, 2).variables
         if variable.path.startswith("bert/")
     }
     checkpoints.write(f"{tmp_path}/bert_model.ckpt", bert)

@@ -9,7 +9,7 @@ from bert_tf import optimization
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.runs.training.keras_checkpoints import CheckpointCallback
-from tests.support.small_pretraining import B, make_features, small_task
+from tests.support.small_pretraining import B, make_features, small_model
 
 STEPS, EPOCHS = 2, 3  # of `fit`
 
@@ -28,7 +28,7 @@ class Stop(keras.callbacks.Callback):
 
 @pytest.fixture(scope="module")
 def first_weights():
-    return [v.numpy() for v in small_task(num_hidden_layers=1)[1].variables]
+    return [v.numpy() for v in small_model(num_hidden_layers=1)[0].variables]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def features():
 
 
 def new_model(first_weights, optimizer=None):
-    model = small_task(num_hidden_layers=1)[1]
+    model = small_model(num_hidden_layers=1)[0]
     for variable, value in zip(model.variables, first_weights, strict=True):
         variable.assign(value)
     schedule = optimization.linear_schedule(1e-2, STEPS * EPOCHS, 2)
@@ -94,7 +94,7 @@ def test_checkpoints_have_the_names_of_the_original(straight):
 
 def test_a_program_reads_them(straight):
     model, folder = straight
-    program_model = small_task(num_hidden_layers=1)[1]
+    program_model = small_model(num_hidden_layers=1)[0]
     optimizer = optimization.create_optimizer(program_model.variables, lambda step: 0.0)
     variables = {v.path: v.value for v in program_model.variables} | optimizer.variables
     checkpoints.restore(variables, str(folder / "model.ckpt-6"))
@@ -153,7 +153,7 @@ def test_what_the_callback_refuses(first_weights, features, tmp_path):
     callback = CheckpointCallback(str(tmp_path), 1)
     with pytest.raises(UserError, match="compile the model with it, not with SGD"):
         fit(new_model(first_weights, keras.optimizers.SGD()), features, callback)
-    bert = small_task(num_hidden_layers=1)[1].bert
+    bert = small_model(num_hidden_layers=1)[0].bert
     ids = keras.Input((7,), dtype="int32")
     model = keras.Model(ids, keras.layers.Dense(2, name="head")(bert(ids).pooled_output))
     model.extra = keras.layers.Dense(2, name="head")
@@ -172,7 +172,7 @@ def test_no_checkpoint_of_weights_that_are_not_finite(first_weights, features, t
 
 
 def test_seeds_of_dropout_layers_are_no_part_of_a_checkpoint(tmp_path):
-    bert = small_task(num_hidden_layers=1)[1].bert
+    bert = small_model(num_hidden_layers=1)[0].bert
     ids = keras.Input((7,), dtype="int32")
     dropped = keras.layers.Dropout(0.1, name="dropped")(bert(ids).pooled_output)
     model = keras.Model(ids, keras.layers.Dense(2, name="head")(dropped))

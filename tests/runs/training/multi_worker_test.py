@@ -14,9 +14,7 @@ from bert_tf.engine import distribution, prediction
 from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
 from tests.engine import replicas_test
 from tests.support import forked_programs
 from tests.support.pretraining_runs import (
@@ -71,8 +69,8 @@ def check_worker(folder):
         os.mkdir(own)
         files = replicas_test.make_files(own, counts)
         for gradient_reduction in distribution.GRADIENT_REDUCTIONS[: len(counts)]:
-            task = PretrainingTask(BertConfig.from_dict(replicas_test.QUIET))
-            replicas_test.check_training(strategy, task, files, gradient_reduction, 1)
+            build = replicas_test.quiet_model
+            replicas_test.check_training(strategy, build, files, gradient_reduction, 1)
     replicas_test.check_evaluation(strategy, files)
     with pytest.raises(UserError, match="Evaluation and prediction run on one machine"):
         prediction.check_prediction(strategy, 24, "predict_batch_size")
@@ -80,13 +78,13 @@ def check_worker(folder):
     output_dir = f"{folder}/of_{shard.index}"
     storage.make_output_dir(output_dir)
     if shard.index == 0:
-        alone = make_trainer(task, tf.distribute.get_strategy(), own, None)
+        alone = make_trainer(build, tf.distribute.get_strategy(), own, None)
         values = {name: value.numpy() for name, value in alone.values().items()}
         values["global_step"] = np.int64(7)
         CheckpointDirectory(output_dir).save(values, 7)
     message = f"^--output_dir={output_dir} must be one directory that all machines of the run reach"
     with pytest.raises(UserError, match=message):
-        make_trainer(task, strategy, output_dir, None)
+        make_trainer(build, strategy, output_dir, None)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.errors import UserError
-from tests.support.line_task import SCHEMA, LineModel, LineTask, phases, trainer, write
+from tests.support.line_task import SCHEMA, LineModel, phases, trainer, write
 
 
 def test_a_record_file_that_disappears_in_a_run_is_named(tmp_path):
@@ -30,7 +30,7 @@ def test_a_record_that_is_no_example_is_named_by_training_and_evaluation(tmp_pat
     with tf.io.TFRecordWriter(path) as writer:
         for record in (*found[:17], b"\xff\xff\x0f", *found):
             writer.write(record)
-    evaluator = Evaluator(LineTask(), LineModel(), tf.distribute.get_strategy())
+    evaluator = Evaluator(LineModel(), tf.distribute.get_strategy())
     for read in (
         lambda: trainer(tmp_path / "out").train(phases([path], (30, 4))),
         lambda: evaluator.evaluate(EvaluationInput(4, [path], SCHEMA, {}, 0)),
@@ -43,7 +43,7 @@ def test_a_record_that_is_no_example_is_named_by_training_and_evaluation(tmp_pat
 
 
 def test_an_evaluation_without_its_file_is_named(tmp_path):
-    evaluator = Evaluator(LineTask(), LineModel(), tf.distribute.get_strategy())
+    evaluator = Evaluator(LineModel(), tf.distribute.get_strategy())
     for max_steps in (0, 2):
         with pytest.raises(OSError, match=f"^{tmp_path}/gone cannot be read: "):
             evaluator.evaluate(EvaluationInput(4, [f"{tmp_path}/gone"], SCHEMA, {}, max_steps))

@@ -15,7 +15,7 @@ from bert_tf.runs.training.time_budget import TimeBudget
 from bert_tf.runs.training.trainer import Trainer
 from bert_tf.tasks.pretraining.training.phases import parse_phases
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
-from tests.support.line_task import LineTask, phases, write
+from tests.support.line_task import LineModel, phases, write
 
 
 class Machine:
@@ -97,7 +97,7 @@ def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
         with Run(strategy, settings) as run:
             schedule = optimization.linear_schedule(0.05, 100, 10)
             budget = TimeBudget(seconds / 3600, schedule, 100, run.used_seconds, strategy)
-            trainer = Trainer(LineTask(), run, budget.schedule, budget=budget)
+            trainer = Trainer(LineModel, run, budget.schedule, budget=budget)
             trainer.train(phases(files, (2**31 - 1, 16)))
             used = run.used_seconds()
         return trainer.global_step, used, float(budget.schedule(trainer.optimizer.global_step))

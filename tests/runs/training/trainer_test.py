@@ -1,4 +1,4 @@
-"""The course of a run, on a task that is nothing but a straight line: the loops know no BERT."""
+"""The course of a run, on a model that is nothing but a straight line: the loops know no BERT."""
 
 import glob
 import logging
@@ -19,7 +19,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.model.layers import create_initializer
 from bert_tf.runs.flags.settings import TrainingSettings
-from tests.support.line_task import SCHEMA, SLOPE, LineTask, phases, trainer, write
+from tests.support.line_task import SCHEMA, SLOPE, LineModel, phases, trainer, write
 from tests.support.trainers import make_trainer
 
 
@@ -57,10 +57,10 @@ def test_a_phase_is_traced_once(files, tmp_path):
     """Whatever the lengths of its loops, with saves and evaluations in between."""
     traces = []
 
-    class CountingTask(LineTask):
-        def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+    class CountingModel(LineModel):
+        def call(self, features, training=False, dropout_seed=None):
             traces.append((features["x"].shape[0], training))
-            return super().loss_and_metrics(model, features, normalizers, training, dropout_seed)
+            return super().call(features, training, dropout_seed)
 
     run = trainer(
         tmp_path / "out",
@@ -68,9 +68,9 @@ def test_a_phase_is_traced_once(files, tmp_path):
         save_checkpoints_steps=6,
         iterations_per_loop=4,
         evaluate_every_steps=7,
+        build=CountingModel,
     )
-    run.task = CountingTask()
-    evaluator = Evaluator(run.task, run.model, run.strategy)
+    evaluator = Evaluator(run.model, run.strategy)
     source = EvaluationInput(9, files, SCHEMA, {}, 0)
     run.train(phases(files, (17, 16), (13, 8)), lambda: bool(evaluator.evaluate(source)))
     assert sorted(traces) == [(8, True), (9, False), (16, True)]
@@ -176,13 +176,12 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(files, tmp_pat
 
 
 def test_gradients_that_are_not_finite_stop_the_run(files, tmp_path):
-    class RootTask(LineTask):
-        def loss_and_metrics(self, model, features, *arguments):
-            loss, sums = super().loss_and_metrics(model, features, *arguments)
-            return loss + tf.sqrt(0.0 * tf.reduce_sum(model.line.kernel.value)), sums
+    class RootModel(LineModel):
+        def loss_and_metrics(self, *arguments):
+            loss, sums = super().loss_and_metrics(*arguments)
+            return loss + tf.sqrt(0.0 * tf.reduce_sum(self.line.kernel.value)), sums
 
-    run = trainer(tmp_path / "out")
-    run.task = RootTask()
+    run = trainer(tmp_path / "out", build=RootModel)
     with pytest.raises(FloatingPointError, match=r"gradient_norm is nan at step 0 \(counted"):
         run.train(phases(files, (5, 16)))
 
@@ -251,7 +250,7 @@ def test_evaluation_during_training_changes_nothing(files, tmp_path):
     alone, watched = trainer(tmp_path / "alone"), trainer(tmp_path / "w", evaluate_every_steps=6)
     alone.train(plan)
     seen = []
-    evaluator = Evaluator(watched.task, watched.model, watched.strategy)
+    evaluator = Evaluator(watched.model, watched.strategy)
 
     def evaluate():
         seen.append(watched.global_step)
@@ -277,18 +276,17 @@ def test_making_a_trainer_leaves_random_numbers_alone(tmp_path):
 def test_a_resumed_run_draws_no_initial_weights(files, tmp_path):
     """They would be read over at once, and drawing those of a large model takes seconds."""
 
-    class NormalTask(LineTask):
-        def build_model(self):
-            model = super().build_model()
-            built.append(create_initializer(0.5)([3, 1]).numpy())
-            model.line.kernel.assign(built[-1])
-            return model
+    def build():
+        model = LineModel()
+        built.append(create_initializer(0.5)([3, 1]).numpy())
+        model.line.kernel.assign(built[-1])
+        return model
 
     built = []
     strategy, schedule = tf.distribute.get_strategy(), optimization.linear_schedule(0.1, 9, 0)
-    first = make_trainer(NormalTask(), strategy, tmp_path / "out", schedule)
+    first = make_trainer(build, strategy, tmp_path / "out", schedule)
     first.train(phases(files, (9, 16)))
-    again = make_trainer(NormalTask(), strategy, tmp_path / "out", schedule)
+    again = make_trainer(build, strategy, tmp_path / "out", schedule)
     assert built[0].all() and not built[1].any()
     assert_same(weights(first), weights(again))
     assert create_initializer(0.5)([3]).numpy().all()
@@ -313,14 +311,13 @@ def _lines(caplog):
 def test_accumulation_gives_the_whole_batch_s_update(files, tmp_path):
     """Each part has noise of its own, so the noise is left out of the comparison."""
 
-    class QuietTask(LineTask):
-        def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-            return super().loss_and_metrics(model, features, normalizers, False, None)
+    class QuietModel(LineModel):
+        def call(self, features, training=False, dropout_seed=None):
+            return super().call(features)
 
     results = []
     for parts in (1, 4):
-        run = trainer(tmp_path / str(parts), gradient_accumulation_steps=parts)
-        run.task = QuietTask()
+        run = trainer(tmp_path / str(parts), gradient_accumulation_steps=parts, build=QuietModel)
         run.train(phases(files, (15, 16)))
         results.append(weights(run))
     for name, value in results[0].items():

@@ -11,11 +11,12 @@ from bert_tf.engine import steps
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.classification.distillation import DistilledClassificationTask
-from bert_tf.tasks.classification.model import ClassificationModel, ClassificationTask
+from bert_tf.tasks.classification.distillation import DistilledClassification
+from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.run import run_classifier
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
 from bert_tf.tasks.classification.table import TableProcessor
+from tests.support.objectives import compute
 from tests.support.pretraining_runs import CONFIG, variables
 from tests.support.small_classification import SIZES, write_reviews
 
@@ -57,14 +58,13 @@ def log_softmax(x):
 def test_loss_against_numpy(regression):
     student, teacher = models(1 if regression else 3)
     features = make_features(regression)
-    plain = ClassificationTask(BertConfig.from_dict(CONFIG), None if regression else 3)
     alphas = {"ce": 0.7, "labels": 0.2, "cos": 0.0}
-    task = DistilledClassificationTask(plain, teacher, alphas, 3.0)
+    objective = DistilledClassification(student, teacher, alphas, 3.0)
     tensors = {name: tf.constant(x) for name, x in features.items()}
     variables = [v.value for v in (*student.variables, *teacher.variables)]
     with tf.GradientTape() as tape:
         tape.watch(variables)
-        loss, sums = task.loss_and_metrics(student, tensors, task.normalizers(tensors), False, None)
+        loss, sums = compute(objective, tensors)
     inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
     logits, targets = (np.asarray(model(*inputs), np.float64) for model in (student, teacher))
     labels, weights = features["label_ids"], features["example_weight"]
@@ -103,12 +103,11 @@ def test_the_vectors_of_all_tokens_against_numpy():
         norms = np.linalg.norm(layer, axis=-1) * np.linalg.norm(theirs, axis=-1)
         sums.append((weights * (1 - (layer * theirs).sum(-1) / norms)).sum())
     features = {name: tf.constant(x) for name, x in features.items()}
-    plain = ClassificationTask(BertConfig.from_dict(CONFIG), 3)
 
     def outcome(alpha, all_layers):
         alphas = {"ce": 0.7, "labels": 0.2, "cos": alpha}
-        task = DistilledClassificationTask(plain, teacher, alphas, 3.0, cos_all_layers=all_layers)
-        return task.loss_and_metrics(student, features, task.normalizers(features), False, None)
+        options = {"cos_all_layers": all_layers}
+        return compute(DistilledClassification(student, teacher, alphas, 3.0, **options), features)
 
     without, metrics = outcome(0.0, True)
     assert "cos_loss" not in metrics
@@ -121,18 +120,13 @@ def test_the_vectors_of_all_tokens_against_numpy():
 def test_a_step_is_compiled_and_leaves_the_teacher():
     student, teacher = models(3, {"num_hidden_layers": 2})
     before = [v.numpy() for v in teacher.variables]
-    task = DistilledClassificationTask(
-        ClassificationTask(BertConfig.from_dict(CONFIG), 3),
-        teacher,
-        {"ce": 0.5, "labels": 0.5, "cos": 0.5},
-        2.0,
-    )
-    assert isinstance(task, steps.FineTuningTask)
+    alphas = {"ce": 0.5, "labels": 0.5, "cos": 0.5}
+    objective = DistilledClassification(student, teacher, alphas, 2.0)
     optimizer = optimization.create_optimizer(student.trainable_variables, lambda step: 1e-2)
 
     @tf.function(jit_compile=True, autograph=False)
     def step(features):
-        return steps.train_step(task, student, optimizer, features, tf.constant([0, 0]))
+        return steps.train_step(objective, optimizer, features, tf.constant([0, 0]))
 
     features = {name: tf.constant(x) for name, x in make_features(False).items()}
     losses = [float(step(features)["loss"]) for _ in range(3)]

@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.classification.model import ClassificationModel, ClassificationTask
+from bert_tf.tasks.classification.model import ClassificationModel
 from tests.support import numpy_bert
+from tests.support.objectives import compute, predict, set_random_weights
 from tests.support.small_pretraining import SMALL, S, difference, weights_of
 
 B = 5
@@ -26,14 +27,11 @@ def make_features(num_labels, seed=0):
 
 
 def make(num_labels, **changes):
-    """Returns the task, its model and the numpy model with the same random weights."""
+    """Returns the model, its random weights by name and the numpy model with the same ones."""
     config = {**SMALL, **changes}
-    task = ClassificationTask(BertConfig.from_dict(config), num_labels)
-    model = task.build_model()
-    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, 4)
-    for name, variable in weights_of(model).items():
-        variable.assign(weights[name])
-    return task, model, weights, numpy_bert.NumpyBert(config, weights)
+    model = ClassificationModel(BertConfig.from_dict(config), num_labels)
+    weights = set_random_weights(model, 4)
+    return model, weights, numpy_bert.NumpyBert(config, weights)
 
 
 def numpy_logits(weights, reference, features):
@@ -57,36 +55,36 @@ def test_variables_are_the_original_s():
 
 @pytest.mark.parametrize("num_labels", [2, 3])
 def test_classes(num_labels):
-    task, model, weights, reference = make(num_labels)
+    model, weights, reference = make(num_labels)
     features = make_features(num_labels)
     logits = numpy_logits(weights, reference, features)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     losses = -np.log(probabilities[np.arange(B), features["label_ids"]])
-    rows = task.predictions(model, features)
+    rows = predict(model, features)
     assert difference(rows["outputs"], probabilities) < 1e-5
     assert difference(rows["per_example_loss"], losses) < 1e-5
     np.testing.assert_array_equal(rows["label_ids"], features["label_ids"])
-    loss, sums = task.loss_and_metrics(model, features, task.normalizers(features), False, None)
+    loss, sums = compute(model, features)
     assert difference(loss, losses.mean()) < 1e-5
     right, count = sums["accuracy"]
     assert right == np.sum(np.argmax(logits, -1) == features["label_ids"]) and count == B
 
 
 def test_regression():
-    task, model, weights, reference = make(None)
+    model, weights, reference = make(1)
     features = make_features(None)
     values = numpy_logits(weights, reference, features)[:, 0]
-    rows = task.predictions(model, features)
+    rows = predict(model, features)
     assert difference(rows["outputs"], values) < 1e-5
     losses = (values - features["label_ids"]) ** 2
     assert difference(rows["per_example_loss"], losses) < 1e-5
-    loss, sums = task.loss_and_metrics(model, features, task.normalizers(features), False, None)
+    loss, sums = compute(model, features)
     assert difference(loss, losses.mean()) < 1e-5 and sums == {}
 
 
 def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():
     """BERT's own dropout is off, so only that of the head changes the logits."""
-    task, model, weights, reference = make(2)
+    model, weights, reference = make(2)
     features = make_features(2)
     pooled = reference.forward(
         features["input_ids"], features["input_mask"], features["segment_ids"]
@@ -108,9 +106,9 @@ def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():
 
 
 def test_padding_changes_nothing():
-    task, model, _, _ = make(3)
+    model, _, _ = make(3)
     features = make_features(3)
     features["input_mask"][:, 5:] = 0
     cut = {name: x[:, :5] if x.ndim == 2 else x for name, x in features.items()}
-    rows, expected = task.predictions(model, cut), task.predictions(model, features)
+    rows, expected = (predict(model, x) for x in (cut, features))
     assert difference(rows["outputs"], expected["outputs"]) < 1e-6

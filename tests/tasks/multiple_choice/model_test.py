@@ -3,9 +3,10 @@
 import numpy as np
 
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.multiple_choice.model import MultipleChoiceTask
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from tests.support import numpy_bert
-from tests.support.small_pretraining import SMALL, difference, tensors, weights_of
+from tests.support.objectives import compute, predict, set_random_weights
+from tests.support.small_pretraining import SMALL, difference, tensors
 
 B, C, S = 3, 4, 7
 
@@ -22,14 +23,10 @@ def make_features(seed=0):
     }
 
 
-def make_task(**options):
-    """Returns the task, the model and its random weights by name."""
-    task = MultipleChoiceTask(BertConfig.from_dict(SMALL), **options)
-    model = task.build_model()
-    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, seed=0)
-    for name, variable in weights_of(model).items():
-        variable.assign(weights[name])
-    return task, model, weights
+def make_model(**options):
+    """Returns the model and its random weights by name."""
+    model = MultipleChoiceModel(BertConfig.from_dict(SMALL), **options)
+    return model, set_random_weights(model)
 
 
 def expected_log_probs(weights, features):
@@ -44,31 +41,31 @@ def expected_log_probs(weights, features):
 
 
 def test_loss_and_predictions_are_numpys():
-    task, model, weights = make_task()
+    model, weights = make_model()
     features = make_features()
     log_probs = expected_log_probs(weights, features)
     batch = tensors(features)
     losses = -log_probs[np.arange(B), features["label_ids"]]
-    predictions = task.predictions(model, batch)
+    predictions = predict(model, batch)
     assert difference(predictions["outputs"], np.exp(log_probs)) < 2e-6
     assert difference(predictions["per_example_loss"], losses) < 2e-6
     np.testing.assert_array_equal(predictions["label_ids"], features["label_ids"])
     right = log_probs.argmax(-1) == features["label_ids"]
-    loss, sums = task.loss_and_metrics(model, batch, task.normalizers(batch), False, None)
+    loss, sums = compute(model, batch)
     assert difference(loss, losses.mean()) < 2e-6
     assert [x.numpy() for x in sums["accuracy"]] == [right.sum(), B]
 
 
 def test_padding_changes_nothing():
-    task, model, _ = make_task()
+    model, _ = make_model()
     features = make_features()
     short = {name: x[..., : S - 1] if x.ndim == 3 else x for name, x in features.items()}
-    found, padded = (task.predictions(model, tensors(x))["outputs"] for x in (short, features))
+    found, padded = (predict(model, tensors(x))["outputs"] for x in (short, features))
     assert difference(padded, found) < 2e-6
 
 
 def test_names_of_variables():
-    _, model, _ = make_task()
+    model, _ = make_model()
     names = {v.path: v.shape for v in model.variables}
     head = {name: shape for name, shape in names.items() if not name.startswith("bert/")}
     assert head == {"output_weights": (1, 24)}
@@ -76,7 +73,7 @@ def test_names_of_variables():
 
 
 def test_dropout_follows_from_the_seed():
-    _, model, _ = make_task()
+    model, _ = make_model()
     features = tensors(make_features())
     sequences = features["input_ids"], features["input_mask"], features["segment_ids"]
     once, again, other = (
@@ -89,9 +86,9 @@ def test_dropout_follows_from_the_seed():
 
 
 def test_bfloat16_is_close():
-    task, model, _ = make_task()
-    low_task, low_model, _ = make_task(dtype="bfloat16")
+    model, _ = make_model()
+    low_model, _ = make_model(dtype="bfloat16")
     features = tensors(make_features())
-    full = task.predictions(model, features)["outputs"]
-    low = low_task.predictions(low_model, features)["outputs"]
+    full = predict(model, features)["outputs"]
+    low = predict(low_model, features)["outputs"]
     assert 0 < difference(low, full) < 0.02

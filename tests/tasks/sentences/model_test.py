@@ -5,10 +5,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.sentences.model import SentenceTask, in_batch_negatives
+from bert_tf.tasks.sentences.model import SentenceModel, in_batch_negatives
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES
 from tests.support import numpy_bert
-from tests.support.small_pretraining import SMALL, difference, tensors, weights_of
+from tests.support.objectives import compute, predict, set_random_weights
+from tests.support.small_pretraining import SMALL, difference, tensors
 
 B, T, S, H = 5, 2, 7, 24
 
@@ -26,23 +27,15 @@ def make_features(seed=0, num_texts=T):
     }
 
 
-def make_task(**options):
-    """Returns the task, the model and its random weights by name."""
-    task = SentenceTask(BertConfig.from_dict(SMALL), **options)
-    model = task.build_model()
-    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, seed=0)
-    for name, variable in weights_of(model).items():
-        variable.assign(weights[name])
-    return task, model, weights
+def make_model(**options):
+    """Returns the model and its random weights by name."""
+    model = SentenceModel(BertConfig.from_dict(SMALL), **options)
+    return model, set_random_weights(model)
 
 
 @pytest.fixture(scope="module")
 def made():
-    return make_task(score_scale=4.0)
-
-
-def in_batch(**options):
-    return SentenceTask(BertConfig.from_dict(SMALL), IN_BATCH_NEGATIVES, **options)
+    return make_model(score_scale=4.0)
 
 
 def expected_vectors(weights, features):
@@ -65,26 +58,26 @@ def expected_cosines(vectors):
 
 
 def test_vectors_cosines_and_their_loss_are_numpys(made):
-    task, model, weights = made
+    model, weights = made
     features = make_features()
     vectors = expected_vectors(weights, features)
     cosines = expected_cosines(vectors)
     losses = (cosines - features["label_ids"] / 4.0) ** 2
     batch = tensors(features)
-    found = task.predictions(model, batch)
+    found = predict(model, batch)
     assert found.keys() == {"vectors", "outputs", "label_ids", "per_example_loss"}
     assert np.abs(found["vectors"] - vectors).max() < 1e-6
     assert np.abs(found["outputs"] - cosines).max() < 1e-6
     assert difference(found["per_example_loss"], losses) < 2e-6
     np.testing.assert_array_equal(found["label_ids"], features["label_ids"])
-    loss, sums = task.loss_and_metrics(model, batch, task.normalizers(batch), False, None)
+    loss, sums = compute(model, batch)
     assert difference(loss, losses.mean()) < 2e-6 and sums == {}
 
 
 def test_single_texts_have_vectors_alone(made):
-    task, model, weights = made
+    model, weights = made
     features = make_features(seed=1, num_texts=1)
-    found = task.predictions(model, tensors(features))
+    found = predict(model, tensors(features))
     assert found.keys() == {"vectors"}
     assert np.abs(found["vectors"] - expected_vectors(weights, features)).max() < 1e-6
 
@@ -99,18 +92,17 @@ def numpy_in_batch(first, second, scale):
     return losses
 
 
-def test_in_batch_negatives_are_numpys(made):
-    _, model, weights = made
-    task = in_batch(similarity_scale=7.0)
+def test_in_batch_negatives_are_numpys():
+    model, weights = make_model(loss=IN_BATCH_NEGATIVES, similarity_scale=7.0)
     features = make_features()
     vectors = expected_vectors(weights, features)
     expected = numpy_in_batch(vectors[:, 0], vectors[:, 1], 7.0)
     right = np.argmax(vectors[:, 0] @ vectors[:, 1].T, axis=1) == np.arange(B)
     batch = tensors(features)
-    loss, sums = task.loss_and_metrics(model, batch, task.normalizers(batch), False, None)
+    loss, sums = compute(model, batch)
     assert difference(loss, expected.mean()) < 2e-6
     assert [x.numpy() for x in sums["accuracy"]] == [right.sum(), B]
-    assert task.predictions(model, batch).keys() == {"vectors", "outputs", "label_ids"}
+    assert predict(model, batch).keys() == {"vectors", "outputs", "label_ids"}
 
 
 def unit_vectors(seed, count=6):
@@ -147,15 +139,15 @@ def test_a_pair_that_finds_its_partner_costs_nothing():
 
 
 def test_padding_changes_nothing(made):
-    task, model, _ = made
+    model, _ = made
     features = make_features()
     short = {name: x[..., : S - 1] if x.ndim == 3 else x for name, x in features.items()}
-    found, padded = (task.predictions(model, tensors(x))["vectors"] for x in (short, features))
+    found, padded = (predict(model, tensors(x))["vectors"] for x in (short, features))
     assert np.abs(padded - found).max() < 1e-6
 
 
 def test_names_of_variables(made):
-    _, model, _ = made
+    model, _ = made
     names = {v.path for v in model.variables}
     assert {name for name in names if not name.startswith("bert/")} == set()
     learned = {v.path for v in model.trainable_variables}
@@ -163,11 +155,10 @@ def test_names_of_variables(made):
 
 
 def test_gradients_reach_every_weight_that_is_trained(made):
-    _, model, _ = made
     batch = tensors(make_features())
-    for task in (made[0], in_batch()):
+    for model in (made[0], make_model(loss=IN_BATCH_NEGATIVES)[0]):
         with tf.GradientTape() as tape:
-            loss, _ = task.loss_and_metrics(model, batch, task.normalizers(batch), True, None)
+            loss, _ = compute(model, batch, True)
         variables = [v.value for v in model.trainable_variables]
         for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
             assert gradient is not None and np.isfinite(tf.convert_to_tensor(gradient)).all()
@@ -175,14 +166,13 @@ def test_gradients_reach_every_weight_that_is_trained(made):
 
 
 def test_bfloat16_is_close(made):
-    task, model, _ = made
-    low_task, low_model, _ = make_task(dtype="bfloat16")
+    model, _ = made
+    low, _ = make_model(dtype="bfloat16")
     features = tensors(make_features())
-    full = task.predictions(model, features)["vectors"]
-    low = low_task.predictions(low_model, features)["vectors"]
+    full, low = (predict(m, features)["vectors"] for m in (model, low))
     assert low.dtype == tf.float32 and 0 < np.abs(low - full).max() < 0.02
     np.testing.assert_allclose(np.linalg.norm(low, axis=-1), 1.0, rtol=1e-6)
 
 
 def test_the_default_loss_is_that_of_scored_pairs():
-    assert SentenceTask(BertConfig.from_dict(SMALL)).loss == COSINE
+    assert SentenceModel(BertConfig.from_dict(SMALL)).loss_name == COSINE

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.modeling import BertModel
-from bert_tf.tasks.squad.model import SquadTask
+from bert_tf.tasks.squad.model import SquadModel
+from tests.support.objectives import compute, predict
 
 BATCH, LENGTH, HIDDEN, VOCAB = 3, 7, 8, 11
 
@@ -26,14 +27,9 @@ def config():
 
 
 @pytest.fixture(scope="module")
-def task(config):
-    return SquadTask(config)
-
-
-@pytest.fixture(scope="module")
-def model(task):
+def model(config):
     keras.utils.set_random_seed(3)
-    model = task.build_model()
+    model = SquadModel(config)
     rng = np.random.RandomState(4)
     for variable in model.variables:  # biases, too, and large enough to tell positions apart
         variable.assign(rng.normal(size=variable.shape, scale=0.5))
@@ -63,10 +59,10 @@ def logits_by_numpy(model, batch):
     return np.moveaxis(output.sequence_output.numpy() @ weights.T + bias, -1, 0)
 
 
-def test_names_and_initial_values(config, task):
+def test_names_and_initial_values(config):
     keras.utils.set_random_seed(5)
     config = BertConfig.from_dict({**config.to_dict(), "hidden_size": 400})
-    fresh = SquadTask(config).build_model()
+    fresh = SquadModel(config)
     shapes = {variable.path: tuple(variable.shape) for variable in fresh.variables}
     bert = {variable.path: tuple(variable.shape) for variable in BertModel(config).variables}
     assert shapes == {
@@ -79,9 +75,9 @@ def test_names_and_initial_values(config, task):
     assert 0.015 < weights.std() < 0.02 and abs(weights).max() <= 0.04  # truncated at 2 sigma
 
 
-def test_predictions(task, model):
+def test_predictions(model):
     batch = features()
-    found = task.predictions(model, batch)
+    found = predict(model, batch)
     assert list(found) == ["unique_ids", "start_logits", "end_logits"]
     np.testing.assert_array_equal(found["unique_ids"], batch["unique_ids"])
     for logits, name in zip(logits_by_numpy(model, batch), ("start", "end"), strict=True):
@@ -99,10 +95,9 @@ def losses_by_numpy(model, batch):
     return total
 
 
-def test_loss(task, model):
+def test_loss(model):
     batch = features()
-    normalizers = task.normalizers(batch)
-    loss, sums = task.loss_and_metrics(model, batch, normalizers, False, None)
+    loss, sums = compute(model, batch)
     np.testing.assert_allclose(loss, losses_by_numpy(model, batch).mean(), rtol=1e-5)
     for logits, name in zip(logits_by_numpy(model, batch), ("start", "end"), strict=True):
         right = logits.argmax(axis=1) == batch[f"{name}_positions"].numpy()
@@ -110,35 +105,28 @@ def test_loss(task, model):
         assert (total, weight) == (right.sum(), BATCH)
 
 
-def test_losses_of_parts_add_up(task, model):
+def test_losses_of_parts_add_up(model):
     batch = features()
-    normalizers = task.normalizers(batch)
-    whole, _ = task.loss_and_metrics(model, batch, normalizers, False, None)
-    parts = [
-        task.loss_and_metrics(
-            model, {k: v[i : i + 1] for k, v in batch.items()}, normalizers, False, None
-        )[0]
-        for i in range(BATCH)
-    ]
+    normalizers = model.normalizers(batch)
+    whole, _ = compute(model, batch)
+    rows = ({k: v[i : i + 1] for k, v in batch.items()} for i in range(BATCH))
+    parts = [model.loss_and_metrics(model(row), row, normalizers)[0] for row in rows]
     np.testing.assert_allclose(sum(parts), whole, rtol=1e-5)
 
 
-def test_dropout_is_on_in_training_only(task, model):
+def test_dropout_is_on_in_training_only(model):
     batch, seed = features(), tf.constant([1, 2])
-    normalizers = task.normalizers(batch)
     losses = [
-        float(task.loss_and_metrics(model, batch, normalizers, training, seed)[0])
-        for training in (False, False, True, True)
+        float(compute(model, batch, training, seed)[0]) for training in (False, False, True, True)
     ]
     assert losses[0] == losses[1] != losses[2] == losses[3]
 
 
 def test_bfloat16_keeps_logits_in_float32(config, model):
-    task = SquadTask(config, dtype="bfloat16")
-    low = task.build_model()
+    low = SquadModel(config, dtype="bfloat16")
     for theirs, ours in zip(low.variables, model.variables, strict=True):
         assert theirs.dtype == "float32"
         theirs.assign(ours)
-    found = task.predictions(low, features())["start_logits"]
+    found = predict(low, features())["start_logits"]
     assert found.dtype == tf.float32
     np.testing.assert_allclose(found, logits_by_numpy(model, features())[0], atol=0.2)

@@ -10,8 +10,9 @@ from bert_tf.engine import steps
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS, BiLstm
-from bert_tf.tasks.tagging.model import TaggingTask
+from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import numpy_bert
+from tests.support.objectives import compute, predict, set_random_weights
 from tests.support.small_pretraining import SMALL, difference, tensors, weights_of
 
 B, S, LABELS, UNITS = 3, 9, 5, 6
@@ -31,15 +32,11 @@ def make_features(seed=0):
     }
 
 
-def make_task(seed=0, num_hidden_layers=5, **options):
-    """Returns the task, the model and its random weights by name."""
+def make_model(seed=0, num_hidden_layers=5, **options):
+    """Returns the model and its random weights by name."""
     config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": num_hidden_layers})
-    task = TaggingTask(config, LABELS, **options)
-    model = task.build_model()
-    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, seed)
-    for name, variable in weights_of(model).items():
-        variable.assign(weights[name])
-    return task, model, weights
+    model = TaggingModel(config, LABELS, **options)
+    return model, set_random_weights(model, seed)
 
 
 def sigmoid(x):
@@ -106,7 +103,7 @@ def expected(weights, features, feature_layers):
 
 @pytest.mark.parametrize("feature_layers", [None, *FEATURE_LAYERS])
 def test_loss_and_predictions_are_numpys(feature_layers):
-    task, model, weights = make_task(feature_layers=feature_layers, lstm_size=UNITS)
+    model, weights = make_model(feature_layers=feature_layers, lstm_size=UNITS)
     features = make_features()
     log_probs = expected(weights, features, feature_layers)
     losses = np.zeros((B, S))
@@ -117,22 +114,21 @@ def test_loss_and_predictions_are_numpys(feature_layers):
         losses[b, s] = -log_probs[b][s, label]
         predictions[b, s] = log_probs[b][s].argmax()
         right.append(predictions[b, s] == label)
-    found = task.predictions(model, tensors(features))
+    found = predict(model, tensors(features))
     assert difference(found["losses"], losses) < 2e-6
     np.testing.assert_array_equal(found["predictions"], predictions)
-    normalizers = task.normalizers(tensors(features))
-    loss, sums = task.loss_and_metrics(model, tensors(features), normalizers, False, None)
+    loss, sums = compute(model, tensors(features))
     assert difference(loss, losses.sum() / len(right)) < 2e-6
     assert [x.numpy() for x in sums["accuracy"]] == [sum(right), len(right)]
 
 
 @pytest.mark.parametrize("feature_layers", [None, "last"])
 def test_padding_changes_nothing(feature_layers):
-    task, model, _ = make_task(feature_layers=feature_layers, lstm_size=UNITS)
+    model, _ = make_model(feature_layers=feature_layers, lstm_size=UNITS)
     features = {name: x[1:2] for name, x in make_features().items()}  # 4 tokens
     short = {name: x[:, :5] for name, x in features.items()}
-    found = task.predictions(model, tensors(short))
-    padded = task.predictions(model, tensors(features))
+    found = predict(model, tensors(short))
+    padded = predict(model, tensors(features))
     np.testing.assert_array_equal(padded["predictions"][:, :5], found["predictions"])
     assert difference(padded["losses"][:, :5], found["losses"]) < 2e-6
 
@@ -173,14 +169,14 @@ LSTM = {
 
 
 def test_names_of_variables_and_what_is_trained():
-    _, model, _ = make_task()
+    model, _ = make_model()
     bert = {v.path: v.shape for v in model.bert.variables}
     assert all(name.startswith("bert/") for name in bert)
     assert {v.path: v.shape for v in model.variables} == {**bert, **HEAD}
     untrained = {v.path for v in model.variables} - {v.path for v in model.trainable_variables}
     assert untrained == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
 
-    _, model, _ = make_task(feature_layers="concat_last_four", lstm_size=UNITS)
+    model, _ = make_model(feature_layers="concat_last_four", lstm_size=UNITS)
     head = {**HEAD, "output_weights": (LABELS, 2 * UNITS), **LSTM}
     assert {v.path: v.shape for v in model.variables} == {**bert, **head}
     assert {v.path for v in model.trainable_variables} == head.keys()
@@ -192,14 +188,13 @@ def test_names_of_variables_and_what_is_trained():
     "feature_layers, jit_compile", [(None, False), ("last", False), ("last", True)]
 )
 def test_a_step_trains_what_it_should(feature_layers, jit_compile):
-    task, model, before = make_task(0, 1, feature_layers=feature_layers, lstm_size=UNITS)
+    model, before = make_model(0, 1, feature_layers=feature_layers, lstm_size=UNITS)
     optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 1e-2)
     features = tensors(make_features())
 
     @tf.function(jit_compile=jit_compile)
     def train():
         return steps.train_step(
-            task,
             model,
             optimizer,
             features,
@@ -218,16 +213,14 @@ def test_dropout_follows_from_the_seed_and_spares_a_frozen_bert():
     features = tensors(make_features())
     config = {**CONFIG, "hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
     sequence = features["input_ids"], features["input_mask"], features["segment_ids"]
-    model = TaggingTask(BertConfig.from_dict(config), LABELS).build_model()
+    model = TaggingModel(BertConfig.from_dict(config), LABELS)
     once, again, other = (
         model(*sequence, training=True, dropout_seed=tf.constant([1, seed])) for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(once, again)
     assert np.abs(once - other).max() > 1e-3
 
-    frozen = TaggingTask(
-        BertConfig.from_dict(config), LABELS, feature_layers="last", lstm_size=UNITS
-    ).build_model()
+    frozen = TaggingModel(BertConfig.from_dict(config), LABELS, "last", lstm_size=UNITS)
     seen = []
     frozen.lstm.call = lambda inputs, mask: seen.append(inputs) or tf.zeros([B, S, 2 * UNITS])
     frozen(*sequence, training=True, dropout_seed=tf.constant([1, 3]))
@@ -235,15 +228,15 @@ def test_dropout_follows_from_the_seed_and_spares_a_frozen_bert():
 
 
 def test_bfloat16_is_close():
-    task, model, weights = make_task(feature_layers="last", lstm_size=UNITS)
+    model, _ = make_model(feature_layers="last", lstm_size=UNITS)
     features = tensors(make_features())
-    low, low_model, _ = make_task(feature_layers="last", lstm_size=UNITS, dtype="bfloat16")
-    assert all(v.dtype == "float32" for v in low_model.variables)
-    losses = [t.predictions(m, features)["losses"] for t, m in ((task, model), (low, low_model))]
+    low, _ = make_model(feature_layers="last", lstm_size=UNITS, dtype="bfloat16")
+    assert all(v.dtype == "float32" for v in low.variables)
+    losses = [predict(m, features)["losses"] for m in (model, low)]
     assert 0 < difference(losses[1], losses[0]) < 0.05
 
 
 def test_too_few_layers_are_refused():
     config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 3})
     with pytest.raises(UserError, match="--feature_layers=concat_last_four needs a model of at l"):
-        TaggingTask(config, LABELS, feature_layers="concat_last_four")
+        TaggingModel(config, LABELS, feature_layers="concat_last_four")

@@ -7,20 +7,14 @@ Source: DistilBERT (https://arxiv.org/abs/1910.01108, section 3). Dimension lett
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
-from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.model.distillation import (
-    layers_distance,
-    soft_cross_entropy,
-    squared_distance,
-)
+from bert_tf.model.distillation import Distilled, soft_cross_entropy, squared_distance
 from bert_tf.model.heads import example_weights, token_weights
 from bert_tf.model.layers import gather_indexes
 from bert_tf.tasks.pretraining.training.model import (
     WEIGHT_EPSILON,
     PretrainingModel,
-    PretrainingTask,
     loss_and_accuracy,
     masked_lm_weights,
 )
@@ -33,151 +27,118 @@ OTHER_WEIGHTS = (
 _ENCODER = ("bert/embeddings/", "bert/encoder/")
 
 
-class DistillationTask:
-    """Pre-training by a teacher, a `bert_tf.engine.steps.Task` and `InitializedTask`.
+class DistilledPretraining(Distilled):
+    """Pre-training by a teacher.
 
     Args:
-        task: of the student, with masked LM alone.
-        teacher: gives targets, without dropout; it gets no gradients. Its variables are of no
-            concern to whoever trains and saves the model of `build_model`.
+        student: is trained; its objective is masked LM alone.
+        teacher: gives targets; see `Distilled`.
         alphas: the weights of the losses: `ce` of the soft targets, `mlm` of masked LM, `cos` of
-            the hidden states, `mse` of the logits. One that is 0 is not computed; that of
+            the hidden states, `mse` of the logits. A loss of weight 0 is not computed; the loss of
             masked LM stays a metric, without gradients.
         temperature: of the soft targets.
         restrict_ce_to_mask: whether `ce` and `mse` count masked positions only, by their weights,
             instead of all tokens.
-        initial_weights: names of the student's variables -> the teacher's variables whose values
-            they begin with; see `copied_weights`.
-        initial_layers: which layers of the teacher these are of, for the log.
-        cos_all_layers: whether `cos` compares all layers or the last; see `layers_distance`.
+        cos_all_layers: see `Distilled`.
     """
 
     def __init__(
         self,
-        task: PretrainingTask,
+        student: PretrainingModel,
         teacher: PretrainingModel,
         alphas: Mapping[str, float],
         temperature: float,
         restrict_ce_to_mask: bool = False,
-        initial_weights: Mapping[str, tf.Variable] | None = None,
-        initial_layers: str = "",
         cos_all_layers: bool = False,
     ):
-        self._task = task
-        self._teacher = teacher
-        self.build_model = task.build_model
-        self._alphas = dict(alphas)
+        super().__init__(student, teacher, alphas, cos_all_layers)
         self._temperature = temperature
-        self._initial_weights = dict(initial_weights or {})
-        self._initial_layers = initial_layers
-        self._cos_all_layers = cos_all_layers
         # Logits of every position take much memory, so they are computed only if a loss needs them.
-        by_logits = self._alphas["ce"] or self._alphas["mse"]
+        by_logits = self.alphas["ce"] or self.alphas["mse"]
         self._every_position = bool(by_logits) and not restrict_ce_to_mask
 
-    def initialize(self, model: PretrainingModel) -> None:
-        """Sets the student's weights to the teacher's where it has them.
+    def outputs_of(self, model: PretrainingModel, features, training: bool, dropout_seed):
+        """Returns the layers' outputs, float [B, S, H] each, and masked-LM logits, float32.
 
-        Raises:
-            UserError: the teacher has a variable in another shape, or not at all.
+        They are [B*P, V], or [B*S, V] if a loss needs the logits of every position.
         """
-        if not self._initial_weights:
-            return
-        for variable in model.variables:
-            value = self._initial_weights.get(variable.path)
-            if value is None and not variable.path.startswith(_ENCODER):
-                continue  # of a head that the teacher lacks
-            if value is None or value.shape != variable.shape:
-                received = "not" if value is None else value.shape.as_list()
-                raise UserError(
-                    "The student can begin with the teacher's weights only where their sizes are"
-                    f" equal: {variable.path} is {list(variable.shape)} by --bert_config_file, and"
-                    f" {received} in the teacher. {OTHER_WEIGHTS}"
-                )
-            variable.assign(value.numpy())
-        logging.info("The student begins with the teacher's %s", self._initial_layers)
+        output = model.bert(
+            features["input_ids"],
+            features.get("input_mask"),
+            features.get("segment_ids"),
+            training=training,
+            dropout_seed=dropout_seed,
+            position_ids=features.get("position_ids"),
+            cls_positions=features.get("cls_positions"),
+        )
+        positions = None if self._every_position else features["masked_lm_positions"]
+        logits = model.cls.predictions(output.sequence_output, positions, output.embedding_table)
+        return output.all_encoder_layers, logits
 
-    def normalizers(self, features) -> dict[str, tf.Tensor]:
-        """Returns those of `PretrainingTask`, and `tokens`, the sum of the tokens' weights."""
-        tokens = tf.reduce_sum(token_weights(features))
-        return {**self._task.normalizers(features), "tokens": tokens}
-
-    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
-        """Returns the weighted sum of the losses, float32 [], and each loss as a metric.
+    def parts(self, layers, logits, targets, features, normalizers):
+        """Returns the losses but `cos`, and their metrics.
 
         The masked-LM loss is that of pre-training. The others are divided by the number of tokens,
         or of masked positions. A loss of weight 0 is no part of the sum: with gradients of zeros,
         the weight decay would shrink the head.
         """
-        alphas = self._alphas
-        positions = features["masked_lm_positions"]
-        places = None if self._every_position else positions
-        layers, logits = _outputs(model, features, places, training, dropout_seed)
-        teacher_layers, targets = _outputs(self._teacher, features, places, False, None)
-        teacher_logits = tf.stop_gradient(targets)
+        alphas = self.alphas
         masked_weights = masked_lm_weights(features, example_weights(features))
-        weights_of_tokens = token_weights(features)
-        masked_logits = logits
+        masked_logits, weights, counted = logits, masked_weights, normalizers["masked_lm"]
         if self._every_position:
             by_position = tf.reshape(logits, [*layers[-1].shape[:2], -1])  # [B, S, V]
-            masked_logits = gather_indexes(by_position, positions)  # [B*P, V]
+            masked_logits = gather_indexes(by_position, features["masked_lm_positions"])  # [B*P, V]
+            weights, counted = token_weights(features), normalizers["tokens"]
         sums = loss_and_accuracy(
             "masked_lm", masked_logits, features["masked_lm_ids"], masked_weights
         )
-        parts = {}
+        parts = []
         if alphas["mlm"]:
             normalizer = normalizers["masked_lm"] + WEIGHT_EPSILON
-            parts["mlm"] = (sums["masked_lm_loss"][0], normalizer)
+            parts.append((alphas["mlm"], sums["masked_lm_loss"][0], normalizer))
 
-        def add(name, losses, weights, normalizer):
+        def add(name: str, losses: tf.Tensor) -> None:
             total = tf.reduce_sum(weights * losses)
-            parts[name] = (total, normalizers[normalizer])
+            parts.append((alphas[name], total, counted))
             sums[f"{name}_loss"] = (total, tf.reduce_sum(weights))
 
-        counted = (weights_of_tokens, "tokens")
-        if not self._every_position:
-            counted = (masked_weights, "masked_lm")
         if alphas["ce"]:
-            add("ce", soft_cross_entropy(logits, teacher_logits, self._temperature), *counted)
+            add("ce", soft_cross_entropy(logits, targets, self._temperature))
         if alphas["mse"]:
-            add("mse", squared_distance(logits, teacher_logits), *counted)
-        if alphas["cos"]:
-            distance = layers_distance(layers, teacher_layers, self._cos_all_layers)
-            add("cos", distance, weights_of_tokens, "tokens")
-        loss = tf.zeros([], tf.float32)
-        for name, (total, normalizer) in parts.items():
-            loss += alphas[name] * tf.math.divide_no_nan(total, normalizer)
-        return loss, sums
+            add("mse", squared_distance(logits, targets))
+        return parts, sums
 
 
-def _outputs(model, features, positions, training, dropout_seed):
-    """Returns the layers' outputs, float [B, S, H] each, and masked-LM logits, float32 [B*P, V].
+def copy_weights(student: PretrainingModel, weights: Mapping[str, tf.Variable]) -> None:
+    """Sets the student's weights to the teacher's where it has them.
 
     Args:
-        model: a `PretrainingModel`.
-        features: the batch.
-        positions: int32 [B, P]; None for all, with logits [B*S, V].
-        training: whether dropout is on.
-        dropout_seed: int32 [2], or None.
+        student: the model.
+        weights: names of the student's variables -> the teacher's variables whose values they
+            begin with; see `copied_weights`.
+
+    Raises:
+        UserError: the teacher has a variable in another shape, or not at all.
     """
-    output = model.bert(
-        features["input_ids"],
-        features.get("input_mask"),
-        features.get("segment_ids"),
-        training=training,
-        dropout_seed=dropout_seed,
-        position_ids=features.get("position_ids"),
-        cls_positions=features.get("cls_positions"),
-    )
-    logits = model.cls.predictions(output.sequence_output, positions, output.embedding_table)
-    return output.all_encoder_layers, logits
+    for variable in student.variables:
+        value = weights.get(variable.path)
+        if value is None and not variable.path.startswith(_ENCODER):
+            continue  # of a head that the teacher lacks
+        if value is None or value.shape != variable.shape:
+            received = "not" if value is None else value.shape.as_list()
+            raise UserError(
+                "The student can begin with the teacher's weights only where their sizes are"
+                f" equal: {variable.path} is {list(variable.shape)} by --bert_config_file, and"
+                f" {received} in the teacher. {OTHER_WEIGHTS}"
+            )
+        variable.assign(value.numpy())
 
 
 def unneeded(alphas: Mapping[str, float]) -> tuple[str, ...]:
     """Returns how the names of the variables begin that a teacher may lack: no loss needs them.
 
     Args:
-        alphas: see `DistillationTask`.
+        alphas: see `DistilledPretraining`.
     """
     names = ("bert/pooler/", "cls/seq_relationship/")
     return names if alphas["ce"] or alphas["mse"] else (*names, "cls/predictions/")

@@ -17,6 +17,8 @@ from bert_tf.tasks.pretraining.training.heads import PretrainingHeads
 # Added to the sum of the masked-LM weights (original: get_masked_lm_output), so that the loss of a
 # batch without predictions is 0.
 WEIGHT_EPSILON = 1e-5
+# Objective -> the name of its loss on pairs of texts, if it has one.
+_PAIR_OBJECTIVES = {MLM_NSP: "next_sentence", MLM_SOP: "sentence_order", MLM: None}
 
 
 @register
@@ -25,6 +27,10 @@ class PretrainingModel(TaskModel):
 
     Args:
         config: sizes and dropout rates.
+        objective: one of `schema.OBJECTIVES`. With `mlm`, features have no `next_sentence_labels`,
+            and the pooler and the next sentence head keep their weights. With `mlm_sop`, the labels
+            and that head are for the order of sentences, as are the metrics' names. None is
+            `mlm_nsp`, and `mlm` for a model without the head.
         **options: see `BertModel`.
     """
 
@@ -33,19 +39,16 @@ class PretrainingModel(TaskModel):
     label_names = ("masked_lm_ids", "masked_lm_weights")
     task_metrics = ("masked_lm_loss", "masked_lm_accuracy")
 
-    def __init__(self, config: BertConfig, **options):
+    def __init__(self, config: BertConfig, objective: str | None = None, **options):
         super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
         self.cls = PretrainingHeads(config, self.bert.dtype_policy)
-        if config.has_next_sentence:
+        objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
+        self.pair_objective = _PAIR_OBJECTIVES[objective]
+        if self.pair_objective:
             self.label_names += ("next_sentence_labels",)
-            self.task_metrics += ("next_sentence_loss", "next_sentence_accuracy")
+            self.task_metrics += tuple(f"{self.pair_objective}_{x}" for x in ("loss", "accuracy"))
         self.built = True
-
-    @property
-    def task(self) -> "PretrainingTask":
-        """The task that gives the losses of `fit`."""
-        return PretrainingTask(self.bert.config)
 
     def call(
         self,
@@ -89,28 +92,6 @@ class PretrainingModel(TaskModel):
             output.embedding_table,
         )
 
-
-class PretrainingTask:
-    """The pre-training objective, a `bert_tf.engine.steps.Task`.
-
-    Args:
-        config: sizes and dropout rates.
-        objective: one of `schema.OBJECTIVES`. With `mlm`, features have no `next_sentence_labels`,
-            and the pooler and the next sentence head keep their weights. With `mlm_sop`, the labels
-            and that head are for the order of sentences, as are the metrics' names. None is
-            `mlm_nsp`, and `mlm` for a model without the head.
-        **options: see `BertModel`.
-    """
-
-    def __init__(self, config: BertConfig, objective: str | None = None, **options):
-        self.config = config
-        self._objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
-        self._options = options
-
-    def build_model(self) -> PretrainingModel:
-        """Returns a new model with initial weights."""
-        return PretrainingModel(self.config, **self._options)
-
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns the sums of weights of the masked positions and of the examples, float32 [].
 
@@ -126,22 +107,13 @@ class PretrainingTask:
             sums["examples"] = tf.reduce_sum(weights * tf.cast(sequences, tf.float32))
         return sums
 
-    def loss_and_metrics(self, model, features, normalizers, training, dropout_seed):
+    def loss_and_metrics(self, outputs, features, normalizers):
         """Returns the sum of the losses, float32 [], and losses and accuracies as metrics.
 
         Original: get_masked_lm_output and get_next_sentence_output (ALBERT's:
         get_sentence_order_output) for the losses, metric_fn for the metrics.
         """
-        masked_lm_logits, next_sentence_logits = model(
-            features["input_ids"],
-            features.get("input_mask"),
-            features.get("segment_ids"),
-            features.get("masked_lm_positions"),
-            training=training,
-            dropout_seed=dropout_seed,
-            position_ids=features.get("position_ids"),
-            cls_positions=features.get("cls_positions"),
-        )
+        masked_lm_logits, next_sentence_logits = outputs
         example_weight = example_weights(features)
         losses = {
             "masked_lm": (
@@ -151,9 +123,8 @@ class PretrainingTask:
                 normalizers["masked_lm"] + WEIGHT_EPSILON,
             )
         }
-        if self._objective != MLM:
-            name = "sentence_order" if self._objective == MLM_SOP else "next_sentence"
-            losses[name] = (
+        if self.pair_objective:
+            losses[self.pair_objective] = (
                 next_sentence_logits,
                 features["next_sentence_labels"],
                 _next_sentence_weights(features, example_weight),

@@ -10,7 +10,6 @@ from absl import logging
 from bert_tf import optimization, tokenization
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.input_pipeline import Augment, TrainingInput
-from bert_tf.engine.steps import Task
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records, storage
 from bert_tf.model.configuration import BertConfig
@@ -29,7 +28,7 @@ from bert_tf.tasks.pretraining.records.packed_records import (
 from bert_tf.tasks.pretraining.records.packing import rows_a_step
 from bert_tf.tasks.pretraining.schema import PACKED, UNMASKED, pretraining_schema
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
-from bert_tf.tasks.pretraining.training.model import PretrainingTask, check_objective
+from bert_tf.tasks.pretraining.training.model import PretrainingModel, check_objective
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 from bert_tf.text.model_vocabulary import check_padding
@@ -61,29 +60,34 @@ def run_pretraining(
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or a gradient is not finite.
     """
-    return run_task(
+
+    def build() -> PretrainingModel:
+        return PretrainingModel(config, settings.objective, **model_options(settings, strategy))
+
+    return train_and_evaluate(
         config,
         strategy,
         settings,
-        lambda: PretrainingTask(config, settings.objective, **model_options(settings, strategy)),
+        functools.partial(Trainer, build),
         lambda: write_config(settings.output_dir, config),
     )
 
 
-def run_task(
+def train_and_evaluate(
     config: BertConfig,
     strategy: tf.distribute.Strategy,
     settings: PretrainingSettings,
-    make_task: Callable[[], Task],
+    make_trainer: Callable[..., Trainer],
     write_files: Callable[[], None],
 ) -> dict[str, float | int] | None:
-    """Trains and evaluates a task on record files; see `run_pretraining`.
+    """Trains and evaluates a model on record files; see `run_pretraining`.
 
     Args:
         config: configuration of the model.
         strategy: the devices.
         settings: the flags.
-        make_task: called when the settings and files are checked and the directory is held.
+        make_trainer: returns the trainer, given the arguments of `Trainer` from the second on;
+            called when the settings and files are checked and the directory is held.
         write_files: writes the files beside the checkpoints.
     """
     if not settings.do_train and not settings.do_eval:
@@ -95,7 +99,6 @@ def run_task(
     if settings.do_eval or settings.evaluate_every_steps:
         evaluation = _evaluation_input(config, settings, replicas)
     with Run(strategy, settings) as run:
-        task = make_task()
         schedule = budget = None
         if settings.do_train:
             schedule = optimization.restarting_schedule(settings.schedules())
@@ -104,8 +107,8 @@ def run_task(
             budget = TimeBudget(hours, schedule, num_steps, run.used_seconds, strategy)
             schedule = budget.schedule
             phases = [dataclasses.replace(phases[0], num_steps=MAX_COUNT)]  # time ends it
-        trainer = Trainer(task, run, schedule, budget=budget)
-        evaluator = Evaluator(task, trainer.model, strategy)
+        trainer = make_trainer(run, schedule, budget=budget)
+        evaluator = Evaluator(trainer.objective, strategy)
         results: dict[str, float | int] = {}
 
         def evaluate() -> bool:

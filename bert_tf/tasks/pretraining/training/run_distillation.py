@@ -13,21 +13,24 @@ from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.distillation import matching_layers
 from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.folder.model_files import write_config, write_model_files
+from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.teacher import (
     check_hidden_sizes,
     load_teacher,
     read_teacher_config,
     teacher_folder,
 )
+from bert_tf.runs.training.trainer import Trainer
 from bert_tf.tasks.pretraining.training.distillation import (
     OTHER_WEIGHTS,
-    DistillationTask,
+    DistilledPretraining,
     choose_layers,
     copied_weights,
+    copy_weights,
     unneeded,
 )
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
-from bert_tf.tasks.pretraining.training.run import run_task
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from bert_tf.tasks.pretraining.training.run import train_and_evaluate
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings
 from bert_tf.text.casing import find_casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary
@@ -82,28 +85,38 @@ def run_distillation(
             " beside the student"
         )
 
-    def make_task() -> DistillationTask:
+    def make_trainer(run: Run, *arguments, **named) -> Trainer:
         options = model_options(settings, strategy)
         teacher_options = {**options, "recompute_activations": False}  # it has no backward pass
         teacher, variables = load_teacher(
-            PretrainingTask(teacher_config, settings.objective, **teacher_options).build_model,
+            lambda: PretrainingModel(teacher_config, settings.objective, **teacher_options),
             settings,
             strategy,
             unneeded(settings.alphas),
         )
-        copied = {}
-        if layers is not None:
-            scopes = (config.layer_scopes, teacher_config.layer_scopes)
-            copied = copied_weights(variables, *scopes, layers)
-        return DistillationTask(
-            PretrainingTask(config, settings.objective, **options),
-            teacher,
-            settings.alphas,
-            settings.temperature,
-            settings.restrict_ce_to_mask,
-            copied,
-            f"{unit} {layers}",
-            settings.cos_all_layers,
+
+        def distilled(student: PretrainingModel) -> DistilledPretraining:
+            return DistilledPretraining(
+                student,
+                teacher,
+                settings.alphas,
+                settings.temperature,
+                settings.restrict_ce_to_mask,
+                settings.cos_all_layers,
+            )
+
+        def initialize(student: PretrainingModel) -> None:
+            if layers is not None:
+                scopes = (config.layer_scopes, teacher_config.layer_scopes)
+                copy_weights(student, copied_weights(variables, *scopes, layers))
+                logging.info("The student begins with the teacher's %s %s", unit, layers)
+
+        return Trainer(
+            lambda: PretrainingModel(config, settings.objective, **options),
+            *(run, *arguments),
+            **named,
+            objective=distilled,
+            initialize=initialize,
         )
 
     def write_files() -> None:
@@ -112,7 +125,7 @@ def run_distillation(
         casing = find_casing(folder, vocab_file, vocab)
         write_model_files(settings.output_dir, config, vocab_file, casing)
 
-    return run_task(config, strategy, settings, make_task, write_files)
+    return train_and_evaluate(config, strategy, settings, make_trainer, write_files)
 
 
 def _copied_layers(

@@ -11,16 +11,15 @@ import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import steps
-from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.schema import MLM
-from bert_tf.tasks.pretraining.training.distillation import DistillationTask
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from tests.support.objectives import compute
 from tests.support.packed_batches import both_batches
 from tests.support.small_pretraining import (
-    SMALL,
     difference,
     make_features,
-    small_task,
+    small_model,
     tensors,
     weights_of,
 )
@@ -43,6 +42,7 @@ def fixed_model(hidden, logits):
     return types.SimpleNamespace(
         bert=lambda *unused, **others: Output(hidden, (hidden,), None),
         cls=types.SimpleNamespace(predictions=predictions),
+        normalizers=lambda features: PretrainingModel.normalizers(None, features),
     )
 
 
@@ -54,23 +54,16 @@ def losses_and_gradients(
     Args:
         student, teacher: pairs of arrays, vectors and logits.
         features: the batch.
-        alphas, temperature, restrict: see `DistillationTask`.
+        alphas, temperature, restrict: see `DistilledPretraining`.
         weights: `example_weight`.
     """
-    task = DistillationTask(
-        PretrainingTask(BertConfig(vocab_size=53), MLM),
-        fixed_model(*map(tf.constant, teacher)),
-        {**NO_ALPHAS, **alphas},
-        temperature,
-        restrict,
-    )
     features = tensors(features | ({} if weights is None else {"example_weight": weights}))
     student = [tf.constant(x) for x in student]
     with tf.GradientTape() as tape:
         tape.watch(student)
-        loss, sums = task.loss_and_metrics(
-            fixed_model(*student), features, task.normalizers(features), True, None
-        )
+        models = fixed_model(*student), fixed_model(*map(tf.constant, teacher))
+        alphas = {**NO_ALPHAS, **alphas}
+        loss, sums = compute(DistilledPretraining(*models, alphas, temperature, restrict), features)
     return loss.numpy(), sums, tape.gradient(loss, student)
 
 
@@ -184,8 +177,8 @@ def test_losses_against_numpy_with_weights_of_examples_and_masks(restrict):
 
 def test_all_layers_are_compared_with_those_of_the_same_depth():
     """Against numpy; the last ones alone differ."""
-    _, teacher, _ = small_task(5, num_hidden_layers=5)
-    plain, student, _ = small_task(6, num_hidden_layers=2)
+    teacher, _ = small_model(5, num_hidden_layers=5)
+    student, _ = small_model(6, MLM, num_hidden_layers=2)
     features = make_features(3, batch_size=4)
     inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
     mine, theirs = (
@@ -196,17 +189,10 @@ def test_all_layers_are_compared_with_those_of_the_same_depth():
     for a, b in ((mine[0], theirs[2]), (mine[1], theirs[4])):
         norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
         expected.append((weights * (1 - (a * b).sum(-1) / norms)).sum() / weights.sum())
-    tensors_of_batch = tensors(features)
     for all_layers, value in ((True, np.mean(expected)), (False, expected[1])):
-        task = DistillationTask(
-            PretrainingTask(plain.config, MLM),
-            teacher,
-            {**NO_ALPHAS, "cos": 1.0},
-            2.0,
-            cos_all_layers=all_layers,
-        )
-        normalizers = task.normalizers(tensors_of_batch)
-        loss, _ = task.loss_and_metrics(student, tensors_of_batch, normalizers, False, None)
+        alphas = {**NO_ALPHAS, "cos": 1.0}
+        objective = DistilledPretraining(student, teacher, alphas, 2.0, cos_all_layers=all_layers)
+        loss, _ = compute(objective, tensors(features))
         np.testing.assert_allclose(loss, value, rtol=1e-5)
     assert abs(expected[0] / expected[1] - 1) > 0.01
 
@@ -224,25 +210,20 @@ def test_a_batch_without_weight_has_no_loss():
 
 
 def distilled(alphas=ALPHAS, **options):
-    """Returns the task of a student of one layer by a teacher of two, and both models."""
-    _, teacher, _ = small_task(5)
-    plain, student, _ = small_task(6, num_hidden_layers=1)
-    task = DistillationTask(
-        PretrainingTask(plain.config, MLM), teacher, {**NO_ALPHAS, **alphas}, 2.0, **options
-    )
-    return task, student, teacher
+    """Returns the objective of a student of one layer and a teacher of two."""
+    teacher, _ = small_model(5)
+    student, _ = small_model(6, MLM, num_hidden_layers=1)
+    return DistilledPretraining(student, teacher, {**NO_ALPHAS, **alphas}, 2.0, **options)
 
 
 def test_with_masked_lm_alone_a_step_is_that_of_pretraining():
-    task, student, _ = distilled({"mlm": 1.0})
-    plain = PretrainingTask(BertConfig.from_dict({**SMALL, "num_hidden_layers": 1}), MLM)
+    objective = distilled({"mlm": 1.0})
+    student = objective.student
     features = tensors(make_features(6, batch_size=4))
     found = []
-    for each in (task, plain):
+    for each in (objective, student):
         with tf.GradientTape() as tape:
-            loss, sums = each.loss_and_metrics(
-                student, features, each.normalizers(features), False, None
-            )
+            loss, sums = compute(each, features)
         found.append((loss, sums, tape.gradient(loss, [v.value for v in student.variables])))
     (loss, sums, gradients), (expected_loss, expected_sums, expected) = found
     assert loss.numpy() == expected_loss.numpy() and sums.keys() == expected_sums.keys()
@@ -257,12 +238,11 @@ def test_with_masked_lm_alone_a_step_is_that_of_pretraining():
 @pytest.mark.parametrize("parts", [1, 2])
 def test_without_a_loss_of_logits_the_head_stays_as_it_is(parts):
     """Gradients of zeros would let the weight decay shrink it."""
-    task, student, _ = distilled({"cos": 1.0})
+    objective = distilled({"cos": 1.0})
+    student = objective.student
     features = tensors(make_features(6, batch_size=4))
     with tf.GradientTape() as tape:
-        loss, sums = task.loss_and_metrics(
-            student, features, task.normalizers(features), False, None
-        )
+        loss, sums = compute(objective, features)
     weights = weights_of(student)
     gradients = tape.gradient(loss, weights)
     head = [name for name in weights if name.startswith("cls/predictions/")]
@@ -271,18 +251,16 @@ def test_without_a_loss_of_logits_the_head_stays_as_it_is(parts):
     assert sums["masked_lm_loss"][0] > 0 and sums["masked_lm_accuracy"][1] > 0
     before = {name: weights[name].numpy() for name in head}
     optimizer = optimization.create_optimizer(student.trainable_variables, lambda step: 1e-2)
-    steps.train_step(task, student, optimizer, features, tf.constant([0, 0]), parts)
+    steps.train_step(objective, optimizer, features, tf.constant([0, 0]), parts)
     for name in head:
         np.testing.assert_array_equal(weights[name], before[name], err_msg=name)
 
 
 def test_a_student_like_its_teacher_has_learned_all():
-    _, teacher, _ = small_task(5)
-    config = BertConfig.from_dict(SMALL)
-    alphas = {"ce": 1.0, "cos": 1.0, "mse": 1.0}
-    task = DistillationTask(PretrainingTask(config, MLM), teacher, {**NO_ALPHAS, **alphas}, 2.0)
-    features = tensors(make_features(5))
-    loss, _ = task.loss_and_metrics(teacher, features, task.normalizers(features), False, None)
+    teacher, _ = small_model(5)
+    alphas = {**NO_ALPHAS, "ce": 1.0, "cos": 1.0, "mse": 1.0}
+    objective = DistilledPretraining(teacher, teacher, alphas, 2.0)
+    loss, _ = compute(objective, tensors(make_features(5)))
     assert abs(loss.numpy()) < 1e-5
 
 
@@ -292,13 +270,14 @@ def test_a_step_trains_the_student_and_leaves_the_teacher(jit_compile):
     features = tensors(make_features(7, batch_size=4))
     results = []
     for parts in (1, 2):
-        task, student, teacher = distilled()
+        objective = distilled()
+        student, teacher = objective.student, objective.teacher
         optimizer = optimization.create_optimizer(student.trainable_variables, lambda step: 1e-2)
         before = [variable.numpy() for variable in teacher.variables]
 
         @tf.function(jit_compile=jit_compile, autograph=False)
-        def step(features, task=task, student=student, optimizer=optimizer, parts=parts):
-            return steps.train_step(task, student, optimizer, features, tf.constant([0, 0]), parts)
+        def step(features, objective=objective, optimizer=optimizer, parts=parts):
+            return steps.train_step(objective, optimizer, features, tf.constant([0, 0]), parts)
 
         metrics = step(features)
         for variable, value in zip(teacher.variables, before, strict=True):
@@ -312,14 +291,13 @@ def test_a_step_trains_the_student_and_leaves_the_teacher(jit_compile):
 
 @pytest.mark.parametrize("restrict", [False, True])
 def test_packed_rows_have_the_losses_of_their_sequences(restrict):
-    task, student, _ = distilled(dict.fromkeys(ALPHAS, 1.0), restrict_ce_to_mask=restrict)
     # Positions up to the length of the longest row.
-    _, teacher, _ = small_task(5, max_position_embeddings=23, type_vocab_size=2)
-    _, student, _ = small_task(6, num_hidden_layers=1, max_position_embeddings=23)
-    task._teacher = teacher
+    teacher, _ = small_model(5, max_position_embeddings=23, type_vocab_size=2)
+    student, _ = small_model(6, MLM, num_hidden_layers=1, max_position_embeddings=23)
+    alphas = dict.fromkeys(ALPHAS, 1.0)
+    objective = DistilledPretraining(student, teacher, alphas, 2.0, restrict)
     losses = []
     for features in both_batches(objective=MLM):
-        features = tensors(features)
-        loss, _ = task.loss_and_metrics(student, features, task.normalizers(features), False, None)
+        loss, _ = compute(objective, tensors(features))
         losses.append(loss.numpy())
     np.testing.assert_allclose(*losses, rtol=1e-5)

@@ -13,8 +13,9 @@ from bert_tf.engine import steps
 from bert_tf.files import checkpoints
 from bert_tf.model.heads import cross_entropy
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.pretraining.training.model import PretrainingModel, PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
+from tests.support.objectives import compute
 from tests.support.shapes import variables_without_values
 from tests.support.small_pretraining import (
     SMALL,
@@ -22,7 +23,7 @@ from tests.support.small_pretraining import (
     P,
     difference,
     make_features,
-    small_task,
+    small_model,
     tensors,
     weights_of,
 )
@@ -79,21 +80,19 @@ SMALL_SHAPES = {
 
 
 def _golden(name, recompute_activations=False):
-    """Returns a golden folder, its task, and its model with the weights of step 0."""
+    """Returns a golden folder and its model with the weights of step 0."""
     folder = GOLDEN / name
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
-    task = PretrainingTask(config, recompute_activations=recompute_activations)
-    model = task.build_model()
+    model = PretrainingModel(config, recompute_activations=recompute_activations)
     checkpoints.initialize(weights_of(model), str(folder / "model.ckpt-0"))
-    return folder, task, model
+    return folder, model
 
 
-def _outputs(task, model, features):
+def _outputs(model, features):
     """Returns the outputs of the original's pre-training graph, by the original's names."""
     bert = model.bert(features["input_ids"], features["input_mask"], features["segment_ids"])
-    normalizers = task.normalizers(features)
-    loss, sums = task.loss_and_metrics(model, features, normalizers, False, None)
-    next_sentence_loss = sums["next_sentence_loss"][0] / normalizers["next_sentence"]
+    loss, sums = compute(model, features)
+    next_sentence_loss = sums["next_sentence_loss"][0] / sums["next_sentence_loss"][1]
     masked_lm_logits, next_sentence_logits = model(
         *(features[name] for name in FEATURES[:4]), training=False
     )
@@ -118,10 +117,10 @@ def _outputs(task, model, features):
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_output_is_the_originals(name, jit_compile):
-    folder, task, model = _golden(name)
+    folder, model = _golden(name)
     arrays = np.load(folder / "forward.npz")
     features = {key: tf.constant(arrays[key]) for key in FEATURES}
-    compute = tf.function(lambda f: _outputs(task, model, f), jit_compile=jit_compile)
+    compute = tf.function(lambda f: _outputs(model, f), jit_compile=jit_compile)
     outputs = compute(features)
     assert set(outputs) | set(FEATURES) == set(arrays)
     for key, output in outputs.items():
@@ -156,7 +155,7 @@ def test_the_numpy_model_gives_the_originals_outputs_too(name):
     ],
 )
 def test_training_is_the_originals(name, accumulation_steps, recompute_activations):
-    folder, task, model = _golden(name, recompute_activations)
+    folder, model = _golden(name, recompute_activations)
     arrays = dict(np.load(folder / "train.npz"))
     num_steps = len(arrays["losses"])
     schedule = optimization.linear_schedule(
@@ -169,7 +168,7 @@ def test_training_is_the_originals(name, accumulation_steps, recompute_activatio
     @tf.function(jit_compile=True, autograph=False)
     def step(features):
         seed = tf.constant([0, 0])
-        return steps.train_step(task, model, optimizer, features, seed, accumulation_steps)
+        return steps.train_step(model, optimizer, features, seed, accumulation_steps)
 
     for i in range(num_steps):
         metrics = step({key: tf.constant(arrays[key][i]) for key in FEATURES})
@@ -259,9 +258,9 @@ def test_initializer_range_comes_from_the_configuration():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_outputs_against_numpy(seed):
-    task, model, reference = small_task(seed)
+    model, reference = small_model(seed)
     features = make_features(seed)
-    outputs = _outputs(task, model, tensors(features))
+    outputs = _outputs(model, tensors(features))
     expected = reference.losses(features)
     for key, output in outputs.items():
         assert difference(output, expected[key]) < 2e-5, key
@@ -271,8 +270,8 @@ def test_activation_of_the_masked_lm_transform_is_the_configurations():
     features = make_features(1)
     losses = {}
     for act in ("gelu", "relu", "tanh"):
-        task, model, reference = small_task(1, hidden_act=act)
-        loss = _outputs(task, model, tensors(features))["masked_lm_loss"].numpy()
+        model, reference = small_model(1, hidden_act=act)
+        loss = _outputs(model, tensors(features))["masked_lm_loss"].numpy()
         np.testing.assert_allclose(loss, reference.losses(features)["masked_lm_loss"], rtol=1e-5)
         losses[act] = loss
     assert len(set(losses.values())) == 3
@@ -280,25 +279,23 @@ def test_activation_of_the_masked_lm_transform_is_the_configurations():
 
 @pytest.mark.parametrize("weight", [1.0, 1e-3, 1e-5, 1e-6])
 def test_masked_lm_denominator_has_its_1e_5(weight):
-    task, model, reference = small_task(2)
+    model, reference = small_model(2)
     features = make_features(2)
     features["masked_lm_weights"] = np.zeros((B, P), np.float32)
     features["masked_lm_weights"][1, 3] = weight
-    outputs = _outputs(task, model, tensors(features))
+    outputs = _outputs(model, tensors(features))
     example_loss = reference.losses(features)["masked_lm_example_loss"][P + 3]
     expected = example_loss * weight / (weight + 1e-5)
     np.testing.assert_allclose(outputs["masked_lm_loss"], expected, rtol=1e-5)
 
 
 def test_without_any_prediction_the_masked_lm_loss_is_0():
-    task, model, _ = small_task(3)
+    model, _ = small_model(3)
     features = make_features(3)
     features["masked_lm_weights"] = np.zeros((B, P), np.float32)
     features = tensors(features)
     with tf.GradientTape() as tape:
-        loss, sums = task.loss_and_metrics(
-            model, features, task.normalizers(features), training=False, dropout_seed=None
-        )
+        loss, sums = compute(model, features)
     next_sentence_loss, weight = sums["next_sentence_loss"]
     assert loss.numpy() == next_sentence_loss.numpy() / weight.numpy()
     assert [x.numpy() for x in sums["masked_lm_loss"]] == [0.0, 0.0]
@@ -306,7 +303,7 @@ def test_without_any_prediction_the_masked_lm_loss_is_0():
 
 
 def test_metrics_against_numpy():
-    task, model, reference = small_task(4)
+    model, reference = small_model(4)
     features = make_features(4, batch_size=9)
     expected = reference.losses(features)
     # Every other label is what the model says, or accuracy would be 0.
@@ -314,9 +311,8 @@ def test_metrics_against_numpy():
     features["masked_lm_ids"][::2] = said[::2]
     features["next_sentence_labels"][::2, 0] = expected["next_sentence_log_probs"].argmax(-1)[::2]
     expected = reference.losses(features)
-    _, sums = task.loss_and_metrics(
-        model, tensors(features), {"masked_lm": 3.0, "next_sentence": 4.0}, False, None
-    )
+    batch = tensors(features)
+    _, sums = model.loss_and_metrics(model(batch), batch, {"masked_lm": 3.0, "next_sentence": 4.0})
     weights = features["masked_lm_weights"].reshape(-1)
     right = expected["masked_lm_log_probs"].argmax(-1) == features["masked_lm_ids"].reshape(-1)
     next_labels = features["next_sentence_labels"].reshape(-1)
@@ -333,19 +329,18 @@ def test_metrics_against_numpy():
 
 
 def test_losses_of_a_bfloat16_model_are_float32_and_near():
-    task, model, reference = small_task(11)
-    half = PretrainingTask(task.config, dtype="bfloat16")
-    half_model = half.build_model()
-    for variable in half_model.variables:
+    model, reference = small_model(11)
+    half = PretrainingModel(model.bert.config, dtype="bfloat16")
+    for variable in half.variables:
         variable.assign(weights_of(model)[variable.path])
     features = make_features(11)
-    outputs = _outputs(half, half_model, tensors(features))
+    outputs = _outputs(half, tensors(features))
     expected = reference.losses(features)
     for name in ("total_loss", "masked_lm_log_probs", "next_sentence_log_probs"):
         assert outputs[name].dtype == tf.float32
         assert difference(outputs[name], expected[name]) < 0.05, name
     features = tensors(features)
-    optimizer = optimization.create_optimizer(half_model.trainable_variables, lambda step: 0.0)
-    loss = steps.train_step(half, half_model, optimizer, features, tf.constant([0, 0]))["loss"]
+    optimizer = optimization.create_optimizer(half.trainable_variables, lambda step: 0.0)
+    loss = steps.train_step(half, optimizer, features, tf.constant([0, 0]))["loss"]
     assert difference(loss, expected["total_loss"]) < 0.05
     assert {v.dtype for n, v in optimizer.variables.items() if n != "global_step"} == {tf.float32}

@@ -10,31 +10,28 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.encoder import attention_within_sequences
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from tests.support import objectives
 from tests.support.packed_batches import PLACES, ROW_LENGTH, ROWS, both_batches
-from tests.support.small_pretraining import SMALL, difference, small_task, tensors, weights_of
+from tests.support.small_pretraining import SMALL, difference, tensors
 
 SIZES = {"max_position_embeddings": ROW_LENGTH + 2}
 SEQUENCES = sum(map(len, ROWS))
 
 
-def make_task(seed=1, objective=MLM_NSP, **options):
-    """Returns a task and its model with random weights."""
-    _, source, _ = small_task(seed, **SIZES)
-    task = PretrainingTask(BertConfig.from_dict({**SMALL, **SIZES}), objective, **options)
-    model = task.build_model()
-    for name, variable in weights_of(model).items():
-        variable.assign(weights_of(source)[name])
-    return task, model
+def make_model(seed=1, objective=MLM_NSP, **options):
+    """Returns a model with random weights."""
+    model = PretrainingModel(BertConfig.from_dict({**SMALL, **SIZES}), objective, **options)
+    objectives.set_random_weights(model, seed)
+    return model
 
 
-def compute(task, model, features, accumulation_steps=1):
+def compute(model, features):
     """Returns loss, metrics and dense gradients of a batch without dropout."""
     features = tensors(features)
-    normalizers = task.normalizers(features)
     variables = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape:
-        loss, sums = task.loss_and_metrics(model, features, normalizers, True, tf.constant([1, 2]))
+        loss, sums = objectives.compute(model, features, True, tf.constant([1, 2]))
     gradients = tape.gradient(loss, variables)
     named = zip(model.trainable_variables, gradients, strict=True)
     dense = {v.path: tf.convert_to_tensor(g).numpy() for v, g in named if g is not None}
@@ -63,9 +60,9 @@ def assert_equal_gradients(actual, expected, bound=1e-6):
 def test_loss_metrics_and_gradients_are_those_of_the_sequences_unpacked(objective, options):
     plain, packed = both_batches(objective=objective)
     assert len(plain["input_ids"]) == SEQUENCES and len(packed["input_ids"]) == len(ROWS)
-    task, model = make_task(objective=objective, **options)
-    loss, sums, gradients = compute(task, model, plain)
-    packed_loss, packed_sums, packed_gradients = compute(task, model, packed)
+    model = make_model(objective=objective, **options)
+    loss, sums, gradients = compute(model, plain)
+    packed_loss, packed_sums, packed_gradients = compute(model, packed)
     assert packed_loss == pytest.approx(loss, rel=1e-6)
     assert packed_sums.keys() == sums.keys() and len(sums) == 2 * len(objective.split("_n"))
     for name, pair in sums.items():
@@ -75,7 +72,7 @@ def test_loss_metrics_and_gradients_are_those_of_the_sequences_unpacked(objectiv
 
 def test_each_vector_is_that_of_the_sequence_alone():
     plain, packed = both_batches()
-    _, model = make_task()
+    model = make_model()
     names = ("input_ids", "input_mask", "segment_ids")
     alone = model.bert(*(tf.constant(plain[name]) for name in names))
     together = model.bert(
@@ -124,11 +121,9 @@ def test_a_training_step_is_that_of_the_sequences_unpacked(accumulation_steps):
     """The norm, too, by which gradients are clipped: every gradient is dense in both."""
     results = []
     for features, parts in zip(both_batches(), (1, accumulation_steps), strict=True):
-        task, model = make_task()
+        model = make_model()
         optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 1e-3)
-        metrics = steps.train_step(
-            task, model, optimizer, tensors(features), tf.constant([3, 4]), parts
-        )
+        metrics = steps.train_step(model, optimizer, tensors(features), tf.constant([3, 4]), parts)
         results.append({name: np.array(x) for name, x in metrics.items()})
         slots = {n: v.numpy() for n, v in optimizer.variables.items() if n.endswith("adam_m")}
         results.append(slots)
@@ -141,13 +136,13 @@ def test_a_training_step_is_that_of_the_sequences_unpacked(accumulation_steps):
 def test_two_replicas_sum_what_each_has_of_its_own_rows():
     """Each replica normalizes by its own weights, of the sequences in its rows."""
     plain, packed = both_batches()
-    task, model = make_task()
+    model = make_model()
     halves = []
     for features, cut in ((plain, len(ROWS[0]) + len(ROWS[1])), (packed, 2)):
         gradients = []
         for part in (slice(None, cut), slice(cut, None)):
             half = {name: x[part] for name, x in features.items()}
-            gradients.append(compute(task, model, half)[2])
+            gradients.append(compute(model, half)[2])
         halves.append({name: gradients[0][name] + gradients[1][name] for name in gradients[0]})
     assert_equal_gradients(halves[1], halves[0])
 
@@ -159,18 +154,17 @@ def test_an_evaluation_counts_sequences(objective):
     left_out = len(ROWS[-1])
     plain["example_weight"] = np.float32([1.0] * (SEQUENCES - left_out) + [0.0] * left_out)
     packed["example_weight"] = np.float32([1.0] * (len(ROWS) - 1) + [0.0])
-    task, model = make_task(objective=objective)
+    model = make_model(objective=objective)
     replicas = steps.Replicas(1, lambda tensors: tensors)
     expected, found = (
-        steps.evaluation_step(task, model, tensors(features), replicas)
-        for features in (plain, packed)
+        steps.evaluation_step(model, tensors(features), replicas) for features in (plain, packed)
     )
     assert found.keys() == expected.keys() and found["loss"][1] == SEQUENCES - left_out
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, err_msg=name)
     # One of two replicas with the same rows: what it has is half of the whole.
     two = steps.Replicas(2, lambda tensors: [2.0 * x for x in tensors])
-    total, count = steps.evaluation_step(task, model, tensors(packed), two)["loss"]
+    total, count = steps.evaluation_step(model, tensors(packed), two)["loss"]
     assert count == SEQUENCES - left_out
     expected_total, expected_count = expected["loss"]
     assert float(total / count) == pytest.approx(float(expected_total / expected_count), rel=1e-5)
@@ -178,10 +172,10 @@ def test_an_evaluation_counts_sequences(objective):
 
 def test_bfloat16_is_near():
     plain, packed = both_batches()
-    task, model = make_task(dtype="bfloat16")
-    loss, _, _ = compute(task, model, plain)
-    packed_loss, sums, gradients = compute(task, model, packed)
-    exact = compute(*make_task(), plain)
+    model = make_model(dtype="bfloat16")
+    loss, _, _ = compute(model, plain)
+    packed_loss, sums, gradients = compute(model, packed)
+    exact = compute(make_model(), plain)
     assert packed_loss == pytest.approx(loss, rel=0.02)
     assert packed_loss == pytest.approx(exact[0], rel=0.02)
     for name in ("bert/embeddings/position_embeddings", "bert/pooler/dense/kernel"):
@@ -192,7 +186,7 @@ def test_bfloat16_is_near():
 def test_keras_evaluates_packed_features():
     results = []
     for features in both_batches():
-        _, model = make_task()
+        model = make_model()
         model.compile()
         results.append(model.evaluate(features, batch_size=SEQUENCES, verbose=0, return_dict=True))
     assert results[1] == pytest.approx(results[0], rel=1e-5)
@@ -201,11 +195,11 @@ def test_keras_evaluates_packed_features():
 @pytest.mark.slow
 def test_the_step_of_a_packed_batch_compiles_without_dynamic_shapes():
     _, packed = both_batches()
-    task, model = make_task(use_one_hot_embeddings=True, dtype="bfloat16")
+    model = make_model(use_one_hot_embeddings=True, dtype="bfloat16")
     optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 1e-3)
 
     @tf.function(jit_compile=True, autograph=False)
     def step(features):
-        return steps.train_step(task, model, optimizer, features, tf.constant([0, 0]))["loss"]
+        return steps.train_step(model, optimizer, features, tf.constant([0, 0]))["loss"]
 
     assert np.isfinite(step(tensors(packed)).numpy())

@@ -7,16 +7,13 @@ from bert_tf.errors import UserError
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.distillation import matching_layers
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.pretraining.schema import MLM
 from bert_tf.tasks.pretraining.training.distillation import (
-    DistillationTask,
     choose_layers,
     copied_weights,
+    copy_weights,
 )
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
-from tests.support.small_pretraining import SMALL, make_features, small_task, weights_of
-
-ALPHAS = {"ce": 5.0, "mlm": 2.0, "cos": 1.0, "mse": 0.0}
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from tests.support.small_pretraining import SMALL, make_features, small_model, weights_of
 
 
 @pytest.mark.parametrize(
@@ -87,7 +84,7 @@ def copying(student_changes, layers, teacher_lacks="nothing"):
 
     And the teacher's weights.
     """
-    _, teacher, _ = small_task(5, num_hidden_layers=4)
+    teacher, _ = small_model(5, num_hidden_layers=4)
     config = BertConfig.from_dict({**SMALL, **student_changes})
     variables = {
         name: variable
@@ -97,13 +94,10 @@ def copying(student_changes, layers, teacher_lacks="nothing"):
     copied = copied_weights(
         variables, config.layer_scopes, teacher.bert.config.layer_scopes, layers
     )
-    task = DistillationTask(
-        PretrainingTask(config, MLM), teacher, ALPHAS, 2.0, initial_weights=copied
-    )
 
     def student():
-        model = task.build_model()
-        task.initialize(model)
+        model = PretrainingModel(config)
+        copy_weights(model, copied)
         return weights_of(model)
 
     return student, weights_of(teacher)
@@ -126,12 +120,10 @@ def test_a_teacher_may_lack_a_pooler():
 
 
 def test_a_distilbert_begins_with_its_teachers_input_of_a_first_text():
-    _, teacher, _ = small_task(5)
+    teacher, _ = small_model(5)
     config = DistilBertConfig.from_dict(SMALL)
-    task = PretrainingTask(config, MLM)
-    copied = weights_of(teacher)
-    student = task.build_model()
-    DistillationTask(task, teacher, ALPHAS, 2.0, initial_weights=copied).initialize(student)
+    student = PretrainingModel(config)
+    copy_weights(student, weights_of(teacher))
     ids, segments = make_features()["input_ids"], make_features()["segment_ids"]
     np.testing.assert_array_equal(
         student.bert(ids, None, segments).embedding_output, teacher.bert(ids).embedding_output

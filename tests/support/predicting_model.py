@@ -2,17 +2,14 @@
 
 import tensorflow as tf
 
-from bert_tf.tasks.pretraining.training.model import PretrainingTask
+from bert_tf.tasks.pretraining.training.model import PretrainingModel
 
 
-class PredictingTask(PretrainingTask):
+class PredictingModel(PretrainingModel):
     """Pre-training, with a prediction for each example."""
 
-    def predictions(self, model, features):
-        masked_lm, next_sentence = model(
-            *(features[name] for name in ("input_ids", "input_mask", "segment_ids")),
-            features["masked_lm_positions"],
-        )
+    def predictions(self, outputs, features):
+        masked_lm, next_sentence = outputs
         ids = tf.argmax(masked_lm, axis=-1, output_type=tf.int32)
         shape = features["masked_lm_positions"].shape
         return {"ids": tf.reshape(ids, shape), "next": tf.nn.log_softmax(next_sentence)}
