@@ -17,28 +17,81 @@ Run the same command again to continue an interrupted search: it skips finished 
 interrupted trial from its checkpoint, and runs failed trials once more.
 """
 
+import dataclasses
 import itertools
+import math
 import os
 import re
+import shlex
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
 
-from absl import flags
+import tensorflow as tf
+from absl import flags, logging
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.engine import interrupts
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage
+from bert_tf.files.whole_files import write_whole
 from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.setting_fields import Group, Settings, setting
+from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.heartbeat import Heartbeat
 
-from .trials import Search, Trial
+from .data.trials import Trial, aligned, as_csv, folder_name, read_trials, words, write_json
+
+USER_ERROR_STATUS = 1  # a program's exit status for wrong flags or input
+_POLL_SECONDS = 0.5
 
 PAPER_GRID = (
     "train_batch_size=16,32",
     "learning_rate=5e-5,3e-5,2e-5",
     "num_train_epochs=2,3,4",
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSettings(Settings):
+    """Settings of a search.
+
+    command: the program and its flags, as words for Python.
+    vary: NAME=VALUE,VALUE,... for each flag that varies.
+    """
+
+    command: Sequence[str]
+    vary: Sequence[str] = PAPER_GRID
+    output_dir: str = setting(help="Folder for the trials and tables.", group=Group.OUTPUT)
+    num_restarts: int = setting(
+        0,
+        help="Additional runs that differ only in --random_seed.",
+        group=Group.TRAINING,
+        at_least=0,
+    )
+    restart: str = setting(
+        "best",
+        help="Which points get the --num_restarts: the best point of the grid, or each point.",
+        group=Group.TRAINING,
+        choices=("best", "each"),
+    )
+    metric: str = setting(
+        "eval_accuracy",
+        help="The metric in eval_results.txt that compares trials.",
+        group=Group.EVALUATION,
+    )
+    minimize: bool = setting(
+        False, help="Whether a smaller --metric is better.", group=Group.EVALUATION
+    )
+    keep_checkpoints: str = setting(
+        "all",
+        help="Checkpoints to keep: those of all trials, or of the best trial so far. `best` deletes"
+        " the others during the search.",
+        group=Group.OUTPUT,
+        choices=("all", "best"),
+    )
 
 
 def parse_grid(vary: Sequence[str]) -> list[dict[str, str]]:
@@ -91,85 +144,224 @@ def find_program(command: Sequence[str]) -> list[str]:
     return [program, *words]
 
 
-def search(
-    command: Sequence[str],
-    output_dir: str,
-    vary: Sequence[str] = PAPER_GRID,
-    num_restarts: int = 0,
-    restart: str = "best",
-    **options: Any,
-) -> Trial:
-    """Runs all trials and returns the best one.
+class Search:
+    """The trials in the folder of a search.
 
-    Args:
-        command: the program and its flags, as after `--`.
-        output_dir: the flag of the same name, as are `vary`, `num_restarts` and `restart`.
-        **options: further arguments of `Search`.
+    Raises:
+        UserError: the folder has trials of another command.
+    """
+
+    def __init__(self, settings: SearchSettings):
+        self._settings = settings
+        self._metric = settings.metric
+        command = [*settings.command]
+        # By folder, in the order in which they ended. So of equally good trials the first stays the
+        # best, and its checkpoints are kept.
+        trials = read_trials(settings.output_dir)
+        self._trials = {self.folder(trial.flags): trial for trial in trials}
+        for trial in trials:
+            if trial.status == 0 and trial.command != command:
+                there, here = (
+                    listed(word for word in one if word not in other)
+                    or "none, but in another order"
+                    for one, other in ((trial.command, command), (command, trial.command))
+                )
+                raise UserError(
+                    f"--output_dir={settings.output_dir} has trials of another command; continue"
+                    " with that command or choose another --output_dir. Words only there:"
+                    f" {there}; only here: {here}"
+                )
+
+    def folder(self, point: Mapping[str, str]) -> str:
+        """Returns the --output_dir of the trial with these flags."""
+        return os.path.join(self._settings.output_dir, folder_name(point))
+
+    def run(self, points: Sequence[Mapping[str, str]]) -> None:
+        """Runs a trial for each point that has no successful trial yet, and writes the tables.
+
+        Args:
+            points: for each trial its flags, without dashes, and their values.
+
+        Raises:
+            UserError: two trials would have one folder, a trial ended with the status of wrong
+                flags before any trial succeeded, or its results lack the metric.
+            SystemExit: a trial was interrupted; the exit status is the trial's.
+            KeyboardInterrupt: the search was interrupted; the trial has been stopped.
+        """
+        self._check_folders(points)
+        for number, point in enumerate(points, 1):
+            text, folder = " ".join(words(point)), self.folder(point)
+            trial = self._trials.get(folder)
+            if trial is None or trial.status != 0:
+                logging.info("Trial %d of %d: %s", number, len(points), text)
+                trial = self._run_trial(point)
+            if trial.status == 0 and self._metric not in trial.results:
+                raise UserError(
+                    f"--metric={self._metric} must be one of the metrics in eval_results.txt of"
+                    f" {folder}; it has"
+                    f" {listed(trial.results) or 'none; does the program need --do_eval?'}"
+                )
+            value = trial.results.get(self._metric)
+            outcome = f"status {trial.status}" if value is None else f"{self._metric} = {value:.5g}"
+            best = self.best()
+            best_value = f"; best so far: {best.results[self._metric]:.5g}" if best else ""
+            print(f"Trial {number} of {len(points)}: {text}: {outcome}{best_value}", flush=True)
+        # Even if no trial ran: --metric or --keep_checkpoints may have changed.
+        self._write_tables()
+
+    def _check_folders(self, points: Sequence[Mapping[str, str]]) -> None:
+        """Checks that no two trials have one folder: one would count as the other's run."""
+        known = {folder: trial.flags for folder, trial in self._trials.items()}
+        for point in points:
+            folder = self.folder(point)
+            other = known.setdefault(folder, dict(point))
+            if other != point:
+                raise UserError(
+                    f"{' '.join(words(other))} and {' '.join(words(point))} would write to the same"
+                    f" folder, {folder}, because characters other than letters, digits and _.+- are"
+                    " replaced by _. Rename a value, or search them with two --output_dir"
+                )
+
+    def _run_trial(self, point: Mapping[str, str]) -> Trial:
+        folder = self.folder(point)
+        command = [sys.executable, *self._words(point)]
+        begun = time.monotonic()
+        status = _run(command)
+        seconds = time.monotonic() - begun
+        if status in (interrupts.INTERRUPTED_STATUS, interrupts.TERMINATED_STATUS):
+            logging.error("The trial was interrupted; run the same command again to continue it")
+            sys.exit(status)
+        results = {}
+        if status == 0:
+            results = reporting.read_results(os.path.join(folder, "eval_results.txt"))
+        else:
+            logging.error("The trial failed with status %d: %s", status, shlex.join(command))
+            if status == USER_ERROR_STATUS and all(x.status for x in self._trials.values()):
+                raise UserError(
+                    "a trial ended with status 1 before any trial succeeded, so its flags or its"
+                    " input are wrong; its message and its command are above"
+                )
+        trial = Trial(dict(point), status, seconds, results, [*self._settings.command], time.time())
+        self._trials.pop(folder, None)
+        self._trials[folder] = trial
+        tf.io.gfile.makedirs(folder)
+        write_json(os.path.join(folder, "trial.json"), trial.to_dict())
+        self._write_tables()
+        return trial
+
+    def _words(self, point: Mapping[str, str]) -> list[str]:
+        return [*self._settings.command, *words(point), f"--output_dir={self.folder(point)}"]
+
+    def _badness(self, trial: Trial) -> tuple[bool, float]:
+        """Returns whether a trial failed or has no metric, and what is least for the best trial."""
+        value = trial.results.get(self._metric, math.nan)
+        failed = trial.status != 0 or math.isnan(value)
+        return failed, 0.0 if failed else value if self._settings.minimize else -value
+
+    def best(self, among: Sequence[Mapping[str, str]] | None = None) -> Trial | None:
+        """Returns the best trial, or None if all failed.
+
+        Args:
+            among: the points whose trials count; None for all trials.
+        """
+        trials = [x for x in self._trials.values() if among is None or x.flags in among]
+        best = min(trials, key=self._badness, default=None)
+        return None if best is None or self._badness(best)[0] else best
+
+    def table(self) -> str:
+        """Returns the table of all trials in CSV, best first and failed ones last."""
+        return as_csv(sorted(self._trials.values(), key=self._badness), self._metric)
+
+    def _write_tables(self) -> None:
+        write_whole(os.path.join(self._settings.output_dir, "trials.csv"), self.table())
+        best = self.best()
+        if best is None:
+            return
+        folder = self.folder(best.flags)
+        record = {
+            **{"metric": self._metric, **best.to_dict(), "output_dir": folder},
+            "command": shlex.join(["python", *self._words(best.flags)]),
+        }
+        del record["ended"]
+        write_json(os.path.join(self._settings.output_dir, "best_trial.json"), record)
+        if self._settings.keep_checkpoints == "best":
+            if not _checkpoints(folder):
+                logging.warning(
+                    "%s has no checkpoint: it was deleted while another trial was the best. All"
+                    " other checkpoints are kept. To run this trial again, delete its folder",
+                    folder,
+                )
+                return
+            for other, trial in self._trials.items():
+                if trial.status == 0 and other != folder:
+                    for path in _checkpoints(other):
+                        isdir = tf.io.gfile.isdir(path)
+                        (tf.io.gfile.rmtree if isdir else tf.io.gfile.remove)(path)
+
+
+def _checkpoints(folder: str) -> list[str]:
+    """Returns the checkpoint files in a trial's folder, with the folder of the best checkpoint."""
+    names = ("model.ckpt-*", "checkpoint", "best")
+    return tf.io.gfile.glob([os.path.join(folder, name) for name in names])
+
+
+def _run(command: Sequence[str]) -> int:
+    """Runs a command and returns its exit status; passes Ctrl-C and SIGTERM on to it and waits.
+
+    The command has a session of its own. Otherwise a terminal's Ctrl-C would reach it twice.
+    """
+    passed_on = False
+    with interrupts.hold():
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        while True:
+            try:
+                return process.wait(_POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                if interrupts.held() and not passed_on:
+                    terminated = isinstance(interrupts.held(), interrupts.Terminated)
+                    process.send_signal(signal.SIGTERM if terminated else signal.SIGINT)
+                    passed_on = True
+
+
+def search(settings: SearchSettings) -> Trial:
+    """Runs all trials and returns the best one.
 
     Raises:
         UserError: the flags are wrong, or every trial failed.
         OSError: the directory is not writable.
     """
-    command = find_program(command)
-    points: list[dict[str, str]] = parse_grid(vary)
-    seeds = [{"random_seed": str(seed)} for seed in range(1, num_restarts + 1)]
-    storage.make_output_dir(output_dir)
-    with Heartbeat(output_dir):
-        trials = Search(command, output_dir, **options)
-        if restart == "each":
+    points: list[dict[str, str]] = parse_grid(settings.vary)
+    seeds = [{"random_seed": str(seed)} for seed in range(1, settings.num_restarts + 1)]
+    storage.make_output_dir(settings.output_dir)
+    with Heartbeat(settings.output_dir):
+        trials = Search(settings)
+        if settings.restart == "each":
             points = [{**point, **seed} for point in points for seed in ({}, *seeds)]
         trials.run(points)
         best = trials.best(points)
-        if best and restart == "best":
+        if best and settings.restart == "best":
             trials.run([{**best.flags, **seed} for seed in seeds])
-        print(trials.table())
+        print(aligned(trials.table()))
         best = trials.best()
         if best is None:
             raise UserError("every trial failed; their messages are above")
-        print(f"Best trial: {best}\nIts output: {trials.folder(best)}")
+        print(f"Best trial: {' '.join(words(best.flags))}")
+        print(f"Its output: {trials.folder(best.flags)}")
     return best
 
 
-def _define_flags() -> None:
-    flags.DEFINE_string("output_dir", None, "Folder for the trials and tables.", required=True)
-    flags.DEFINE_multi_string(
-        "vary",
-        list(PAPER_GRID),
-        "A flag of the program and its values, NAME=VALUE,VALUE,...; repeat it for each flag to"
-        " vary.",
-    )
-    flags.DEFINE_integer(
-        "num_restarts", 0, "Additional runs that differ only in --random_seed.", lower_bound=0
-    )
-    flags.DEFINE_enum(
-        "restart",
-        "best",
-        ["best", "each"],
-        "Which points get the --num_restarts: the best point of the grid, or each point.",
-    )
-    flags.DEFINE_string(
-        "metric", "eval_accuracy", "The metric in eval_results.txt that compares trials."
-    )
-    flags.DEFINE_bool("minimize", False, "Whether a smaller --metric is better.")
-    flags.DEFINE_enum(
-        "keep_checkpoints",
-        "all",
-        ["all", "best"],
-        "Checkpoints to keep: those of all trials, or of the best trial so far. `best` deletes the"
-        " others during the search.",
-    )
-
-
 def main(command: Sequence[str]) -> None:
-    """Reads the flags and runs the search on `command`, the words after `--`."""
-    names = ("output_dir", "vary", "num_restarts", "restart")
-    options = ("metric", "minimize", "keep_checkpoints")
-    search(command, **{name: flags.FLAGS[name].value for name in (*names, *options)})
+    """Runs the search on `command`, the words after `--`."""
+    others = {"command": find_program(command), "vary": flags.FLAGS.vary}
+    search(command_flags.settings_from_flags(SearchSettings, **others))
 
 
 if __name__ == "__main__":
-    _define_flags()
-    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    command_of_trials = sys.argv[end + 1 :]
-    del sys.argv[end:]
-    command_flags.run_program(lambda: main(command_of_trials))
+    command_flags.define_flags(SearchSettings)
+    flags.DEFINE_multi_string(
+        "vary",
+        PAPER_GRID,
+        "A flag of the program and its values, NAME=VALUE,VALUE,...; repeat it for each flag to"
+        " vary.",
+    )
+    command_flags.run_program(main, takes_words=True)

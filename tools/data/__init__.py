@@ -1,1 +1,1 @@
-"""Files that the tools share."""
+"""Files that the tools read and write."""
