@@ -2,15 +2,17 @@
 
 import base64
 import hashlib
+import html
 import html.parser
 import json
 import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
 
 from bert_tf.pretrained.results import TextAttention
-from tests.support import chromium
 from tools.draw.attention_page import attention_page
 
 LAYERS, HEADS = 3, 4
@@ -88,57 +90,77 @@ def test_only_the_pages_own_script_may_run():
     )
 
 
-needs_chromium = pytest.mark.skipif(not chromium.CHROMIUM, reason="Chromium is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
 
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with chromium.open_chromium(tmp_path_factory.mktemp("chromium")) as page:
-        yield page
+# A script in the page does what a person does, and writes down what it shows before and after each
+# action.
+EARLY = """
+const errors = [];
+addEventListener('error', (event) => errors.push(event.message));
+document.addEventListener('securitypolicyviolation', (event) => errors.push(event.blockedURI));
+"""
+LATE = """
+const press = (...keys) => keys.forEach((key) => document.activeElement.dispatchEvent(
+  new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true})));
+const click = (query, number = 0) => document.querySelectorAll(query)[number].click();
+const shown = (value) => ({
+  value: value ?? null,
+  title: byId('head-title').textContent,
+  status: byId('status').textContent,
+  lines: [...document.querySelectorAll('svg line')].map((line) => ['y1', 'y2', 'stroke-opacity',
+    'class'].map((name) => line.getAttribute(name))),
+  focus: document.activeElement.getAttribute('aria-label'),
+  ring: getComputedStyle(document.activeElement).outlineStyle,
+  selected: [...document.querySelectorAll('#lines [aria-selected=true]')].map((x) => x.ariaLabel),
+});
+addEventListener('load', () => {
+  const steps = [shown(), ...[@ACTIONS@].map((action) => shown(action()))];
+  const fetched = performance.getEntriesByType('resource').map((entry) => entry.name);
+  document.body.append(element('pre', {id: 'steps'}, JSON.stringify({steps, errors, fetched})));
+});
+"""
 
 
 @pytest.fixture
-def show(browser, tmp_path):
-    """A function that opens the page of some attention; the browser's page is returned."""
+def show(tmp_path):
+    """A function that opens the page of some attention, and returns what it shows step by step."""
 
-    def opened(shown: TextAttention, width: int = 1400, **options: int) -> chromium.Page:
+    def opened(attention: TextAttention, *actions: str, width=1400, dark=False, **options):
+        page = attention_page(attention, "m", **options)
+        late = LATE.replace("@ACTIONS@", ", ".join(f"() => {action}" for action in actions))
+        for script, place in ((EARLY, '<script type="application/json"'), (late, "</body>")):
+            digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+            page = page.replace(place, f"<script>{script}</script>{place}")
+            page = page.replace("script-src", f"script-src 'sha256-{digest}'")
         path = tmp_path / "attention.html"
-        path.write_text(attention_page(shown, "m", **options), encoding="utf-8")
-        browser.requests.clear()
-        browser.errors.clear()
-        browser.open(path.as_uri(), width)
-        # The page itself, and nothing else.
-        assert browser.requests == [path.as_uri()]
-        assert browser.errors == []
-        return browser
+        path.write_text(page, encoding="utf-8")
+        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+        command += [f"--user-data-dir={tmp_path}/chromium", f"--window-size={width},1000"]
+        command += [f"--blink-settings=preferredColorScheme={int(not dark)}"]
+        done = subprocess.run(
+            [*command, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120
+        )
+        found = re.search('<pre id="steps">(.*?)</pre>', done.stdout, re.DOTALL)
+        assert found, done.stderr
+        written = json.loads(html.unescape(found[1]))
+        assert written["errors"] == written["fetched"] == []
+        return written["steps"]
 
     return opened
 
 
-LINES = """[...document.querySelectorAll('svg line')].map((line) => ['y1', 'y2', 'stroke-opacity',
-  'class'].map((name) => line.getAttribute(name)))"""
-
-
-def drawn(page: chromium.Page, exponent: float) -> dict[tuple[int, int], tuple[float, str]]:
-    """Returns the weight and the class of each line by its tokens, as opacity tells it."""
-    return {
-        (int(float(y1)), int(float(y2))): (float(opacity) ** (1 / exponent), side)
-        for y1, y2, opacity, side in page.evaluate(LINES)
-    }
-
-
-def check_lines(page: chromium.Page, weights: np.ndarray, chosen: np.ndarray, exponent=0.75):
+def check_lines(step: dict, weights: np.ndarray, chosen: np.ndarray, exponent=0.75):
     """Checks that the lines are those of `weights` [S, S] where `chosen`, bool [S, S], is set."""
-    lines = drawn(page, exponent)
+    lines = {
+        (int(float(y1)), int(float(y2))): (float(opacity) ** (1 / exponent), side)
+        for y1, y2, opacity, side in step["lines"]
+    }
     expected = {(int(i), int(j)) for i, j in np.argwhere(chosen & (weights > 2e-5))}
     assert {*lines} == expected and expected
     for (i, j), (weight, side) in lines.items():
         assert abs(weight - weights[i, j]) < 0.005
         assert side == "ab"[PAIR.segment_ids[i]]
-
-
-def title(page: chromium.Page) -> str:
-    return page.evaluate("document.getElementById('head-title').textContent")
 
 
 EVERY = np.ones((7, 7), bool)
@@ -148,94 +170,88 @@ SPECIAL = np.array([token in ("[CLS]", "[SEP]") for token in PAIR.tokens])
 
 @needs_chromium
 def test_the_lines_are_those_of_the_chosen_head(show):
-    page = show(PAIR, layer=1, head=2)
-    assert title(page) == "Layer 1, head 2"
-    check_lines(page, PAIR.probabilities[1, 2], EVERY)
-    # The strongest lie over the others.
-    opacities = [float(line[2]) for line in page.evaluate(LINES)]
-    assert opacities == sorted(opacities)
-    page.evaluate("document.querySelectorAll('#grid button')[2 * 4 + 3].click()")
-    assert title(page) == "Layer 2, head 3"
-    check_lines(page, PAIR.probabilities[2, 3], EVERY)
-    page.evaluate(
-        "const s = document.getElementById('layer'); s.value = 0;"
-        "s.dispatchEvent(new Event('change'))"
-    )
-    check_lines(page, PAIR.probabilities[0, 3], EVERY)
+    change = "(byId('layer').value = 0, byId('layer').dispatchEvent(new Event('change')))"
+    steps = show(PAIR, "click('#grid button', 2 * 4 + 3)", change, layer=1, head=2)
+    for step, (layer, head) in zip(steps, [(1, 2), (2, 3), (0, 3)], strict=True):
+        assert step["title"] == f"Layer {layer}, head {head}"
+        check_lines(step, PAIR.probabilities[layer, head], EVERY)
+        # The strongest lie over the others.
+        opacities = [float(line[2]) for line in step["lines"]]
+        assert opacities == sorted(opacities)
 
 
 @needs_chromium
 def test_the_overview_has_every_head(show):
-    page = show(PAIR)
-    pixels = page.evaluate(
+    pixels = (
         "[...document.querySelectorAll('#grid canvas')].map((canvas) => [...canvas.getContext("
         "'2d').getImageData(0, 0, canvas.width, canvas.height).data].filter((_, i) => i % 4 == 3))"
     )
-    opacity = np.array(pixels, float).reshape(PAIR.probabilities.shape) / 255
+    opacity = np.array(show(PAIR, pixels)[1]["value"], float)
+    opacity = opacity.reshape(PAIR.probabilities.shape) / 255
     np.testing.assert_allclose(opacity, PAIR.probabilities**0.6, rtol=0, atol=0.012)
 
 
 @needs_chromium
 def test_the_keyboard_alone_is_enough(show):
-    page = show(PAIR)
-    label = "document.activeElement.getAttribute('aria-label')"
-    ring = "getComputedStyle(document.activeElement).outlineStyle"
-    page.press("Tab")
-    assert page.evaluate(label) == "Layer 0, head 0"
-    page.press("ArrowDown", "ArrowRight", "ArrowRight")
-    assert page.evaluate(label) == title(page) == "Layer 1, head 2"
-    assert page.evaluate(ring) == "solid"
-    check_lines(page, PAIR.probabilities[1, 2], EVERY)
-    page.press("End", "ArrowRight", "ArrowUp", "ArrowUp")  # stays inside
-    assert title(page) == "Layer 0, head 3"
-    # One stop each: the two lists, the sentences, the check box.
-    page.press("Tab", "Tab", "Tab", "Tab")
-    assert page.evaluate("document.activeElement.id") == "special"
-    page.press("Tab")
-    assert page.evaluate(label) == "[CLS], sentence A"
-    page.press("ArrowDown", "ArrowDown")
-    assert page.evaluate(label) == "cat, sentence A"
-    assert page.evaluate(ring) == "solid"
-    row = np.arange(7)[:, np.newaxis] == 2
-    check_lines(page, PAIR.probabilities[0, 3], row & EVERY, exponent=0.5)
-    status = page.evaluate("document.getElementById('status').textContent")
-    strongest = int(np.argmax(PAIR.probabilities[0, 3, 2]))
-    figure = 100 * PAIR.probabilities[0, 3, 2, strongest]
-    assert re.match(rf"“cat” attends to “{re.escape(PAIR.tokens[strongest])}” \d+%", status)
-    assert abs(int(re.search(r" (\d+)%", status)[1]) - figure) < 1
-    page.press("ArrowRight", "End")
-    assert page.evaluate(label) == "[SEP], sentence B"
-    column = np.arange(7)[np.newaxis] == 6
-    check_lines(page, PAIR.probabilities[0, 3], column & EVERY, exponent=0.5)
-    selected = (
-        "[...document.querySelectorAll('#lines [aria-selected=true]')].map((x) => x.ariaLabel)"
+    # Where Tab stops: of radio buttons, on the one that is checked.
+    stops = """[...document.querySelectorAll('button, select, input, li')].filter((x) =>
+      x.tabIndex === 0 && x.checked !== false | x.type === 'checkbox').map((x) =>
+      x.id || x.value || x.ariaLabel)"""
+    first, *steps = show(
+        PAIR,
+        stops,
+        "document.querySelector('#grid button').focus()",
+        "press('ArrowDown', 'ArrowRight', 'ArrowRight')",
+        "press('End', 'ArrowRight', 'ArrowUp', 'ArrowUp')",  # stays inside
+        "document.querySelector('#from li').focus()",
+        "press('ArrowDown', 'ArrowDown')",
+        "press('ArrowRight', 'End')",
+        "press('Escape')",
     )
-    assert page.evaluate(selected) == ["[SEP], sentence B"]
-    page.press("Escape")
-    check_lines(page, PAIR.probabilities[0, 3], EVERY)
+    assert steps[0]["value"] == [
+        *("Layer 0, head 0", "layer", "head", "all", "special"),
+        *("[CLS], sentence A", "[CLS], sentence A"),
+    ]
+    _, start, moved, corner, token, attends, attended, every = steps
+    assert start["focus"] == "Layer 0, head 0" and start["ring"] == "solid"
+    assert moved["focus"] == moved["title"] == "Layer 1, head 2" and moved["ring"] == "solid"
+    check_lines(moved, PAIR.probabilities[1, 2], EVERY)
+    assert corner["title"] == "Layer 0, head 3"
+    weights = PAIR.probabilities[0, 3]
+    assert token["focus"] == "[CLS], sentence A"
+    assert attends["focus"] == "cat, sentence A" and attends["ring"] == "solid"
+    row, column = np.arange(7)[:, np.newaxis] == 2, np.arange(7)[np.newaxis] == 6
+    check_lines(attends, weights, row & EVERY, exponent=0.5)
+    strongest = int(np.argmax(weights[2]))
+    told = rf"“cat” attends to “{re.escape(PAIR.tokens[strongest])}” (\d+)%"
+    figure = float(re.match(told, attends["status"])[1])
+    assert abs(figure - 100 * weights[2, strongest]) < 1
+    assert attended["focus"] == "[SEP], sentence B"
+    check_lines(attended, weights, column & EVERY, exponent=0.5)
+    assert attended["selected"] == ["[SEP], sentence B"] and every["selected"] == []
+    check_lines(every, weights, EVERY)
 
 
 @needs_chromium
 def test_lines_between_the_sentences(show):
-    page = show(PAIR)
-    weights = PAIR.probabilities[0, 0]
-    for part, rows, columns in (("AB", ~IN_B, IN_B), ("BA", IN_B, ~IN_B), ("BB", IN_B, IN_B)):
-        page.evaluate(f"document.querySelector('input[value={part}]').click()")
-        check_lines(page, weights, np.outer(rows, columns))
-    page.evaluate("document.getElementById('special').click()")
-    check_lines(page, weights, np.outer(IN_B & ~SPECIAL, IN_B & ~SPECIAL))
-    page = show(attention(["[CLS]", "one", "[SEP]"], None))
-    assert page.evaluate("document.getElementById('parts').offsetHeight") == 0
+    parts = ("AB", "BA", "BB")
+    radios = [f"click('input[value={part}]')" for part in parts]
+    _, *steps = show(PAIR, *radios, "click('#special')")
+    sides = {"A": ~IN_B, "B": IN_B}
+    for part, step in zip(parts, steps, strict=False):
+        check_lines(step, PAIR.probabilities[0, 0], np.outer(sides[part[0]], sides[part[1]]))
+    within = np.outer(IN_B & ~SPECIAL, IN_B & ~SPECIAL)
+    check_lines(steps[-1], PAIR.probabilities[0, 0], within)
+    single = attention(["[CLS]", "one", "[SEP]"], None)
+    assert show(single, "byId('parts').offsetHeight")[1]["value"] == 0
 
 
 @needs_chromium
 def test_hostile_tokens_are_shown_as_they_are(show):
-    page = show(attention(HOSTILE, 3))
-    assert (
-        page.evaluate("[...document.querySelectorAll('#from bdi')].map((x) => x.textContent)")
-        == HOSTILE
-    )
-    assert page.evaluate("document.querySelectorAll('b, img').length") == 0
+    texts = "[...document.querySelectorAll('#from bdi')].map((x) => x.textContent)"
+    elements = "document.querySelectorAll('b, img').length"
+    _, tokens, count = show(attention(HOSTILE, 3), texts, elements)
+    assert (tokens["value"], count["value"]) == (HOSTILE, 0)
 
 
 CONTRAST = """(() => {
@@ -246,7 +262,8 @@ CONTRAST = """(() => {
   const style = (query) => getComputedStyle(document.querySelector(query));
   const inks = [style('h1').color, style('.quiet').color, style('#from li bdi').color,
     style('line.a').stroke, style('line.b').stroke].map(light);
-  return inks.map((ink) => (Math.max(ink, page) + 0.05) / (Math.min(ink, page) + 0.05));
+  const contrasts = inks.map((ink) => (Math.max(ink, page) + 0.05) / (Math.min(ink, page) + 0.05));
+  return [page, Math.min(...contrasts)];
 })()"""
 SIZES = """(() => {
   const items = [...document.querySelectorAll('li bdi')];
@@ -263,18 +280,15 @@ SIZES = """(() => {
 @needs_chromium
 def test_60_tokens_can_be_read_in_light_and_dark(show):
     words = ["[CLS]", *(["internationalization", "##s", "cat"] * 20)[:58], "[SEP]"]
-    page = show(attention(words, 30, layers=12, heads=12))
-    pictures = set()
-    for scheme in ("light", "dark"):
-        page.prefer(scheme)
-        assert min(page.evaluate(CONTRAST)) > 4.5  # WCAG AA
-        picture = page.screenshot()
-        assert picture.startswith(b"\x89PNG")
-        pictures.add(picture)
-    assert len(pictures) == 2
-    for width in (1400, 480):
-        page = show(attention(words, 30, layers=12, heads=12), width)
-        sizes = page.evaluate(SIZES)
+    shown = attention(words, 30, layers=12, heads=12)
+    pages = []
+    for width, dark in ((1400, False), (500, True)):
+        _, colors, figures = show(shown, CONTRAST, SIZES, width=width, dark=dark)
+        page, contrast = colors["value"]
+        pages.append(page)
+        assert contrast > 4.5  # WCAG AA
+        sizes = figures["value"]
         assert sizes["font"] >= 12 and sizes["row"] >= 16 and sizes["lines"] >= 100, sizes
         assert sizes["wide"] <= 0, sizes
         assert width < 1000 or sizes["cut"] == 0, sizes
+    assert pages[0] > 0.9 and pages[1] < 0.1
