@@ -85,7 +85,7 @@ setup(
     # Modules too: tools/estimate_cost.py and tools/compile_for_tpu.py read run_pretraining's flags.
     py_modules=PROGRAMS,
     scripts=[f"{name}.py" for name in PROGRAMS],
-    python_requires=">=3.11,<3.13",
+    python_requires=">=3.11,<3.14",
     install_requires=[
         "absl-py",
         "importlib_resources",  # tensorflow-datasets 4.9.10 imports it and does not require it
