@@ -58,15 +58,16 @@ __all__ = [
 class BertOutput(NamedTuple):
     """Output tensors of a `BertModel`, with the getters of the original's model object.
 
-    embedding_output: float [B, S, E], the input of the encoder.
-    all_encoder_layers: a tuple of L tensors, float [B, S, H], the outputs of the encoder layers
-        (ALBERT: of every inner group).
-    sequence_output: float [B, S, H], the output of the last encoder layer.
-    pooled_output: float [B, H], the first token ([CLS]) after a dense tanh layer (DistilBERT:
-        ReLU). For packed rows float [B*K, H], one vector per sequence.
-    embedding_table: float32 [V, E], the word embeddings.
-    attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: how much each
-        position (third axis) attends to every position (last axis).
+    Attributes:
+        embedding_output: float [B, S, E], the input of the encoder.
+        all_encoder_layers: a tuple of L tensors, float [B, S, H], the outputs of the encoder layers
+            (ALBERT: of every inner group).
+        sequence_output: float [B, S, H], the output of the last encoder layer.
+        pooled_output: float [B, H], the first token ([CLS]) after a dense tanh layer (DistilBERT:
+            ReLU). For packed rows float [B*K, H], one vector per sequence.
+        embedding_table: float32 [V, E], the word embeddings.
+        attention_probs: a tuple of L tensors, float32 [B, N, S, S], before dropout: how much each
+            position (third axis) attends to every position (last axis).
     """
 
     embedding_output: tf.Tensor

@@ -82,6 +82,12 @@ def test_the_names_are_there_and_listed():
         assert getattr(bert_tf, name) is not None
 
 
+def test_the_reference_has_every_name():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    described = re.findall(r"^::: bert_tf\.(\w+)$", page, re.MULTILINE)
+    assert sorted([*described, "__version__"]) == bert_tf.__all__
+
+
 def test_a_name_that_is_not_there():
     with pytest.raises(AttributeError, match="module 'bert_tf' has no attribute 'laod'"):
         _ = bert_tf.laod

@@ -53,8 +53,9 @@ def load(
         folder: a released model's (`bert_config.json`, `vocab.txt`, `bert_model.ckpt.*`), an
             --output_dir or --export_dir of the programs, or one of Hugging Face's (`config.json`,
             `model.safetensors`, `vocab.txt` or `tokenizer.json`). Or the prefix of a checkpoint.
-        bert_config_file, vocab_file: to take instead of those in the folder. The configuration of
-            a model.safetensors is always its config.json.
+        bert_config_file: to take instead of the folder's. The configuration of a
+            model.safetensors is always its config.json.
+        vocab_file: to take instead of the folder's.
         do_lower_case: whether text is lower-cased; None finds it out.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer texts are
             cut, and contexts of `answer` into windows. None for the model's longest, or what
@@ -369,7 +370,8 @@ class Pretrained:
         For every text with every other, multiply matrices of `encode(..., normalize=True)`.
 
         Args:
-            texts_a, texts_b: a text each, or lists of as many texts.
+            texts_a: a text, or a list of texts.
+            texts_b: the text to compare it with, or a list of as many.
             pooling: see `encode`.
 
         Raises:

@@ -1,17 +1,20 @@
 """What a loaded model answers with."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclasses.dataclass(frozen=True)
 class Filling:
     """A token for a [MASK].
 
-    token: the word piece; "##" begins one that continues a word.
-    token_id: its id.
-    probability: over all tokens of the vocabulary.
+    Attributes:
+        token: the word piece; "##" begins one that continues a word.
+        token_id: its id.
+        probability: over all tokens of the vocabulary.
     """
 
     token: str
@@ -23,9 +26,10 @@ class Filling:
 class Classification:
     """The class of a text.
 
-    label: the most likely class.
-    probability: its probability.
-    probabilities: of each class, in the order of the model's classes.
+    Attributes:
+        label: the most likely class.
+        probability: its probability.
+        probabilities: of each class, in the order of the model's classes.
     """
 
     label: str
@@ -37,11 +41,13 @@ class Classification:
 class Answer:
     """An answer in a context.
 
-    text: the answer; "" for no answer.
-    start, end: its place: `context[start:end]`; both 0 for no answer.
-    score: by `Pretrained.answer`'s method: with "run_squad" the answer's probability among those
-        that were considered; with "transformers" the probability of its start times that of its
-        end, added up over equal texts, so that it can exceed 1.
+    Attributes:
+        text: `context[start:end]`; "" for no answer.
+        start: its first character in the context; 0 for no answer.
+        end: its last character + 1; 0 for no answer.
+        score: by `Pretrained.answer`'s method: with "run_squad" the answer's probability among the
+            answers that were considered; with "transformers" the probability of its start times
+            that of its end, added up over equal texts, so that it can exceed 1.
     """
 
     text: str
@@ -54,10 +60,12 @@ class Answer:
 class Entity:
     """A part of a text that has a type.
 
-    text: `text[start:end]` of the text that was given.
-    label: its type, such as "PER".
-    start, end: first character, last character + 1.
-    probability: mean of the probabilities of its words' tags.
+    Attributes:
+        text: `text[start:end]` of the text that was given.
+        label: its type, such as "PER".
+        start: its first character.
+        end: its last character + 1.
+        probability: mean of the probabilities of its words' tags.
     """
 
     text: str
@@ -71,12 +79,13 @@ class Entity:
 class TextAttention:
     """The attention that BERT pays within a text.
 
-    tokens: the word pieces, [CLS] and [SEP] included; S in number.
-    segment_ids: int32 [S], 1 for the second text.
-    probabilities: float32 [L, N, S, S]: in each layer and head, how much of its attention each
-        token (third axis) pays to every token (last axis).
+    Attributes:
+        tokens: the word pieces, [CLS] and [SEP] included; S in number.
+        segment_ids: int32 [S], 1 for the second text.
+        probabilities: float32 [L, N, S, S]: in each layer and head, how much of its attention each
+            token (third axis) pays to every token (last axis).
     """
 
     tokens: list[str]
-    segment_ids: np.ndarray
-    probabilities: np.ndarray
+    segment_ids: NDArray[np.int32]
+    probabilities: NDArray[Any]
