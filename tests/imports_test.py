@@ -5,7 +5,7 @@ tree, so that the checker itself is tested on bad ones.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -129,32 +129,20 @@ def side(module: str, modules: dict[str, Path]) -> str | None:
     return "model" if stem in TASK_MODELS else "data"
 
 
-def reachable(module: str, graph: dict[str, set[str]]) -> set[str]:
-    """Returns everything that importing a module loads, the packages above it included."""
+def reachable(module: str, imports: Callable[[str], set[str]]) -> set[str]:
+    """Returns the modules that a module imports, and those that they import, and so on."""
     seen: set[str] = set()
     todo = [module]
     while todo:
-        current = todo.pop()
-        if current not in seen:
-            seen.add(current)
-            todo += graph[current] | {name for name in ancestors(current) if name in graph}
-    return seen - {module}
+        found = imports(todo.pop()) - seen
+        seen |= found
+        todo += found
+    return seen
 
 
 def cycles(graph: dict[str, set[str]]) -> list[str]:
     """Returns one line for each group of modules that import each other."""
-
-    def closure(module: str) -> set[str]:
-        seen: set[str] = set()
-        todo = list(graph[module])
-        while todo:
-            current = todo.pop()
-            if current not in seen:
-                seen.add(current)
-                todo += graph[current]
-        return seen
-
-    reach = {module: closure(module) for module in graph}
+    reach = {module: reachable(module, graph.__getitem__) for module in graph}
     groups = {
         frozenset(other for other in graph if other in reach[module] and module in reach[other])
         for module in graph
@@ -164,6 +152,9 @@ def cycles(graph: dict[str, set[str]]) -> list[str]:
 
 
 def direction_violations(modules: dict[str, Path], graph: dict[str, set[str]]) -> list[str]:
+    def loaded(module: str) -> set[str]:  # by an import: the packages above it, too
+        return graph[module] | {name for name in ancestors(module) if name in graph}
+
     found = []
     for module in sorted(modules):
         here = floor_of(module)
@@ -186,7 +177,7 @@ def direction_violations(modules: dict[str, Path], graph: dict[str, set[str]]) -
             if (side(module, modules), side(target, modules)) == ("model", "data"):
                 found.append(f"{module} imports {target}: model code imports data code")
         if side(module, modules) == "data":
-            for target in sorted(reachable(module, graph)):
+            for target in sorted(reachable(module, loaded) - {module}):
                 if side(target, modules) == "model":
                     found.append(f"{module} reaches {target}: data code imports model code")
     return found
@@ -290,83 +281,64 @@ CLEAN = {
     "tests/a_test.py": "from bert_tf.tasks.a import data, model\n",
 }
 
-BAD = {
-    "upwards": (
-        {"bert_tf/runs/training/trainer.py": "from bert_tf.tasks.a import schema\n"},
-        "bert_tf.runs.training.trainer imports bert_tf.tasks.a.schema: tasks stands above runs",
-    ),
-    "upwards inside a function": (
-        {"bert_tf/modeling.py": "def f():\n    import bert_tf.runs.training.trainer\n"},
-        "bert_tf.modeling imports bert_tf.runs.training.trainer: runs stands above modeling",
-    ),
-    "never": (
-        {"bert_tf/model/layers.py": "from bert_tf.files.records import x\n"},
-        "bert_tf.model.layers imports bert_tf.files.records: model never imports files",
-    ),
-    "library imports a program": (
-        {"bert_tf/tasks/a/data.py": "import run_a\n"},
-        "bert_tf.tasks.a.data imports run_a: the library imports no program or tool",
-    ),
-    "no place": (
-        {"bert_tf/helpers.py": ""},
-        "bert_tf.helpers: helpers has no place in FLOORS of tests/imports_test.py",
-    ),
-    "another task": (
-        {"bert_tf/tasks/b/model.py": "from ..a.model import x\n"},
-        "bert_tf.tasks.b.model imports bert_tf.tasks.a.model: one task imports another",
-    ),
-    "model imports data": (
-        {"bert_tf/tasks/a/model.py": "from bert_tf.tokenization import x\n"},
-        "bert_tf.tasks.a.model imports bert_tf.tokenization: model code imports data code",
-    ),
-    "data imports model": (
-        {"bert_tf/tasks/a/data.py": "from bert_tf.modeling import BertConfig\n"},
-        "bert_tf.tasks.a.data reaches bert_tf.modeling: data code imports model code",
-    ),
-    "data reaches model": (
-        {"bert_tf/tasks/a/__init__.py": "from bert_tf.tasks.a import model\n"},
-        "bert_tf.tasks.a.data reaches bert_tf.tasks.a.model: data code imports model code",
-    ),
-    "cycle": (
-        {
-            "bert_tf/files/records.py": "from bert_tf.files.storage import x\n",
-            "bert_tf/files/storage.py": "from bert_tf.files import records\n",
-        },
-        "cycle: bert_tf.files.records, bert_tf.files.storage",
-    ),
-    "flags": (
-        {"bert_tf/files/records.py": "from absl.flags import FLAGS\n"},
-        "bert_tf.files.records: absl.flags belongs in programs, tools and bert_tf/runs/flags/c",
-    ),
-    "flags of a task": (
-        {"bert_tf/tasks/a/data.py": "from absl import app, flags\n"},
-        "bert_tf.tasks.a.data: absl.flags belongs in programs, tools and bert_tf/runs/flags/c",
-    ),
-    "command_flags": (
-        {"bert_tf/tasks/a/model.py": "from bert_tf.runs.flags.command_flags import x\n"},
-        "bert_tf.tasks.a.model imports bert_tf.runs.flags.command_flags: only programs and tools",
-    ),
-    "name of a task": (
-        {"bert_tf/runs/training/trainer.py": "def f(task):\n    return task == 'a'\n"},
-        "bert_tf.runs.training.trainer line 2: names the task 'a'",
-    ),
-    "one name twice": (
-        {"bert_tf/tasks/a/model.py": "class Dense:\n    pass\n"},
-        "class Dense is defined in bert_tf.model.layers and bert_tf.tasks.a.model",
-    ),
-    "many modules at the top": (
-        {f"bert_tf/{name}.py": "" for name in "cdefghij"},
-        "bert_tf has 11 modules at its top, more than 9",
-    ),
-    "long module": (
-        {"bert_tf/files/records.py": "#\n" * 451},
-        "bert_tf/files/records.py: 451 lines, more than 450",
-    ),
-    "long program": ({"run_a.py": "#\n" * 151}, "run_a.py: 151 lines, more than 150"),
-    "long test": ({"tests/a_test.py": "#\n" * 451}, "tests/a_test.py: 451 lines, more than 450"),
-    "utils": ({"bert_tf/tasks/a/utils.py": ""}, "bert_tf/tasks/a/utils.py: a name that says noth"),
-    "recipe": ({"flags/a.py": ""}, "flags/a.py: recipes hold no Python"),
+# Files that make the clean tree a bad one, and how the line begins that tells of them.
+BAD = r"""
+bert_tf/runs/training/trainer.py: from bert_tf.tasks.a import schema
+    bert_tf.runs.training.trainer imports bert_tf.tasks.a.schema: tasks stands above runs
+bert_tf/modeling.py: def f():\n    import bert_tf.runs.training.trainer
+    bert_tf.modeling imports bert_tf.runs.training.trainer: runs stands above modeling
+bert_tf/model/layers.py: from bert_tf.files.records import x
+    bert_tf.model.layers imports bert_tf.files.records: model never imports files
+bert_tf/tasks/a/data.py: import run_a
+    bert_tf.tasks.a.data imports run_a: the library imports no program or tool
+bert_tf/helpers.py:
+    bert_tf.helpers: helpers has no place in FLOORS of tests/imports_test.py
+bert_tf/tasks/b/model.py: from ..a.model import x
+    bert_tf.tasks.b.model imports bert_tf.tasks.a.model: one task imports another
+bert_tf/tasks/a/model.py: from bert_tf.tokenization import x
+    bert_tf.tasks.a.model imports bert_tf.tokenization: model code imports data code
+bert_tf/tasks/a/data.py: from bert_tf.modeling import BertConfig
+    bert_tf.tasks.a.data reaches bert_tf.modeling: data code imports model code
+bert_tf/tasks/a/__init__.py: from bert_tf.tasks.a import model
+    bert_tf.tasks.a.data reaches bert_tf.tasks.a.model: data code imports model code
+bert_tf/files/records.py: from bert_tf.files.storage import x
+bert_tf/files/storage.py: from bert_tf.files import records
+    cycle: bert_tf.files.records, bert_tf.files.storage
+bert_tf/files/records.py: from absl.flags import FLAGS
+    bert_tf.files.records: absl.flags belongs in programs, tools and bert_tf/runs/flags/c
+bert_tf/tasks/a/data.py: from absl import app, flags
+    bert_tf.tasks.a.data: absl.flags belongs in programs, tools and bert_tf/runs/flags/c
+bert_tf/tasks/a/model.py: from bert_tf.runs.flags.command_flags import x
+    bert_tf.tasks.a.model imports bert_tf.runs.flags.command_flags: only programs and tools
+bert_tf/runs/training/trainer.py: def f(task):\n    return task == 'a'
+    bert_tf.runs.training.trainer line 2: names the task 'a'
+bert_tf/tasks/a/model.py: class Dense:\n    pass
+    class Dense is defined in bert_tf.model.layers and bert_tf.tasks.a.model
+bert_tf/tasks/a/utils.py:
+    bert_tf/tasks/a/utils.py: a name that says noth
+flags/a.py:
+    flags/a.py: recipes hold no Python
+"""
+LONG = {
+    "bert_tf/files/records.py": "451 lines, more than 450",
+    "run_a.py": "151 lines, more than 150",
+    "tests/a_test.py": "451 lines, more than 450",
 }
+
+
+def bad_trees() -> Iterator[tuple[dict[str, str], str]]:
+    files = {}
+    for line in BAD.strip().splitlines():
+        if line.startswith(" "):
+            yield files, line.strip()
+            files = {}
+        else:
+            path, _, text = line.partition(":")
+            files[path] = text.strip().replace(r"\n", "\n")
+    for path, message in LONG.items():
+        yield {path: "#\n" * int(message.split()[0])}, f"{path}: {message}"
+    modules = {f"bert_tf/{name}.py": "" for name in "cdefghij"}
+    yield modules, "bert_tf has 11 modules at its top, more than 9"
 
 
 def write_tree(root: Path, files: dict[str, str]) -> None:
@@ -381,8 +353,7 @@ def test_clean_tree_passes(tmp_path):
     assert violations(tmp_path) == []
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_tree_is_found(tmp_path, case):
-    files, message = BAD[case]
+@pytest.mark.parametrize(("files", "message"), list(bad_trees()))
+def test_bad_tree_is_found(tmp_path, files, message):
     write_tree(tmp_path, {**CLEAN, **files})
     assert [line for line in violations(tmp_path) if line.startswith(message)]
