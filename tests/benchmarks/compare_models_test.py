@@ -2,12 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.support.pretraining_runs import ROOT
+from tests.support.pretraining_runs import run
 
 BERT = {
     "vocab_size": 50,
@@ -26,21 +24,16 @@ BERT_PARAMETERS = (50 + 9 + 2 + 2) * 16 + 3 * LAYER + POOLER
 ALBERT_PARAMETERS = (50 + 9 + 2 + 2) * 4 + 4 * 16 + 16 + LAYER + POOLER
 
 
-def compare(*flags):
-    command = [sys.executable, "-m", "benchmarks.compare_models", *flags]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-
 def test_a_row_for_each_model(tmp_path):
     paths = []
     for name, config in (("plain", BERT), ("shared", ALBERT)):
         (tmp_path / name).mkdir()
         paths.append(tmp_path / name / "bert_config.json")
         paths[-1].write_text(json.dumps(config))
+    program = {"program": "benchmarks.compare_models"}
     files = f"--bert_config_file={paths[0]},{paths[1]}"
-    done = compare(files, "--max_seq_length=9", "--batch_size=3", "--num_batches=2")
-    assert done.returncode == 0, done.stderr
-    header, _, first, second = done.stdout.splitlines()
+    printed = run(files, "--max_seq_length=9", "--batch_size=3", "--num_batches=2", **program)
+    header, _, first, second = printed.splitlines()[-4:]
     assert header == "| Model | Parameters | MiB | Sequences/s | Times as fast |"
     row = r"\| (.+), (\w+) \| ([\d,]+) \| 0 \| (\d+\.\d) \| (\d+\.\d\d) \|"
     bert, albert = (re.fullmatch(row, line).groups() for line in (first, second))
@@ -48,6 +41,5 @@ def test_a_row_for_each_model(tmp_path):
     assert albert[:3] == ("ALBERT", "shared", f"{ALBERT_PARAMETERS:,}")
     assert float(albert[4]) == pytest.approx(float(albert[3]) / float(bert[3]), abs=0.02)
 
-    done = compare(files, "--max_seq_length=10")
-    assert done.returncode == 1
-    assert "--max_seq_length must be at most max_position_embeddings (9)" in done.stderr
+    printed = run(files, "--max_seq_length=10", **program, status=1)
+    assert "--max_seq_length must be at most max_position_embeddings (9)" in printed

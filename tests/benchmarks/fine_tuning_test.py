@@ -1,10 +1,8 @@
 """Test of benchmarks/fine_tuning.py."""
 
 import re
-import subprocess
-import sys
 
-from tests.support.pretraining_runs import ROOT, write_config
+from tests.support.pretraining_runs import run, write_config
 from tests.support.small_classification import SIZES, VOCAB, WORDS
 
 
@@ -14,19 +12,12 @@ def test_a_task_of_few_examples(tmp_path):
         lines = [f"id\t{i % 2}\t\t{' '.join(WORDS[: i + 2])}\n" for i in range(count)]
         (tmp_path / f"{name}.tsv").write_text("".join(lines))
     (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "benchmarks.fine_tuning", "--task_name=CoLA"),
-            *(f"--data_dir={tmp_path}", f"--vocab_file={tmp_path}/vocab.txt"),
-            f"--bert_config_file={write_config(tmp_path / 'bert_config.json', **SIZES)}",
-            *("--max_seq_length=12", "--length_buckets=6,12"),
-            *("--num_steps=1", "--num_rounds=1"),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+    printed = run(
+        *("--task_name=CoLA", f"--data_dir={tmp_path}", f"--vocab_file={tmp_path}/vocab.txt"),
+        f"--bert_config_file={write_config(tmp_path / 'bert_config.json', **SIZES)}",
+        *("--max_seq_length=12", "--length_buckets=6,12", "--num_steps=1", "--num_rounds=1"),
+        program="benchmarks.fine_tuning",
     )
-    assert done.returncode == 0, done.stderr
-    found = re.findall(r"^(.*): [\d.]+ examples/s", done.stdout, re.MULTILINE)
+    found = re.findall(r"^(.*): [\d.]+ examples/s", printed, re.MULTILINE)
     training = ["padded to 12", "padded to buckets", "grouped by length"]
     assert found == [*training, "padded to 12", "sorted"]

@@ -2,27 +2,17 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.environment import of_a_user
-from tests.support.pretraining_runs import ROOT
+from tests.support.pretraining_runs import run
 
 
 def benchmark(*words: str) -> str:
     """Returns what the program prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.pretraining", *words],
-        cwd=ROOT,
-        env=of_a_user(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run(*words, program="benchmarks.pretraining", env=of_a_user())
 
 
 @pytest.mark.slow

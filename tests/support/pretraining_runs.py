@@ -63,7 +63,9 @@ def write_records(path, count, length, predictions, seed, vocab_size=VOCAB_SIZE)
 
 
 def command(*flags: str, program: str = "run_pretraining.py") -> list[str]:
-    """Returns the command line of the program with these flags."""
+    """Returns the command line of a program, or of a module such as `tools.export`."""
+    if not program.endswith(".py"):
+        return [sys.executable, "-m", program, *flags]
     return [sys.executable, os.path.join(ROOT, program), *flags]
 
 
@@ -71,6 +73,9 @@ def run(*flags: str, program: str = "run_pretraining.py", status: int = 0, **opt
     """Runs a program and checks its exit status; returns its output, stdout and stderr.
 
     Args:
+        flags: its flags.
+        program: its file, or a module such as `tools.export`.
+        status: the exit status that it must have.
         options: of subprocess.run, such as `env`. A program with any imports TensorFlow itself.
     """
     words = command(*flags, program=program)

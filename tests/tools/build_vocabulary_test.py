@@ -2,8 +2,6 @@
 
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +14,8 @@ pytest.importorskip("tensorflow_text")
 from bert_tf import tokenization  # noqa: E402
 from bert_tf.text import fast_tokenization  # noqa: E402
 from bert_tf.text.byte_pairs import BytePairTokenizer  # noqa: E402
+from tests.support.pretraining_runs import run  # noqa: E402
 from tools import build_vocabulary  # noqa: E402
-
-ROOT = Path(__file__).resolve().parents[2]
 
 TEXT = (
     "The lowering of the lower and the lowest; the newer, the newest, the widest.\n"
@@ -28,14 +25,7 @@ TEXT = (
 ) * 3
 
 
-def run(*flags: object, hash_seed: str = "0") -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "tools.build_vocabulary", *map(str, flags)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-    )
+PROGRAM = {"program": "tools.build_vocabulary"}
 
 
 def build(folder: Path, text: str | bytes, vocab_size: int = 120, **others) -> list[str]:
@@ -55,15 +45,14 @@ def test_program(tmp_path):
     input_file = f"{tmp_path}/text0.*,{tmp_path}/text1.txt"
     by_program, by_call = tmp_path / "vocab1.txt", tmp_path / "vocab2.txt"
     # Another order of sets and dictionaries' hashes than in this process.
-    result = run(
-        f"--input_file={input_file}",
-        f"--output_file={by_program}",
-        "--vocab_size=85",
-        "--nodo_lower_case",
-        hash_seed="2" if os.environ.get("PYTHONHASHSEED") == "1" else "1",
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    printed = run(
+        *(f"--input_file={input_file}", f"--output_file={by_program}"),
+        *("--vocab_size=85", "--nodo_lower_case"),
+        **PROGRAM,
+        env={**os.environ, "PYTHONHASHSEED": seed},
     )
-    assert result.returncode == 0, result.stderr
-    assert f"{by_program}: 85 tokens, learned from " in result.stderr
+    assert f"{by_program}: 85 tokens, learned from " in printed
     build_vocabulary.build_vocabulary(input_file, str(by_call), 85, False, 1000)
     text = by_program.read_text(encoding="utf-8")
     assert text == by_call.read_text(encoding="utf-8")
@@ -169,9 +158,7 @@ def test_a_pattern_without_files(tmp_path):
 
 
 def test_the_program_without_its_input(tmp_path):
-    result = run(f"--output_file={tmp_path}/v")
-    assert result.returncode != 0
-    assert "--input_file" in result.stdout + result.stderr
+    assert "--input_file must be given" in run(f"--output_file={tmp_path}/v", **PROGRAM, status=1)
     assert not (tmp_path / "v").exists()
 
 
@@ -180,9 +167,8 @@ def test_a_byte_level_bpe(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     made = [tmp_path / name / "vocab.json" for name in ("program", "call")]
     flags = (f"--input_file={tmp_path}/text.txt", "--kind=byte_bpe", "--vocab_size=290")
-    result = run(*flags, f"--output_file={made[0]}")
-    assert result.returncode == 0, result.stderr
-    assert "290 tokens, of which 29 are joined" in result.stderr
+    printed = run(*flags, f"--output_file={made[0]}", **PROGRAM)
+    assert "290 tokens, of which 29 are joined" in printed
     build_vocabulary.build_vocabulary(flags[0][13:], str(made[1]), 290, kind="byte_bpe")
     for path in made:
         assert sorted(os.listdir(path.parent)) == ["merges.txt", "vocab.json"]
@@ -208,14 +194,14 @@ def test_what_no_byte_level_bpe_can_be_made_of(tmp_path):
             str(source), str(tmp_path / output_file), vocab_size, kind="byte_bpe"
         )
 
-    with pytest.raises(UserError, match=r"vocab.txt must end in \.json with --kind=byte_bpe"):
-        build_pairs("vocab.txt")
-    with pytest.raises(UserError, match="--vocab_size=260 must be at least 261"):
-        build_pairs(vocab_size=260)
-    with pytest.raises(UserError, match="nothing twice to learn"):
-        build_pairs()
+    for others, message in (
+        ({"output_file": "vocab.txt"}, r"vocab.txt must end in \.json with --kind=byte_bpe"),
+        ({"vocab_size": 260}, "--vocab_size=260 must be at least 261"),
+        ({}, "nothing twice to learn"),
+    ):
+        with pytest.raises(UserError, match=message):
+            build_pairs(**others)
     assert os.listdir(tmp_path) == ["text.txt"]
-    result = run(
-        f"--input_file={source}", "--output_file=v.json", "--kind=byte_bpe", "--do_lower_case"
-    )
-    assert result.returncode == 1 and "--do_lower_case is for --kind=word_piece" in result.stderr
+    flags = (f"--input_file={source}", "--output_file=v.json", "--kind=byte_bpe")
+    message = "--do_lower_case is for --kind=word_piece"
+    assert message in run(*flags, "--do_lower_case", **PROGRAM, status=1)

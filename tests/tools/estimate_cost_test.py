@@ -1,8 +1,6 @@
 """tools/estimate_cost.py: what it assumes, and what it prints as a program."""
 
 import copy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.modeling import AlbertConfig
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase, parse_phases
+from tests.support.pretraining_runs import run
 from tools import estimate_cost
 from tools.tpu import memory
 
@@ -19,6 +18,12 @@ RECIPE = "flags/pretraining/uncased_base.flags"
 MODELS = ROOT / "flags" / "models"
 BASE = BertConfig.from_json_file(str(MODELS / "uncased_L-12_H-768_A-12" / "bert_config.json"))
 LARGE = BertConfig.from_json_file(str(MODELS / "uncased_L-24_H-1024_A-16" / "bert_config.json"))
+
+
+def estimated(*more: str, status: int = 0) -> str:
+    """Returns what the program prints."""
+    flags = ["--accelerator=v5e-8", f"--flagfile={RECIPE}", "--input_file=x", "--output_dir=y"]
+    return run(*flags, *more, program="tools.estimate_cost", status=status)
 
 
 def with_vocabulary(config: BertConfig, vocab_size: int) -> BertConfig:
@@ -63,28 +68,20 @@ def test_max_hours_is_the_time():
 
 
 def test_program():
-    flags = ["--accelerator=v5e-8", f"--flagfile={RECIPE}", "--input_file=x", "--output_dir=y"]
-    command = [sys.executable, "-m", "tools.estimate_cost", *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(
-        "An estimate, never measured:\n  steps  1,000,000: 900,000 of 256"
-    )
+    printed = estimated()
+    assert "An estimate, never measured:\n  steps  1,000,000: 900,000 of 256" in printed
     # What docs/tpu.md shows.
     shown = (ROOT / "docs" / "tpu.md").read_text()
-    assert "".join(done.stdout.splitlines(keepends=True)[:-1]) in shown
+    assert printed[printed.index("An est") : printed.index("Prices are")] in shown
 
 
 def test_program_with_a_time():
-    flags = ["--accelerator=v5e-8", f"--flagfile={RECIPE}", "--input_file=x", "--output_dir=y"]
-    command = [sys.executable, "-m", "tools.estimate_cost", *flags, "--max_hours=24"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "--max_hours stretches one phase over the time; --phases has 2" in done.stderr
-    command += ["--phases=128:100000:256:20", "--num_warmup_steps=6000"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert "  time   24 hours over all starts, by --max_hours" in done.stdout, done.stderr
-    assert "  cost   47.04 US dollars at 0.245 a chip and hour, spot" in done.stdout
+    printed = estimated("--max_hours=24", status=1)
+    assert "--max_hours stretches one phase over the time; --phases has 2" in printed
+    one = ("--phases=128:100000:256:20", "--num_warmup_steps=6000")
+    printed = estimated("--max_hours=24", *one)
+    assert "  time   24 hours over all starts, by --max_hours" in printed
+    assert "  cost   47.04 US dollars at 0.245 a chip and hour, spot" in printed
 
 
 def test_an_accelerator_that_is_not_in_the_table():
@@ -124,10 +121,8 @@ def test_memory(accelerator, config, phase, parts, expected):
 
 @pytest.mark.parametrize("flag", ["--optimizer=lamb", "--dtype=float32", "--recompute_activations"])
 def test_plans_say_nothing_of_other_options(flag):
-    flags = ["--accelerator=v3-8", f"--flagfile={RECIPE}", "--input_file=x", "--output_dir=y", flag]
-    command = [sys.executable, "-m", "tools.estimate_cost", *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.count(": not known; python -m tools.compile_for_tpu tells") == 2, done.stderr
+    printed = estimated("--accelerator=v3-8", flag)
+    assert printed.count(": not known; python -m tools.compile_for_tpu tells") == 2
 
 
 def test_plans_are_of_known_slices():

@@ -1,14 +1,12 @@
 """Tests of tools/goodput.py: the table, the picture, and directories that have nothing to show."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.runs.folder.goodput import PARTS, Clock, Goodput
-from tests.support.pretraining_runs import ROOT
+from tests.support.pretraining_runs import run
 from tools import goodput
 
 
@@ -66,11 +64,13 @@ def test_directories_without_an_account(tmp_path):
 
 @pytest.mark.slow
 def test_the_program(folder):
-    words = [sys.executable, "-m", "tools.goodput"]
+    program = "tools.goodput"
     for more in ([], ["--output", str(folder / "other.png")]):
-        done = subprocess.run([*words, *more, folder], cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0 and "goodput: 65.0% of all time" in done.stdout
+        assert "goodput: 65.0% of all time" in run(*more, str(folder), program=program)
     for name in ("goodput.png", "other.png"):
         assert (folder / name).read_bytes()[:4] == b"\x89PNG"
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1 and "the output directory of one run must be named" in done.stderr
+    for words, message in (
+        ([], "the output directory of one run must be named"),
+        (["--outptu=x", str(folder)], "Unknown command line flag 'outptu'"),
+    ):
+        assert message in run(*words, program=program, status=1)

@@ -1,8 +1,6 @@
 """TriviaQA in SQuAD's format: the tool as it is run, what it finds, what it says of bad input."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +9,10 @@ from bert_tf.errors import UserError
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad.examples import read_squad_examples
 from bert_tf.tasks.squad.features import SquadEncoder
+from tests.support.pretraining_runs import run
 from tests.support.squad_files import make_tokenizer, settings_of_lengths
 from tools import triviaqa_to_squad
 from tools.triviaqa_to_squad import find_answer, first_tokens
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def item(question_id, value, wikipedia=(), web=(), aliases=()) -> dict:
@@ -105,23 +102,13 @@ def test_find_answer(answers, text):
 
 
 def test_program_and_its_output_in_training(source):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tools.triviaqa_to_squad",
-            f"--triviaqa_file={source}/qa.json",
-            f"--evidence_dir={source}/evidence",
-            f"--output_file={source}/made.json",
-            "--max_tokens=30",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+    printed = run(
+        *(f"--triviaqa_file={source}/qa.json", f"--evidence_dir={source}/evidence"),
+        *(f"--output_file={source}/made.json", "--max_tokens=30"),
+        program="tools.triviaqa_to_squad",
     )
-    assert done.returncode == 0, done.stderr
-    assert "1 of 3 documents are missing, such as 'wikipedia/gone.txt'" in done.stderr
-    assert "2 questions from 3 documents" in done.stderr
+    assert "1 of 3 documents are missing, such as 'wikipedia/gone.txt'" in printed
+    assert "2 questions from 3 documents" in printed
     data = read_squad_examples(str(source / "made.json"), "train_file", True, False)
     assert [(e.qas_id, e.answers) for e in data.examples] == [
         ("q1--wikipedia/River.txt", ("Thames",)),

@@ -2,18 +2,16 @@
 
 import bz2
 import random
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from bert_tf.datasets import text_files
 from bert_tf.errors import UserError
 from tests.support.dumps import dump, page
+from tests.support.pretraining_runs import run
 from tools import wikipedia_text as tool
 
-ROOT = Path(__file__).resolve().parents[2]
 TABLE = page("Tabelle", "{|\n| Nothing. Else.\n|}")
 
 
@@ -31,16 +29,8 @@ def test_program(tmp_path):
     first = dump(page("Ä", "A ''river''. It\nflows.\n* no\n\nEast."), TABLE, page("T", "No.", ns=1))
     (tmp_path / "a.xml.bz2").write_bytes(bz2.compress(first.encode()))
     (tmp_path / "b.xml").write_text(dump(page("B", "#", redirect="A"), page("C", "Brot für 中.")))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "tools.wikipedia_text", "--num_workers=2"),
-            *(f"--input_file={tmp_path}/a*,{tmp_path}/b.xml", f"--output_file={tmp_path}/out"),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    files = (f"--input_file={tmp_path}/a*,{tmp_path}/b.xml", f"--output_file={tmp_path}/out")
+    printed = run(*files, "--num_workers=2", program="tools.wikipedia_text")
     assert (tmp_path / "out").read_text() == "A river.\nIt flows.\nEast.\n\nBrot für 中.\n"
     for line in (
         "a.xml.bz2: 2 articles; left out are 0 redirects and 1 pages that are no articles",
@@ -48,7 +38,7 @@ def test_program(tmp_path):
         "1 of 3 articles have no sentence and are left out, such as 'Tabelle'",
         "out: 2 articles, 4 sentences",
     ):
-        assert line in done.stderr
+        assert line in printed
     # The next program sees the two articles.
     ((_, lines),) = text_files.read_files([str(tmp_path / "out")], "input_file")
     assert lines == ["A river.", "It flows.", "East.", "", "Brot für 中."]

@@ -2,8 +2,6 @@
 
 import collections
 import random
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -21,7 +19,7 @@ from tests.support.packed_batches import (
     make_sequences,
     plain_record,
 )
-from tests.support.pretraining_runs import ROOT
+from tests.support.pretraining_runs import run
 
 FIRST = {
     "input_ids": [2, 11, 12, 3, 13, 3],
@@ -165,17 +163,8 @@ def test_the_tool_packs_every_sequence(tmp_path):
     sequences = many(300)
     paths = [write_plain(tmp_path / f"{i}", sequences[i::2]) for i in range(2)]
     packed = tmp_path / "packed"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "tools.pack_records", f"--input_file={','.join(paths)}"),
-            *(f"--output_file={packed}", f"--max_sequences_per_pack={PLACES}"),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    log = done.stderr
-    assert done.returncode == 0, log
+    files = (f"--input_file={','.join(paths)}", f"--output_file={packed}")
+    log = run(*files, f"--max_sequences_per_pack={PLACES}", program="tools.pack_records")
     rows = read(packed)
     schema = pretraining_schema(ROW_LENGTH, PREDICTIONS, MLM_NSP, PLACES)
     assert record_checks.find_problem([str(packed)], schema) is None
