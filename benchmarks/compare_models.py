@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import flags
 
 from benchmarks.take_turns import take_turns, timed
-from bert_tf.engine.prediction_loop import PredictionLoop
+from bert_tf.engine.loops import PredictionLoop
 from bert_tf.model.family import read_config
 from bert_tf.modeling import BertModel
 from bert_tf.runs.flags import command_flags

@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import optimization
-from bert_tf.engine import input_pipeline, interrupts, training_loop
+from bert_tf.engine import input_pipeline, interrupts, loops
 from bert_tf.engine.replicate import replicate
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoint_directory, checkpoint_names, checkpoints, whole_files
@@ -185,7 +185,7 @@ class Matrix:
 
             with (
                 mock.patch.object(input_pipeline.TrainingInput, "__init__", hooked_open),
-                mock.patch.object(training_loop, "replicate", _replicate_uncompiled),
+                mock.patch.object(loops, "replicate", _replicate_uncompiled),
             ):
                 trainer.train(boundary, evaluate)
             hook("at the end")
@@ -258,9 +258,7 @@ class Matrix:
             assert ended is None and len(refused) == 1 and self._finish(output) == SAME
             return refused[0]
         if fault == "SIGTERM":
-            assert isinstance(ended, interrupts.Terminated) or isinstance(
-                ended.__cause__, interrupts.Terminated
-            )
+            assert isinstance(ended, interrupts.Terminated)
         return self._finish(output)
 
     def _finish(self, output: Path) -> str:

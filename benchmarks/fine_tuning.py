@@ -19,9 +19,9 @@ from benchmarks.take_turns import describe, take_turns, timed
 from bert_tf import optimization
 from bert_tf.engine import input_pipeline
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
+from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor
 from bert_tf.engine.steps import train_step
-from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags

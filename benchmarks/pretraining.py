@@ -32,8 +32,8 @@ from benchmarks import data_speed, dtype_speed
 from benchmarks.take_turns import take_turns, timed
 from benchmarks.yardstick import Yardstick
 from bert_tf import optimization
+from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.steps import train_step
-from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
@@ -59,7 +59,7 @@ class TimedLoop(TrainingLoop):
                 begun = tf.timestamp()
             with tf.control_dependencies([begun]):
                 metrics = untimed(batches)
-            with tf.control_dependencies([metrics]):
+            with tf.control_dependencies(tf.nest.flatten(metrics)):
                 times = tf.stack([begun, tf.timestamp()])
             self.times.scatter_nd_update([[self._number % num_steps]], [times])
             self._number.assign_add(1)

@@ -16,9 +16,8 @@ from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline, steps
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.loops import PredictionLoop, TrainingLoop
 from bert_tf.engine.prediction import Predictor
-from bert_tf.engine.prediction_loop import PredictionLoop
-from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig

@@ -7,9 +7,10 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.engine import distribution, input_pipeline
+from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.metrics import means
+from bert_tf.engine.replicate import xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, evaluation_step
-from bert_tf.engine.training_loop import TrainingLoop, xla_pays_on_cpu
 from bert_tf.files import record_checks, records
 from bert_tf.progress import Progress
 

@@ -81,7 +81,5 @@ def held() -> KeyboardInterrupt | None:
 
 
 def exit_status(interrupt: KeyboardInterrupt) -> int:
-    """Returns the exit status of a program that `interrupt`, or its cause, has ended."""
-    if isinstance(interrupt, Terminated) or isinstance(interrupt.__cause__, Terminated):
-        return TERMINATED_STATUS
-    return INTERRUPTED_STATUS
+    """Returns the exit status of a program that `interrupt` has ended."""
+    return TERMINATED_STATUS if isinstance(interrupt, Terminated) else INTERRUPTED_STATUS

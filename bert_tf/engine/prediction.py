@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.engine import distribution
 from bert_tf.engine.length_buckets import Buckets, example_lengths
-from bert_tf.engine.prediction_loop import PredictionLoop
+from bert_tf.engine.loops import PredictionLoop
 from bert_tf.engine.steps import Features
 from bert_tf.errors import UserError
 from bert_tf.progress import Progress

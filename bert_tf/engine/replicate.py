@@ -1,11 +1,17 @@
-"""How the step of one replica becomes a step over all replicas of a `tf.distribute` strategy."""
+"""The step of one replica as a step over all replicas of a `tf.distribute` strategy, and XLA.
 
-from collections.abc import Callable
+XLA compiles the step, or only the update in it, where that makes the step faster.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from bert_tf.engine import distribution
+from bert_tf.engine.steps import Objective
+from bert_tf.optimization import StepOptimizer
 from bert_tf.seeds import fold_in
 
 # The batches of this process's hosts, in the order of `distribution.input_shards`.
@@ -15,10 +21,10 @@ ReplicaStep = Callable[[dict[str, tf.Tensor], tf.Tensor], Any]
 
 
 def may_compile(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether the step of a replica may be compiled by itself: of a single one, on no TPU.
+    """Returns whether a replica's step can be compiled on its own: with one replica, on no TPU.
 
-    On a TPU the whole loop is compiled. tf.function with jit_compile inside strategy.run works for
-    one replica only.
+    On a TPU the whole loop is compiled. A tf.function with jit_compile inside strategy.run works
+    for one replica only.
     """
     on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     return strategy.num_replicas_in_sync == 1 and not on_tpu
@@ -65,3 +71,29 @@ def replicate(
         return [strategy.experimental_local_results(output) for output in outputs]
 
     return run
+
+
+def xla_pays_on_cpu(model: keras.Model | Objective) -> bool:
+    """Returns whether XLA makes the steps of a model's layers faster on a CPU.
+
+    It does for float32. CPUs that multiply bfloat16 (AVX512_BF16, AMX) do it in TensorFlow's own
+    kernels alone: with three layers of BERT-Base a step takes 0.7 s, and 1.1 s with XLA.
+    """
+    return all(layer.compute_dtype != "bfloat16" for layer in model.layers)
+
+
+def update_function(
+    strategy: tf.distribute.Strategy, model: keras.Model, optimizer: StepOptimizer
+) -> Callable[[Sequence[tf.Tensor | tf.IndexedSlices | None]], None]:
+    """Returns what updates a model's variables with their gradients, in a training step.
+
+    XLA compiles it where it does not compile the step, on a CPU with bfloat16. TensorFlow's kernels
+    would go through the float32 variables and moments once for each operation: 6 times as long.
+    """
+
+    def update(gradients):
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    if xla_pays_on_cpu(model) or on_gpu() or not may_compile(strategy):
+        return update
+    return tf.function(update, jit_compile=True, autograph=False)

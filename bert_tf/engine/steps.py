@@ -4,7 +4,7 @@ The route from the command line to the update of the weights:
     run_X.py `main`                      makes one settings object of the flags
     tasks/X/run.py                       makes records or opens them, and the run's plan
     runs/training/trainer.py             goes through phases; loops between saves and evaluations
-    engine/training_loop.py              makes the steps of a loop, no Python between them
+    engine/loops.py                      makes the steps of a loop, no Python between them
     engine/replicate.py                  makes one step on all replicas
     engine/steps.py `train_step`         loss, gradients, reduction over replicas, clipping: here
     optimization.py `apply_gradients`    updates each variable

@@ -33,12 +33,6 @@ def test_sigterm_is_raised_once():
     assert interrupts.exit_status(KeyboardInterrupt()) == 130
 
 
-def test_the_cause_of_an_interrupt_decides_the_status():
-    interrupt = KeyboardInterrupt()
-    interrupt.__cause__ = interrupts.Terminated()
-    assert interrupts.exit_status(interrupt) == 75
-
-
 @pytest.mark.parametrize(
     "number, kind", [(signal.SIGTERM, interrupts.Terminated), (signal.SIGINT, KeyboardInterrupt)]
 )

@@ -13,9 +13,8 @@ import tensorflow as tf
 from bert_tf import optimization
 from bert_tf.engine import distribution, input_pipeline, steps
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
+from bert_tf.engine.loops import PredictionLoop, TrainingLoop
 from bert_tf.engine.prediction import Predictor, join
-from bert_tf.engine.prediction_loop import PredictionLoop
-from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.model.configuration import BertConfig
 from bert_tf.seeds import fold_in
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema

@@ -7,8 +7,8 @@ import numpy as np
 from absl import logging
 
 from bert_tf.engine.input_pipeline import TrainingInput
+from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.metrics import StepMetrics, means
-from bert_tf.engine.training_loop import TrainingLoop
 from bert_tf.files import record_checks
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.run import Run

@@ -12,8 +12,9 @@ from bert_tf import optimization
 from bert_tf.engine import distribution
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.loops import TrainingLoop
+from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import Objective, train_step
-from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.progress import Progress

@@ -292,7 +292,7 @@ def test_a_real_run_keeps_the_file(tmp_path):
 
 def test_a_slow_input_is_waited_for(tmp_path):
     """The time in which the devices had nothing to do, not that which steps hide."""
-    from bert_tf.engine.training_loop import TrainingLoop
+    from bert_tf.engine.loops import TrainingLoop
 
     def step(features, seed):
         return {"loss": tf.reduce_sum(features["x"])}

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import optimization
-from bert_tf.engine import training_loop
+from bert_tf.engine import loops
 from bert_tf.engine.replicate import replicate
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.settings import TrainingSettings
@@ -87,7 +87,7 @@ def test_legs_are_cut_and_what_is_due_stays_at_their_ends():
 
 def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
     # Without XLA the first step is there at once, on a machine with other work, too.
-    monkeypatch.setattr(training_loop, "replicate", lambda *args: replicate(*args[:-1], False))
+    monkeypatch.setattr(loops, "replicate", lambda *args: replicate(*args[:-1], False))
     files = [write(tmp_path / "0.tfrecord", 40, 0)]
     out = tmp_path / "out"
     strategy = tf.distribute.get_strategy()

@@ -1,10 +1,15 @@
-"""What is random in a loop follows from its seed; what XLA compiles."""
+"""What is random in a loop follows from its seed; what ends a loop; what XLA compiles."""
+
+import os
+import signal
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.engine.training_loop import TrainingLoop, update_function, xla_pays_on_cpu
+from bert_tf.engine import interrupts
+from bert_tf.engine.loops import TrainingLoop
+from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import create_optimizer
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
@@ -39,6 +44,24 @@ def test_an_error_while_progress_is_told_ends_the_loop():
 
     with pytest.raises(RuntimeError, match="the terminal is gone"):
         loop.run([iter(batches)], 2**31 - 1, fail)
+
+
+@pytest.mark.parametrize("value", [1.0, np.inf])
+def test_an_interrupt_ends_the_loop_but_a_value_that_is_not_finite_is_returned(value):
+    """So that a run is not saved whose loss was not finite."""
+    loop = TrainingLoop(tf.distribute.get_strategy(), lambda features, seed: features)
+    batches = tf.data.Dataset.from_tensors({"x": value}).repeat()
+    ended = []
+    with pytest.raises(interrupts.Terminated), interrupts.hold():
+        try:
+            terminate = lambda count: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
+            ended.append(loop.run([iter(batches)], 2**31 - 1, terminate)["x"][0])
+        except interrupts.Terminated as interrupt:
+            ended.append(interrupt)
+        with pytest.raises(interrupts.Terminated):  # no other loop begins
+            loop.run([iter(batches)], 1, lambda count: None)
+    (end,) = ended
+    assert isinstance(end, interrupts.Terminated) if value == 1.0 else end == value
 
 
 def test_an_error_leaves_no_time_of_the_loop_before():

@@ -1,0 +1,271 @@
+"""The loops on the devices: steps one after another, with no Python between them."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.engine import distribution, interrupts
+from bert_tf.engine.length_buckets import Buckets
+from bert_tf.engine.replicate import Batches, ReplicaStep, replicate
+
+POLL_SECONDS = 0.5
+
+
+class _Loop:
+    """What both loops share: how a compiled loop is started, watched and stopped.
+
+    The loop and this process share two variables on the CPU of the machine that runs the loop: the
+    loop ends after the step in hand when `_stop` is set, and keeps its number of steps in
+    `_steps_done`.
+    """
+
+    _loop: Callable[[list[Iterator], tf.Tensor], Any]  # a tf.function
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        self._strategy = strategy
+        self._host = distribution.input_shards(strategy)[0].device
+        with tf.device(self._host):
+            self._stop = tf.Variable(False, trainable=False)
+            self._steps_done = tf.Variable(0, trainable=False)
+
+    @interrupts.hold()
+    def _run(
+        self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
+    ) -> Any:
+        """Returns what the loop returns; the arguments are those of `run`.
+
+        A second thread runs it, so that this one shows progress and notices interrupts. An
+        interrupt is raised once the step in hand is made, unless the caller holds interrupts.
+        """
+        self._stop.assign(interrupts.held() is not None)
+        self._steps_done.assign(0)
+        # On a TPU its host runs the loop, which may be another machine. On a GPU a device would
+        # move the step to the CPU.
+        on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
+        device = tf.device(self._host if on_tpu else None)
+        told = 0
+        with ThreadPoolExecutor(1, initializer=device.__enter__) as pool:
+            future = pool.submit(self._loop, list(iterators), tf.constant(num_steps))
+            try:
+                while not future.done():
+                    if interrupts.held():
+                        self._stop.assign(True)
+                    wait([future], POLL_SECONDS)
+                    done = int(self._steps_done.numpy())
+                    advance(done - told)
+                    told = done
+            except BaseException:
+                self._stop.assign(True)
+                raise
+        return future.result()
+
+
+class TrainingLoop(_Loop):
+    """Makes training or evaluation steps on batches of one shape; traced once.
+
+    A metric is averaged over the replicas. That is the mean of a scalar, and leaves the quotient
+    of a weighted sum and its weight as it is.
+
+    Args:
+        strategy: the devices.
+        replica_step: the step of one replica; it returns float32 scalars in any structure.
+        seed: folded with the replica's number into the seed of each replica.
+        buckets: lengths that batches are cut to, each batch to the first that its `longest` fits
+            in; the step is traced and compiled once for each. None leaves batches as they are.
+        compile_on_cpu: whether XLA compiles the step on a CPU; see `replicate.xla_pays_on_cpu`.
+            With `buckets` it does not: it gains a tenth, which does not pay for compiling many
+            lengths.
+
+    `input_seconds` is how long the devices waited for input in the last `run`: from a step's
+    metrics to the next batch, as the host sees it. A batch that was there before does not count. It
+    is 0 after an error.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        replica_step: ReplicaStep,
+        seed: int = 0,
+        buckets: Buckets | None = None,
+        compile_on_cpu: bool = True,
+    ):
+        super().__init__(strategy)
+        self._buckets = buckets
+        # Processes that make steps together must agree on the last one. So they hold interrupts,
+        # and each adds its `_stop` to the metrics, which are averaged over all of them.
+        self._several = distribution.several_processes(strategy)
+        self.input_seconds = 0.0
+        self._structure: Any = None
+        compiled = compile_on_cpu and buckets is None
+        self.step = replicate(strategy, replica_step, self._average, seed, compiled)
+        self._loop = tf.function(self._run_steps)
+
+    def _average(self, metrics: Any, *stop: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the metrics, and `stop`, averaged over the replicas: one float32 vector."""
+        self._structure = tf.nest.map_structure(lambda _: None, metrics)
+        values = [tf.cast(x, tf.float32) for x in (*tf.nest.flatten(metrics), *stop)]
+        context = tf.distribute.get_replica_context()
+        if context.num_replicas_in_sync == 1:
+            return [tf.stack(values)]
+        return [context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.stack(values))]
+
+    def _run_steps(
+        self, iterators: Sequence[Iterator], num_steps: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the metrics of each step, float32 [steps, metrics], and `input_seconds`."""
+        with tf.device(self._host):
+            rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[None])
+            waited, free_since = tf.constant(0.0, tf.float64), tf.timestamp()
+        done = tf.constant(0)
+        # Looked at a step late, so that the devices have their next step while the host waits for
+        # the metrics of the last.
+        good, good_before = tf.constant(True), tf.constant(True)
+        while done < num_steps and good_before and (self._several or not self._stop):
+            batches = [iterator.get_next() for iterator in iterators]
+            with tf.device(self._host), tf.control_dependencies(tf.nest.flatten(batches)):
+                waited += tf.maximum(tf.timestamp() - free_since, 0.0)
+            stop = (tf.cast(self._stop, tf.float32),) if self._several else ()
+            step = self.step if self._buckets is None else self._step_in_bucket
+            averages = step(batches, *stop)
+            with tf.device(self._host):
+                row = tf.identity(averages[0][0])  # of the first replica; all have the same
+            with tf.device(self._host), tf.control_dependencies([row]):
+                free_since = tf.timestamp()
+            with tf.device(self._host):
+                rows = rows.write(done, row)
+                good_before, good = good, self._is_good(row)
+            done += 1
+            self._steps_done.assign(done)
+        return rows.stack(), waited
+
+    def _step_in_bucket(self, batches: Batches, *stop: tf.Tensor) -> list[list[tf.Tensor]]:
+        """Makes a step on the batches, cut to the length of their bucket."""
+        longest = [batch.pop("longest") for batch in batches][0]  # the same on all hosts
+        with tf.device(self._host):
+            index = self._buckets.index(longest)
+
+        def cut_to(bucket: int) -> list[list[tf.Tensor]]:
+            return self.step([self._buckets.trim(batch, bucket) for batch in batches], *stop)
+
+        count = len(self._buckets.lengths)
+        return tf.switch_case(index, [functools.partial(cut_to, i) for i in range(count)])
+
+    def _is_good(self, row: tf.Tensor) -> tf.Tensor:
+        """Returns whether another step may follow: all is finite, and no process has to stop."""
+        good = tf.reduce_all(tf.math.is_finite(row))
+        return tf.logical_and(good, row[-1] == 0.0) if self._several else good
+
+    def run(
+        self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
+    ) -> Any:
+        """Returns the metrics in the structure of the step, each float32 [steps made].
+
+        The loop ends early, within one more step, after a value that is not finite. The values are
+        then returned even if there was an interrupt.
+
+        Args:
+            iterators: give the batches, one for each of `distribution.input_shards`.
+            num_steps: number of steps to make.
+            advance: called now and then with the number of further steps that have been made.
+
+        Raises:
+            KeyboardInterrupt: there was an interrupt, in this or another process of the run; the
+                step in hand has been made.
+        """
+        self.input_seconds = 0.0
+        interrupt = interrupts.held()
+        if interrupt and not self._several:
+            raise interrupt
+        rows, waited = self._run(iterators, num_steps, advance)
+        self.input_seconds = float(waited)
+        columns = list(rows.numpy().T)
+        interrupt = interrupts.held()
+        if self._several:
+            stopped = columns.pop().any()
+            interrupt = (interrupt or interrupts.Terminated()) if stopped else None
+        if interrupt and np.isfinite(columns).all():
+            raise interrupt
+        return tf.nest.pack_sequence_as(self._structure, columns)
+
+
+class PredictionLoop(_Loop):
+    """Predicts batches of one shape one after another; traced once for each shape.
+
+    Args:
+        strategy: the devices.
+        replica_step: the step of one replica; it returns tensors [batch, ...] by name.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep):
+        super().__init__(strategy)
+        # A function of its own: shapes are found by the same trace that the loop then calls.
+        self._replica_step = tf.function(replica_step, autograph=False)
+        self._names: list[str] = []
+        # Without XLA on a CPU: there prediction takes twice as long with it.
+        self._step = replicate(strategy, self._replica_step, self._flatten, 0, False)
+        self._loop = tf.function(self._run_steps, autograph=False)  # converting takes 0.2 s
+
+    def _flatten(self, outputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        self._names = sorted(outputs)
+        return [outputs[name] for name in self._names]
+
+    def _output_specs(self, iterators: Sequence[Iterator]) -> list[tf.TensorSpec]:
+        """Returns dtype and shape of each output for a whole batch."""
+        replicas = self._strategy.num_replicas_in_sync
+        hosts = distribution.input_shards(self._strategy)[0].count
+        part = {
+            name: tf.TensorSpec([spec.shape[0] * hosts // replicas, *spec.shape[1:]], spec.dtype)
+            for name, spec in iterators[0].element_spec.items()
+        }
+        traced = self._replica_step.get_concrete_function(part, tf.TensorSpec([2], tf.int32))
+        outputs = traced.structured_outputs
+        return [
+            tf.TensorSpec([replicas * x.shape[0], *x.shape[1:]], x.dtype)
+            for x in (outputs[name] for name in sorted(outputs))
+        ]
+
+    def _run_steps(self, iterators: Sequence[Iterator], num_steps: tf.Tensor) -> list[tf.Tensor]:
+        """Returns each output of all steps, [steps, batch, ...]."""
+        with tf.device(self._host):
+            arrays = [
+                tf.TensorArray(spec.dtype, size=0, dynamic_size=True, element_shape=spec.shape)
+                for spec in self._output_specs(iterators)
+            ]
+
+        def step(done: tf.Tensor, arrays: list[tf.TensorArray]):
+            outputs = self._step([iterator.get_next() for iterator in iterators])
+            with tf.device(self._host):
+                batches = [tf.concat(parts, 0) for parts in outputs]
+                arrays = [array.write(done, x) for array, x in zip(arrays, batches, strict=True)]
+            self._steps_done.assign(done + 1)
+            return done + 1, arrays
+
+        _, arrays = tf.while_loop(
+            lambda done, _: (done < num_steps) & ~self._stop, step, (0, arrays)
+        )
+        return [array.stack() for array in arrays]
+
+    def run(
+        self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
+    ) -> dict[str, np.ndarray]:
+        """Returns the outputs by name, [steps * batch, ...], in the order of the examples.
+
+        Args:
+            iterators: give the batches, one for each of `distribution.input_shards`.
+            num_steps: number of batches.
+            advance: called now and then with the number of further batches that are done.
+
+        Raises:
+            KeyboardInterrupt: there was an interrupt; the step in hand has been made.
+        """
+        if interrupts.held():
+            raise interrupts.held()
+        outputs = [x.numpy() for x in self._run(iterators, num_steps, advance)]
+        if interrupts.held():
+            raise interrupts.held()
+        columns = [x.reshape(-1, *x.shape[2:]) for x in outputs]
+        return dict(zip(self._names, columns, strict=True))
