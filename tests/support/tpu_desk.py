@@ -130,6 +130,20 @@ class Desk:
             timeout=600,
         )
 
+    def works(self, script: str, *says: str, **environment: str) -> subprocess.CompletedProcess:
+        """Runs a script on the job, --yes given, which must succeed and print the texts."""
+        done = self.run(script, *_job(script), **environment)
+        assert done.returncode == 0, done.stderr
+        assert all(text in done.stdout for text in says), done.stdout
+        return done
+
+    def fails(self, script: str, *says: str, **environment: str) -> subprocess.CompletedProcess:
+        """Runs a script on the job, --yes given, which must fail with these texts as errors."""
+        done = self.run(script, *_job(script), **environment)
+        assert done.returncode == 1, done.stderr
+        assert all(text in done.stderr for text in says), done.stderr
+        return done
+
     def calls(self, *words: str) -> list[list[str]]:
         """Returns the arguments of the calls to gcloud that begin with the words."""
         path = self.state / "calls.jsonl"
@@ -149,8 +163,7 @@ class Desk:
         return path.read_text().splitlines() if path.exists() else []
 
     def submit(self) -> None:
-        done = self.run("submit.sh", "job.env", "--yes")
-        assert done.returncode == 0, done.stderr
+        self.works("submit.sh")
 
     def machine(self, *statuses: int | str, program: str = PROGRAM, **environment: str) -> str:
         """Runs a machine and returns its log in the bucket.
@@ -177,6 +190,10 @@ class Desk:
         assert done.stdout == "" and done.stderr == ""
         logs = sorted((self.bucket / "bert-test" / "logs").glob("*.log"))
         return logs[-1].read_text()
+
+
+def _job(script: str) -> list[str]:
+    return ["job.env", "--yes"] if script == "submit.sh" else ["job.env"]
 
 
 def commit_checkout(folder: Path, with_library: bool = False) -> Path:

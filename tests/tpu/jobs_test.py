@@ -11,10 +11,9 @@ from tests.support.tpu_desk import JOB, write_program
 def test_submit(desk_with_library):
     desk = desk_with_library
     (desk.state / "real_python").touch()
-    done = desk.run("submit.sh", "job.env", "--yes")
-    assert done.returncode == 0, done.stderr
-    assert "8.4 to 21.0 hours, if 50% to 20%" in done.stdout
-    assert "0.245 a chip and hour, spot" in done.stdout
+    done = desk.works(
+        "submit.sh", "8.4 to 21.0 hours, if 50% to 20%", "0.245 a chip and hour, spot"
+    )
     assert done.stdout.index("An estimate") < done.stdout.index("queued-resources create")
 
     [create] = desk.requests("create")
@@ -67,17 +66,16 @@ def test_watch_needs_the_note_of_what_was_submitted(desk, note):
     desk.submit()
     path = desk.checkout / "job.env.submitted"
     path.write_text(note) if note else path.unlink()
-    done = desk.run("watch.sh", "job.env")
-    assert done.returncode == 1
-    assert "job.env.submitted" in done.stderr and "tpu/submit.sh w" in done.stderr
+    desk.fails("watch.sh", "job.env.submitted", "tpu/submit.sh w")
     assert len(desk.requests("create")) == 1 and not desk.requests("delete")
 
 
 def test_submit_checks_the_zone_that_the_bucket_names(desk):
     (desk.bucket / "bert-test").mkdir()
     (desk.bucket / "bert-test" / "zone").write_text("--flags-file=x\n")
-    done = desk.run("submit.sh", "job.env", "--yes")
-    assert "zone must be a zone like us-central1-a in gs://my-bucket/bert-test/zone" in done.stderr
+    desk.fails(
+        "submit.sh", "zone must be a zone like us-central1-a in gs://my-bucket/bert-test/zone"
+    )
     assert not desk.requests("create")
 
 
@@ -92,10 +90,7 @@ def test_submitted_again_nothing_happens(desk):
 def test_submit_of_a_job_that_is_done(desk):
     (desk.bucket / "bert-test").mkdir()
     (desk.bucket / "bert-test" / "result").write_text("done 2026-11-21T00:00:00Z\n")
-    done = desk.run("submit.sh", "job.env", "--yes")
-    assert done.returncode == 0
-    assert "bert-test is done; nothing to do" in done.stdout
-    assert "gs://my-bucket/bert-test/output" in done.stdout
+    desk.works("submit.sh", "bert-test is done; nothing to do", "gs://my-bucket/bert-test/output")
     assert not desk.requests("create")
 
 
@@ -104,9 +99,7 @@ def test_submit_of_a_job_that_failed_goes_on(desk, state):
     desk.plan([state], ["ACTIVE"])
     desk.submit()
     (desk.bucket / "bert-test" / "result").write_text("failed 2026-11-21T00:00:00Z: bad flags\n")
-    done = desk.run("submit.sh", "job.env", "--yes")
-    assert done.returncode == 0
-    assert "result of the last attempt: failed 2026-11-21T00:00:00Z: bad flags" in done.stdout
+    desk.works("submit.sh", "result of the last attempt: failed 2026-11-21T00:00:00Z: bad flags")
     assert not (desk.bucket / "bert-test" / "result").exists()
     assert len(desk.requests("create")) == 2 and len(desk.requests("delete")) == 1
 
@@ -115,8 +108,7 @@ def test_submit_of_a_job_that_failed_goes_on(desk, state):
 def test_dry_run_executes_nothing(desk, script):
     for name in ("gcloud", "curl"):
         (desk.bin / name).unlink()
-    done = desk.run(script, "job.env", DRY_RUN="1")
-    assert done.returncode == 0, done.stderr
+    done = desk.works(script, DRY_RUN="1")
     assert not desk.calls()
     assert "+ gcloud compute tpus queued-resources list --project=my-project" in done.stdout
     created = "+ gcloud compute tpus queued-resources create bert-test" in done.stdout
@@ -180,8 +172,7 @@ def test_on_demand(desk):
 )
 def test_a_job_file_that_cannot_be(desk, old, new, message):
     desk.job(JOB.replace(old, new, 1))
-    done = desk.run("submit.sh", "job.env", "--yes")
-    assert done.returncode == 1
+    done = desk.fails("submit.sh")
     assert message in done.stderr
     assert len(done.stderr) <= 500 and done.stderr.count("\n") == 1
     assert not desk.calls()
@@ -189,8 +180,7 @@ def test_a_job_file_that_cannot_be(desk, old, new, message):
 
 def test_nothing_of_the_job_comes_from_the_environment(desk):
     desk.job(JOB.replace("ZONE=us-central1-a", ""))
-    done = desk.run("submit.sh", "job.env", "--yes", ZONE="us-east1-d")
-    assert "job.env must set ZONE" in done.stderr
+    desk.fails("submit.sh", "job.env must set ZONE", ZONE="us-east1-d")
 
 
 def test_messages_without_a_job(desk):
@@ -206,30 +196,23 @@ def test_flags_that_the_program_refuses_cost_nothing(desk_with_library):
     desk = desk_with_library
     (desk.state / "real_python").touch()
     desk.job(JOB.replace("FLAGS=(", "FLAGS=(--learning_rat=1", 1))
-    done = desk.run("submit.sh", "job.env", "--yes")
-    assert done.returncode == 1
-    assert "Unknown command line flag 'learning_rat'" in done.stderr
-    assert "nothing was created" in done.stderr
+    desk.fails("submit.sh", "Unknown command line flag 'learning_rat'", "nothing was created")
     assert not desk.requests("create") and not desk.calls("storage", "cp")
 
 
 def test_the_machine_gets_what_is_committed(desk):
     (desk.checkout / "run_pretraining.py").write_text("changed")
-    done = desk.run("submit.sh", "job.env", "--yes")
-    assert "the machine runs the current commit.\n M run_pretraining.py" in done.stderr
+    desk.fails("submit.sh", "the machine runs the current commit.\n M run_pretraining.py")
     subprocess.run(["git", "checkout", "-q", "."], cwd=desk.checkout, check=True)
     (desk.checkout / "mine.flags").touch()
     desk.job(JOB.replace("flags/pretraining/uncased_base.flags", "mine.flags"))
-    done = desk.run("submit.sh", "job.env", "--yes")
-    assert "commit mine.flags first" in done.stderr
+    desk.fails("submit.sh", "commit mine.flags first")
     assert not desk.calls()
 
 
 def test_a_bucket_that_is_not_there(desk):
     desk.job(JOB.replace("gs://my-bucket\n", "gs://other\n"))
-    done = desk.run("submit.sh", "job.env", "--yes")
-    assert done.returncode == 1
-    assert "gs://other not found: 404" in done.stderr
+    desk.fails("submit.sh", "gs://other not found: 404")
     assert not desk.requests("create")
 
 
@@ -240,8 +223,7 @@ def test_watch_asks_again_until_the_job_is_done(desk):
         ["ACTIVE", ["ACTIVE", "done 2026-11-21T00:00:00Z\n"]],
     )
     desk.submit()
-    done = desk.run("watch.sh", "job.env")
-    assert done.returncode == 0, done.stderr
+    done = desk.works("watch.sh")
     assert done.stdout.count("requesting another machine") == 2
     assert "bert-test: done 2026-11-21T00:00:00Z" in done.stdout
     first, *others = desk.requests("create")
@@ -252,8 +234,7 @@ def test_watch_asks_again_until_the_job_is_done(desk):
 def test_watch_ends_with_a_job_that_failed(desk):
     desk.plan([["ACTIVE", "failed 2026-11-21T00:00:00Z: run_pretraining.py ended with status 1\n"]])
     desk.submit()
-    done = desk.run("watch.sh", "job.env")
-    assert done.returncode == 1
+    done = desk.fails("watch.sh")
     assert "bert-test: failed 2026-11-21T00:00:00Z: run_pretraining.py ended" in done.stdout
     assert len(desk.requests("create")) == 1
 
@@ -265,26 +246,21 @@ def test_watch_leaves_the_request_of_another_watcher_alone(desk):
     (desk.state / "other").write_text('["PROVISIONING", ["ACTIVE", "done today"]]')
     copy = 'cp -n "$STAND_IN_STATE/other" "$STAND_IN_STATE/requests/us-central1-a.bert-test"'
     write_program(desk.bin / "sleep", copy)
-    done = desk.run("watch.sh", "job.env")
-    assert "bert-test: done today" in done.stdout
+    desk.works("watch.sh", "bert-test: done today")
     assert len(desk.requests("create")) == 1 and len(desk.requests("delete")) == 2
 
 
 def test_watch_does_not_revive_what_was_deleted(desk):
     desk.submit()
     desk.run("delete.sh", "job.env")
-    done = desk.run("watch.sh", "job.env")
-    assert done.returncode == 1
-    assert "there is no request named bert-test in us-central1-a" in done.stderr
+    desk.fails("watch.sh", "there is no request named bert-test in us-central1-a")
     assert len(desk.requests("create")) == 1
 
 
 def test_watch_gives_up_on_requests_that_fail(desk):
     desk.plan(*[["FAILED"]] * 9)
     desk.submit()
-    done = desk.run("watch.sh", "job.env")
-    assert done.returncode == 1
-    assert "gave up: 5 requests in a row failed" in done.stderr
+    desk.fails("watch.sh", "gave up: 5 requests in a row failed")
     assert len(desk.requests("create")) == 5
 
 
@@ -292,9 +268,7 @@ def test_a_job_moves_to_another_zone_after_it_was_deleted(desk):
     desk.plan(["WAITING_FOR_RESOURCES"], ["ACTIVE"])
     desk.submit()
     desk.job(JOB.replace("us-central1-a", "us-east1-d"))
-    done = desk.run("submit.sh", "job.env", "--yes")
-    assert done.returncode == 1
-    assert "was submitted in us-central1-a before and is WAITING_FOR_RESOURCES" in done.stderr
+    desk.fails("submit.sh", "was submitted in us-central1-a before and is WAITING_FOR_RESOURCES")
     assert len(desk.requests("create")) == 1
     desk.job(JOB)
     desk.run("delete.sh", "job.env")
@@ -307,9 +281,7 @@ def test_a_job_moves_to_another_zone_after_it_was_deleted(desk):
 def test_delete_twice(desk):
     desk.submit()
     for _ in range(2):
-        done = desk.run("delete.sh", "job.env")
-        assert done.returncode == 0, done.stderr
-        assert "no request and no machine named bert-test is left" in done.stdout
+        desk.works("delete.sh", "no request and no machine named bert-test is left")
     assert len(desk.requests("delete")) == 1
     assert (desk.bucket / "bert-test" / "job.flags").exists()
 
@@ -317,7 +289,5 @@ def test_delete_twice(desk):
 def test_status(desk):
     desk.submit()
     desk.machine(0)
-    done = desk.run("status.sh", "job.env")
-    assert "request: ABSENT\nresult: done 20" in done.stdout
-    assert "a line of the program" in done.stdout
+    desk.works("status.sh", "request: ABSENT\nresult: done 20", "a line of the program")
     assert "no log yet" in desk.run("status.sh", "job.env", DRY_RUN="1").stdout
