@@ -29,6 +29,7 @@ FLOORS = (
     "optimization",
     "hugging_face",
     "model_folder",
+    "model_folder",
     "engine",
     "runs",
     "tasks",

@@ -54,39 +54,20 @@ config.json. The epsilon of LayerNorm is RoBERTa's own, and always 1e-12 for the
 
 import json
 import os
-from collections.abc import Mapping
 
-import tensorflow as tf
 from absl import flags, logging
 
-from bert_tf.errors import UserError, listed
+from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, storage
-from bert_tf.files.label_file import labels_in, write_labels
 from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.whole_files import write_whole
 from bert_tf.hugging_face.config import module_of
-from bert_tf.hugging_face.conversion import (
-    SAFETENSORS_NAME,
-    read_bytes,
-    read_safetensors,
-    to_safetensors,
-)
-from bert_tf.hugging_face.tokenizer_file import read_byte_pairs
-from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.hugging_face.conversion import SAFETENSORS_NAME, to_safetensors
+from bert_tf.model_folder.reader import ModelFiles
+from bert_tf.model_folder.writer import CONFIG_FILE, write_model, write_vocabulary
 from bert_tf.runs.flags import command_flags
-from bert_tf.text import byte_pairs
-from bert_tf.text.casing import find_casing, read_casing, write_casing
-from bert_tf.text.tokenizers import (
-    BYTE_PAIRS,
-    SENTENCE_PIECES,
-    TOKENIZER_FILE,
-    VOCABULARY_FILES,
-    WORD_PIECES,
-    vocabulary_files,
-    vocabulary_in,
-)
-
-CHECKPOINT_NAME = "bert_model.ckpt"
+from bert_tf.text.casing import find_casing, read_casing
+from bert_tf.text.tokenizers import SENTENCE_PIECES, VOCABULARY_FILES, WORD_PIECES
 
 
 def convert(
@@ -107,80 +88,43 @@ def convert(
         OSError: writing failed in a way that may pass, such as a full disk.
     """
     _check_other_folder(source, output_dir)
-    if tf.io.gfile.exists(os.path.join(source, SAFETENSORS_NAME)):
-        if output_format != "checkpoint" or bert_config_file:
-            raise UserError(
-                f"--input={source} has a {SAFETENSORS_NAME}: it can be converted to"
-                " --output_format=checkpoint only, and its configuration is its config.json, not"
-                " --bert_config_file"
-            )
-        folder = source
-        variables, config, labels, _ = read_safetensors(folder)
-    else:
-        _check_checkpoint(source)
-        folder = os.path.dirname(checkpoints.find_prefix(source, "input"))
-        _check_other_folder(folder, output_dir)  # a file `checkpoint` may name another one
-        config_file = (
-            bert_config_file
-            or storage.first_file(folder, CONFIG_FILES)
-            or os.path.join(folder, "bert_config.json")
+    files = ModelFiles(source, "input", bert_config_file, vocab_file)
+    files.check_model(allow_two=True)
+    as_checkpoint = output_format == "checkpoint"
+    if files.is_hugging_face and not as_checkpoint:
+        raise UserError(
+            f"--input={source} has a {SAFETENSORS_NAME}: it can be converted to"
+            " --output_format=checkpoint only"
         )
-        config = read_config(config_file)
-        variables = checkpoints.CheckpointReader(source, "input").read_weights()
-        labels = labels_in(folder)
-
-    vocab_file = vocab_file or vocabulary_in(folder)
-    vocabulary = vocabulary_files(vocab_file) if vocab_file else {}
-    if SENTENCE_PIECES in vocabulary and output_format != "checkpoint":
-        vocabulary = {module_of(config).VOCABULARY: vocab_file}
-    written = [os.path.join(output_dir, name) for name in ("bert_config.json", *vocabulary)]
+    _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
+    config, labels, weights = files.config, files.labels, files.read_weights()
+    vocabulary = files.vocabulary
+    if SENTENCE_PIECES in vocabulary and not as_checkpoint:
+        vocabulary = {module_of(config).VOCABULARY: vocabulary[SENTENCE_PIECES]}
+    written = [os.path.join(output_dir, name) for name in (CONFIG_FILE, *vocabulary)]
     read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
     check_overwrites(written, "output_dir", read)
-    contents = _contents(vocabulary, os.path.join(folder, TOKENIZER_FILE))
-    if not contents:
+    if not vocabulary:
         logging.warning(
             "There is no vocabulary (%s) beside --input and no --vocab_file: none is written",
             " or ".join(VOCABULARY_FILES),
         )
-    tokens = contents.get(WORD_PIECES, b"").decode("utf-8", "replace").split("\n")
-    do_lower_case = find_casing(folder, vocab_file, tokens)
+    tokens = vocabulary.get(WORD_PIECES, b"").decode("utf-8", "replace").split("\n")
+    do_lower_case = find_casing(files.home, files.vocab_file, tokens)
 
     storage.make_output_dir(output_dir)
     read_casing(output_dir)  # refuses a damaged record before the weights are written
-    if output_format != "checkpoint":
+    if as_checkpoint:
+        write_model(output_dir, weights, config, vocabulary, do_lower_case, labels)
+    else:
         as_distilbert = output_format == "distilbert"
-        tensors, config_json = to_safetensors(variables, config, source, labels, as_distilbert)
+        tensors, config_json = to_safetensors(weights, config, source, labels, as_distilbert)
         write_whole(os.path.join(output_dir, SAFETENSORS_NAME), tensors)
-    else:
-        checkpoints.write(os.path.join(output_dir, CHECKPOINT_NAME), variables)
-        write_labels(output_dir, labels)
-        config_json = config.to_dict()
-    config_name = "bert_config.json" if output_format == "checkpoint" else "config.json"
-    text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
-    write_whole(os.path.join(output_dir, config_name), text.encode())
-    for name, content in contents.items():
-        write_whole(os.path.join(output_dir, name), content)
-    write_casing(output_dir, do_lower_case)
-    size = sum(value.size for value in variables.values())
-    logging.info("%s: %d variables, %d parameters", output_dir, len(variables), size)
-
-
-def _contents(vocabulary: Mapping[str, str], tokenizer_file: str) -> dict[str, bytes]:
-    """Returns the contents of a vocabulary's files by name.
-
-    Args:
-        vocabulary: their paths by name.
-        tokenizer_file: may have a byte-level BPE in their place.
-    """
-    if not vocabulary and tf.io.gfile.exists(tokenizer_file):
-        place, files = tokenizer_file, read_byte_pairs(tokenizer_file) or {}
-    elif place := vocabulary.get(BYTE_PAIRS):
-        files = byte_pairs.read_files(place, place)
-    else:
-        return {name: read_bytes(path) for name, path in vocabulary.items()}
-    if files:
-        byte_pairs.check_folder(place)
-    return {name: content.encode() for name, content in files.items()}
+        text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
+        write_whole(os.path.join(output_dir, "config.json"), text)
+        write_vocabulary(output_dir, vocabulary, do_lower_case)
+    size = sum(value.size for value in weights.values())
+    logging.info("%s: %d variables, %d parameters", output_dir, len(weights), size)
 
 
 def _check_other_folder(source: str, output_dir: str) -> None:
@@ -189,17 +133,6 @@ def _check_other_folder(source: str, output_dir: str) -> None:
             f"--output_dir={output_dir} must not be the folder of --input, whose files it would"
             " replace"
         )
-
-
-def _check_checkpoint(source: str) -> None:
-    """Checks that --input, if it is a directory, has a checkpoint."""
-    if checkpoints.folder_of(source) == source:
-        names = sorted(tf.io.gfile.listdir(source))
-        if not any(name == "checkpoint" or name.endswith(".index") for name in names):
-            raise UserError(
-                f"--input={source} must have {SAFETENSORS_NAME} and config.json, or a checkpoint,"
-                f" PREFIX.index and PREFIX.data-00000-of-...; it has {listed(names)}"
-            )
 
 
 def _define_flags() -> None:

@@ -22,7 +22,6 @@ words that are [UNK].
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 
@@ -32,26 +31,29 @@ from absl import logging
 from bert_tf import tokenization
 from bert_tf.datasets import text_files
 from bert_tf.errors import UserError, listed
-from bert_tf.files import checkpoints, storage
-from bert_tf.files.label_file import LABELS_FILE, labels_in, write_labels
+from bert_tf.files import storage
 from bert_tf.files.overwriting import check_overwrites
-from bert_tf.files.whole_files import read_json, read_text, write_whole
+from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
-from bert_tf.model.family import read_config
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import config_from_dict
+from bert_tf.model_folder.reader import ModelFiles
+from bert_tf.model_folder.writer import CHECKPOINT_NAME, COMPANIONS, write_model
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import Group, inherit, setting
 from bert_tf.runs.flags.settings import ModelSettings, TextSettings, TrainingSettings
-from bert_tf.text.casing import TOKENIZER_CONFIG, check_casing, write_casing
+from bert_tf.text.casing import check_casing
 from bert_tf.text.model_vocabulary import UNUSED_TOKEN, check_model_vocabulary
 from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens
+from bert_tf.text.tokenizers import WORD_PIECES
 from bert_tf.text.word_counts import count_words
 
 NEW_WORDS_FILE = "new_words.tsv"
-_CHECKPOINT, _CONFIG, _VOCAB = "bert_model.ckpt", "bert_config.json", "vocab.txt"
 # What the folder that is written may have in it.
 _NAMES = (
-    *(f"{_CHECKPOINT}.index", f"{_CHECKPOINT}.data-00000-of-00001", _CONFIG, _VOCAB),
-    *(LABELS_FILE, TOKENIZER_CONFIG, NEW_WORDS_FILE),
+    *(f"{CHECKPOINT_NAME}.index", f"{CHECKPOINT_NAME}.data-00000-of-00001"),
+    *COMPANIONS,
+    NEW_WORDS_FILE,
 )
 _EMBEDDINGS = "bert/embeddings/word_embeddings"
 _OUTPUT_BIAS = "cls/predictions/output_bias"  # a checkpoint without this head has none
@@ -122,12 +124,18 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
     check_model_vocabulary(vocab, settings.vocab_file, settings.init_checkpoint)
     check_casing(settings.do_lower_case, vocab, settings.vocab_file, settings.init_checkpoint)
-    reader = checkpoints.CheckpointReader(settings.init_checkpoint)
-    _check_sizes(settings, vocab, reader.shapes)
+    model = ModelFiles(
+        settings.init_checkpoint,
+        "init_checkpoint",
+        settings.bert_config_file,
+        only_checkpoint=True,
+    )
+    prefix, config = model.checkpoint.prefix, model.config
+    _check_sizes(settings, vocab, config, model.shapes)
     free = _free_lines(settings, vocab)
     written = [os.path.join(settings.output_dir, name) for name in _NAMES]
     read = {
-        "init_checkpoint": f"{reader.prefix}.index",
+        "init_checkpoint": f"{prefix}.index",
         "bert_config_file": settings.bert_config_file,
         "vocab_file": settings.vocab_file,
     }
@@ -142,12 +150,14 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         size = max(vocab.values()) + 1
         ids = dict(zip(chosen, free or range(size, size + len(chosen)), strict=False))
         rows = {ids[entry]: [vocab[piece] for piece in chosen[entry]] for entry in chosen}
-        weights = reader.read_weights()
+        weights = model.read_weights()
         for name in {_EMBEDDINGS, _OUTPUT_BIAS}.intersection(weights):
             weights[name] = with_means(weights[name], rows)
-        _write_model(place, settings, weights, ids)
+        config = config_from_dict({**config.to_dict(), "vocab_size": len(weights[_EMBEDDINGS])})
+        words_file = {WORD_PIECES: _extended(settings.vocab_file, ids)}
+        write_model(place, weights, config, words_file, settings.do_lower_case, model.labels)
         before = count_tokens(words, vocab)
-        after = count_tokens(words, tokenization.load_vocab(os.path.join(place, _VOCAB)))
+        after = count_tokens(words, tokenization.load_vocab(os.path.join(place, WORD_PIECES)))
         table = "".join(
             f"{entry}\t{ids[entry]}\t{after.uses[entry]}\t{' '.join(pieces)}\n"
             for entry, pieces in chosen.items()
@@ -158,7 +168,10 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
 
 
 def _check_sizes(
-    settings: ExtensionSettings, vocab: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+    settings: ExtensionSettings,
+    vocab: Mapping[str, int],
+    config: BertConfig,
+    shapes: Mapping[str, Sequence[int]],
 ) -> None:
     """Checks that vocabulary, configuration and checkpoint have one number of tokens."""
     if _EMBEDDINGS not in shapes:
@@ -168,7 +181,7 @@ def _check_sizes(
         )
     sizes = {
         f"lines of --vocab_file={settings.vocab_file}": max(vocab.values()) + 1,
-        "vocab_size of --bert_config_file": read_config(settings.bert_config_file).vocab_size,
+        "vocab_size of --bert_config_file": config.vocab_size,
         f"{_EMBEDDINGS} of --init_checkpoint": shapes[_EMBEDDINGS][0],
     }
     if _OUTPUT_BIAS in shapes:
@@ -234,30 +247,14 @@ def with_means(table: np.ndarray, rows: Mapping[int, Sequence[int]]) -> np.ndarr
     return extended
 
 
-def _write_model(
-    folder: str,
-    settings: ExtensionSettings,
-    weights: Mapping[str, np.ndarray],
-    ids: Mapping[str, int],
-) -> None:
-    """Writes the weights, and the model's other files with the new entries, whose ids are given."""
-    checkpoints.write(os.path.join(folder, _CHECKPOINT), weights)
-    _write_vocabulary(os.path.join(folder, _VOCAB), settings.vocab_file, ids)
-    config = read_json(settings.bert_config_file, settings.bert_config_file, "correct it")
-    config["vocab_size"] = len(weights[_EMBEDDINGS])
-    write_whole(os.path.join(folder, _CONFIG), json.dumps(config, indent=2) + "\n")
-    write_casing(folder, settings.do_lower_case)
-    write_labels(folder, labels_in(checkpoints.folder_of(settings.init_checkpoint)))
-
-
-def _write_vocabulary(path: str, vocab_file: str, ids: Mapping[str, int]) -> None:
-    """Writes the lines of a vocabulary, as they are but for the new ones."""
+def _extended(vocab_file: str, ids: Mapping[str, int]) -> str:
+    """Returns the lines of a vocabulary, as they are but for the new ones."""
     text = read_text(vocab_file, f"--vocab_file={vocab_file}", "it must have a token on each line")
     lines = text.replace("\r", "").removesuffix("\n").split("\n")
     lines += [""] * (max(ids.values()) + 1 - len(lines))
     for entry, number in ids.items():
         lines[number] = entry
-    write_whole(path, "".join(f"{line}\n" for line in lines))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def report(before: TokenCounts, after: TokenCounts, chosen: Mapping[str, Sequence[str]]) -> str:

@@ -23,23 +23,22 @@ from bert_tf.export.signatures import (
 )
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.export.text_signatures import text_signatures
-from bert_tf.files.label_file import LABELS_FILE, write_labels
+from bert_tf.files.label_file import write_labels
 from bert_tf.files.whole_files import write_whole
 from bert_tf.files.whole_folders import whole_folder
+from bert_tf.model_folder.writer import COMPANIONS, write_model_files
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.text import sequences
-from bert_tf.text.byte_pairs import MERGES
-from bert_tf.text.casing import TOKENIZER_CONFIG, write_casing
-from bert_tf.text.tokenizers import BYTE_PAIRS, SENTENCE_PIECES, WORD_PIECES
+from bert_tf.text.tokenizers import WORD_PIECES
 
 DESCRIPTION_FILE = "export.json"
 # What an exported folder may have in it.
 _NAMES = (
     *formats.FILES.values(),
     *("variables", "assets", "fingerprint.pb"),  # of a SavedModel
-    *("bert_config.json", WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, MERGES, "README.md"),
-    *(LABELS_FILE, TOKENIZER_CONFIG, DESCRIPTION_FILE),
+    *COMPANIONS,
+    *("README.md", DESCRIPTION_FILE),
 )
 # Rounding gives 1e-5 at most; more than this is another function.
 _MOST_DIFFERENCE = 1e-3
@@ -179,11 +178,9 @@ def _write_companions(
     text = readme(
         about, settings.format, interfaces, labels, tokens, ids, folder.tokenizer, vocabulary
     )
+    write_model_files(place, config, vocabulary, folder.tokenizer.do_lower_case)
     write_labels(place, labels or None)
-    write_casing(place, folder.tokenizer.do_lower_case)
     for name, content in (
-        ("bert_config.json", json.dumps(config.to_dict(), indent=2) + "\n"),
-        *vocabulary.items(),
         ("README.md", text),
         (DESCRIPTION_FILE, json.dumps(description, indent=2) + "\n"),
     ):

@@ -99,6 +99,23 @@ def write_whole(path: str, content: str | bytes) -> None:
         file.finish()
 
 
+def read_bytes(path: str, place: str) -> bytes:
+    """Returns the content of a file.
+
+    Args:
+        path: the file.
+        place: how messages name the file, with its flag if it has one.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as reader:
+            return reader.read()
+    except tf.errors.OpError as error:
+        raise UserError(f"{place} cannot be read: {error.message}") from error
+
+
 def read_text(path: str, place: str, rule: str) -> str:
     """Returns the text of a UTF-8 file, without a byte-order mark.
 

@@ -12,6 +12,12 @@ from bert_tf.model.heads import OUTPUT_DROPOUT_PROB
 CONFIG = AlbertConfig
 CLASS_NAME = "Albert"
 VOCABULARY = "spiece.model"
+KEYS = {*CONFIG.__init__.__annotations__, "layer_norm_eps"}
+# Settings of the original's code on which no weight and no output depends.
+HARMLESS_KEYS = {
+    *("classifier_dropout_prob", "down_scale_factor", "gap_size", "layers_to_keep"),
+    *("net_structure_type", "num_memory_blocks"),
+}
 PREFIX = "albert."
 TIED = {
     "predictions.decoder.weight": "embeddings.word_embeddings.weight",

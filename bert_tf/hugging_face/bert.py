@@ -16,6 +16,12 @@ from bert_tf.model.configuration import BertConfig
 CONFIG = BertConfig
 CLASS_NAME = "Bert"  # BertForMaskedLM
 VOCABULARY = "vocab.txt"
+KEYS = {*CONFIG.__init__.__annotations__, "layer_norm_eps"}  # of config.json that are used
+# Settings of a pooler that no model of the family has.
+HARMLESS_KEYS = {
+    f"pooler_{name}"
+    for name in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")
+}
 PREFIX = "bert."  # of the names of encoder and pooler, in a model with a head
 # Tensors that are copies of others, which are stored once here.
 TIED = {

@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.json_keys import JsonKeys, Needed
 from bert_tf.files.label_file import check_label, is_tag
 from bert_tf.files.whole_files import read_json
 from bert_tf.hugging_face import albert, bert, distilbert, roberta
@@ -18,6 +19,24 @@ _ACTIVATIONS = {
     "gelu_python": "gelu_erf",
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
+}
+# The keys of a `config.json`, beside those that a model's module has in KEYS and HARMLESS_KEYS.
+_NO_SUCH_MODEL = "google-research/bert has no other model. Choose another one"
+_NEEDED = {
+    "position_embedding_type": Needed(("absolute",), _NO_SUCH_MODEL),
+    "is_decoder": Needed((False,), _NO_SUCH_MODEL),
+    "add_cross_attention": Needed((False,), _NO_SUCH_MODEL),
+}
+_HARMLESS = {
+    # Of a library's version and of a file's history.
+    *("_name_or_path", "_num_labels", "transformers_version", "dtype", "torch_dtype"),
+    *("torchscript", "finetuning_task", "language", "name", "directionality"),
+    # Of what is returned, and of the memory and time that it takes.
+    *("output_attentions", "output_hidden_states", "output_past", "return_dict", "use_cache"),
+    *("chunk_size_feed_forward", "gradient_checkpointing"),
+    # Of training, and of generating text. `label2id` is `id2label` the other way round.
+    *("classifier_dropout", "initializer_factor", "label2id", "num_labels"),
+    *("bos_token_id", "eos_token_id", "pad_token_id"),
 }
 
 
@@ -36,13 +55,9 @@ def read_config(path: str) -> dict[str, Any]:
             f"{path}: model_type must be one of {listed(sorted(FAMILY))}; received"
             f" {quoted(model_type)}"
         )
-    rules = {"position_embedding_type": "absolute", "is_decoder": False}
-    for key, needed in {**rules, "add_cross_attention": False}.items():
-        if config.get(key, needed) != needed:
-            raise UserError(
-                f"{path}: google-research/bert has no model whose {key} is {quoted(config[key])};"
-                f" it must be {needed!r}"
-            )
+    module = FAMILY[model_type]
+    used = {*module.KEYS, "architectures", "id2label", "model_type"}
+    JsonKeys(used, _NEEDED, {*_HARMLESS, *module.HARMLESS_KEYS}).check(config, path)
     return config
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, listed, missing_package, quoted
+from bert_tf.files.whole_files import read_bytes
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face import distilbert, roberta
 from bert_tf.hugging_face.weights import Weight, present_parts
@@ -77,7 +78,7 @@ def _deserialize(path: str) -> dict[str, dict[str, Any]]:
     """Returns the `dtype`, `shape` and `data` of each tensor by name."""
     safetensors = _import_safetensors()
     try:
-        return dict(safetensors.deserialize(read_bytes(path)))
+        return dict(safetensors.deserialize(read_bytes(path, path)))
     except safetensors.SafetensorError as error:
         raise UserError(
             f"{path} is damaged or not a safetensors file: {quoted(str(error))}"
@@ -225,16 +226,3 @@ def _import_safetensors() -> ModuleType:
     except ImportError as error:
         raise missing_package(SAFETENSORS_NAME, "safetensors", "convert", error) from error
     return safetensors
-
-
-def read_bytes(path: str) -> bytes:
-    """Returns the content of a file.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        with tf.io.gfile.GFile(path, "rb") as reader:
-            return reader.read()
-    except tf.errors.OpError as error:
-        raise UserError(f"{path} cannot be read: {error.message}") from error

@@ -36,6 +36,9 @@ _KEYS = {
     "max_position_embeddings": ("max_position_embeddings", 512),
     "initializer_range": ("initializer_range", 0.02),
 }
+KEYS = {theirs for theirs, _ in _KEYS.values()}
+# Rates of training; and how positions were initialized, whose weights are in the file.
+HARMLESS_KEYS = {"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"}
 _TYPES = "bert/embeddings/token_type_embeddings"
 _POSITIONS = "bert/embeddings/position_embeddings"
 _NUM_TYPES = 2  # as in every program's records

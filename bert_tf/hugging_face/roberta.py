@@ -12,6 +12,8 @@ from bert_tf.model.roberta_configuration import RobertaConfig
 CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
 VOCABULARY = "vocab.json"
+KEYS = {*CONFIG.__init__.__annotations__}
+HARMLESS_KEYS: set[str] = set()
 PREFIX = "roberta."
 TIED = {
     "lm_head.decoder.weight": "embeddings.word_embeddings.weight",

@@ -7,17 +7,16 @@ none is changed. The package `tokenizers` splits the text.
 import functools
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf import tokenization
-from bert_tf.errors import UserError, listed, missing_package, quoted
-from bert_tf.files.whole_files import read_json
+from bert_tf.errors import UserError, missing_package, quoted
+from bert_tf.files.whole_files import read_bytes
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.casing import TOKENIZER_CONFIG, read_tokenizer_config
 from bert_tf.text.offsets import Piece
 from bert_tf.text.sequences import Layout
 
@@ -57,7 +56,7 @@ class BytePairTokenizer(Tokenizer):
 
         Raises:
             UserError: a file cannot be read or is damaged, tokens are missing, or the package
-                `tokenizers` is; or `do_lower_case` is True; or see `check_folder`.
+                `tokenizers` is; or `do_lower_case` is True.
         """
         place = f"--vocab_file={vocab_file}"
         if do_lower_case:
@@ -66,7 +65,6 @@ class BytePairTokenizer(Tokenizer):
                 " --do_lower_case=False"
             )
         merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
-        check_folder(vocab_file)
         self.files = dict(files or read_files(vocab_file, place))
         self.vocab = _parse_vocabulary(self.files[VOCABULARY], place)
         missing = [t for t in dict.fromkeys([_UNKNOWN, *required_tokens]) if t not in self.vocab]
@@ -145,54 +143,6 @@ class BytePairTokenizer(Tokenizer):
         return self._tokenizer.encode_batch(valid, add_special_tokens=False)
 
 
-def check_folder(vocab_file: str) -> None:
-    """Checks that no file of Hugging Face's beside a vocabulary asks for what is not done here.
-
-    Args:
-        vocab_file: path of a `vocab.json`, or of a `tokenizer.json` in its place.
-
-    Raises:
-        UserError: there is to be a space before every text, or there are added tokens; or a file is
-            damaged.
-    """
-    folder = os.path.dirname(vocab_file)
-    config, config_file = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
-    if config.get("add_prefix_space"):
-        raise UserError(
-            f"{config_file}: add_prefix_space must be false: here a byte-level BPE is made of text"
-            f" as it stands; received {quoted(config['add_prefix_space'])}. Choose another model,"
-            " or begin every text with a space and correct the file"
-        )
-    check_added_tokens(_contents(config.get("added_tokens_decoder")), config_file)
-    added_file = os.path.join(folder, "added_tokens.json")
-    if tf.io.gfile.exists(added_file):
-        added = read_json(added_file, added_file, "correct or delete it")
-        check_added_tokens(added if isinstance(added, dict) else (), added_file)
-
-
-def check_added_tokens(tokens: Iterable[str], path: str) -> None:
-    """Checks that no tokens but RoBERTa's own are looked for in a text before it is split.
-
-    Args:
-        tokens: those that a file adds to the vocabulary.
-        path: the file, for messages.
-
-    Raises:
-        UserError: there are others.
-    """
-    if others := [token for token in tokens if token not in SPECIAL_TOKENS]:
-        raise UserError(
-            f"{path}: the tokens that are added to a byte-level BPE must be among"
-            f" {', '.join(SPECIAL_TOKENS)}; received {listed(others)}. Choose a model without them"
-        )
-
-
-def _contents(added_tokens: Any) -> list[str]:
-    """Returns the tokens of an `added_tokens_decoder`, id -> token with its options."""
-    tokens = added_tokens.values() if isinstance(added_tokens, dict) else ()
-    return [token["content"] for token in tokens if isinstance(token, dict) and "content" in token]
-
-
 def read_files(vocab_file: str, place: str) -> dict[str, str]:
     """Returns the content of a `vocab.json` and of the `merges.txt` beside it, by name.
 
@@ -215,10 +165,7 @@ def read_files(vocab_file: str, place: str) -> dict[str, str]:
 
 def _read(path: str, place: str) -> str:
     try:
-        with tf.io.gfile.GFile(path, "rb") as reader:
-            return reader.read().decode("utf-8")
-    except tf.errors.OpError as error:
-        raise UserError(f"{place}: cannot be read: {error.message}") from error
+        return read_bytes(path, place).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{place}: the file must be UTF-8; it is not ({error})") from error
 

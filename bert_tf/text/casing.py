@@ -9,19 +9,16 @@ import json
 import os
 import re
 from collections.abc import Collection
-from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf import tokenization
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, listed
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
-from bert_tf.files.whole_files import read_json, write_whole
-
-TOKENIZER_CONFIG = "tokenizer_config.json"
-_KEY = "do_lower_case"
+from bert_tf.files.whole_files import write_whole
+from bert_tf.text.tokenizer_files import DO_LOWER_CASE, TOKENIZER_CONFIG, read_tokenizer_config
 
 # A vocabulary is cased if more of its entries than this have an upper-case letter: both the number
 # and the share. The released English cased vocabulary has 10,898 of 28,996, an uncased one none.
@@ -39,7 +36,7 @@ def read_casing(folder: str) -> bool | None:
     Raises:
         UserError: the file cannot be read or is damaged.
     """
-    return read_tokenizer_config(folder).get(_KEY)
+    return read_tokenizer_config(folder).get(DO_LOWER_CASE)
 
 
 def write_casing(folder: str, do_lower_case: bool | None) -> None:
@@ -56,12 +53,12 @@ def write_casing(folder: str, do_lower_case: bool | None) -> None:
     """
     path = os.path.join(folder, TOKENIZER_CONFIG)
     config = read_tokenizer_config(folder)
-    if config.get(_KEY) == do_lower_case:
+    if config.get(DO_LOWER_CASE) == do_lower_case:
         return
     if do_lower_case is None:
-        del config[_KEY]
+        del config[DO_LOWER_CASE]
     else:
-        config[_KEY] = bool(do_lower_case)
+        config[DO_LOWER_CASE] = bool(do_lower_case)
     if config:
         write_whole(path, json.dumps(config, indent=2) + "\n")
     else:
@@ -100,7 +97,7 @@ def find_casing(folder: str, vocab_file: str | None, vocab: Collection[str]) -> 
     if casing is None:
         casing = tokenization.casing_of_released_model(os.path.basename(folder.rstrip("/")))
     if casing is None and is_cased(vocab):
-        logging.info("%s is a cased vocabulary: do_lower_case is recorded as false", vocab_file)
+        logging.info("%s is a cased vocabulary, so do_lower_case is false", vocab_file)
         casing = False
     return casing
 
@@ -146,7 +143,7 @@ def check_casing(
         if not is_recorded:
             raise UserError(
                 f"{message}; set --do_lower_case=False. If the model was trained on lowercased text"
-                f' nevertheless, record that: write {{"{_KEY}": true}} to'
+                f' nevertheless, record that: write {{"{DO_LOWER_CASE}": true}} to'
                 f" {os.path.join(os.path.dirname(vocab_file), TOKENIZER_CONFIG)}"
             )
         logging.warning("%s. A %s says that this is right", message, TOKENIZER_CONFIG)
@@ -177,29 +174,11 @@ def _check_records(
         if casing not in (None, bool(do_lower_case)):
             raise UserError(
                 f"{os.path.join(folder, TOKENIZER_CONFIG)} says that the model was trained on"
-                f" {'lowercased' if casing else 'cased'} text ({_KEY} is {json.dumps(casing)}), but"
-                f" --do_lower_case={bool(do_lower_case)}; set --do_lower_case={casing}, or correct"
-                " the file if it is wrong"
+                f" {'lowercased' if casing else 'cased'} text ({DO_LOWER_CASE} is"
+                f" {json.dumps(casing)}), but --do_lower_case={bool(do_lower_case)}; set"
+                f" --do_lower_case={casing}, or correct the file if it is wrong"
             )
     return any(casing is not None for casing in recorded.values())
-
-
-def read_tokenizer_config(folder: str) -> dict[str, Any]:
-    """Returns the content of a folder's `tokenizer_config.json`; {} if there is no such file.
-
-    Raises:
-        UserError: the file cannot be read or is damaged.
-    """
-    path = os.path.join(folder, TOKENIZER_CONFIG)
-    if not tf.io.gfile.exists(path):
-        return {}
-    config = read_json(path, path, "correct or delete it")
-    if not isinstance(config, dict) or not isinstance(config.get(_KEY), bool | None):
-        raise UserError(
-            f"{path} must hold a dictionary whose {_KEY}, if it has one, is true or false; received"
-            f" {quoted(config)}"
-        )
-    return config
 
 
 def _upper_case_entries(vocab: Collection[str]) -> list[str]:

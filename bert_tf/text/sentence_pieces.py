@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from bert_tf import tokenization
 from bert_tf.errors import UserError
+from bert_tf.files.whole_files import read_bytes
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.offsets import Piece
 
@@ -76,13 +77,7 @@ class SentencePieceTokenizer(Tokenizer):
                 f"--vocab_file={model_file} is a SentencePiece model, which needs tensorflow-text"
                 f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
             ) from error
-        try:
-            with tf.io.gfile.GFile(model_file, "rb") as reader:
-                model = reader.read()
-        except tf.errors.OpError as error:
-            raise UserError(
-                f"--vocab_file={model_file}: cannot be read: {error.message}"
-            ) from error
+        model = read_bytes(model_file, f"--vocab_file={model_file}")
         try:
             with tf.device("CPU:0"):
                 self._pieces = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)

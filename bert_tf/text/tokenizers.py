@@ -3,17 +3,18 @@
 import os
 
 from bert_tf.files import storage
+from bert_tf.files.whole_files import read_bytes
 from bert_tf.text import fast_tokenization
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.byte_pairs import MERGES, VOCABULARY, BytePairTokenizer
+from bert_tf.text.byte_pairs import MERGES, VOCABULARY, BytePairTokenizer, read_files
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sentence_pieces import MODEL, SentencePieceTokenizer
+from bert_tf.text.tokenizer_files import TOKENIZER_FILE, check_byte_pair_files, read_byte_pairs
 
 WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, MODEL, VOCABULARY
 # Names of a model's vocabulary in its folder; the others are those of ALBERT's released models, and
 # of Hugging Face's.
 VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, "30k-clean.model", "spiece.model")
-TOKENIZER_FILE = "tokenizer.json"  # Hugging Face's, which has a whole tokenizer
 
 _KINDS = {
     WORD_PIECES: FastTokenizer,
@@ -36,6 +37,25 @@ def vocabulary_files(vocab_file: str) -> dict[str, str]:
     if name == BYTE_PAIRS:
         files[MERGES] = os.path.join(os.path.dirname(vocab_file), MERGES)
     return files
+
+
+def read_vocabulary(vocab_file: str) -> dict[str, bytes]:
+    """Returns the content of a vocabulary's files, by their names in a model's folder.
+
+    A `tokenizer.json` has the files of a byte-level BPE; {} for one with another tokenizer.
+
+    Raises:
+        UserError: a file cannot be read, or asks for what is not done here.
+    """
+    folder, name = os.path.split(vocab_file)
+    if name == TOKENIZER_FILE:
+        texts = read_byte_pairs(vocab_file)
+    elif vocabulary_name(vocab_file) == BYTE_PAIRS:
+        check_byte_pair_files(folder)
+        texts = read_files(vocab_file, vocab_file)
+    else:
+        return {vocabulary_name(vocab_file): read_bytes(vocab_file, vocab_file)}
+    return {name: text.encode() for name, text in texts.items()}
 
 
 def vocabulary_in(folder: str) -> str | None:
@@ -63,8 +83,10 @@ def load_tokenizer(vocab_file: str, do_lower_case: bool, needs_mask: bool = Fals
 
     Raises:
         UserError: the file cannot be read, is no vocabulary, or lacks a special token; or a
-            `vocab.json` is to lower-case text.
+            `vocab.json` is to lower-case text, or a file beside it asks for what is not done here.
     """
     kind = _KINDS[vocabulary_name(vocab_file)]
+    if kind is BytePairTokenizer:
+        check_byte_pair_files(os.path.dirname(vocab_file))
     masks = (kind.mask_token,) if needs_mask else ()
     return kind(vocab_file, do_lower_case, (*kind.sequence_tokens, *masks))

@@ -171,7 +171,7 @@ LONG = ["x" * 10_000] * 3
             json.dumps({"model_type": LONG}),
             "model_type must be one of 'albert', 'bert', ",
         ),
-        (json.dumps({"is_decoder": {"a": LONG}}), "whose is_decoder is {'a': "),
+        (json.dumps({"is_decoder": {"a": LONG}}), "is_decoder must be false, not {'a': "),
         (
             json.dumps({**CONFIG, "hidden_act": ["gelu"]}),
             "hidden_act must be a text; it is ['gelu']",

@@ -11,7 +11,7 @@ import safetensors.numpy
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.hugging_face.sentence_settings import sentence_settings
+from bert_tf.hugging_face.vector_settings import read_vector_settings
 from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, POOLER, make_tensors, write_folder
 from tests.support.model_folders import CONFIG, random_weights, write_model
@@ -268,8 +268,8 @@ def test_vectors_that_are_made_in_another_way_are_refused(tmp_path):
     choose = "1_Pooling/config.json must choose one pooling, mean or cls; it chooses"
     kinds = [{"type": f"sentence_transformers.models.{name}"} for name in ("Pooling", "Dense")]
     for path, content, message in (
-        (pooling, maximum, f"{choose} 'max_tokens'. Delete the file"),
-        (pooling, both, f"{choose} 'cls_token', 'mean_tokens'. Delete"),
+        (pooling, maximum, f"{choose} 'max_tokens'. To load"),
+        (pooling, both, f"{choose} 'cls_token', 'mean_tokens'. To load"),
         (pooling, last, f"{choose} 'lasttoken'."),
         (pooling, {"pooling_mode_mean_tokens": False}, f"{choose} none."),
         (pooling, {"pooling_mode": "max"}, f"{choose} 'max'."),
@@ -278,12 +278,12 @@ def test_vectors_that_are_made_in_another_way_are_refused(tmp_path):
         (pooling, [True], "1_Pooling/config.json must hold a dictionary; received [True]. Correct"),
         (length, [5], "sentence_bert_config.json must hold a dictionary; received [5]. Correct"),
         (modules, {"type": "x"}, "modules.json must hold a list; received {'type': 'x'}. Correct"),
-        (modules, kinds, "it has 'sentence_transformers.models.Dense'. Delete the file to load"),
-        (modules, [None], "it has 'None'. Delete"),
+        (modules, kinds, "modules.json lists 'sentence_transformers.models.Dense'; only"),
+        (modules, [None], "lists 'None'; only"),
     ):
         path.write_text(json.dumps(content))
         with pytest.raises(UserError, match=re.escape(message)) as error:
-            sentence_settings(source)
+            read_vector_settings(source)
         assert source in str(error.value) and "\n" not in str(error.value)
         path.unlink()
     for content, kind in (
@@ -292,7 +292,7 @@ def test_vectors_that_are_made_in_another_way_are_refused(tmp_path):
         ({"pooling_mode": "cls"}, "cls"),
     ):
         pooling.write_text(json.dumps(content))
-        assert sentence_settings(source) == (kind, False, None)
+        assert read_vector_settings(source) == (kind, False, None)
     pooling.write_text(json.dumps(last))
     with pytest.raises(UserError, match="it chooses 'lasttoken'"):
         bert_tf.load(source)

@@ -134,7 +134,7 @@ def test_bad_files(tmp_path, vocab, merges, message):
 
 
 def test_other_wrong_use(tmp_path, vocab_file, tokenizer, monkeypatch):
-    with pytest.raises(UserError, match="absent.json: cannot be read"):
+    with pytest.raises(UserError, match="absent.json cannot be read"):
         BytePairTokenizer(str(tmp_path / "absent.json"))
     with pytest.raises(UserError, match="text as it stands; set --do_lower_case=False"):
         load_tokenizer(vocab_file, do_lower_case=True)

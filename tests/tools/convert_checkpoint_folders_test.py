@@ -97,7 +97,11 @@ def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
     os.remove("bert_config.json")
     with pytest.raises(UserError) as error:
         convert_checkpoint.convert("bert_model.ckpt", str(tmp_path / "new"), "checkpoint")
-    assert str(error.value).startswith("The BERT configuration bert_config.json cannot be read")
+    assert str(error.value) == (
+        "--input=bert_model.ckpt must have bert_config.json or albert_config.json, with which the"
+        " model was trained; there is none in this folder. Copy it there, or give"
+        " --bert_config_file"
+    )
 
 
 def test_what_a_fine_tuning_run_wrote_is_converted(tmp_path):

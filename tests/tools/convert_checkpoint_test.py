@@ -286,8 +286,16 @@ def test_slots_are_left_out(tmp_path):
             "cls.predictions.decoder.weight must equal embeddings.word_embeddings.weight",
         ),
         ({}, {"model_type": "gpt2"}, "'distilbert', 'roberta'; received 'gpt2'"),
-        ({}, {"position_embedding_type": "relative_key"}, "whose position_embedding_type is"),
-        ({}, {"is_decoder": True}, "whose is_decoder is True; it must be False"),
+        (
+            {},
+            {"position_embedding_type": "relative_key"},
+            "_type must be \"absolute\", not 'relative_key'",
+        ),
+        (
+            {},
+            {"is_decoder": True},
+            "is_decoder must be false, not True: ",
+        ),
         ({}, {"hidden_act": "silu"}, "hidden_act: Unsupported activation 'silu'"),
         ({}, {"vocab_size": None}, "config.json: A BERT configuration is a dictionary that has at"),
         (
@@ -347,8 +355,9 @@ def test_missing_and_damaged_files(tmp_path):
     os.remove(source / "model.safetensors")
     (source / "pytorch_model.bin").write_text("")
     assert (
-        "must have model.safetensors and config.json, or a checkpoint, PREFIX.index and"
-        " PREFIX.data-00000-of-...; it has 'pytorch_model.bin', 'vocab.txt'" in message()
+        f"--input={source} must have a model: a checkpoint (PREFIX.index, PREFIX.data-00000-of-"
+        "...), or model.safetensors with config.json; it has 'pytorch_model.bin', 'vocab.txt'"
+        in message()
     )
     for name in ("a.ckpt", "b.ckpt"):
         (source / f"{name}.index").write_text("")

@@ -325,7 +325,7 @@ def test_what_stops_the_writing_leaves_the_old_folder(model, tmp_path, monkeypat
     def full(*arguments):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("tools.extend_vocabulary.write_casing", full)
+    monkeypatch.setattr("bert_tf.model_folder.writer.write_casing", full)
     with pytest.raises(OSError, match="No space"):
         extend(model, tmp_path / "new")
     assert {name: Path(new, name).read_bytes() for name in os.listdir(new)} == before

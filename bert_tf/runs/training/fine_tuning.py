@@ -1,7 +1,6 @@
 """From a pre-trained checkpoint to a fine-tuned one, and its predictions. It knows no task."""
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import keras
@@ -16,17 +15,17 @@ from bert_tf.engine.steps import Objective
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records, storage
-from bert_tf.files.label_file import write_labels
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.freezing import parse_frozen_layers
+from bert_tf.model_folder.writer import write_model, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.flags.settings import FineTuningSettings
 from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
-from bert_tf.runs.folder.model_files import write_model_files
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.fine_tuning_checks import check_settings
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.trainer import Trainer
+from bert_tf.text.tokenizers import read_vocabulary
 
 
 class FineTuner:
@@ -154,7 +153,7 @@ class FineTuner:
         self._trainer = trainer
         self.run.write_labels()  # only now: a checkpoint there that does not fit was refused
         if self.run.chief:
-            self._write_model_files(settings.output_dir)
+            write_model_files(settings.output_dir, *self._model_files())
 
         def evaluate_and_keep() -> bool:
             step = trainer.global_step
@@ -223,14 +222,13 @@ class FineTuner:
     def _export(self, trainer: Trainer, export_dir: str) -> None:
         """Writes a folder like that of a released model, with the names of the classes."""
         weights = {v.path: v.value for v in trainer.model.variables}
-        checkpoints.write(os.path.join(export_dir, "bert_model.ckpt"), weights)
-        self._write_model_files(export_dir)
-        write_labels(export_dir, self.run.labels)
+        write_model(export_dir, weights, *self._model_files(), self.run.labels)
         logging.info("Exported the weights to %s", export_dir)
 
-    def _write_model_files(self, folder: str) -> None:
+    def _model_files(self) -> tuple[BertConfig, Mapping[str, bytes], bool]:
+        """Returns configuration, vocabulary and casing, for `write_model_files`."""
         settings = self._settings
-        write_model_files(folder, self._config, settings.vocab_file, settings.do_lower_case)
+        return self._config, read_vocabulary(settings.vocab_file), settings.do_lower_case
 
     def _trained(self) -> Trainer:
         """Returns the trainer; without training, one with the weights of the directory."""

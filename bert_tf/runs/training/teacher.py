@@ -1,59 +1,43 @@
 """The teacher of a distillation: its configuration, its weights."""
 
-import os
 from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
-from bert_tf.files import checkpoints, storage
 from bert_tf.model.configuration import BertConfig
-from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.runs.flags.settings import TeacherSettings
 from bert_tf.seeds import reading_weights
 
-_FLAG = "teacher_checkpoint"
 
-
-def teacher_folder(settings: TeacherSettings) -> str:
-    """Returns the folder of the teacher's files; for a run's OUTPUT_DIR/best that is OUTPUT_DIR.
-
-    Raises:
-        UserError: there is no checkpoint.
-    """
-    folder = os.path.dirname(checkpoints.find_prefix(settings.teacher_checkpoint, _FLAG))
-    if os.path.basename(folder) == "best" and not storage.first_file(folder, CONFIG_FILES):
-        return os.path.dirname(folder)
-    return folder
+def teacher_files(settings: TeacherSettings) -> ModelFiles:
+    """Returns the files of the teacher: its checkpoint and what is beside it."""
+    return ModelFiles(
+        settings.teacher_checkpoint,
+        "teacher_checkpoint",
+        settings.teacher_config_file,
+        config_flag="teacher_config_file",
+        only_checkpoint=True,
+    )
 
 
 def read_teacher_config(
-    settings: TeacherSettings, student: BertConfig, max_seq_length: int
+    teacher: ModelFiles, student: BertConfig, max_seq_length: int
 ) -> BertConfig:
     """Returns the configuration of the teacher, which reads the same ids as the student.
 
     Args:
-        settings: the flags.
+        teacher: its files.
         student: configuration of the student.
         max_seq_length: of the longest sequences that both read.
 
     Raises:
         UserError: there is no checkpoint or no configuration, or see `check_inputs`.
     """
-    folder = teacher_folder(settings)
-    path = settings.teacher_config_file
-    if not path:
-        path = storage.first_file(folder, CONFIG_FILES)
-    if not path:
-        raise UserError(
-            f"--teacher_checkpoint={settings.teacher_checkpoint} must have its configuration beside"
-            f" it, {' or '.join(CONFIG_FILES)}; there is none in {folder}. Give"
-            " --teacher_config_file"
-        )
-    config = read_config(path, "teacher_config_file")
-    check_inputs(student, config, path, max_seq_length)
-    return config
+    check_inputs(student, teacher.config, teacher.config_file, max_seq_length)
+    return teacher.config
 
 
 def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_length: int) -> None:
@@ -106,7 +90,7 @@ def check_hidden_sizes(student: BertConfig, teacher: BertConfig) -> None:
 
 def load_teacher(
     build: Callable[[], keras.Model],
-    settings: TeacherSettings,
+    files: ModelFiles,
     strategy: tf.distribute.Strategy,
     unneeded: Sequence[str] = (),
 ) -> tuple[keras.Model, dict[str, tf.Variable]]:
@@ -114,7 +98,7 @@ def load_teacher(
 
     Args:
         build: makes the model.
-        settings: the flags.
+        files: of the teacher.
         strategy: the devices.
         unneeded: beginnings of the names of variables that the checkpoint may lack. Those that it
             lacks are not among the variables returned.
@@ -122,26 +106,25 @@ def load_teacher(
     Raises:
         UserError: the checkpoint lacks a variable or has it in another shape.
     """
-    reader = checkpoints.CheckpointReader(settings.teacher_checkpoint, _FLAG)
     with strategy.scope(), reading_weights():
         teacher = build()
         teacher.trainable = False
     wrong, found = [], {}
     for variable in teacher.variables:
         name, shape = variable.path, list(variable.shape)
-        if reader.shapes.get(name) == shape:
+        if files.shapes.get(name) == shape:
             found[name] = variable.value
-        elif name in reader.shapes:
-            wrong.append(f"{name} is {reader.shapes[name]}, not {shape}")
+        elif name in files.shapes:
+            wrong.append(f"{name} is {files.shapes[name]}, not {shape}")
         elif not name.startswith(tuple(unneeded)):
             wrong.append(f"{name} is missing")
     if wrong:
         raise UserError(
-            f"--teacher_checkpoint={settings.teacher_checkpoint} must hold a model of this task,"
-            " with the sizes of its configuration (--teacher_config_file);"
-            f" {len(wrong)} weights are not so: {listed(wrong[:3])}"
+            f"--teacher_checkpoint={files.path} must hold a model of this task, with the sizes of"
+            f" its configuration (--teacher_config_file); {len(wrong)} weights are missing or have"
+            f" the wrong shape, for example {listed(wrong[:3])}"
         )
     with strategy.scope():
         for name, variable in found.items():
-            variable.assign(reader.read(name))
+            variable.assign(files.read(name))
     return teacher, found

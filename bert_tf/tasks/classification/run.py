@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from bert_tf.engine.prediction import Columns, join
 from bert_tf.errors import UserError, listed
-from bert_tf.files import checkpoints
-from bert_tf.files.label_file import LABELS_FILE, check_label, labels_in
+from bert_tf.files.label_file import LABELS_FILE, check_label
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.folder import reporting
@@ -20,7 +19,7 @@ from bert_tf.runs.training.teacher import (
     check_hidden_sizes,
     load_teacher,
     read_teacher_config,
-    teacher_folder,
+    teacher_files,
 )
 from bert_tf.tasks.classification import scores, submission
 from bert_tf.tasks.classification.distillation import DistilledClassification, copy_head
@@ -30,8 +29,8 @@ from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.example_records import write_records
-from bert_tf.text.casing import TOKENIZER_CONFIG, read_casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary
+from bert_tf.text.tokenizer_files import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import Tokenizer
 
 
@@ -184,10 +183,10 @@ def _load_teacher(
     Raises:
         UserError: the teacher has another vocabulary or casing or other classes, or cannot be read.
     """
-    config = read_teacher_config(settings, student, settings.max_seq_length)
-    folder = teacher_folder(settings)
-    check_model_vocabulary(tokenizer.vocab, settings.vocab_file, folder, "teacher_checkpoint")
-    casing = read_casing(folder)
+    files = teacher_files(settings)
+    config = read_teacher_config(files, student, settings.max_seq_length)
+    check_model_vocabulary(tokenizer.vocab, settings.vocab_file, files.home, "teacher_checkpoint")
+    casing = files.recorded_casing
     if casing not in (None, settings.do_lower_case):
         raise UserError(
             f"--teacher_checkpoint={settings.teacher_checkpoint} must have learned from text in the"
@@ -195,15 +194,14 @@ def _load_teacher(
             f" --do_lower_case={settings.do_lower_case}. Choose another teacher, or set"
             f" --do_lower_case={casing} for a student that was pre-trained so"
         )
-    learned = labels_in(folder)
+    learned = files.labels
     if learned not in (None, list(labels)):
         raise UserError(
             f"--teacher_checkpoint={settings.teacher_checkpoint} must have the classes of the task"
             f" in the same order: its {LABELS_FILE} has {listed(learned) or 'none'}, and the task"
             f" {listed(labels) or 'none'}. Fine-tune the teacher for this task, or set --labels"
         )
-    checkpoint = checkpoints.CheckpointReader(settings.teacher_checkpoint, "teacher_checkpoint")
-    outputs = (checkpoint.shapes.get("output_bias", [0])[0], max(1, len(labels)))
+    outputs = (files.shapes.get("output_bias", [0])[0], max(1, len(labels)))
     if outputs[0] != outputs[1]:
         raise UserError(
             f"--teacher_checkpoint={settings.teacher_checkpoint} must have a classifier with an"
@@ -216,7 +214,7 @@ def _load_teacher(
         _check_same_head(student, config)
     options = model_options(settings, strategy) | {"recompute_activations": False}
     build = functools.partial(ClassificationModel, config, outputs[1], **options)
-    teacher, _ = load_teacher(build, settings, strategy)
+    teacher, _ = load_teacher(build, files, strategy)
     return teacher
 
 

@@ -13,9 +13,9 @@ from bert_tf.engine.input_pipeline import Augment, TrainingInput
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records, storage
 from bert_tf.model.configuration import BertConfig
+from bert_tf.model_folder.writer import write_config
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.flags.settings import model_options
-from bert_tf.runs.folder.model_files import write_config
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.time_budget import TimeBudget

@@ -11,14 +11,14 @@ from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.distillation import matching_layers
+from bert_tf.model_folder.writer import write_config, write_model_files
 from bert_tf.runs.flags.settings import model_options
-from bert_tf.runs.folder.model_files import write_config, write_model_files
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.teacher import (
     check_hidden_sizes,
     load_teacher,
     read_teacher_config,
-    teacher_folder,
+    teacher_files,
 )
 from bert_tf.runs.training.trainer import Trainer
 from bert_tf.tasks.pretraining.training.distillation import (
@@ -34,7 +34,7 @@ from bert_tf.tasks.pretraining.training.run import train_and_evaluate
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings
 from bert_tf.text.casing import find_casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary
-from bert_tf.text.tokenizers import load_tokenizer, vocabulary_in
+from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary, vocabulary_in
 
 
 def run_distillation(
@@ -61,12 +61,13 @@ def run_distillation(
         FloatingPointError: see `run_pretraining`.
     """
     lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_phase)]
-    teacher_config = read_teacher_config(settings, config, max(lengths))
+    files = teacher_files(settings)
+    teacher_config = read_teacher_config(files, config, max(lengths))
     if settings.alpha_cos:
         check_hidden_sizes(config, teacher_config)
     unit = "groups" if isinstance(config, AlbertConfig) else "layers"
     layers = _copied_layers(config, teacher_config, settings, unit)
-    folder = teacher_folder(settings)
+    folder = files.home
     if not settings.vocab_file:
         settings = dataclasses.replace(settings, vocab_file=vocabulary_in(folder))
     vocab_file = settings.vocab_file
@@ -90,7 +91,7 @@ def run_distillation(
         teacher_options = {**options, "recompute_activations": False}  # it has no backward pass
         teacher, variables = load_teacher(
             lambda: PretrainingModel(teacher_config, settings.objective, **teacher_options),
-            settings,
+            files,
             strategy,
             unneeded(settings.alphas),
         )
@@ -123,7 +124,7 @@ def run_distillation(
         if not vocab_file:
             return write_config(settings.output_dir, config)
         casing = find_casing(folder, vocab_file, vocab)
-        write_model_files(settings.output_dir, config, vocab_file, casing)
+        write_model_files(settings.output_dir, config, read_vocabulary(vocab_file), casing)
 
     return train_and_evaluate(config, strategy, settings, make_trainer, write_files)
 

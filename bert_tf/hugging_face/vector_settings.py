@@ -1,36 +1,65 @@
 """How a folder of the sentence-transformers library makes the vector of a text."""
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.json_keys import JsonKeys
 from bert_tf.files.whole_files import read_json
 
 # The library's names of poolings, old and new, and ours.
 _POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "mean": "mean", "cls": "cls"}
+_POOLING_FLAGS = ("cls_token", "lasttoken", "max_tokens", "mean_sqrt_len_tokens", "mean_tokens")
 _MODULES = ("Transformer", "Pooling", "Normalize")
 
+_MODULE_KEYS = JsonKeys(used={"type"}, harmless={"idx", "name"})
+_LENGTH_KEYS = JsonKeys(used={"max_seq_length"})
+_POOLING_KEYS = JsonKeys(
+    used={"pooling_mode", *(f"pooling_mode_{name}" for name in _POOLING_FLAGS)},
+    harmless={"word_embedding_dimension", "embedding_dimension"},
+)
 
-def sentence_settings(folder: str) -> tuple[str, bool, int | None]:
-    """Returns pooling, normalisation and length; those of other folders are "mean", False, None.
+
+class VectorSettings(NamedTuple):
+    """How the vector of a text is made; the defaults are those of a folder that does not say.
+
+    pooling: "mean" or "cls".
+    normalize: whether the vector is divided by its length.
+    max_seq_length: longest input in word pieces; None if the folder does not limit it.
+    """
+
+    pooling: str = "mean"
+    normalize: bool = False
+    max_seq_length: int | None = None
+
+
+def read_vector_settings(folder: str) -> VectorSettings:
+    """Returns what a folder says, whether sentence-transformers wrote it or not.
 
     Raises:
         UserError: a file is damaged, or the library makes vectors of the folder in another way.
     """
-    modules = _read(os.path.join(folder, "modules.json"), list)
+    path = os.path.join(folder, "modules.json")
+    modules = _read(path, list)
+    for module in modules:
+        if isinstance(module, dict):
+            _MODULE_KEYS.check(module, path)
     kinds = [str(module.get("type") if isinstance(module, dict) else module) for module in modules]
     names = [kind.rpartition(".")[-1] for kind in kinds]
     others = [kind for kind, name in zip(kinds, names, strict=True) if name not in _MODULES]
     if others:
         raise UserError(
-            f"{folder}/modules.json must have no modules but {', '.join(_MODULES)}, of which"
-            f" vectors are made here; it has {listed(others)}. Delete the file to load the model"
-            " without them: its vectors are then others"
+            f"{path} lists {listed(others)}; only {', '.join(_MODULES)} are supported. To load the"
+            " model without the others, delete the file. Its vectors will then differ from those of"
+            " sentence-transformers"
         )
-    length = _read(os.path.join(folder, "sentence_bert_config.json"), dict).get("max_seq_length")
-    return (
+    path = os.path.join(folder, "sentence_bert_config.json")
+    settings = _read(path, dict)
+    _LENGTH_KEYS.check(settings, path)
+    length = settings.get("max_seq_length")
+    return VectorSettings(
         _pooling(os.path.join(folder, "1_Pooling", "config.json")),
         "Normalize" in names,
         length if type(length) is int and length > 0 else None,
@@ -41,6 +70,7 @@ def _pooling(path: str) -> str:
     """Returns the pooling that a file chooses, by `pooling_mode` or keys `pooling_mode_NAME`."""
     prefix = "pooling_mode_"
     config = _read(path, dict)
+    _POOLING_KEYS.check(config, path)
     modes = {key: value for key, value in config.items() if key.startswith(prefix)}
     chosen = [key.removeprefix(prefix) for key, value in modes.items() if value]
     if "pooling_mode" in config:
@@ -50,9 +80,9 @@ def _pooling(path: str) -> str:
         return "mean"
     if len(chosen) != 1 or chosen[0] not in _POOLINGS:
         raise UserError(
-            f"{path} must choose one pooling, mean or cls; it chooses"
-            f" {listed(chosen) or 'none'}. Delete the file to load the model with the"
-            " mean: its vectors are then others"
+            f"{path} must choose one pooling, mean or cls; it chooses {listed(chosen) or 'none'}."
+            " To load the model with the mean, delete the file. Its vectors will then differ from"
+            " those of sentence-transformers"
         )
     return _POOLINGS[chosen[0]]
 

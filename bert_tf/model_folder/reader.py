@@ -1,0 +1,230 @@
+"""`ModelFiles`: which files a trained model has, where they are, and what they hold."""
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError, given, listed, quoted
+from bert_tf.files import checkpoints, storage
+from bert_tf.files.label_file import LABELS_FILE, labels_in
+from bert_tf.hugging_face.config import is_tagger
+from bert_tf.hugging_face.conversion import SAFETENSORS_NAME, ConvertedModel, read_safetensors
+from bert_tf.hugging_face.vector_settings import VectorSettings, read_vector_settings
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.text.base_tokenizer import Tokenizer
+from bert_tf.text.casing import find_casing, read_casing
+from bert_tf.text.tokenizer_files import TOKENIZER_FILE, read_tokenizer
+from bert_tf.text.tokenizers import (
+    VOCABULARY_FILES,
+    load_tokenizer,
+    read_vocabulary,
+    vocabulary_in,
+)
+
+
+class ModelFiles:
+    """The files of a trained model. Each is read once, when it is first asked for.
+
+    The model is in a folder of Hugging Face's, with `model.safetensors` and `config.json`; or it is
+    a checkpoint, with `bert_config.json` and `labels.txt` beside it: a released model's, an
+    --output_dir's, an --export_dir's. A run's OUTPUT_DIR/best has no configuration: the files that
+    it lacks are those of OUTPUT_DIR.
+
+    Args:
+        path: the folder, or the prefix of a checkpoint.
+        flag: the flag (no dashes) that gave the path, for messages; None if none did.
+        config_file, vocab_file: instead of the files in the folder; the former not with a folder of
+            Hugging Face's.
+        config_flag: the argument or flag (no dashes) of `config_file`, for messages.
+        only_checkpoint: whether a `model.safetensors` is left alone.
+
+    Attributes:
+        path: as it was given.
+        is_hugging_face: whether the folder is one of Hugging Face's.
+
+    Raises:
+        UserError: from every method and attribute: a file is missing or damaged.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        flag: str | None = None,
+        config_file: str | None = None,
+        vocab_file: str | None = None,
+        config_flag: str = "bert_config_file",
+        only_checkpoint: bool = False,
+    ):
+        storage.check_file_system(path, flag)
+        self.path = path
+        safetensors = os.path.join(path, SAFETENSORS_NAME)
+        self.is_hugging_face = not only_checkpoint and tf.io.gfile.exists(safetensors)
+        self._flag = flag
+        self._config_file, self._config_flag = config_file, config_flag
+        self._vocab_file = vocab_file
+
+    def check_model(self, allow_two: bool = False) -> None:
+        """Checks that there is a model, and only one.
+
+        Args:
+            allow_two: whether a folder of Hugging Face's may have a checkpoint, which is not read.
+        """
+        path, place = self.path, given(self.path, self._flag)
+        if checkpoints.folder_of(path) != path:
+            if not tf.io.gfile.glob(f"{path}.index") and not tf.io.gfile.exists(path):
+                raise UserError(
+                    f"{place}: there is no such folder, and no checkpoint of that prefix"
+                )
+            return
+        names = sorted(tf.io.gfile.listdir(path))
+        has_checkpoint = any(name == "checkpoint" or name.endswith(".index") for name in names)
+        if has_checkpoint and self.is_hugging_face and not allow_two:
+            raise UserError(
+                f"{place} must have one model; it has {SAFETENSORS_NAME} and a checkpoint. Name the"
+                " prefix of the checkpoint, such as bert_model.ckpt, or move one of them away"
+            )
+        if not has_checkpoint and not self.is_hugging_face:
+            raise UserError(
+                f"{place} must have a model: a checkpoint (PREFIX.index,"
+                f" PREFIX.data-00000-of-...), or {SAFETENSORS_NAME} with config.json; it has"
+                f" {listed(names) or 'no files'}"
+            )
+
+    # --- where the files are ----------------------------------------------------------------------
+
+    @functools.cached_property
+    def folder(self) -> str:
+        """The folder of the weights."""
+        return self.path if self.is_hugging_face else os.path.dirname(self.checkpoint.prefix)
+
+    @functools.cached_property
+    def home(self) -> str:
+        """The folder of the configuration and the vocabulary: of OUTPUT_DIR/best it is OUTPUT_DIR.
+
+        A folder of this name with a configuration of its own is a model's.
+        """
+        above, name = os.path.split(self.folder.rstrip("/"))
+        is_of_run = name == "best" and not self.is_hugging_face
+        return (
+            above
+            if is_of_run and not storage.first_file(self.folder, CONFIG_FILES)
+            else (self.folder)
+        )
+
+    @functools.cached_property
+    def config_file(self) -> str:
+        """The path of the configuration."""
+        if not self.is_hugging_face:
+            path = self._config_file or storage.first_file(self.home, CONFIG_FILES)
+            return path or self._must_have(CONFIG_FILES, self._config_flag)
+        config_file = os.path.join(self.path, "config.json")
+        if self._config_file:
+            raise UserError(
+                f"{self._config_flag} must not be given with {SAFETENSORS_NAME}, whose"
+                f" configuration is {config_file}; received {quoted(self._config_file)}. Leave it"
+                " out"
+            )
+        return config_file
+
+    @functools.cached_property
+    def vocab_file(self) -> str | None:
+        """The path of the vocabulary, or of a `tokenizer.json`, which has one; None without."""
+        own = self._vocab_file or vocabulary_in(self.folder) or vocabulary_in(self.home)
+        return own or storage.first_file(self.home, [TOKENIZER_FILE])
+
+    @property
+    def labels_file(self) -> str:
+        """The path of the file that names the classes."""
+        return self.config_file if self.is_hugging_face else os.path.join(self.folder, LABELS_FILE)
+
+    def _must_have(self, names: Sequence[str], argument: str) -> str:
+        remedy = f"--{argument}" if self._flag else f"load(..., {argument}=...)"
+        raise UserError(
+            f"{given(self.path, self._flag)} must have {' or '.join(names)}, with which the model"
+            f" was trained; there is none in {self.home or 'this folder'}. Copy it there, or give"
+            f" {remedy}"
+        )
+
+    # --- what they hold ---------------------------------------------------------------------------
+
+    @functools.cached_property
+    def checkpoint(self) -> checkpoints.CheckpointReader:
+        """The checkpoint; a folder of Hugging Face's has none."""
+        return checkpoints.CheckpointReader(self.path, self._flag)
+
+    @functools.cached_property
+    def _converted(self) -> ConvertedModel:
+        return read_safetensors(self.path)
+
+    @functools.cached_property
+    def config(self) -> BertConfig:
+        """The configuration."""
+        path = self.config_file
+        if self.is_hugging_face:
+            return self._converted.config
+        return read_config(path, self._config_flag)
+
+    @functools.cached_property
+    def shapes(self) -> Mapping[str, Sequence[int]]:
+        """The shape of each weight by its name in a checkpoint; slots of an optimizer, too."""
+        if self.is_hugging_face:
+            return {name: list(x.shape) for name, x in self._converted.weights.items()}
+        return self.checkpoint.shapes
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a weight by its name in a checkpoint."""
+        if self.is_hugging_face:
+            return self._converted.weights[name]
+        return self.checkpoint.read(name)
+
+    def read_weights(self) -> dict[str, np.ndarray]:
+        """Returns every weight by its name in a checkpoint, without an optimizer's slots."""
+        return self._converted.weights if self.is_hugging_face else self.checkpoint.read_weights()
+
+    @functools.cached_property
+    def labels(self) -> list[str] | None:
+        """The classes in the order of the logits; [] for a regression, None if unknown."""
+        return self._converted.labels if self.is_hugging_face else labels_in(self.folder)
+
+    @functools.cached_property
+    def is_tagger(self) -> bool:
+        """Whether the classifier is one of words; an architecture's name in the folder says so."""
+        if self.is_hugging_face and self._converted.task:
+            return self._converted.task == "ForTokenClassification"
+        return is_tagger(self.shapes, self.labels)
+
+    @functools.cached_property
+    def recorded_casing(self) -> bool | None:
+        """Whether text is lower-cased, as `tokenizer_config.json` says; None if it does not."""
+        return read_casing(self.home)
+
+    @functools.cached_property
+    def vocabulary(self) -> dict[str, bytes]:
+        """The content of the vocabulary's files by name; {} without, see `read_vocabulary`."""
+        return read_vocabulary(self.vocab_file) if self.vocab_file else {}
+
+    def tokenizer(self, do_lower_case: bool | None = None) -> Tokenizer:
+        """Returns the tokenizer.
+
+        Args:
+            do_lower_case: whether text is lower-cased; None finds it out.
+        """
+        path = self.vocab_file or self._must_have(VOCABULARY_FILES, "vocab_file")
+        if os.path.basename(path) == TOKENIZER_FILE:
+            tokenizer, in_file = read_tokenizer(path, bool(do_lower_case))
+        else:
+            tokenizer, in_file = load_tokenizer(path, bool(do_lower_case)), None
+        if do_lower_case is None:
+            do_lower_case = in_file if self.recorded_casing is None else self.recorded_casing
+        if do_lower_case is None:
+            do_lower_case = find_casing(self.home, path, tokenizer.vocab) is not False
+        return tokenizer.with_casing(do_lower_case)
+
+    @functools.cached_property
+    def vector_settings(self) -> VectorSettings:
+        """How sentence-transformers makes the vector of a text with this model."""
+        return read_vector_settings(self.folder)

@@ -1,0 +1,92 @@
+"""Writes what every program, tool and `bert_tf.load` find in a model's folder."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.files.label_file import LABELS_FILE, write_labels
+from bert_tf.files.whole_files import read_bytes, write_whole
+from bert_tf.model.configuration import BertConfig
+from bert_tf.model.family import CONFIG_FILES, read_config
+from bert_tf.text.byte_pairs import MERGES
+from bert_tf.text.casing import write_casing
+from bert_tf.text.tokenizer_files import TOKENIZER_CONFIG
+from bert_tf.text.tokenizers import BYTE_PAIRS, SENTENCE_PIECES, WORD_PIECES
+
+CHECKPOINT_NAME = "bert_model.ckpt"
+CONFIG_FILE = CONFIG_FILES[0]
+# What may stand beside a checkpoint.
+COMPANIONS = (
+    *(CONFIG_FILE, WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, MERGES),
+    *(TOKENIZER_CONFIG, LABELS_FILE),
+)
+
+
+def write_model(
+    folder: str,
+    weights: Mapping[str, tf.Tensor | tf.Variable | object],
+    config: BertConfig,
+    vocabulary: Mapping[str, str | bytes],
+    do_lower_case: bool | None,
+    labels: Sequence[str] | None,
+) -> None:
+    """Writes a folder like that of a released model, with the casing and the classes.
+
+    Args:
+        folder: an existing folder.
+        weights: by the names of a checkpoint.
+        config, vocabulary, do_lower_case: see `write_model_files`.
+        labels: see `label_file.write_labels`.
+
+    Raises:
+        UserError: a file cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
+    checkpoints.write(os.path.join(folder, CHECKPOINT_NAME), weights)
+    write_model_files(folder, config, vocabulary, do_lower_case)
+    write_labels(folder, labels)
+
+
+def write_model_files(
+    folder: str,
+    config: BertConfig,
+    vocabulary: Mapping[str, str | bytes],
+    do_lower_case: bool | None,
+) -> None:
+    """Writes `bert_config.json`, the vocabulary and the casing; errors as `write_model`.
+
+    Args:
+        folder: of the checkpoint.
+        config: of the model.
+        vocabulary: the content of its files by name, see `tokenizers.read_vocabulary`.
+        do_lower_case: whether text is lower-cased; None if that is unknown.
+    """
+    write_config(folder, config)
+    write_vocabulary(folder, vocabulary, do_lower_case)
+
+
+def write_config(folder: str, config: BertConfig) -> None:
+    """Writes `bert_config.json`, unless the folder has one with the same values."""
+    path = os.path.join(folder, CONFIG_FILE)
+    if tf.io.gfile.exists(path):
+        try:
+            if read_config(path).to_dict() == config.to_dict():
+                return  # it may be the user's own file, the --bert_config_file
+        except UserError:
+            pass  # another model's, or damaged
+    write_whole(path, config.to_json_string())
+
+
+def write_vocabulary(
+    folder: str, vocabulary: Mapping[str, str | bytes], do_lower_case: bool | None
+) -> None:
+    """Writes a vocabulary and its casing; leaves files alone that have this content already."""
+    for name, text in vocabulary.items():
+        path = os.path.join(folder, name)
+        content = text.encode() if isinstance(text, str) else text
+        if not tf.io.gfile.exists(path) or read_bytes(path, path) != content:
+            write_whole(path, content)
+    write_casing(folder, do_lower_case)
