@@ -332,7 +332,7 @@ def test_a_teacher_without_configuration_or_without_a_head(inputs, tmp_path):
     assert message.startswith(
         f"--teacher_checkpoint={path} must hold a model of this task, with the"
     )
-    assert "5 weights are not so" in message
+    assert "5 weights are missing or have the wrong shape" in message
     assert "'cls/predictions/transform/dense/kernel is missing'" in message
     os.remove(tmp_path / "teacher" / "bert_config.json")
     with pytest.raises(UserError) as error:
