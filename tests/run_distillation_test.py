@@ -338,8 +338,9 @@ def test_a_teacher_without_configuration_or_without_a_head(inputs, tmp_path):
     with pytest.raises(UserError) as error:
         distil(inputs, tmp_path / "out", teacher_checkpoint=path)
     assert (
-        f"--teacher_checkpoint={path} must have its configuration beside it, bert_config.json or"
-        f" albert_config.json; there is none in {tmp_path}/teacher. Give --teacher_config_file"
+        f"--teacher_checkpoint={path} must have bert_config.json or albert_config.json, with which"
+        f" the model was trained; there is none in {tmp_path}/teacher. Copy it there, or give"
+        " --teacher_config_file"
     ) == str(error.value)
 
 
