@@ -21,7 +21,7 @@ METHODS |= {"model_from_json", "model_from_config", "deserialize_keras_object", 
 ALLOWED = {
     "tools/tpu/compiler.py: import_module",
     # Keras calls it, in its safe mode, for a file that its `load_model` was given.
-    "bert_tf/model/task_model.py: deserialize_keras_object",
+    "bert_tf/tasks/task_model.py: deserialize_keras_object",
     # Converters and runtimes, by names that stand in the code.
     "bert_tf/export/packages.py: import_module",
     # What an export has just written is run before its folder appears.

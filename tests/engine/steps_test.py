@@ -9,33 +9,12 @@ from bert_tf.engine import steps
 from bert_tf.errors import UserError
 from tests.support.objectives import OtherObjective, compute
 from tests.support.small_pretraining import (
-    B,
     difference,
     make_features,
     small_model,
     tensors,
     weights_of,
 )
-
-
-def test_examples_of_weight_0_do_not_count_in_an_evaluation():
-    model, _ = small_model(5)
-    features = make_features(5, batch_size=4)
-    three = {name: tf.constant(x[:3]) for name, x in features.items()}
-    three["example_weight"] = tf.ones([3])
-    padded = {**tensors(features), "example_weight": tf.constant([1.0, 1.0, 1.0, 0.0])}
-    expected = steps.evaluation_step(model, three)
-    actual = steps.evaluation_step(model, padded)
-    assert list(actual) == list(expected)
-    for name in expected:
-        np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, err_msg=name)
-
-
-def test_a_batch_of_nothing_but_padding_adds_0_to_an_evaluation():
-    model, _ = small_model(6)
-    features = {**tensors(make_features(6)), "example_weight": tf.zeros([B])}
-    for name, sums in steps.evaluation_step(model, features).items():
-        assert [x.numpy() for x in sums] == [0.0, 0.0], name
 
 
 def test_accumulation_leaves_a_variable_without_gradient_as_it_is():

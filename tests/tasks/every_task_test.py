@@ -66,6 +66,10 @@ PREDICTING = {"extraction": (lambda c, **o: FeaturesModel(c, [-1], OUTPUTS, **o)
 every_task = pytest.mark.parametrize("name", TASKS)
 
 
+def every_task_but(name):
+    return pytest.mark.parametrize("name", [other for other in TASKS if other != name])
+
+
 def new_model(name, **options):
     """Returns a model with a small configuration."""
     build, _, rate = {**TASKS, **PREDICTING}[name]
@@ -141,6 +145,29 @@ def test_a_batch_of_nothing_but_padding_has_loss_and_metrics_0(name):
     assert [loss.numpy(), *np.ravel(list(sums.values()))] == [0.0] * (1 + 2 * len(sums))
 
 
+@every_task_but("sentences_in_batch_negatives")  # a part has fewer negatives
+def test_losses_of_parts_add_up(name):
+    model, features = make(name), make_features(name, 3)
+    normalizers = model.normalizers(features)
+    rows = [{feature: x[i : i + 1] for feature, x in features.items()} for i in range(3)]
+    parts = [model.loss_and_metrics(model(row), row, normalizers)[0] for row in rows]
+    np.testing.assert_allclose(sum(parts), compute(model, features)[0], rtol=1e-5)
+
+
+@every_task_but("squad")  # the positions of padding compete, too, as in the original
+def test_the_padding_of_a_row_changes_nothing(name):
+    model, features = make(name), make_features(name, 3)
+    for feature in {"input_mask", "label_mask"} & features.keys():
+        features[feature] *= tf.cast(tf.range(S) < S - 2, tf.int32)
+    if "masked_lm_positions" in features:
+        features["masked_lm_positions"] %= S - 2
+    short = {n: x[..., : S - 2] if x.shape[-1] == S else x for n, x in features.items()}
+    expected, sums = compute(model, features)
+    loss, short_sums = compute(model, short)
+    np.testing.assert_allclose(loss, expected, rtol=2e-6)
+    np.testing.assert_allclose(list(short_sums.values()), list(sums.values()), rtol=2e-6)
+
+
 @every_task
 def test_training_without_a_dropout_seed_draws_other_masks_at_each_call(name):
     model = make(name)
@@ -157,6 +184,8 @@ def test_a_given_dropout_seed_repeats_its_masks(name):
         float(compute(model, features, True, tf.constant([1, seed]))[0]) for seed in (3, 3, 4)
     )
     assert once == again != other
+    without = [float(compute(model, features, dropout_seed=tf.constant([1, i]))[0]) for i in (3, 4)]
+    assert without[0] == without[1] != once  # dropout is on in training only
 
 
 @every_task

@@ -33,7 +33,7 @@ class FineTuner:
 
     Args:
         config: of the model.
-        build: returns the model, a `bert_tf.model.task_model.TaskModel`.
+        build: returns the model, a `bert_tf.tasks.task_model.TaskModel`.
         strategy: the devices.
         settings: the flags.
         schema: features of the task's records.

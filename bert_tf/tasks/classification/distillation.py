@@ -10,9 +10,10 @@ from collections.abc import Mapping
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.model.distillation import Distilled, soft_cross_entropy, squared_distance
+from bert_tf.model.distillation import soft_cross_entropy, squared_distance
 from bert_tf.model.heads import example_weights
 from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.distilled import Distilled
 
 _HEAD = ("bert/pooler/", "output_")
 

@@ -8,8 +8,7 @@ import tensorflow as tf
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
 from bert_tf.model.saving import register
-from bert_tf.model.task_model import Sums, TaskModel
-from bert_tf.modeling import BertModel
+from bert_tf.tasks.task_model import Sums, TaskModel
 
 
 @register
@@ -25,13 +24,11 @@ class ClassificationModel(TaskModel):
     label_names = ("label_ids",)
 
     def __init__(self, config: BertConfig, num_labels: int, **options):
-        super().__init__(name="")  # a name would come first in the variables' paths
+        super().__init__(config, **options)
         self.num_labels = num_labels
         self.is_regression = num_labels == 1
         self.task_metrics = () if self.is_regression else ("accuracy",)
-        self.bert = BertModel(config, **options)
         self.head = OutputLayer(num_labels, config.hidden_size, dtype=self.bert.dtype_policy)
-        self.built = True
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns logits, float32 [B, num_labels].

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.saving import register
-from bert_tf.model.task_model import TaskModel
-from bert_tf.modeling import BertModel, BertOutput
+from bert_tf.modeling import BertOutput
+from bert_tf.tasks.task_model import TaskModel
 
 
 @register
@@ -31,11 +31,9 @@ class FeaturesModel(TaskModel):
         outputs: Sequence[str] = ("token_vectors",),
         **options,
     ):
-        super().__init__(name="")  # a name would come first in the variables' paths
+        super().__init__(config, **options)
         self.extracted_layers = tuple(layers)
         self.extracted_outputs = tuple(outputs)
-        self.bert = BertModel(config, **options)
-        self.built = True
 
     def call(self, input_ids, input_mask=None, segment_ids=None) -> BertOutput:
         """Returns every output of BERT, without dropout.

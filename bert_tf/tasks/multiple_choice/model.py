@@ -9,8 +9,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.model.task_model import TaskModel
-from bert_tf.modeling import BertModel
+from bert_tf.tasks.task_model import TaskModel
 
 
 @register
@@ -28,11 +27,9 @@ class MultipleChoiceModel(TaskModel):
     task_metrics = ("accuracy",)
 
     def __init__(self, config: BertConfig, **options):
-        super().__init__(name="")  # a name would come first in the variables' paths
-        self.bert = BertModel(config, **options)
+        super().__init__(config, **options)
         # No bias: the same number added to all choices does not change their softmax.
         self.head = OutputLayer(1, config.hidden_size, use_bias=False, dtype=self.bert.dtype_policy)
-        self.built = True
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns logits, float32 [B, C].

@@ -13,9 +13,8 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.model.task_model import TaskModel
-from bert_tf.modeling import BertModel
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES
+from bert_tf.tasks.task_model import TaskModel
 
 _MASKED = -1e9  # added to a logit that is to have no part in a softmax
 
@@ -42,14 +41,12 @@ class SentenceModel(TaskModel):
         similarity_scale: float = 20.0,
         **options,
     ):
-        super().__init__(name="")  # a name would come first in the variables' paths
-        self.bert = BertModel(config, **options)
+        super().__init__(config, **options)
         self.bert.pooler.trainable = False  # vectors do not depend on it; a checkpoint may lack it
         self.loss_name = loss
         self.score_scale = score_scale
         self.similarity_scale = similarity_scale
         self.task_metrics = ("accuracy",) if loss == IN_BATCH_NEGATIVES else ()
-        self.built = True
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns a vector of each text, float32 [B, T, H]; the squares of a vector add up to 1.

@@ -9,8 +9,8 @@ import tensorflow as tf
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import example_weights, linear
 from bert_tf.model.saving import Savable, register
-from bert_tf.model.task_model import TaskModel
-from bert_tf.modeling import BertModel, create_initializer
+from bert_tf.modeling import create_initializer
+from bert_tf.tasks.task_model import TaskModel
 
 
 @register
@@ -86,12 +86,10 @@ class SquadModel(TaskModel):
     task_metrics = ("start_accuracy", "end_accuracy")
 
     def __init__(self, config: BertConfig, **options):
-        super().__init__(name="")  # a name would come first in the variables' paths
-        self.bert = BertModel(config, **options)
+        super().__init__(config, **options)
         # No logit depends on the pooler, so the original's optimizer has no slots for it either.
         self.bert.pooler.trainable = False
         self.cls = SquadHeads(config, self.bert.dtype_policy)
-        self.built = True
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns start and end logits, each float32 [B, S].

@@ -10,9 +10,8 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
 from bert_tf.model.saving import register
 from bert_tf.model.shapes import get_shape_list
-from bert_tf.model.task_model import TaskModel
-from bert_tf.modeling import BertModel
 from bert_tf.tasks.tagging.head import FEATURE_LAYERS, BiLstm, check_feature_layers
+from bert_tf.tasks.task_model import TaskModel
 
 
 @register
@@ -42,8 +41,7 @@ class TaggingModel(TaskModel):
         lstm_size: int = 768,
         **options,
     ):
-        super().__init__(name="")  # a name would come first in the variables' paths
-        self.bert = BertModel(config, **options)
+        super().__init__(config, **options)
         self.bert.pooler.trainable = False  # no logit depends on it
         self.num_labels = num_labels
         self.feature_layers = feature_layers
@@ -56,7 +54,6 @@ class TaggingModel(TaskModel):
             self.lstm = BiLstm(size, lstm_size, dtype=self.bert.dtype_policy)
             size = 2 * lstm_size
         self.head = OutputLayer(num_labels, size, dtype=self.bert.dtype_policy)
-        self.built = True
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
         """Returns logits, float32 [B, S, num_labels].

@@ -103,12 +103,3 @@ def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():
     dropped = np.abs(ratios) < 1e-6
     np.testing.assert_allclose(ratios[~dropped], 1 / 0.9, rtol=1e-4)
     assert 0.05 < dropped.mean() < 0.15
-
-
-def test_padding_changes_nothing():
-    model, _, _ = make(3)
-    features = make_features(3)
-    features["input_mask"][:, 5:] = 0
-    cut = {name: x[:, :5] if x.ndim == 2 else x for name, x in features.items()}
-    rows, expected = (predict(model, x) for x in (cut, features))
-    assert difference(rows["outputs"], expected["outputs"]) < 1e-6

@@ -56,39 +56,9 @@ def test_loss_and_predictions_are_numpys():
     assert [x.numpy() for x in sums["accuracy"]] == [right.sum(), B]
 
 
-def test_padding_changes_nothing():
-    model, _ = make_model()
-    features = make_features()
-    short = {name: x[..., : S - 1] if x.ndim == 3 else x for name, x in features.items()}
-    found, padded = (predict(model, tensors(x))["outputs"] for x in (short, features))
-    assert difference(padded, found) < 2e-6
-
-
 def test_names_of_variables():
     model, _ = make_model()
     names = {v.path: v.shape for v in model.variables}
     head = {name: shape for name, shape in names.items() if not name.startswith("bert/")}
     assert head == {"output_weights": (1, 24)}
     assert {v.path for v in model.trainable_variables} == names.keys()
-
-
-def test_dropout_follows_from_the_seed():
-    model, _ = make_model()
-    features = tensors(make_features())
-    sequences = features["input_ids"], features["input_mask"], features["segment_ids"]
-    once, again, other = (
-        model(*sequences, training=True, dropout_seed=np.array([1, seed], np.int32))
-        for seed in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(once, again)
-    # The configuration has no dropout: it is that of the pooled output, at its own rate.
-    assert np.abs(once - other).max() > 1e-3
-
-
-def test_bfloat16_is_close():
-    model, _ = make_model()
-    low_model, _ = make_model(dtype="bfloat16")
-    features = tensors(make_features())
-    full = predict(model, features)["outputs"]
-    low = predict(low_model, features)["outputs"]
-    assert 0 < difference(low, full) < 0.02

@@ -138,14 +138,6 @@ def test_a_pair_that_finds_its_partner_costs_nothing():
     assert np.min(losses) > 49 and np.sum(right) == 0
 
 
-def test_padding_changes_nothing(made):
-    model, _ = made
-    features = make_features()
-    short = {name: x[..., : S - 1] if x.ndim == 3 else x for name, x in features.items()}
-    found, padded = (predict(model, tensors(x))["vectors"] for x in (short, features))
-    assert np.abs(padded - found).max() < 1e-6
-
-
 def test_names_of_variables(made):
     model, _ = made
     names = {v.path for v in model.variables}
@@ -163,15 +155,6 @@ def test_gradients_reach_every_weight_that_is_trained(made):
         for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
             assert gradient is not None and np.isfinite(tf.convert_to_tensor(gradient)).all()
             assert tf.norm(tf.convert_to_tensor(gradient)) > 0, variable.name
-
-
-def test_bfloat16_is_close(made):
-    model, _ = made
-    low, _ = make_model(dtype="bfloat16")
-    features = tensors(make_features())
-    full, low = (predict(m, features)["vectors"] for m in (model, low))
-    assert low.dtype == tf.float32 and 0 < np.abs(low - full).max() < 0.02
-    np.testing.assert_allclose(np.linalg.norm(low, axis=-1), 1.0, rtol=1e-6)
 
 
 def test_the_default_loss_is_that_of_scored_pairs():

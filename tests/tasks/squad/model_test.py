@@ -103,30 +103,3 @@ def test_loss(model):
         right = logits.argmax(axis=1) == batch[f"{name}_positions"].numpy()
         total, weight = sums[f"{name}_accuracy"]
         assert (total, weight) == (right.sum(), BATCH)
-
-
-def test_losses_of_parts_add_up(model):
-    batch = features()
-    normalizers = model.normalizers(batch)
-    whole, _ = compute(model, batch)
-    rows = ({k: v[i : i + 1] for k, v in batch.items()} for i in range(BATCH))
-    parts = [model.loss_and_metrics(model(row), row, normalizers)[0] for row in rows]
-    np.testing.assert_allclose(sum(parts), whole, rtol=1e-5)
-
-
-def test_dropout_is_on_in_training_only(model):
-    batch, seed = features(), tf.constant([1, 2])
-    losses = [
-        float(compute(model, batch, training, seed)[0]) for training in (False, False, True, True)
-    ]
-    assert losses[0] == losses[1] != losses[2] == losses[3]
-
-
-def test_bfloat16_keeps_logits_in_float32(config, model):
-    low = SquadModel(config, dtype="bfloat16")
-    for theirs, ours in zip(low.variables, model.variables, strict=True):
-        assert theirs.dtype == "float32"
-        theirs.assign(ours)
-    found = predict(low, features())["start_logits"]
-    assert found.dtype == tf.float32
-    np.testing.assert_allclose(found, logits_by_numpy(model, features())[0], atol=0.2)

@@ -122,17 +122,6 @@ def test_loss_and_predictions_are_numpys(feature_layers):
     assert [x.numpy() for x in sums["accuracy"]] == [sum(right), len(right)]
 
 
-@pytest.mark.parametrize("feature_layers", [None, "last"])
-def test_padding_changes_nothing(feature_layers):
-    model, _ = make_model(feature_layers=feature_layers, lstm_size=UNITS)
-    features = {name: x[1:2] for name, x in make_features().items()}  # 4 tokens
-    short = {name: x[:, :5] for name, x in features.items()}
-    found = predict(model, tensors(short))
-    padded = predict(model, tensors(features))
-    np.testing.assert_array_equal(padded["predictions"][:, :5], found["predictions"])
-    assert difference(padded["losses"][:, :5], found["losses"]) < 2e-6
-
-
 def test_the_bilstm_is_that_of_keras():
     lstm = BiLstm(7, UNITS, num_layers=1)
     x = np.random.default_rng(0).normal(size=(B, S, 7)).astype(np.float32)
@@ -225,15 +214,6 @@ def test_dropout_follows_from_the_seed_and_spares_a_frozen_bert():
     frozen.lstm.call = lambda inputs, mask: seen.append(inputs) or tf.zeros([B, S, 2 * UNITS])
     frozen(*sequence, training=True, dropout_seed=tf.constant([1, 3]))
     np.testing.assert_array_equal(seen[0], frozen.bert(*sequence).sequence_output)
-
-
-def test_bfloat16_is_close():
-    model, _ = make_model(feature_layers="last", lstm_size=UNITS)
-    features = tensors(make_features())
-    low, _ = make_model(feature_layers="last", lstm_size=UNITS, dtype="bfloat16")
-    assert all(v.dtype == "float32" for v in low.variables)
-    losses = [predict(m, features)["losses"] for m in (model, low)]
-    assert 0 < difference(losses[1], losses[0]) < 0.05
 
 
 def test_too_few_layers_are_refused():

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.model.distillation import Distilled, soft_cross_entropy, squared_distance
+from bert_tf.model.distillation import soft_cross_entropy, squared_distance
 from bert_tf.model.heads import example_weights, token_weights
 from bert_tf.model.layers import gather_indexes
+from bert_tf.tasks.distilled import Distilled
 from bert_tf.tasks.pretraining.training.model import (
     WEIGHT_EPSILON,
     PretrainingModel,

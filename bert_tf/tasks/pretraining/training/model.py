@@ -9,10 +9,9 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights
 from bert_tf.model.saving import register
-from bert_tf.model.task_model import TaskModel
-from bert_tf.modeling import BertModel
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, MLM_SOP
 from bert_tf.tasks.pretraining.training.heads import PretrainingHeads
+from bert_tf.tasks.task_model import TaskModel
 
 # Added to the sum of the masked-LM weights (original: get_masked_lm_output), so that the loss of a
 # batch without predictions is 0.
@@ -40,15 +39,13 @@ class PretrainingModel(TaskModel):
     task_metrics = ("masked_lm_loss", "masked_lm_accuracy")
 
     def __init__(self, config: BertConfig, objective: str | None = None, **options):
-        super().__init__(name="")  # a name would come first in the variables' paths
-        self.bert = BertModel(config, **options)
+        super().__init__(config, **options)
         self.cls = PretrainingHeads(config, self.bert.dtype_policy)
         objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
         self.pair_objective = _PAIR_OBJECTIVES[objective]
         if self.pair_objective:
             self.label_names += ("next_sentence_labels",)
             self.task_metrics += tuple(f"{self.pair_objective}_{x}" for x in ("loss", "accuracy"))
-        self.built = True
 
     def call(
         self,

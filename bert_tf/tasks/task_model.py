@@ -10,7 +10,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
+from bert_tf.model.configuration import BertConfig
 from bert_tf.model.saving import Savable
+from bert_tf.modeling import BertModel
 
 Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]
 
@@ -29,6 +31,10 @@ class TaskModel(Savable, keras.Model):
     tuple for them in order, or a dictionary. Keras's sample_weight, float [B], is the weight of
     each example in loss and metrics, as is a feature `example_weight`.
 
+    Args:
+        config: sizes and dropout rates.
+        **options: see `BertModel`.
+
     Attributes of a subclass:
         required_inputs: names of the arguments of `call` that it needs.
         packing_inputs: names of those that packed rows have besides.
@@ -41,6 +47,11 @@ class TaskModel(Savable, keras.Model):
     packing_inputs: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
     task_metrics: tuple[str, ...] = ()
+
+    def __init__(self, config: BertConfig, **options):
+        super().__init__(name="")  # a name would come first in the variables' paths
+        self.bert = BertModel(config, **options)
+        self.built = True
 
     def __call__(self, inputs=None, *args, **kwargs):
         """Returns the outputs of `call`.

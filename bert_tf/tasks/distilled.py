@@ -1,0 +1,95 @@
+"""A student with its teacher, as one objective.
+
+Dimension letters and dtypes: see `bert_tf/modeling.py`; R is any number of rows: positions or
+examples.
+"""
+
+from collections.abc import Mapping
+
+import keras
+import tensorflow as tf
+
+from bert_tf.model.distillation import layers_distance
+from bert_tf.model.heads import token_weights
+from bert_tf.tasks.task_model import Sums, TaskModel
+
+# Of a loss: its weight, its sum over a batch, and what divides the sum.
+Part = tuple[float, tf.Tensor, tf.Tensor]
+
+
+class Distilled:
+    """A student that learns from a teacher: a `bert_tf.engine.steps.Objective`.
+
+    The teacher computes its answers in each step, so they fit every batch, whatever its length.
+
+    Args:
+        student: is trained.
+        teacher: gives targets, without dropout; it gets no gradients.
+        alphas: the weight of each loss. `cos` is the cosine distance of the layers' vectors, the
+            mean over all tokens; it is not computed if its weight is 0.
+        cos_all_layers: whether `cos` compares all layers or the last; see `layers_distance`.
+    """
+
+    def __init__(
+        self,
+        student: TaskModel,
+        teacher: TaskModel,
+        alphas: Mapping[str, float],
+        cos_all_layers: bool = False,
+    ):
+        self.student = student
+        self.teacher = teacher
+        self.alphas = dict(alphas)
+        self._cos_all_layers = cos_all_layers
+
+    @property
+    def layers(self) -> list[keras.layers.Layer]:
+        """The student's."""
+        return self.student.layers
+
+    @property
+    def trainable_variables(self) -> list[keras.Variable]:
+        """The student's."""
+        return self.student.trainable_variables
+
+    def __call__(self, features, training=False, dropout_seed=None):
+        """Returns the student's and the teacher's `outputs_of` a batch; see `TaskModel`."""
+        student = self.outputs_of(self.student, features, training, dropout_seed)
+        return student, self.outputs_of(self.teacher, features, False, None)
+
+    def outputs_of(self, model: TaskModel, features, training: bool, dropout_seed):
+        """Returns the layers' outputs, float [B, S, H] each, and logits, float32 [R, classes]."""
+        raise NotImplementedError
+
+    def normalizers(self, features) -> dict[str, tf.Tensor]:
+        """Returns those of the student, and `tokens`, the sum of the tokens' weights."""
+        tokens = tf.reduce_sum(token_weights(features))
+        return {**self.student.normalizers(features), "tokens": tokens}
+
+    def loss_and_metrics(self, outputs, features, normalizers) -> tuple[tf.Tensor, Sums]:
+        """Returns the weighted sum of the losses, float32 [], and each loss as a metric."""
+        (layers, logits), (teacher_layers, targets) = outputs
+        targets = tf.stop_gradient(targets)
+        parts, sums = self.parts(layers, logits, targets, features, normalizers)
+        if self.alphas["cos"]:
+            weights = token_weights(features)
+            distance = layers_distance(layers, teacher_layers, self._cos_all_layers)
+            total = tf.reduce_sum(weights * distance)
+            parts.append((self.alphas["cos"], total, normalizers["tokens"]))
+            sums["cos_loss"] = (total, tf.reduce_sum(weights))
+        loss = tf.zeros([], tf.float32)
+        for alpha, total, normalizer in parts:
+            loss += alpha * tf.math.divide_no_nan(total, normalizer)
+        return loss, sums
+
+    def parts(self, layers, logits, targets, features, normalizers) -> tuple[list[Part], Sums]:
+        """Returns the losses but `cos`, and the metrics.
+
+        Args:
+            layers: the outputs of the student's layers, float [B, S, H] each.
+            logits: of the student, float32 [R, classes].
+            targets: the logits of the teacher, float32 [R, classes].
+            features: the batch.
+            normalizers: see `TaskModel.loss_and_metrics`.
+        """
+        raise NotImplementedError
