@@ -5,6 +5,7 @@ start and end, over all windows. The pipeline multiplies their probabilities wit
 an answer to whole words, and adds the scores of answers with equal text.
 """
 
+import abc
 import dataclasses
 from collections.abc import Sequence
 from typing import TypedDict
@@ -24,8 +25,8 @@ from bert_tf.text.tokenizers import Tokenizer
 Logits = Sequence[dict[str, np.ndarray]]
 
 
-class RunSquadSearch:
-    """The search of run_squad for the answer to one question.
+class Search(abc.ABC):
+    """The search for the answer to one question.
 
     Args:
         question, context: the texts.
@@ -35,11 +36,13 @@ class RunSquadSearch:
         num_answers: of `find`, at most.
 
     Attributes:
-        rows: the model's input for each window, padded, since run_squad counts the padding.
+        rows: the model's input for each window.
 
     Raises:
-        UserError: the question leaves no room for the context.
+        UserError: the question leaves too little room for the context.
     """
+
+    rows: list[dict[str, list[int]]]
 
     def __init__(
         self,
@@ -54,8 +57,24 @@ class RunSquadSearch:
         self._tokenizer = tokenizer
         self._settings = settings
         self._num_answers = num_answers
-        (self._pieces,) = features.tokenize_contexts([context], tokenizer)
-        query = tokenizer.encode([question])[0].tolist()[: settings.max_query_length]
+        self._cut(tokenizer.encode([question])[0].tolist(), max_seq_length)
+
+    @abc.abstractmethod
+    def _cut(self, query: list[int], max_seq_length: int) -> None:
+        """Cuts the context into windows. `query` has the ids of the question."""
+
+    @abc.abstractmethod
+    def find(self, logits: Logits) -> list[Answer]:
+        """Returns the best answers, the best first."""
+
+
+class RunSquadSearch(Search):
+    """The search of run_squad. Its rows are padded, since run_squad counts the padding."""
+
+    def _cut(self, query: list[int], max_seq_length: int) -> None:
+        tokenizer, settings = self._tokenizer, self._settings
+        (self._pieces,) = features.tokenize_contexts([self._context], tokenizer)
+        query = query[: settings.max_query_length]
         taken = len(query) + tokenizer.layout.num_special(is_pair=True)
         if max_seq_length <= taken:
             raise UserError(
@@ -104,32 +123,18 @@ class RunSquadSearch:
         return found[: self._num_answers]
 
 
-class PipelineSearch:
-    """The search of transformers' question-answering pipeline; arguments as `RunSquadSearch`.
+class PipelineSearch(Search):
+    """The search of transformers' question-answering pipeline.
 
     `doc_stride` is the number of word pieces that two windows share. "No answer" is one of the
     answers if `version_2_with_negative` is set.
-
-    Raises:
-        UserError: the question leaves too little room for the context.
     """
 
-    def __init__(
-        self,
-        question: str,
-        context: str,
-        tokenizer: Tokenizer,
-        settings: AnswerSettings,
-        max_seq_length: int,
-        num_answers: int,
-    ):
-        self._context = context
-        self._settings = settings
-        self._num_answers = num_answers
-        self._pieces = tokenizer.pieces(context)
+    def _cut(self, query: list[int], max_seq_length: int) -> None:
+        tokenizer, settings = self._tokenizer, self._settings
+        self._pieces = tokenizer.pieces(self._context)
         starts = [i for i, piece in enumerate(self._pieces) if piece.begins_word]
         self._word_starts = np.array([*starts, len(self._pieces)])
-        query = tokenizer.encode([question])[0].tolist()
         layout = tokenizer.layout
         self._offset = layout.second_start(len(query))
         num_special = layout.num_special(is_pair=True)
@@ -148,7 +153,6 @@ class PipelineSearch:
             self.rows.append(sequences.pack_pair(query, ids, row_length, layout))
 
     def find(self, logits: Logits) -> list[Answer]:
-        """Returns the best answers, the best first."""
         found: dict[str, Answer] = {}
         null_score = 1e6
         for span, row in zip(self._spans, logits, strict=True):
@@ -189,10 +193,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum()
 
 
-SEARCHES: dict[str, type[RunSquadSearch] | type[PipelineSearch]] = {
-    "run_squad": RunSquadSearch,
-    "transformers": PipelineSearch,
-}
+SEARCHES: dict[str, type[Search]] = {"run_squad": RunSquadSearch, "transformers": PipelineSearch}
 
 
 class AnswerOptions(TypedDict, total=False):
@@ -216,7 +217,7 @@ def make_searches(
     doc_stride: int,
     max_answer_length: int,
     method: str,
-) -> tuple[list[RunSquadSearch] | list[PipelineSearch], bool]:
+) -> tuple[list[Search], bool]:
     """Returns the search for the answer to each question, and whether one question was given.
 
     The arguments are those of `Pretrained.answer`, and the tokenizer of the model.

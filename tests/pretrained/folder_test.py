@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 import bert_tf
 from bert_tf.errors import UserError
@@ -295,15 +294,6 @@ def test_vectors_that_are_made_in_another_way_are_refused(tmp_path):
         assert read_vector_settings(source) == (kind, False, None)
     pooling.write_text(json.dumps(last))
     with pytest.raises(UserError, match="it chooses 'lasttoken'"):
-        bert_tf.load(source)
-
-
-def test_nan_in_safetensors_is_refused(tmp_path):
-    tensors = make_tensors(ENCODER)
-    source = write_folder(tmp_path / "hf", tensors, vocab=HUGGING_FACE_VOCAB)
-    tensors["embeddings.LayerNorm.bias"] = np.full(6, np.inf, np.float32)
-    safetensors.numpy.save_file(tensors, f"{source}/model.safetensors")
-    with pytest.raises(UserError, match="LayerNorm/beta has 6 of 6 that are not"):
         bert_tf.load(source)
 
 

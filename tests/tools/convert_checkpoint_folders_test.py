@@ -44,33 +44,28 @@ def test_the_recorded_casing_goes_both_ways(tmp_path, do_lower_case):
         casing.check_casing(not do_lower_case, CASED_VOCAB.split(), vocab_file, prefix)
 
 
-def test_the_casing_of_the_vocabulary_is_recorded(tmp_path):
-    """Hugging Face's own default is to lowercase."""
-    source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=CASED_VOCAB)
-    checkpoint, back = str(tmp_path / "tf"), str(tmp_path / "back")
-    convert_checkpoint.convert(source, checkpoint, "checkpoint")
-    assert casing.read_casing(checkpoint) is False
-    os.remove(f"{checkpoint}/tokenizer_config.json")
-    convert_checkpoint.convert(checkpoint, back, "safetensors")
-    assert casing.read_casing(back) is False
-
-
-def test_an_unknown_casing_replaces_the_record_of_another_model(tmp_path):
-    source = write_folder(tmp_path / "hf", make_tensors(ENCODER))
-    os.mkdir(tmp_path / "tf")
-    casing.write_casing(str(tmp_path / "tf"), False)
-    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
-    assert casing.read_casing(str(tmp_path / "tf")) is None
-
-
-def test_the_casing_beside_another_vocabulary_is_read(tmp_path):
+@pytest.mark.parametrize(
+    ("vocab", "beside", "before", "expected"),
+    [
+        (CASED_VOCAB, None, None, False),  # Hugging Face's own default is to lowercase
+        ("[PAD]\nb\n", True, None, True),
+        ("[PAD]\nb\n", None, False, None),
+    ],
+    ids=["of the vocabulary", "beside the vocabulary", "unknown, another model's record before"],
+)
+def test_the_casing_that_is_recorded(tmp_path, vocab, beside, before, expected):
     source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=None)
-    os.mkdir(tmp_path / "words")
-    (tmp_path / "words" / "vocab.txt").write_text("[PAD]\nb\n")
-    casing.write_casing(str(tmp_path / "words"), True)
-    vocab_file = str(tmp_path / "words" / "vocab.txt")
-    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint", None, vocab_file)
-    assert casing.read_casing(str(tmp_path / "tf")) is True
+    for name, record in (("words", beside), ("tf", before)):
+        os.mkdir(tmp_path / name)
+        casing.write_casing(str(tmp_path / name), record)
+    (tmp_path / "words" / "vocab.txt").write_text(vocab)
+    checkpoint, words = str(tmp_path / "tf"), str(tmp_path / "words" / "vocab.txt")
+    convert_checkpoint.convert(source, checkpoint, "checkpoint", None, words)
+    assert casing.read_casing(checkpoint) is expected
+    if expected is False:
+        os.remove(f"{checkpoint}/tokenizer_config.json")
+        convert_checkpoint.convert(checkpoint, str(tmp_path / "back"), "safetensors")
+        assert casing.read_casing(str(tmp_path / "back")) is False
 
 
 @pytest.mark.parametrize("place", ["hf", "words", "tf"])
