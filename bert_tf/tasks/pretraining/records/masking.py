@@ -96,11 +96,14 @@ class Masks:
         gives are replaced by those that they stand for.
         """
         words: list[list[int]] = []
-        for position in positions:
-            if self._whole_words and words and input_ids[position] in self._continuations:
-                words[-1].append(position)
-            else:
-                words.append([position])
+        if not self._whole_words:
+            words = [[position] for position in positions]
+        else:
+            for position in positions:
+                if words and input_ids[position] in self._continuations:
+                    words[-1].append(position)
+                else:
+                    words.append([position])
         if self._aliases:
             input_ids[:] = [self._aliases.get(number, number) for number in input_ids]
         return words
