@@ -5,6 +5,7 @@ lines end sentences, and `-DOCSTART-` lines begin documents.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -44,60 +45,56 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
         UserError: the file cannot be read, has no sentence, has an unknown tag, or lacks tags: all
             words of a file must have one, or none.
     """
-    sentences: list[Sentence] = []
-    words: list[str] = []
-    tags: list[str] = []
-    known: set[str] = set()
+    file = f"--{flag}: {path}"
+    rule = "it must have a word and its tag on each line"
+    lines = read_text(path, file, rule).split("\n")
+    # str.split would also split at other spaces.
+    rows = [(number, re.findall(r"[^ \t\r]+", line)) for number, line in enumerate(lines, 1)]
+    first_word = next((columns for _, columns in rows if _is_word(columns)), None)
+    if first_word is None:
+        raise UserError(f"{file} has no sentence; {rule}")
+    is_tagged = tags_required or len(first_word) > 1
+    sentences = []
     documents = 0
-
-    def end_sentence() -> None:
-        if words:
-            sentences.append(Sentence(words[:], tags[:] or None, documents))
-            words.clear()
-            tags.clear()
-
-    tagged = True if tags_required else None  # None: as the first line is
-    text = read_text(path, f"--{flag}: {path}", "it must have a word and its tag on each line")
-    for number, line in enumerate(text.split("\n"), 1):
-        columns = re.findall(r"[^ \t\r]+", line)  # str.split would also split at other spaces
-        if not columns:
-            end_sentence()
-        elif columns[0] == DOCUMENT_START:
-            end_sentence()
-            documents += 1
-        else:
-            tagged = len(columns) > 1 if tagged is None else tagged
-            if not tagged and len(columns) > 1:
-                raise UserError(
-                    f"--{flag}: {path}, line {number}: all words of a file must have tags, or none;"
-                    f" the first word has none, and this line has {len(columns)} columns"
-                )
-            if tagged and len(columns) == 1:
-                raise UserError(
-                    f"--{flag}: {path}, line {number}: a line must have a word and, in its last"
-                    f" column, its tag; this one has only {quoted(columns[0])}. Add the tag"
-                )
-            if tagged and not is_tag(columns[-1]):
-                raise UserError(
-                    f"--{flag}: {path}, line {number}: a tag must be O, B-TYPE or I-TYPE; the last"
-                    f" column has {quoted(columns[-1])}. Convert tags of other schemes"
-                )
+    for are_words, group in itertools.groupby(rows, lambda row: _is_word(row[1])):
+        if not are_words:
+            documents += sum(columns[:1] == [DOCUMENT_START] for _, columns in group)
+            continue
+        words, tags = [], []
+        for number, columns in group:
+            _check_columns(columns, is_tagged, f"{file}, line {number}")
             words.append(columns[0])
-            if tagged:
-                if columns[-1] not in known:
-                    check_label(columns[-1], f"--{flag}: {path}, line {number}")
-                    known.add(columns[-1])
-                tags.append(columns[-1])
-    end_sentence()
-    if not sentences:
-        raise UserError(
-            f"--{flag}: {path} has no sentence; it must have a word and its tag on each line"
-        )
+            tags.append(columns[-1])
+        sentences.append(Sentence(words, tags if is_tagged else None, documents))
     if not documents:
-        sentences = [
-            dataclasses.replace(sentence, document=i) for i, sentence in enumerate(sentences)
-        ]
+        sentences = [dataclasses.replace(s, document=i) for i, s in enumerate(sentences)]
     return sentences
+
+
+def _is_word(columns: Sequence[str]) -> bool:
+    return bool(columns) and columns[0] != DOCUMENT_START
+
+
+def _check_columns(columns: Sequence[str], is_tagged: bool, place: str) -> None:
+    """Checks the columns of a word's line, which must have a tag if `is_tagged`, else none."""
+    if not is_tagged and len(columns) > 1:
+        raise UserError(
+            f"{place}: all words of a file must have tags, or none; the first word has none, and"
+            f" this line has {len(columns)} columns"
+        )
+    if not is_tagged:
+        return
+    if len(columns) == 1:
+        raise UserError(
+            f"{place}: a line must have a word and, in its last column, its tag; this one has only"
+            f" {quoted(columns[0])}. Add the tag"
+        )
+    if not is_tag(columns[-1]):
+        raise UserError(
+            f"{place}: a tag must be O, B-TYPE or I-TYPE; the last column has"
+            f" {quoted(columns[-1])}. Convert tags of other schemes"
+        )
+    check_label(columns[-1], place)
 
 
 def write_predictions(

@@ -10,9 +10,9 @@ LONG = "x" * 10_000
 
 @pytest.fixture
 def write(tmp_path):
-    def write_file(text, encoding="utf-8"):
+    def write_file(text):
         path = tmp_path / "file.txt"
-        path.write_bytes(text.encode(encoding))
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
         return str(path)
 
     return write_file
@@ -67,31 +67,27 @@ def test_words_alone_where_tags_are_not_required(write):
         ("EU B-\n", r"the last column has 'B-'"),
         ("", r"has no sentence; it must have a word and its tag on each line"),
         ("-DOCSTART- O\n\n", r"has no sentence"),
+        (b"EU B-ORG\nK\xf6ln B-LOC\n", "line 2: not UTF-8"),
+        (None, "--eval_file: .*file.txt cannot be read"),
     ],
 )
-def test_what_is_refused(write, text, message):
+def test_what_is_refused(write, tmp_path, text, message):
+    path = f"{tmp_path}/file.txt" if text is None else write(text)
     with pytest.raises(UserError, match=message) as error:
-        read_sentences(write(text), "eval_file")
+        read_sentences(path, "eval_file")
     assert len(str(error.value)) < 500
 
 
-def test_tags_are_for_all_words_or_none(write):
-    with pytest.raises(UserError, match="line 2: .*has only 'rejects'"):
-        read_sentences(write("EU B-ORG\nrejects\n"), "predict_file", tags_required=False)
-    with pytest.raises(
-        UserError, match="line 3: all words of a file must have tags, or none; .* 2 col"
-    ):
-        read_sentences(write("EU\n\nrejects O\n"), "predict_file", tags_required=False)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match="--train_file: .*missing.txt cannot be read"):
-        read_sentences(str(tmp_path / "missing.txt"), "train_file")
-
-
-def test_a_line_that_is_not_utf8_is_named(write):
-    with pytest.raises(UserError, match="line 2: not UTF-8"):
-        read_sentences(write("EU B-ORG\nK\u00f6ln B-LOC\n", "latin-1"), "train_file")
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("EU B-ORG\nrejects\n", "line 2: .*has only 'rejects'"),
+        ("EU\n\nrejects O\n", "line 3: all words of a file must have tags, or none; .* 2 col"),
+    ],
+)
+def test_tags_are_for_all_words_or_none(write, text, message):
+    with pytest.raises(UserError, match=message):
+        read_sentences(write(text), "predict_file", tags_required=False)
 
 
 def test_predictions_are_what_conlleval_reads(tmp_path):
