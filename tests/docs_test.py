@@ -74,10 +74,13 @@ def commands(text: str, language: str) -> list[str]:
     return [re.sub(r"\s+", " ", line).strip() for line in lines.splitlines() if line.strip()]
 
 
+FOLDERS = ("benchmarks", "bert_tf", "flags", "tools", "tpu")
+
+
 def make_checkout(folder: Path) -> Path:
     """Makes a folder that looks like a checkout, can be written to, and has `python` and `pip`."""
     for path in ROOT.iterdir():
-        if path.suffix == ".py" or path.name in ("bert_tf", "flags", "tools", "tpu"):
+        if path.suffix == ".py" or path.name in FOLDERS:
             (folder / path.name).symlink_to(path)
     for name, text in {"python": PYTHON, "pip": "#!/bin/sh\n"}.items():
         program = folder / "bin" / name

@@ -56,14 +56,8 @@ PAPER_GRID = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings(Settings):
-    """Settings of a search.
+    """Settings of a search."""
 
-    command: the program and its flags, as words for Python.
-    vary: NAME=VALUE,VALUE,... for each flag that varies.
-    """
-
-    command: Sequence[str]
-    vary: Sequence[str] = PAPER_GRID
     output_dir: str = setting(help="Folder for the trials and tables.", group=Group.OUTPUT)
     num_restarts: int = setting(
         0,
@@ -147,14 +141,18 @@ def find_program(command: Sequence[str]) -> list[str]:
 class Search:
     """The trials in the folder of a search.
 
+    Args:
+        settings: the flags but --vary.
+        command: the program and its flags, as words for Python.
+
     Raises:
         UserError: the folder has trials of another command.
     """
 
-    def __init__(self, settings: SearchSettings):
+    def __init__(self, settings: SearchSettings, command: Sequence[str]):
         self._settings = settings
+        self._command = command = [*command]
         self._metric = settings.metric
-        command = [*settings.command]
         # By folder, in the order in which they ended. So of equally good trials the first stays the
         # best, and its checkpoints are kept.
         trials = read_trials(settings.output_dir)
@@ -241,7 +239,7 @@ class Search:
                     "a trial ended with status 1 before any trial succeeded, so its flags or its"
                     " input are wrong; its message and its command are above"
                 )
-        trial = Trial(dict(point), status, seconds, results, [*self._settings.command], time.time())
+        trial = Trial(dict(point), status, seconds, results, self._command, time.time())
         self._trials.pop(folder, None)
         self._trials[folder] = trial
         tf.io.gfile.makedirs(folder)
@@ -250,7 +248,7 @@ class Search:
         return trial
 
     def _words(self, point: Mapping[str, str]) -> list[str]:
-        return [*self._settings.command, *words(point), f"--output_dir={self.folder(point)}"]
+        return [*self._command, *words(point), f"--output_dir={self.folder(point)}"]
 
     def _badness(self, trial: Trial) -> tuple[bool, float]:
         """Returns whether a trial failed or has no metric, and what is least for the best trial."""
@@ -323,18 +321,25 @@ def _run(command: Sequence[str]) -> int:
                     passed_on = True
 
 
-def search(settings: SearchSettings) -> Trial:
+def search(
+    settings: SearchSettings, command: Sequence[str], vary: Sequence[str] = PAPER_GRID
+) -> Trial:
     """Runs all trials and returns the best one.
+
+    Args:
+        settings: the other flags.
+        command: the program and its flags, as words for Python.
+        vary: NAME=VALUE,VALUE,... for each flag that varies.
 
     Raises:
         UserError: the flags are wrong, or every trial failed.
         OSError: the directory is not writable.
     """
-    points: list[dict[str, str]] = parse_grid(settings.vary)
+    points: list[dict[str, str]] = parse_grid(vary)
     seeds = [{"random_seed": str(seed)} for seed in range(1, settings.num_restarts + 1)]
     storage.make_output_dir(settings.output_dir)
     with Heartbeat(settings.output_dir):
-        trials = Search(settings)
+        trials = Search(settings, command)
         if settings.restart == "each":
             points = [{**point, **seed} for point in points for seed in ({}, *seeds)]
         trials.run(points)
@@ -352,8 +357,8 @@ def search(settings: SearchSettings) -> Trial:
 
 def main(command: Sequence[str]) -> None:
     """Runs the search on `command`, the words after `--`."""
-    others = {"command": find_program(command), "vary": flags.FLAGS.vary}
-    search(command_flags.settings_from_flags(SearchSettings, **others))
+    settings = command_flags.settings_from_flags(SearchSettings)
+    search(settings, find_program(command), flags.FLAGS.vary)
 
 
 if __name__ == "__main__":

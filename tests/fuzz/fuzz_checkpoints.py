@@ -83,7 +83,7 @@ def fuzz_state_file(random: random.Random, folder: Path) -> None:
         "",
         "/etc/hosts",
         "model.ckpt-3",
-        "model.ckpt-99999999999999999999",
+        f"model.ckpt-{10**20 - 1}",
     ]
     names += ["model.ckpt-10", "../x/model.ckpt-3", "train", "\\377", "model.ckpt-7", "v" * 300]
     if random.random() < 0.3:

@@ -107,15 +107,25 @@ def test_rare_characters_are_left_out_with_a_warning(tmp_path, monkeypatch):
     assert warnings[0].startswith("1 words (2.17%) have characters that are not in the vocabulary")
 
 
-def test_the_text_is_not_written_over(tmp_path):
+@pytest.mark.parametrize(
+    ("input_file", "output_file", "message"),
+    [
+        ("*.txt", "link", "must not be a file of --input_file"),
+        ("*.txt", "", "empty name"),
+        ("text.txt", "text.txt/vocab.txt", "--output_file=.*/text.txt/vocab.txt cannot be written"),
+        ("text.txt", "folder", "--output_file=.*/folder must name a file"),
+        ("no/such*.txt", "v", r"no/such\*\.txt matches no file"),
+    ],
+)
+def test_files_that_cannot_be(tmp_path, input_file, output_file, message):
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     (tmp_path / "link").symlink_to("text.txt")
-    for output, message in (("link", "must not be a file of --input_file"), ("", "empty name")):
-        with pytest.raises(UserError, match=message):
-            build_vocabulary.build_vocabulary(
-                f"{tmp_path}/*.txt", output and f"{tmp_path}/{output}", 99, True, 99
-            )
+    (tmp_path / "folder").mkdir()
+    output_file = output_file and f"{tmp_path}/{output_file}"
+    with pytest.raises(UserError, match=message):
+        build_vocabulary.build_vocabulary(f"{tmp_path}/{input_file}", output_file, 99)
     assert (tmp_path / "text.txt").read_text(encoding="utf-8") == TEXT
+    assert sorted(os.listdir(tmp_path)) == ["folder", "link", "text.txt"]
 
 
 @pytest.mark.parametrize(
@@ -135,26 +145,6 @@ def test_unusable_text_leaves_nothing_behind(tmp_path, text, size, message):
     assert message in str(error.value)
     assert os.listdir(output_file.parent) == ["vocab.txt"]
     assert output_file.read_text() == "as it was"
-
-
-def test_unusable_output(tmp_path):
-    (tmp_path / "file").write_text("words")
-    (tmp_path / "folder").mkdir()
-    for name, problem in (
-        ("file/vocab.txt", "cannot be written: "),
-        ("folder", "must name a file"),
-    ):
-        with pytest.raises(UserError, match=f"--output_file=.*/{name} {problem}"):
-            build_vocabulary.build_vocabulary(
-                str(tmp_path / "file"), str(tmp_path / name), 99, True, 1000
-            )
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
-
-
-def test_a_pattern_without_files(tmp_path):
-    with pytest.raises(UserError, match=r"no/such\*\.txt matches no file"):
-        build_vocabulary.build_vocabulary("no/such*.txt", str(tmp_path / "v"), 99, True, 1000)
-    assert not (tmp_path / "v").exists()
 
 
 def test_the_program_without_its_input(tmp_path):
