@@ -78,6 +78,7 @@ setup(
     package_dir=INSTALLED_INSIDE,
     package_data={
         "bert_tf": ["py.typed"],
+        "bert_tf.export": ["templates/*"],
         "bert_tf.flags": ["**/*"],
         "bert_tf.tools.draw": ["attention.html"],
         "bert_tf.tpu": ["accelerators.txt", "memory.txt"],

@@ -1,7 +1,9 @@
-"""The README.md of an exported folder: what is in it, and the lines that call the model."""
+"""The README.md of an exported folder, made of `templates/`: what is in it, how to call it."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -74,132 +76,92 @@ def readme(
         vocabulary: names of its files.
     """
     interface = signatures[DEFAULT_SIGNATURE]
-    takes_ids = "input_ids" in interface.inputs
-    call = _call_ids(output_format, interface, tokens, ids) if takes_ids else _call_text(interface)
-    lines = [
-        f"# BERT {_TITLES[output_format]}",
-        "",
-        about,
-        "",
-        f"`pip install {_PACKAGES[output_format]}`, then in this folder:",
-        "",
-        "```python",
-        *call,
-        "```",
-    ]
+    template, inputs, output = output_format, "", _first(interface, "probabilities")
+    if "input_ids" in interface.inputs:
+        inputs = _ids(interface, tokens, ids)
+    else:
+        template = f"{SAVED_MODEL}_text"
+        texts = _texts(interface)
+        inputs = "\n".join(f"    {x}=tf.constant([{texts[x]}])," for x in interface.inputs)
+        if "[MASK]" in texts["texts"]:
+            output = _first(interface, "tokens")
+    call = _fill(f"{template}.txt", signature=DEFAULT_SIGNATURE, inputs=inputs, output=output)
+    first, *_ = files = list(vocabulary)
+    word_pieces = f"word pieces, the numbers of their lines in `{WORD_PIECES}` from 0"
+    start, end = tokenizer.sequence_tokens
+    special = f"`{start}` and `{end}`"
+    if tokenizer.layout.separators > 1:
+        special = f"`{start} A {end}`, and two texts as `{start} A {end}{end} B {end}`"
+    more = ""
+    if any(POSITIONS in interface.inputs for interface in signatures.values()):
+        more += f"- `{POSITIONS}`: places of `{tokenizer.mask_token}` in `input_ids`, from 0.\n"
+    if labels:
+        more += "- `labels.txt`: the classes, in the order of the outputs' last axis.\n"
+    segments = "0."
+    if tokenizer.layout.second_segment:
+        segments = f"1 for the second text and its `{end}`, 0 for all else."
+    return _fill(
+        "readme.txt",
+        title=_TITLES[output_format],
+        about=about,
+        packages=_PACKAGES[output_format],
+        call=call.removesuffix("\n"),
+        signatures="\n".join(_tables(signatures)),
+        pieces=word_pieces if first == WORD_PIECES else f"the pieces of `{first}`",
+        special=special,
+        segments=segments,
+        more=more,
+        files=", ".join(f"`{name}`" for name in files),
+    )
+
+
+def _fill(template: str, **values: str) -> str:
+    path = Path(__file__).parent / "templates" / template
+    return string.Template(path.read_text(encoding="utf-8")).substitute(values)
+
+
+def _tables(signatures: Mapping[str, Interface]) -> Iterator[str]:
+    """Yields lines with what each signature takes and gives."""
     for name, interface in signatures.items():
         if len(signatures) > 1:
-            lines += ["", f"## Signature `{name}`"]
-        lines += ["", "| | Name | Type | Shape |", "|---|---|---|---|"]
+            yield f"\n## Signature `{name}`"
+        yield "\n| | Name | Type | Shape |\n|---|---|---|---|"
         for kind, specs in (("input", interface.inputs), ("output", interface.outputs)):
             for key, spec in specs.items():
                 sizes = ", ".join("any" if size is None else str(size) for size in spec.shape)
-                lines.append(f"| {kind} | `{key}` | {spec.dtype.name} | [{sizes}] |")
-    lines += ["", "## What they are", ""]
-    word_pieces = "word pieces, the numbers of their lines in `vocab.txt` from 0"
-    first, *_ = files = list(vocabulary)
-    pieces = word_pieces if first == WORD_PIECES else f"the pieces of `{first}`"
-    start, end = tokenizer.sequence_tokens
-    special = f"`{start}` and `{end}`"
-    segments = f"1 for the second text and its `{end}`, 0 for all else."
-    if tokenizer.layout.separators > 1:
-        special = f"`{start} A {end}`, and two texts as `{start} A {end}{end} B {end}`"
-    if not tokenizer.layout.second_segment:
-        segments = "0."
-    lines += [
-        f"- `input_ids`: ids of {pieces}; with {special}, padded with 0 to one length.",
-        "- `input_mask`: 1 for tokens, 0 for padding.",
-        f"- `segment_ids`: {segments}",
-    ]
-    if any(POSITIONS in interface.inputs for interface in signatures.values()):
-        lines.append(f"- `{POSITIONS}`: places of `{tokenizer.mask_token}` in `input_ids`, from 0.")
-    if labels:
-        lines.append("- `labels.txt`: the classes, in the order of the outputs' last axis.")
-    lines += [
-        "- `export.json`: this page for programs.",
-        f"- `bert_config.json`, {', '.join(f'`{name}`' for name in files)},"
-        " `tokenizer_config.json`: those of the model.",
-    ]
-    return "\n".join(lines) + "\n"
+                yield f"| {kind} | `{key}` | {spec.dtype.name} | [{sizes}] |"
 
 
-def _call_text(interface: Interface) -> list[str]:
-    """Returns the lines of Python that call a SavedModel with text."""
-    texts = dict(_TEXTS)
-    if "logits" not in interface.outputs and "tokens" in interface.outputs:
-        if "probabilities" in interface.outputs:
-            texts["texts"] = f'"{EXAMPLE} [MASK]"'  # the masked language model
-    arguments = [f"    {name}=tf.constant([{texts[name]}])," for name in interface.inputs]
-    best = _first(interface, "tokens" if "[MASK]" in texts["texts"] else "probabilities")
-    return [
-        "import tensorflow as tf",
-        "",
-        'loaded = tf.saved_model.load(".")',
-        f'model = loaded.signatures["{DEFAULT_SIGNATURE}"]',
-        "outputs = model(",
-        *arguments,
-        ")",
-        f'print(outputs["{best}"].numpy())',
-    ]
+def _texts(interface: Interface) -> dict[str, str]:
+    """Returns an example of each input that is text."""
+    is_masked_lm = "logits" not in interface.outputs and {"tokens", "probabilities"}.issubset(
+        interface.outputs
+    )
+    return {**_TEXTS, "texts": f'"{EXAMPLE} [MASK]"'} if is_masked_lm else _TEXTS
 
 
-def _first(interface: Interface, *preferred: str) -> str:
-    names = (*preferred, "vectors", "values", *interface.outputs)
+def _first(interface: Interface, preferred: str) -> str:
+    names = (preferred, "vectors", "values", *interface.outputs)
     return next(name for name in names if name in interface.outputs)
 
 
-def _call_ids(
-    output_format: str, interface: Interface, tokens: Sequence[str], ids: Sequence[int]
-) -> list[str]:
-    """Returns the lines of Python that call a model with ids."""
+def _ids(interface: Interface, tokens: Sequence[str], ids: Sequence[int]) -> str:
+    """Returns the lines of Python that make `inputs`, the ids of an example."""
     shape = list(interface.inputs["input_ids"].shape)
     tokens, ids = tokens[: shape[-1]], list(ids[: shape[-1]])
     comment = f"  # {' '.join(tokens)}"
     if shape == [None, None]:
-        array = [f"ids = np.array([{ids}], np.int32){comment}", "mask = np.ones_like(ids)"]
+        lines = [f"ids = np.array([{ids}], np.int32){comment}", "mask = np.ones_like(ids)"]
     else:
         free = (1, len(ids)) if len(shape) == 2 else (1, 4, len(ids))
         sizes = [x if x is not None else y for x, y in zip(shape, free, strict=True)]
-        array = [
+        lines = [
             f"ids = np.zeros({sizes}, np.int32)",
             f"ids[..., :{len(ids)}] = {ids}{comment}",
             "mask = np.zeros_like(ids)",
             f"mask[..., :{len(ids)}] = 1",
         ]
-    begin = {
-        ONNX: [
-            "import numpy as np",
-            "import onnxruntime",
-            "",
-            'session = onnxruntime.InferenceSession("model.onnx")',
-            "names = [output.name for output in session.get_outputs()]",
-        ],
-        LITERT: [
-            "import numpy as np",
-            "from ai_edge_litert.interpreter import Interpreter",
-            "",
-            'model = Interpreter("model.tflite").get_signature_runner()',
-        ],
-        SAVED_MODEL: [
-            "import numpy as np",
-            "import tensorflow as tf",
-            "",
-            'loaded = tf.saved_model.load(".")',
-            f'model = loaded.signatures["{DEFAULT_SIGNATURE}"]',
-        ],
-    }
-    call = {
-        ONNX: "outputs = dict(zip(names, session.run(names, inputs)))",
-        LITERT: "outputs = model(**inputs)",
-        SAVED_MODEL: "outputs = model(**{x: tf.constant(y) for x, y in inputs.items()})",
-    }
-    lines = [
-        *begin[output_format],
-        *array,
-        'inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}',
-    ]
+    lines.append('inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}')
     if POSITIONS in interface.inputs:
         lines.append(f'inputs["{POSITIONS}"] = np.ones([len(ids), 1], np.int32)')
-    values = ".numpy()" if output_format == SAVED_MODEL else ""
-    best = _first(interface, "probabilities")
-    return [*lines, call[output_format], f'print(outputs["{best}"]{values})']
+    return "\n".join(lines)
