@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
@@ -157,31 +158,58 @@ def read_rows(path: str, header: bool = False) -> Iterator[list[str]]:
         yield line.split("\t") if line else []
 
 
-def short_row(row: Sequence[str], needed: int, place: str) -> UserError:
-    """Returns the error of a row with too few columns.
+def examples(
+    rows: Iterable[NumberedRow],
+    path: str,
+    needed: int,
+    has_header: bool,
+    *,
+    refuse_empty: bool = False,
+    skip_short: bool = False,
+) -> Iterator[tuple[int, str, Sequence[str]]]:
+    """Yields of each row that is an example: its number, its place for messages, its columns.
 
     Args:
-        row: its columns.
-        needed: the number that it must have at least.
-        place: file and line.
-    """
-    return UserError(
-        f"{place}: the line must have at least {needed} columns; it has {len(row)}. It begins"
-        f" {quoted(chr(9).join(row)[:60])}; correct or delete it"
-    )
-
-
-def empty_row(path: str, number: int) -> UserError:
-    """Returns the error of an empty row in a test file that has examples after it.
-
-    Args:
+        rows: of the file, without the header. Empty rows are no examples.
         path: the file.
-        number: of the line, from 0.
+        needed: the number of columns that a row must have at least.
+        has_header: whether the file has a header, for messages.
+        refuse_empty: whether to raise at an empty row that has an example after it.
+        skip_short: whether to skip rows with too few columns, with a warning, instead of raising.
+
+    Raises:
+        UserError: a row is empty or has too few columns, or there are no examples.
     """
-    return UserError(
-        f"{path}, line {number + 1}: the line is empty, but examples follow, and predictions are"
-        " numbered by line; delete the line or fill in its example"
-    )
+    count = 0
+    empty = None
+    short = []
+    for i, row in rows:
+        if not row:
+            empty = i
+            continue
+        if refuse_empty and empty is not None:
+            raise UserError(
+                f"{path}, line {empty + 1}: the line is empty, but examples follow, and predictions"
+                " are numbered by line; delete the line or fill in its example"
+            )
+        place = f"{path}, line {i + 1}"
+        if len(row) >= needed:
+            yield i, place, row
+            count += 1
+        elif skip_short:
+            short.append(i + 1)
+        else:
+            raise UserError(
+                f"{place}: the line must have at least {needed} columns; it has {len(row)}. It"
+                f" begins {quoted(chr(9).join(row)[:60])}; correct or delete it"
+            )
+    if short:
+        logging.warning(
+            "%s: skipped lines with fewer than %d columns: %d; the first is line %d",
+            *(path, needed, len(short), short[0]),
+        )
+    if not count:
+        raise no_examples(path, has_header)
 
 
 def no_examples(path: str, header: bool) -> UserError:

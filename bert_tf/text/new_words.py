@@ -83,25 +83,9 @@ def choose_entries(
         whole_words: whether only words are candidates, not pieces of them.
     """
     text = _SplitText(word_counts, vocab)
-    replaced: dict[str, tuple[str, ...]] = {}
-    # A word's neighbouring pieces p and q give the entry pq, which saves a token wherever p and q
-    # are neighbours. Its effect on other words, and that of earlier choices, is measured below.
-    estimates: collections.Counter[str] = collections.Counter()
-    splits = [(count, text.split(word)) for word, count in word_counts.items()]
-    for count, pieces in splits:
-        if count >= min_count:
-            runs = _joined(pieces)
-            replaced.update(
-                (run for run in runs if len(run[1]) == len(pieces)) if whole_words else runs
-            )
-    for count, pieces in splits:
-        for entry, parts in _joined(pieces):
-            if entry in replaced:
-                estimates[entry] += count * (len(parts) - 1)
-    del splits
+    replaced, estimates = _candidates(word_counts, text, min_count, whole_words)
     heap = [(-saved, entry) for entry, saved in estimates.items()]
     heapq.heapify(heap)
-
     chosen: dict[str, tuple[str, ...]] = {}
     with Progress("choosing entries", "entries", num_entries) as work:
         while True:
@@ -123,6 +107,30 @@ def choose_entries(
                 return chosen
             for entry in idle:
                 del chosen[entry], text.vocab[entry]
+
+
+def _candidates(
+    word_counts: Mapping[str, int], text: "_SplitText", min_count: int, whole_words: bool
+) -> tuple[dict[str, tuple[str, ...]], Mapping[str, int]]:
+    """Returns the pieces that each candidate replaces, and how many tokens it saves by itself.
+
+    A word's neighbouring pieces p and q give the entry pq, which saves a token wherever p and q are
+    neighbours. Its effect on other words, and that of earlier choices, is not counted.
+    """
+    splits = [(count, text.split(word)) for word, count in word_counts.items()]
+    replaced: dict[str, tuple[str, ...]] = {}
+    for count, pieces in splits:
+        if count >= min_count:
+            runs = _joined(pieces)
+            replaced.update(
+                (run for run in runs if len(run[1]) == len(pieces)) if whole_words else runs
+            )
+    estimates: collections.Counter[str] = collections.Counter()
+    for count, pieces in splits:
+        for entry, parts in _joined(pieces):
+            if entry in replaced:
+                estimates[entry] += count * (len(parts) - 1)
+    return replaced, estimates
 
 
 def _joined(pieces: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:

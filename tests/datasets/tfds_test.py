@@ -10,6 +10,7 @@ import pytest
 
 from bert_tf.datasets import tfds
 from bert_tf.errors import UserError
+from tests.support.small_datasets import build
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -22,36 +23,10 @@ TEXTS = {
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     """A folder with the prepared datasets `tiny` and `tiny_bytes`."""
-    datasets = pytest.importorskip("tensorflow_datasets")
     folder = str(tmp_path_factory.mktemp("datasets"))
-
-    class Tiny(datasets.core.GeneratorBasedBuilder):
-        VERSION = datasets.core.Version("1.2.0")
-        texts = TEXTS
-
-        def _info(self):
-            features = {
-                "text": datasets.features.Text(),
-                "number": datasets.features.Scalar(np.int64),
-            }
-            return datasets.core.DatasetInfo(
-                builder=self,
-                features=datasets.features.FeaturesDict(features),
-                disable_shuffling=True,
-            )
-
-        def _split_generators(self, dl_manager):
-            return {split: self._generate_examples(split) for split in self.texts}
-
-        def _generate_examples(self, split):
-            for number, text in enumerate(self.texts[split]):
-                yield number, {"text": text, "number": number}
-
-    class TinyBytes(Tiny):
-        texts = {"train": ["fine.", b"caf\xe9"]}
-
-    for builder in (Tiny, TinyBytes):
-        builder(data_dir=folder).download_and_prepare()
+    for name, texts in (("tiny", TEXTS), ("tiny_bytes", {"train": ["fine.", b"caf\xe9"]})):
+        splits = {split: [(x, i) for i, x in enumerate(found)] for split, found in texts.items()}
+        build(folder, name, {"text": str, "number": np.int64}, splits)
     return folder
 
 
@@ -87,38 +62,27 @@ def test_ids_are_the_same_in_every_part_of_a_split(data_dir, warnings):
     assert documents("tiny:train[1:]") == train[1:]
 
 
-def test_errors(data_dir):
-    for specification, feature, message in (
+@pytest.mark.parametrize(
+    "specification, feature, message",
+    [
         (":train", "text", r"--tfds must be NAME\[:SPLIT\]; got ':train'"),
         (
             "nosuch",
             "text",
             "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch .--tfds_data_",
         ),
-        (
-            "tiny:dev",
-            "text",
-            "--tfds=tiny:dev: cannot read split 'dev'; tiny has 'test', 'train': .Unk",
-        ),
-        (
-            "tiny",
-            "body",
-            "--tfds_text_feature=body: tiny has no such feature; it has 'number', 'text'",
-        ),
+        ("tiny:dev", "text", "=tiny:dev: cannot read split 'dev'; tiny has 'test', 'train': .Unk"),
+        ("tiny", "body", "--tfds_text_feature=body: tiny has no such feature; it has 'number', 't"),
         ("tiny", "number", "--tfds_text_feature=number must be a string feature; in tiny it is"),
         ("tiny_bytes", "text", r"--tfds=tiny_bytes: 'text' of example 1 .* is not UTF-8"),
-    ):
-        with pytest.raises(UserError, match=message) as error:
-            _read(specification, data_dir, feature)
-        assert len(str(error.value)) < 500 and "\n" not in str(error.value)
-
-
-def test_dataset_that_is_not_prepared(data_dir):
-    # A dataset tensorflow_datasets has code for, but that nobody has prepared in this folder.
-    with pytest.raises(
-        ValueError, match="--tfds=lm1b: lm1b is not prepared in .*`tfds build lm1b`"
-    ):
-        _read("lm1b", data_dir)
+        # tensorflow_datasets has code for it, but nobody has prepared it in this folder.
+        ("lm1b", "text", "--tfds=lm1b: lm1b is not prepared in .*`tfds build lm1b`"),
+    ],
+)
+def test_what_is_refused(data_dir, specification, feature, message):
+    with pytest.raises(UserError, match=message) as error:
+        _read(specification, data_dir, feature)
+    assert len(str(error.value)) < 500 and "\n" not in str(error.value)
 
 
 def test_without_tensorflow_datasets(monkeypatch):

@@ -9,6 +9,7 @@ from bert_tf.datasets.tables import (
     NumberedRow,
     column_numbers,
     contents,
+    examples,
     find_table,
     no_examples,
     read_table,
@@ -57,15 +58,11 @@ class TableProcessor(DataProcessor):
         columns = self._column_numbers(rows, path, needs_label=not is_test)
         flags = ["--label_column", "--regression" if self.table.regression else "--labels"]
         flags += [] if self.table.has_header else ["--has_header"]
-        return rows_to_examples(
-            rows[columns.header :],
-            path,
-            columns,
-            self,
-            split,
-            refuse_empty_rows=is_test,
-            label_remedy=f"correct or delete the line, or change {' or '.join(flags)}",
+        remedy = f"correct or delete the line, or change {' or '.join(flags)}"
+        found = examples(
+            rows[columns.header :], path, columns.needed, columns.header, refuse_empty=is_test
         )
+        return rows_to_examples(found, columns, self, split, remedy)
 
     def _collect_labels(self, data_dir: str) -> list[str]:
         """Returns the classes of the training file, sorted."""
@@ -78,12 +75,12 @@ class TableProcessor(DataProcessor):
         path = table_path("train", data_dir)
         rows = self._rows(path)
         columns = self._column_numbers(rows, path, needs_label=True)
-        examples = [(i, row) for i, row in rows[columns.header :] if row]
-        if not examples:
+        filled = [(i, row) for i, row in rows[columns.header :] if row]
+        if not filled:
             raise no_examples(path, columns.header)
         labels = []
         counts: collections.Counter[str] = collections.Counter()
-        for i, row in examples:
+        for i, row in filled:
             if len(row) > columns.label:
                 label = row[columns.label]
                 if label not in counts:

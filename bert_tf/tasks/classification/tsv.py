@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
-from absl import logging
 
-from bert_tf.datasets.tables import empty_row, no_examples, read_rows, short_row
+from bert_tf.datasets import tables
 from bert_tf.errors import UserError, quoted
 from bert_tf.tasks.classification.examples import (
     DataProcessor,
@@ -40,6 +39,13 @@ class ColumnNumbers:
     label: int | None = None
     guid: int | None = None
     header: bool = True
+
+    @property
+    def needed(self) -> int:
+        """The number of columns that a row must have at least."""
+        last = max(self.text_a, self.text_b or 0, self.label or 0, self.guid or 0)
+        # A label that is counted from the end must come after the other columns.
+        return last + 1 + (self.label is not None and self.label < 0)
 
 
 class TsvProcessor(DataProcessor):
@@ -73,15 +79,15 @@ class TsvProcessor(DataProcessor):
         is_test = split == "test"
         columns = self.test_columns if is_test else self.columns
         # Predictions are numbered like the lines of the test file, so no line may be skipped.
-        return rows_to_examples(
+        rows = tables.examples(
             self.numbered_rows(path, columns),
             path,
-            columns,
-            self,
-            self.guid_names.get(split, split),
-            skip_short_rows=self.skip_short_rows and not is_test,
-            refuse_empty_rows=is_test,
+            columns.needed,
+            columns.header,
+            refuse_empty=is_test,
+            skip_short=self.skip_short_rows and not is_test,
         )
+        return rows_to_examples(rows, columns, self, self.guid_names.get(split, split))
 
     def numbered_rows(self, path: str, columns: ColumnNumbers) -> Iterator[tuple[int, list[str]]]:
         """Yields (number of the line from 0, columns) of each line except the header.
@@ -89,57 +95,34 @@ class TsvProcessor(DataProcessor):
         Raises:
             UserError: the file cannot be read, or has an example in place of its header.
         """
-        rows = enumerate(read_rows(path, columns.header))
+        rows = enumerate(tables.read_rows(path, columns.header))
         if columns.header:
             _check_header(next(rows)[1], path, columns, self.get_labels())
         yield from rows
 
 
 def rows_to_examples(
-    rows: Iterable[tuple[int, Sequence[str]]],
-    path: str,
+    rows: Iterable[tuple[int, str, Sequence[str]]],
     columns: ColumnNumbers,
     processor: DataProcessor,
     guid_name: str,
-    skip_short_rows: bool = False,
-    refuse_empty_rows: bool = False,
     label_remedy: str = "correct or delete the line",
 ) -> list[InputExample]:
-    """Returns the example of each row. Empty rows have none.
+    """Returns the example of each row.
 
     Args:
-        rows: (number of the line from 0, columns) of each row, without the header.
-        path: the file, for messages.
+        rows: from `tables.examples`.
         columns: the columns to read.
         processor: the task, which has the valid labels.
         guid_name: start of the guids.
-        skip_short_rows: whether to skip rows that lack a column, with a warning, instead of
-            raising.
-        refuse_empty_rows: whether to raise at an empty row that has an example after it.
         label_remedy: how to correct an invalid label, for messages.
 
     Raises:
-        UserError: a row is empty, lacks a column or has no valid label, or there are no examples.
+        UserError: a row has no valid label.
     """
-    last = max(columns.text_a, columns.text_b or 0, columns.label or 0, columns.guid or 0)
-    # A label that is counted from the end must come after the other columns.
-    needed = last + 1 + (columns.label is not None and columns.label < 0)
     label = default_label(processor)
     examples = []
-    short = []
-    empty = None
-    for i, row in rows:
-        place = f"{path}, line {i + 1}"
-        if not row:
-            empty = i
-            continue
-        if refuse_empty_rows and empty is not None:
-            raise empty_row(path, empty)
-        if len(row) < needed:
-            if not skip_short_rows:
-                raise short_row(row, needed, place)
-            short.append(i + 1)
-            continue
+    for i, place, row in rows:
         if columns.label is not None:
             where = place if i else f"{place} (an example, since this file has no header)"
             label = parse_label(row[columns.label], processor, where, label_remedy)
@@ -151,13 +134,6 @@ def rows_to_examples(
                 label=label,
             )
         )
-    if short:
-        logging.warning(
-            "%s: skipped lines with fewer than %d columns: %d; the first is line %d",
-            *(path, needed, len(short), short[0]),
-        )
-    if not examples:
-        raise no_examples(path, columns.header)
     return examples
 
 

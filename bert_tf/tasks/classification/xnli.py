@@ -2,6 +2,7 @@
 
 import os
 
+from bert_tf.datasets import tables
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification.examples import InputExample
 from bert_tf.tasks.classification.tsv import ColumnNumbers, TsvProcessor, rows_to_examples
@@ -57,4 +58,5 @@ class XnliProcessor(TsvProcessor):
                     f"{path} has no line that begins with {self.language}; choose one of its"
                     " languages with --xnli_language"
                 )
-        return rows_to_examples(rows, path, columns, self, split)
+        examples = tables.examples(rows, path, columns.needed, columns.header)
+        return rows_to_examples(examples, columns, self, split)

@@ -56,21 +56,13 @@ def read_sentences(
     texts = [numbers[name] for name in ("text_a_column", "text_b_column") if name in numbers]
     label = numbers.get("label_column")
     needed = 1 + max(numbers.values())
-    found: list[Sentences] = []
-    empty = None
-    for i, row in rows[has_header:]:
-        if not row:
-            empty = i
-            continue
-        if refuse_empty_rows and empty is not None:
-            raise tables.empty_row(path, empty)
-        place = f"{path}, line {i + 1}"
-        if len(row) < needed:
-            raise tables.short_row(row, needed, place)
+    examples = tables.examples(
+        rows[has_header:], path, needed, has_header, refuse_empty=refuse_empty_rows
+    )
+    found = []
+    for _, place, row in examples:
         score = 0.0 if label is None else _score(row[label], score_scale, place)
         found.append(Sentences(tuple(row[number] for number in texts), score))
-    if not found:
-        raise tables.no_examples(path, has_header)
     return found
 
 

@@ -282,109 +282,81 @@ def test_empty_lines_are_no_examples(tmp_path):
 
 
 GOOD = rows("Quality|i|j|a|b", "1|0|0|x|y", "0|0|0|x|y")
+STSB_HEADER = f"{STSB}|score"
 
 
 @pytest.mark.parametrize(
-    "task, which, files, message",
+    "task, name, text, message",
     [
         (
             "mrpc",
-            "train",
-            {"dev.tsv": GOOD},
-            r"/train.tsv does not exist: .* holds 'dev.tsv'. --data_dir must be the folder",
+            "other",
+            GOOD,
+            "/train.tsv does not exist: .* 'other.tsv'. --data_dir must be the",
         ),
+        ("mrpc", "train", " \n", "/train.tsv is empty; it must hold a header line, then its exam"),
+        ("cola", "train", "", "/train.tsv is empty; it must hold the text of its examples$"),
         (
             "mrpc",
             "train",
-            {"train.tsv": " \n"},
-            "/train.tsv is empty; it must hold a header line, then its examples$",
+            GOOD[:16],
+            "/train.tsv has no examples; .* one on each line after the he",
+        ),
+        *(
+            ("mrpc", "train", GOOD + rows("1|0|0|x"), message)
+            for message in (
+                "/train.tsv, line 4: the line must have at least 5 columns; it has 4. It begins",
+                r"It begins '1\\t0\\t0\\tx'; correct or delete it",
+            )
         ),
         (
-            "cola",
-            "train",
-            {"train.tsv": ""},
-            "/train.tsv is empty; it must hold the text of its examples$",
-        ),
-        (
-            "mrpc",
-            "train",
-            {"train.tsv": rows("Quality|i|j|a|b")},
-            "/train.tsv has no examples; it must have one on each line after the header$",
-        ),
-        (
-            "mrpc",
-            "train",
-            {"train.tsv": GOOD + rows("1|0|0|x")},
-            r"/train.tsv, line 4: the line must have at least 5 columns; it has 4. It begins "
-            r"'1\\t0\\t0\\tx'; correct or delete it",
-        ),
-        (
-            "mnli",
-            "train",
-            {"train.tsv": rows(MNLI_HEADER, "0|1|2|3|4|5|6|7|a|neutral")},
+            *("mnli", "train", rows(MNLI_HEADER, "0|1|2|3|4|5|6|7|a|neutral")),
             "line 2: the line must have at least 11 columns; it has 10",
         ),
         (
-            "mrpc",
-            "dev",
-            {"dev.tsv": GOOD + rows("2|0|0|x|y")},
+            *("mrpc", "dev", GOOD + rows("2|0|0|x|y")),
             "/dev.tsv, line 4: label '2' must be one of '0', '1'; correct or delete the line$",
         ),
         (
-            "cola",
-            "train",
-            {"train.tsv": rows("source|label|mark|sentence", "gj04|1||x")},
+            *("cola", "train", rows("source|label|mark|sentence", "gj04|1||x")),
             r"/train.tsv, line 1 \(an example, since this file has no header\): label 'label' must "
             "be one of '0', '1'; correct or delete the line$",
         ),
         (
-            "mrpc",
-            "train",
-            {"train.tsv": rows("1|0|0|x|y", "0|0|0|x|y")},
+            *("mrpc", "train", rows("1|0|0|x|y", "0|0|0|x|y")),
             r"/train.tsv, line 1: the line must be a header with the names of the columns, but it "
             r"looks like an example \('1' in column 0, counted from 0\); insert the header before",
         ),
         (
             "mrpc",
             "test",
-            {"test.tsv": rows("0|0|0|x|y")},
-            r"/test.tsv, line 1: the line must be a header .* \('0' in column 0",
+            rows("0|0|0|x|y"),
+            r"/test.tsv, line 1: .* be a header .* \('0' in column 0",
         ),
         (
-            "sts-b",
-            "train",
-            {"train.tsv": rows("0|m|MSRvid|2012|1|none|none|a|b|2.750")},
+            *("sts-b", "train", rows("0|m|MSRvid|2012|1|none|none|a|b|2.750")),
             r"/train.tsv, line 1: the line must be a header .* \('2.750' in column 9",
         ),
         (
-            "sts-b",
-            "train",
-            {"train.tsv": rows(f"{STSB}|score", "0|m|f|2|1|n|n|a|b|good")},
+            *("sts-b", "train", rows(STSB_HEADER, "0|m|f|2|1|n|n|a|b|good")),
             "/train.tsv, line 2: label 'good' must be a number from 0 to 5; correct or delete",
         ),
         (
-            "sts-b",
-            "train",
-            {"train.tsv": rows(f"{STSB}|score", "0|m|f|2|1|n|n|a|b|5.5")},
+            *("sts-b", "train", rows(STSB_HEADER, "0|m|f|2|1|n|n|a|b|5.5")),
             "label '5.5' must be a number from 0 to 5",
         ),
         (
-            "mrpc",
-            "train",
-            {"train.tsv": GOOD.encode() + b"1\t0\t0\tcaf\xe9\tx\n"},
+            *("mrpc", "train", GOOD.encode() + b"1\t0\t0\tcaf\xe9\tx\n"),
             r"/train.tsv, line 4: not UTF-8 \(invalid continuation byte\); convert the file",
         ),
+        ("rte", None, "", "train.tsv does not exist: there is no folder .*nowhere"),
     ],
 )
-def test_bad_files(tmp_path, task, which, files, message):
-    write(tmp_path, files)
+def test_bad_files(tmp_path, task, name, text, message):
+    write(tmp_path, {f"{name}.tsv": text})
+    folder = tmp_path if name else tmp_path / "nowhere"
     with pytest.raises(UserError, match=message):
-        read(task, which, tmp_path)
-
-
-def test_a_missing_folder(tmp_path):
-    with pytest.raises(UserError, match="train.tsv does not exist: there is no folder .*nowhere"):
-        read("rte", "train", tmp_path / "nowhere")
+        read(task, name if name in ("dev", "test") else "train", folder)
 
 
 # --- names ----------------------------------------------------------------------------------------

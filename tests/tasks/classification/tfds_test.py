@@ -6,6 +6,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
+from tests.support.small_datasets import build
 
 PAIRS = {
     "train": [("One river.", "Two rivers!", 1), ("Été", "b", 0), ("c", "d", 1)],
@@ -14,111 +15,58 @@ PAIRS = {
 }
 
 
+NO_SCORE = (
+    "--tfds=tiny_stsb, split validation, example 0 .counted from 0.: label '5.25' must be a number"
+    " from 0 to 5; change --label_column, --tfds_dev_split or --task_name"
+)
+
+
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     """A folder with small prepared datasets that have the features of real ones."""
     tfds = pytest.importorskip("tensorflow_datasets")
     folder = str(tmp_path_factory.mktemp("datasets"))
-    text, label = tfds.features.Text(), tfds.features.ClassLabel
     nli = ["entailment", "neutral", "contradiction"]
-
-    class TinyTask(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.2.0")
-        shuffled = False
-
-        def _info(self):
-            return tfds.core.DatasetInfo(
-                builder=self,
-                features=tfds.features.FeaturesDict(self.features),
-                disable_shuffling=not self.shuffled,
-            )
-
-        def _split_generators(self, dl_manager):
-            return {split: self._generate_examples(split) for split in self.texts}
-
-        def _generate_examples(self, split):
-            for number, values in enumerate(self.texts[split]):
-                yield number, dict(zip(self.features, values, strict=True))
-
-    class TinyMrpc(TinyTask):
-        features = {
-            "sentence1": text,
-            "sentence2": text,
-            "label": label(names=["not_equivalent", "equivalent"]),
-        }
-        texts = PAIRS
-
-    class TinyMnli(TinyTask):
-        features = {"premise": text, "hypothesis": text, "label": label(names=nli)}
-        texts = {
+    languages = {"languages": ["en", "zh"]}
+    pair = {"sentence1": str, "sentence2": str}
+    build(folder, "tiny_mrpc", {**pair, "label": ["not_equivalent", "equivalent"]}, PAIRS)
+    build(
+        *(folder, "tiny_mnli", {"premise": str, "hypothesis": str, "label": nli}),
+        {
             "train": [("a", "b", 0), ("c", "d", 2)],
             "validation_matched": [("e", "f", 1)],
             "validation_mismatched": [("g", "h", 0)],
             "test_matched": [("i", "j", -1)],
             "test_mismatched": [("k", "l", -1)],
-        }
-
-    class TinyXnli(TinyTask):
-        features = {
-            "premise": tfds.features.Translation(languages=["en", "zh"]),
-            "hypothesis": tfds.features.TranslationVariableLanguages(languages=["en", "zh"]),
-            "label": label(names=nli),
-        }
-        texts = {
-            "validation": [
-                ({"en": "yes", "zh": "是"}, {"zh": "不", "en": "no"}, 2),
-                ({"en": "well", "zh": "好"}, {"en": "good", "zh": "吗"}, 0),
-            ]
-        }
-
-    class TinyReviews(TinyTask):
-        features = {"text": text, "label": label(names=["neg", "pos"])}
-        texts = {"train": [("fine", 1), ("dull", 0)], "test": [("so", 1)]}
-
-    class TinyStsb(TinyTask):
-        features = {"sentence1": text, "sentence2": text, "label": np.float32}
-        texts = {"train": [("a", "b", 3.5)], "validation": [("c", "d", 5.25)]}
-
-    class TinyNews(TinyTask):
-        features = {
-            "title": text,
-            "description": text,
-            "topic": label(names=["World", "Sports"]),
-            "number": tfds.features.Scalar(np.int64),
-        }
-        texts = {"train": [("A", "a", 1, 7), ("B", "b", 0, 8), ("C", b"caf\xe9", 0, 9)]}
-
-    class TinyCola(TinyTask):
-        """Numbered and shuffled, like GLUE's datasets."""
-
-        shuffled = True
-        features = {"sentence": text, "label": label(names=["no", "yes"]), "idx": np.int32}
-        texts = {
-            "train": [(f"s{i}", i % 2, i) for i in range(9)],
-            "test": [(f"t{i}", -1, i) for i in range(9)],
-        }
-
-    class TinySst(TinyTask):
-        shuffled = True
-        features = {"sentence": text, "label": label(names=["no", "yes"])}
-        texts = {"test": [(f"t{i}", -1) for i in range(9)]}
-
-    class TinyLines(TinyTask):
-        features = {"text": text, "label": label(names=["no", "y\u2028es"])}
-        texts = {"train": [("a", 0), ("b", 1)]}
-
-    for builder in (
-        TinyCola,
-        TinySst,
-        TinyMrpc,
-        TinyMnli,
-        TinyXnli,
-        TinyReviews,
-        TinyStsb,
-        TinyNews,
-        TinyLines,
-    ):
-        builder(data_dir=folder).download_and_prepare()
+        },
+    )
+    translations = {
+        "premise": tfds.features.Translation(**languages),
+        "hypothesis": tfds.features.TranslationVariableLanguages(**languages),
+        "label": nli,
+    }
+    translated = [
+        ({"en": "yes", "zh": "是"}, {"zh": "不", "en": "no"}, 2),
+        ({"en": "well", "zh": "好"}, {"en": "good", "zh": "吗"}, 0),
+    ]
+    build(folder, "tiny_xnli", translations, {"validation": translated})
+    reviews = {"train": [("fine", 1), ("dull", 0)], "test": [("so", 1)]}
+    build(folder, "tiny_reviews", {"text": str, "label": ["neg", "pos"]}, reviews)
+    scores = {"train": [("a", "b", 3.5)], "validation": [("c", "d", 5.25)]}
+    build(folder, "tiny_stsb", {**pair, "label": np.float32}, scores)
+    news = {"title": str, "description": str, "topic": ["World", "Sports"], "number": np.int64}
+    articles = [("A", "a", 1, 7), ("B", "b", 0, 8), ("C", b"caf\xe9", 0, 9)]
+    build(folder, "tiny_news", news, {"train": articles})
+    # Numbered and shuffled, like GLUE's datasets.
+    numbered = {
+        "train": [(f"s{i}", i % 2, i) for i in range(9)],
+        "test": [(f"t{i}", -1, i) for i in range(9)],
+    }
+    single = {"sentence": str, "label": ["no", "yes"]}
+    build(folder, "tiny_cola", {**single, "idx": np.int32}, numbered, shuffled=True)
+    build(folder, "tiny_sst", single, {"test": [(f"t{i}", -1) for i in range(9)]}, shuffled=True)
+    lines = {"train": [("a", 0), ("b", 1)]}
+    build(folder, "tiny_lines", {"text": str, "label": ["no", "y\u2028es"]}, lines)
     return folder
 
 
@@ -197,31 +145,8 @@ def test_examples_are_in_the_order_of_their_own_numbers(data_dir, warnings):
     assert warning.endswith("in the order of its files, not in that of SST-2.tsv")
 
 
-def test_flags_of_files_and_of_other_tasks_are_refused(data_dir):
-    for columns, message in (
-        (TableColumns(has_header=False), "--has_header is for files; leave it out with --tfds"),
-        (TableColumns(delimiter=";"), "--delimiter is for files"),
-        (TableColumns(labels=["a", "b"]), "--labels is for --task_name=table; leave it out"),
-        (
-            TableColumns(regression=True),
-            "--regression is for .* leave it out, since the labels of --task_name=MRPC are fixed",
-        ),
-    ):
-        with pytest.raises(UserError, match=message):
-            processor("MRPC", "tiny_mrpc", data_dir, columns)
-    source = TfdsSource(tfds="tiny_mrpc", tfds_data_dir=data_dir)
-    with pytest.raises(UserError, match="--data_dir=mrpc or from --tfds=tiny_mrpc; leave"):
-        processors.get_processor("MRPC", "mrpc", source=source)
-
-
 def test_numbers(data_dir):
     assert read("STS-B", "train", "tiny_stsb", data_dir) == [("train-0", "a", "b", 3.5)]
-    with pytest.raises(
-        UserError,
-        match="--tfds=tiny_stsb, split validation, example 0 .counted from 0.: label '5.25' must be"
-        " a number from 0 to 5; change --label_column, --tfds_dev_split or --task_name",
-    ):
-        read("STS-B", "dev", "tiny_stsb", data_dir)
 
 
 def test_features_by_name_and_splits(data_dir):
@@ -235,98 +160,97 @@ def test_features_by_name_and_splits(data_dir):
     assert not found.has("test", "")
 
 
-def test_errors(data_dir):
-    for task, which, dataset, columns, message in (
+@pytest.mark.parametrize(
+    "what, columns, message",
+    [
         (
-            "MRPC",
-            "dev",
-            "tiny_reviews",
+            "MRPC dev tiny_reviews",
             {},
-            "has no split validation; it has 'test', 'train'. .* --tfds_dev_split",
+            "no split validation; it has 'test', 'train'. .* --tfds_dev_s",
         ),
         (
-            "MRPC",
-            "train",
-            "tiny_news",
-            {},
+            *("MRPC train tiny_news", {}),
             "tiny_news has the features 'description', .* with --text_a_column and --text_b_column",
         ),
         (
-            "table",
-            "train",
-            "tiny_news",
-            {"text_a_column": "body", "label_column": "topic"},
+            *("table train tiny_news", {"text_a": "body", "label": "topic"}),
             "--text_a_column=body: tiny_news has no such feature; it has 'description', 'number",
         ),
         (
-            "table",
-            "train",
-            "tiny_news",
-            {"text_b_column": "description", "label_column": "topic"},
+            *("table train tiny_news", {"text_b": "description", "label": "topic"}),
             "--text_b_column=description needs --text_a_column; the features of tiny_news are",
         ),
         (
-            "MRPC",
-            "train",
-            "tiny_news",
-            {"text_a_column": "title"},
+            *("MRPC train tiny_news", {"text_a": "title"}),
             "--tfds=tiny_news has no feature 'label'; choose the labels with --label_column from",
         ),
         (
-            "table",
-            "train",
-            "tiny_news",
-            {"text_a_column": "number", "label_column": "topic"},
+            *("table train tiny_news", {"text_a": "number", "label": "topic"}),
             "--tfds=tiny_news: the feature 'number' must be a string, .* with --text_a_column and",
         ),
         (
-            "table",
-            "train",
-            "tiny_news",
-            {"text_a_column": "title", "label_column": "number"},
+            *("table train tiny_news", {"text_a": "title", "label": "number"}),
             "--tfds=tiny_news: the feature 'number' is missing or does not name its classes; list",
         ),
         (
-            "table",
-            "train",
-            "tiny_news",
-            {"text_a_column": "title", "label_column": "number", "labels": ["7", "9"]},
+            *("table train tiny_news", {"text_a": "title", "label": "number", "labels": "79"}),
             "train, example 1 .counted from 0.: label '8' must be one of '7', '9'; change "
             "--label_column, --tfds_train_split or --labels",
         ),
         (
-            "table",
-            "train",
-            "tiny_news",
-            {"text_a_column": "description", "label_column": "topic"},
+            *("table train tiny_news", {"text_a": "description", "label": "topic"}),
             "--tfds=tiny_news, split train, example 2 .counted from 0.: a text is not UTF-8",
         ),
         (
-            "MNLI",
-            "train",
-            "tiny_mrpc",
-            {},
+            *("MNLI train tiny_mrpc", {}),
             "has the classes 'not_equivalent', 'equivalent', but the task has 'contradict.* "
             "choose another --task_name, such as table",
         ),
         (
-            "table",
-            "train",
-            "tiny_lines",
-            {},
+            *("table train tiny_lines", {}),
             r"--tfds=tiny_lines, the feature 'label': the class 'y\\u2028es' must be text on one",
         ),
-        ("MRPC", "train", "nosuch", {}, "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch"),
-    ):
-        with pytest.raises(UserError, match=message):
-            read(task, which, dataset, data_dir, TableColumns(**columns))
-    with pytest.raises(
-        UserError, match="0 .counted from 0.: the example has no label; .* by --tfds_dev_split"
-    ):
-        read("MRPC", "dev", "tiny_mrpc", data_dir, tfds_dev_split="test")
-    with pytest.raises(UserError, match="cannot read split 'tset'; tiny_mrpc has 'test', 'train'"):
-        read("MRPC", "dev", "tiny_mrpc", data_dir, tfds_dev_split="tset")
-    with pytest.raises(
-        UserError, match="'premise' must be a string, .* language, de included; .* --xnli_la"
-    ):
-        read("XNLI", "dev", "tiny_xnli", data_dir, language="de")
+        ("MRPC train nosuch", {}, "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch"),
+        ("STS-B dev tiny_stsb", {}, NO_SCORE),
+        (
+            *("MRPC dev tiny_mrpc test", {}),
+            "0 .counted from 0.: the example has no label; .* by --tfds_dev_split",
+        ),
+        (
+            *("MRPC dev tiny_mrpc tset", {}),
+            "cannot read split 'tset'; tiny_mrpc has 'test', 'train'",
+        ),
+        (
+            *("XNLI dev tiny_xnli", {}),
+            "'premise' must be a string, .* language, de included; .* --xnli_la",
+        ),
+        ("MRPC - tiny_mrpc", {"has_header": False}, "--has_header is for files; leave it out with"),
+        ("MRPC - tiny_mrpc", {"delimiter": ";"}, "--delimiter is for files"),
+        ("MRPC - tiny_mrpc", {"labels": "ab"}, "--labels is for --task_name=table; leave it out"),
+        (
+            *("MRPC - tiny_mrpc", {"regression": True}),
+            "--regression is for .* leave it out, since the labels of --task_name=MRPC are fixed",
+        ),
+    ],
+)
+def test_what_is_refused(data_dir, what, columns, message):
+    """`what`: the task, the set to read if any, the dataset and perhaps its split."""
+    task, which, dataset, *split = what.split()
+    columns = {
+        name + "_column" * (name in ("text_a", "text_b", "label")): value
+        for name, value in columns.items()
+    }
+    if "labels" in columns:
+        columns["labels"] = [*columns["labels"]]
+    with pytest.raises(UserError, match=message):
+        found = processor(
+            *(task, dataset, data_dir, TableColumns(**columns), "de"),
+            tfds_dev_split=(*split, None)[0],
+        )
+        found.read(which, "")
+
+
+def test_a_dataset_and_a_folder_are_refused(data_dir):
+    source = TfdsSource(tfds="tiny_mrpc", tfds_data_dir=data_dir)
+    with pytest.raises(UserError, match="--data_dir=mrpc or from --tfds=tiny_mrpc; leave"):
+        processors.get_processor("MRPC", "mrpc", source=source)

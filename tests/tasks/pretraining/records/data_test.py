@@ -20,6 +20,7 @@ from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from tests.support.golden import needs_golden
 from tests.support.memory import peak_memory
+from tests.support.record_files import read_records
 
 ROOT = pathlib.Path(__file__).parents[4]
 
@@ -70,16 +71,6 @@ def _run(*arguments, **options):
 
 def _create(**settings):
     return data.create_pretraining_data(PretrainingDataSettings(**settings))
-
-
-def _read(path):
-    """Returns the records of a file, each a dict of lists."""
-    result = []
-    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        values = {n: list(f.int64_list.value or f.float_list.value) for n, f in features.items()}
-        result.append(values)
-    return result
 
 
 # --- an independent statement of the algorithm, on lists of token strings -------------------------
@@ -215,7 +206,7 @@ def test_records_equal_an_independent_statement_of_the_algorithm(tmp_path, vocab
     expected = _oracle(inputs, vocab_file, flags)
     assert count == len(expected) > 5
     for number, path in enumerate(outputs):
-        assert _read(path) == expected[number :: len(outputs)]
+        assert read_records(path) == expected[number :: len(outputs)]
 
 
 def test_the_program_with_defaults(tmp_path, vocab_file):
@@ -232,7 +223,7 @@ def test_the_program_with_defaults(tmp_path, vocab_file):
     assert result.returncode == 0, result.stderr
     files = [f"{tmp_path}/text{number}.txt" for number in range(2)]  # sorted
     expected = _oracle(files, vocab_file, DEFAULTS)
-    assert [_read(path) for path in outputs] == [expected[0::2], expected[1::2]]
+    assert [read_records(path) for path in outputs] == [expected[0::2], expected[1::2]]
     record_checks.check_files(
         list(map(str, outputs)), schema.pretraining_schema(128, 20), "input_file"
     )
@@ -411,7 +402,7 @@ def test_single_document_is_taken_with_a_warning(tmp_path, vocab_file):
     assert "all text is one document" in result.stderr
     assert "*** Example ***" not in result.stderr  # but for --verbosity=1
     flags = {**DEFAULTS, "max_seq_length": 8, "do_whole_word_mask": True}
-    assert _read(tmp_path / "out") == _oracle([text], vocab_file, flags)
+    assert read_records(tmp_path / "out") == _oracle([text], vocab_file, flags)
 
 
 @pytest.mark.slow

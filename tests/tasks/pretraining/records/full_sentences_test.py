@@ -3,11 +3,11 @@
 import random
 
 import pytest
-import tensorflow as tf
 
 from bert_tf import tokenization
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from tests.support.record_files import read_records
 
 WORDS = "river bread stone walk ##ing ##ed ##s light moon see the a of and . , un ##like".split()
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -39,13 +39,7 @@ def create(folder, **changes):
             **{**options, **changes},
         )
     )
-    found = []
-    for record in tf.data.TFRecordDataset(f"{folder}/r.tfrecord").as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        found.append(
-            {n: list(f.int64_list.value or f.float_list.value) for n, f in features.items()}
-        )
-    return found
+    return read_records(f"{folder}/r.tfrecord")
 
 
 def packed(documents, across):

@@ -20,6 +20,7 @@ from tests.support.packed_batches import (
     plain_record,
 )
 from tests.support.pretraining_runs import run
+from tests.support.record_files import read_records
 
 FIRST = {
     "input_ids": [2, 11, 12, 3, 13, 3],
@@ -37,17 +38,6 @@ SECOND = {
     "masked_lm_weights": [1.0],
     "next_sentence_labels": [0],
 }
-
-
-def read(path):
-    """Returns the records of a file, each a dict of lists."""
-    found = []
-    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        found.append(
-            {n: list(f.int64_list.value or f.float_list.value) for n, f in features.items()}
-        )
-    return found
 
 
 def unpack(row):
@@ -110,7 +100,7 @@ def pack(input_file, output_file, places=PLACES, **settings):
             **settings,
         )
     )
-    return output_file and read(output_file)
+    return output_file and read_records(output_file)
 
 
 def test_a_row():
@@ -165,7 +155,7 @@ def test_the_tool_packs_every_sequence(tmp_path):
     packed = tmp_path / "packed"
     files = (f"--input_file={','.join(paths)}", f"--output_file={packed}")
     log = run(*files, f"--max_sequences_per_pack={PLACES}", program="tools.pack_records")
-    rows = read(packed)
+    rows = read_records(packed)
     schema = pretraining_schema(ROW_LENGTH, PREDICTIONS, MLM_NSP, PLACES)
     assert record_checks.find_problem([str(packed)], schema) is None
     assert counted(x for row in rows for x in unpack(row)) == counted(sequences)
@@ -189,7 +179,7 @@ def test_files_are_filled_in_turn(tmp_path):
     packed_records.pack_records(
         PackingSettings(input_file=plain, output_file=two, max_sequences_per_pack=PLACES)
     )
-    assert [read(tmp_path / "a"), read(tmp_path / "b")] == [rows[::2], rows[1::2]]
+    assert [read_records(tmp_path / "a"), read_records(tmp_path / "b")] == [rows[::2], rows[1::2]]
 
 
 def test_without_an_output_file_the_log_foretells(tmp_path, caplog):
