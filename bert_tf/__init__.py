@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bert_tf.tasks.sentences.model import SentenceModel as SentenceModel
     from bert_tf.tasks.squad.model import SquadModel as SquadModel
     from bert_tf.tasks.tagging.model import TaggingModel as TaggingModel
+    from bert_tf.text.base_tokenizer import Tokenizer as Tokenizer
     from bert_tf.text.byte_pairs import BytePairTokenizer as BytePairTokenizer
     from bert_tf.text.fast_tokenization import FastTokenizer as FastTokenizer
     from bert_tf.text.sentence_pieces import SentencePieceTokenizer as SentencePieceTokenizer
@@ -64,6 +65,7 @@ else:
         "text.byte_pairs": "BytePairTokenizer",
         "text.fast_tokenization": "FastTokenizer",
         "text.sentence_pieces": "SentencePieceTokenizer",
+        "text.base_tokenizer": "Tokenizer",
         "text.tokenizers": "load_tokenizer",
         "tokenization": "FullTokenizer",
     }

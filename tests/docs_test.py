@@ -74,7 +74,7 @@ def commands(text: str, language: str) -> list[str]:
     return [re.sub(r"\s+", " ", line).strip() for line in lines.splitlines() if line.strip()]
 
 
-FOLDERS = ("benchmarks", "bert_tf", "flags", "tools", "tpu")
+FOLDERS = ("benchmarks", "bert_tf", "examples", "flags", "tools", "tpu")
 
 
 def make_checkout(folder: Path) -> Path:
@@ -314,7 +314,7 @@ def test_the_readme_shows_the_layout():
     library = {f"  {path.parent.name}/" for path in ROOT.glob("bert_tf/*/__init__.py")}
     programs = {path.name for path in ROOT.glob("*.py")} - {"setup.py"}
     modules = {f"  {name}.py" for name in ("modeling", "tokenization", "optimization")}
-    tops = ("bert_tf", "benchmarks", "docs", "flags", "tools", "tpu", "tests")
+    tops = ("bert_tf", "benchmarks", "docs", "examples", "flags", "tools", "tpu", "tests")
     folders = {f"{name}/" for name in tops}
     assert {*names} == library | programs | modules | folders
     assert len(names) == len({*names})
@@ -332,7 +332,7 @@ def test_the_layout_page_tells_of_every_folder():
 @pytest.mark.parametrize("page", TEXTS)
 def test_files_that_are_named_exist(page):
     """Names in capitals stand for others; those in output/ are written by commands."""
-    tops = "bert_tf|benchmarks|docs|flags|tests|tools|tpu"
+    tops = "bert_tf|benchmarks|docs|examples|flags|tests|tools|tpu"
     inner = "|".join(path.parent.name for path in ROOT.glob("bert_tf/*/__init__.py"))
     for path in re.findall(rf"`((?:{tops})/[^`\s=]*|(?:{inner})/[\w/]+\.py)`", prose(TEXTS[page])):
         if not re.search("[A-Z]{3}", path):
@@ -372,7 +372,7 @@ def anchors(text: str) -> set[str]:
 
 LINKED = [
     *PAGES.values(),
-    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "tpu/README.md")),
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tpu/README.md")),
 ]
 
 
