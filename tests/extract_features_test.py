@@ -386,11 +386,9 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
     # An error of the computation is not one of the file.
     with pytest.raises(tf.errors.ResourceExhaustedError), open_writer(str(path)):
         raise tf.errors.ResourceExhaustedError(None, None, "no memory")
-    with pytest.raises(UserError, match="must name a?\\s?files?, but .* is a directory"):
-        with open_writer(str(tmp_path)):
-            pass
-    with pytest.raises(UserError, match="--output_file"):
-        with open_writer(str(path / "below")):
+    is_directory = "must name a?\\s?files?, but .* is a directory"
+    for wrong, message in ((tmp_path, is_directory), (path / "below", "--output_file")):
+        with pytest.raises(UserError, match=message), open_writer(str(wrong)):
             pass
     with open_writer(str(path)) as write:
         write(0, ["[CLS]"], {"pooled_vector": np.zeros(3, np.float32)})

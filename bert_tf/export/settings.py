@@ -110,4 +110,4 @@ class ExportSettings(Settings):
     @property
     def takes_text(self) -> bool:
         """Whether the exported model takes text."""
-        return TEXT == (self.input_kind or (TEXT if self.format == SAVED_MODEL else IDS))
+        return (self.input_kind or (TEXT if self.format == SAVED_MODEL else IDS)) == TEXT

@@ -131,9 +131,8 @@ def test_write_files_errors(tmp_path):
             f"--output_file={tmp_path}/no/a cannot be written: .*must exist",
         ),
     ):
-        with pytest.raises(UserError, match=message):
-            with records.write_files(paths, "output_file"):
-                pass
+        with pytest.raises(UserError, match=message), records.write_files(paths, "output_file"):
+            pass
     assert os.listdir(tmp_path) == []
 
 

@@ -136,9 +136,11 @@ def test_google_storage_without_support(monkeypatch):
     message = "=gs://b/x: this TensorFlow knows no file system gs://.*tensorflow-io-gcs-filesystem"
     with pytest.raises(UserError, match="--input_file" + message):
         storage.expand_files("gs://b/x", "input_file")
-    with pytest.raises(UserError, match="--output_file" + message):
-        with records.write_files(["gs://b/x"], "output_file"):
-            pass
+    with (
+        pytest.raises(UserError, match="--output_file" + message),
+        records.write_files(["gs://b/x"], "output_file"),
+    ):
+        pass
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def _check(content: dict, data: SquadData, is_training: bool, version_2: bool) -
                 if is_training and not impossible:
                     (answer,) = answers
                     start, length = answer["answer_start"], len(answer["text"])
-                    assert 0 <= start and start + max(length, 1) <= len(context)
+                    assert start >= 0 and start + max(length, 1) <= len(context)
                     span = _words_of(context, start, max(start + length - 1, 0))
                     words = split_words(context)[span[0] : span[1] + 1]
                     if (

@@ -145,7 +145,7 @@ POINTS = to_unit_length(CENTERS[GROUPS] + _RANDOM.normal(0, 0.2, (27, 6)).astype
 def test_groups_stay_apart(method):
     places = show_vectors.project(POINTS, method)
     assert places.shape == (27, 2)
-    centers = np.stack([places[GROUPS == group].mean(axis=0) for group in range(3)])
+    centers = np.stack([places[group == GROUPS].mean(axis=0) for group in range(3)])
     distances = np.linalg.norm(places[:, np.newaxis] - centers, axis=2)
     assert (distances.argmin(axis=1) == GROUPS).all()
     np.testing.assert_array_equal(places, show_vectors.project(POINTS, method))
@@ -165,7 +165,7 @@ def test_the_points_have_the_colours_of_their_classes():
     (axes,) = show_vectors.draw_points(places, texts, [names[g] for g in GROUPS], "pca").axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
     for number, (scatter, group) in enumerate(zip(axes.collections, (1, 0, 2), strict=True)):
-        np.testing.assert_array_equal(scatter.get_offsets(), places[GROUPS == group])
+        np.testing.assert_array_equal(scatter.get_offsets(), places[group == GROUPS])
         assert tuple(scatter.get_facecolor()[0]) == to_rgba(f"C{number}", 0.8)
     shown = [text.get_text() for text in axes.texts]
     assert shown[1] == texts[1] and len(shown) == 27

@@ -1,5 +1,6 @@
 """Two runs into one directory, as real processes: alive, killed, stopped, at the same time."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -123,10 +124,9 @@ def test_the_file_says_who_and_is_renewed_and_removed(tmp_path):
         wait_until(lambda: beats() >= owner["beats"] + 2)
         first.check()
     assert os.listdir(tmp_path) == []
-    with pytest.raises(ZeroDivisionError):
-        with heartbeat(tmp_path):
-            assert path.exists()
-            raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), heartbeat(tmp_path):
+        assert path.exists()
+        raise ZeroDivisionError
     assert os.listdir(tmp_path) == []
 
 
@@ -265,10 +265,8 @@ def test_a_beat_that_fails_is_a_warning(tmp_path, log):
         os.remove(path)
         while not path.is_dir():  # a beat may come in between
             path.unlink(missing_ok=True)
-            try:
+            with contextlib.suppress(FileExistsError):
                 path.mkdir()
-            except FileExistsError:
-                pass
         wait_until(lambda: log.text.count(f"{path} cannot be renewed: ") >= 2)
         ours.check()
         path.rmdir()

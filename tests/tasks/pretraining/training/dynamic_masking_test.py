@@ -275,7 +275,7 @@ def test_the_distribution_in_packed_rows_is_that_of_the_records(whole_words):
 def test_hashes_are_even_and_independent():
     numbers = hash_numbers(tf.range(300)[:, tf.newaxis], 2, tf.range(700))
     values = uniform(numbers).numpy()
-    assert values.dtype == np.float32 and 0.0 <= values.min() and values.max() < 1.0
+    assert values.dtype == np.float32 and values.min() >= 0.0 and values.max() < 1.0
     histogram = np.bincount((values * 50).astype(int).ravel(), minlength=50)
     assert np.abs(histogram / 4200 - 1.0).max() < 5.0 / np.sqrt(4200)
     assert abs(np.corrcoef(values[:-1].ravel(), values[1:].ravel())[0, 1]) < 0.01
