@@ -4,15 +4,14 @@ Original: optimization.py. The paper, appendix A.2: Adam with beta_1 = 0.9, beta
 decay of 0.01, warm-up over the first 10,000 steps and linear decay. LAMB, for large batches, is
 that of google-research/albert's lamb_optimizer.py (https://arxiv.org/abs/1904.00962, algorithm 2).
 
-`AdamWeightDecayOptimizer` and `LAMBOptimizer` are optimizers of Keras, for `compile`. The programs'
-steps take the smaller `StepOptimizer`, which `create_optimizer` makes; its state has the names of a
-checkpoint. Both kinds make the same updates.
+`AdamWeightDecayOptimizer` and `LAMBOptimizer` are optimizers of Keras. `compile` takes them, and
+`create_optimizer` makes one of them for a step of one's own, such as the programs'.
 """
 
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -191,33 +190,42 @@ def _bias(beta: float, step: tf.Tensor) -> tf.Tensor | float:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Update:
-    """The update of a variable by its name, which the optimizers below share.
+class AdamOptions:
+    """The numbers of an optimizer. The defaults are those of BERT (the paper, A.2).
 
-    exclusions: regular expressions. A variable in whose name one matches is not decayed, and LAMB
-        does not scale its update.
-    bias_correction: LAMB's.
+    optimizer: one of `OPTIMIZERS`: Adam with decoupled weight decay, or LAMB.
+    weight_decay_rate: rate of the decay; 0 for none.
+    beta_1: decay of the first moment.
+    beta_2: decay of the second moment.
+    epsilon: added to the square root of the second moment.
+    exclude_from_weight_decay: regular expressions. A variable is not decayed if one of them
+        matches anywhere in its name; LAMB then does not scale its update either.
+    lamb_bias_correction: whether LAMB corrects the bias of the moments.
     """
 
-    optimizer: str
-    weight_decay_rate: float
-    beta_1: float
-    beta_2: float
-    epsilon: float
-    exclusions: tuple[str, ...]
-    bias_correction: bool = False
+    optimizer: str = OPTIMIZERS[0]
+    weight_decay_rate: float = WEIGHT_DECAY_RATE
+    beta_1: float = BETA_1
+    beta_2: float = BETA_2
+    epsilon: float = EPSILON
+    exclude_from_weight_decay: tuple[str, ...] = EXCLUDE_FROM_WEIGHT_DECAY
+    lamb_bias_correction: bool = False
 
-    def __call__(self, name, param, m, v, grad, learning_rate, step):
-        """Returns the next parameter and moments; `step` is the number of updates before."""
-        excluded = any(re.search(expression, name) for expression in self.exclusions)
+    def update(self, name, param, m, v, grad, learning_rate, step):
+        """Returns the next parameter, first moment and second moment of a variable by its name.
+
+        The arguments are those of `adam_weight_decay_update`; `grad` may be IndexedSlices, which
+        update every row as a tensor would. `step` is the number of updates before this one.
+        """
+        excluded = any(re.search(expression, name) for expression in self.exclude_from_weight_decay)
         decay = 0.0 if excluded else self.weight_decay_rate
-        # Variables of Keras, or IndexedSlices, which update every row as a tensor would.
+        # Variables of Keras become tensors, too.
         tensors = [tf.convert_to_tensor(x) for x in (param, m, v, grad, learning_rate)]
-        settings = (decay, self.beta_1, self.beta_2, self.epsilon)
+        numbers = (decay, self.beta_1, self.beta_2, self.epsilon)
         if self.optimizer == "lamb":
-            corrected = tf.convert_to_tensor(step) + 1 if self.bias_correction else None
-            return lamb_update(*tensors, *settings, not excluded, corrected)
-        return adam_weight_decay_update(*tensors, *settings)
+            corrected = tf.convert_to_tensor(step) + 1 if self.lamb_bias_correction else None
+            return lamb_update(*tensors, *numbers, not excluded, corrected)
+        return adam_weight_decay_update(*tensors, *numbers)
 
 
 @keras.saving.register_keras_serializable("bert_tf")
@@ -228,7 +236,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
 
         model.compile(AdamWeightDecayOptimizer(linear_schedule(5e-5, num_train_steps, num_warmup)))
 
-    A step's learning rate is that of the number of updates before it.
+    A step's learning rate is that of the number of updates before it. `adam` has the numbers.
 
     Args:
         learning_rate: a float, or a schedule such as `linear_schedule` returns.
@@ -258,7 +266,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **options)
         # A method of Keras's optimizers has the name `exclude_from_weight_decay`.
         exclusions = tuple(exclude_from_weight_decay or ())
-        self._update = _Update("adamw", weight_decay_rate, beta_1, beta_2, epsilon, exclusions)
+        self.adam = AdamOptions("adamw", weight_decay_rate, beta_1, beta_2, epsilon, exclusions)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the moments of the trainable variables; Keras calls it."""
@@ -277,19 +285,45 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         """
         i = self._get_variable_index(variable)
         m, v = self._m[i], self._v[i]
-        next_param, next_m, next_v = self._update(
+        next_param, next_m, next_v = self.adam.update(
             self._names[i], variable, m, v, gradient, learning_rate, self.iterations
         )
         self.assign(variable, next_param)
         self.assign(m, next_m)
         self.assign(v, next_v)
 
+    def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> None:
+        """Updates the variables with gradients that are clipped and summed over replicas already.
+
+        Keras's `apply_gradients` would clip them and sum them over the replicas.
+
+        Args:
+            gradients: one for each variable that `build` got, in order. A variable whose gradient
+                is None stays as it is and is not decayed. IndexedSlices update every row, as the
+                dense gradient would.
+        """
+        rate = self.learning_rate
+        states = zip(self._trainable_variables, self._m, self._v, strict=True)
+        for state, gradient in zip(states, gradients, strict=True):
+            if gradient is None:
+                continue
+            path, state = state[0].path, [variable.value for variable in state]
+            nexts = self.adam.update(path, *state, gradient, rate, self.global_step)
+            for variable, value in zip(state, nexts, strict=True):
+                variable.assign(value)
+        self.global_step.assign_add(1)
+
+    @property
+    def global_step(self) -> tf.Variable:
+        """The number of updates so far, int64 []."""
+        return self._iterations.value
+
     def checkpoint_variables(self) -> dict[str, tf.Variable]:
         """Returns the moments and the step counter by their names in a checkpoint of the original.
 
         `build` must have been called.
         """
-        named = {"global_step": self._iterations.value}
+        named = {"global_step": self.global_step}
         for name, m, v in zip(self._names, self._m, self._v, strict=True):
             named[f"{name}/adam_m"], named[f"{name}/adam_v"] = m.value, v.value
         return named
@@ -298,11 +332,11 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         """Returns what `from_config` makes an equal optimizer of, without its moments."""
         return {
             **super().get_config(),
-            "weight_decay_rate": self._update.weight_decay_rate,
-            "beta_1": self._update.beta_1,
-            "beta_2": self._update.beta_2,
-            "epsilon": self._update.epsilon,
-            "exclude_from_weight_decay": list(self._update.exclusions),
+            "weight_decay_rate": self.adam.weight_decay_rate,
+            "beta_1": self.adam.beta_1,
+            "beta_2": self.adam.beta_2,
+            "epsilon": self.adam.epsilon,
+            "exclude_from_weight_decay": list(self.adam.exclude_from_weight_decay),
         }
 
 
@@ -324,127 +358,41 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
         self, learning_rate, bias_correction: bool = False, name: str = "LAMBOptimizer", **options
     ):
         super().__init__(learning_rate, name=name, **options)
-        self._update = dataclasses.replace(
-            self._update, optimizer="lamb", bias_correction=bias_correction
+        self.adam = dataclasses.replace(
+            self.adam, optimizer="lamb", lamb_bias_correction=bias_correction
         )
 
     def get_config(self) -> dict:
         """Returns what `from_config` makes an equal optimizer of, without its moments."""
-        return {**super().get_config(), "bias_correction": self._update.bias_correction}
+        return {**super().get_config(), "bias_correction": self.adam.lamb_bias_correction}
 
 
-class StepOptimizer:
-    """Adam with decoupled weight decay, or LAMB, for the programs' steps: moments, step counter.
+class _FunctionSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A function of the step as a schedule of Keras, which calls plain functions without it."""
 
-    Original: AdamWeightDecayOptimizer, and ALBERT's LAMBOptimizer, which name moments alike.
-    `global_step` is the number of updates so far. It does not clip: the step does, before or after
-    the sum over replicas.
+    def __init__(self, function: Schedule):
+        self._function = function
 
-    Args:
-        variables: the trainable variables; `path` is a variable's name in a checkpoint.
-        learning_rate: a function of `global_step` before the update.
-        weight_decay_rate: rate of the decay; 0 for none.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
-        epsilon: added to the square root of the second moment.
-        exclude_from_weight_decay: regular expressions. A variable is not decayed if one of them
-            matches anywhere in its name; LAMB then does not scale its update either.
-        optimizer: one of `OPTIMIZERS`.
-        lamb_bias_correction: whether LAMB corrects the bias of the moments.
-    """
-
-    def __init__(
-        self,
-        variables: Sequence[keras.Variable],
-        learning_rate: Schedule,
-        weight_decay_rate: float = 0.0,
-        beta_1: float = BETA_1,
-        beta_2: float = BETA_2,
-        epsilon: float = EPSILON,
-        exclude_from_weight_decay: Sequence[str] = (),
-        optimizer: str = OPTIMIZERS[0],
-        lamb_bias_correction: bool = False,
-    ):
-        self.learning_rate = learning_rate
-        self._update = _Update(
-            *(optimizer, weight_decay_rate, beta_1, beta_2, epsilon),
-            *(tuple(exclude_from_weight_decay), lamb_bias_correction),
-        )
-        self.global_step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
-        self._slots = {v.path: (_slot(v, "adam_m"), _slot(v, "adam_v")) for v in variables}
-
-    @property
-    def variables(self) -> dict[str, tf.Variable]:
-        """The moments and the step counter, by their names in a checkpoint."""
-        named = {"global_step": self.global_step}
-        for path, (m, v) in self._slots.items():
-            named[f"{path}/adam_m"], named[f"{path}/adam_v"] = m, v
-        return named
-
-    def apply_gradients(
-        self, grads_and_vars: Iterable[tuple[tf.Tensor | tf.IndexedSlices | None, keras.Variable]]
-    ) -> None:
-        """Updates the variables and adds one to `global_step`.
-
-        Args:
-            grads_and_vars: pairs of a gradient and its variable. A variable whose gradient is None
-                stays as it is and is not decayed. IndexedSlices update every row, as the dense
-                gradient would.
-        """
-        learning_rate = self.learning_rate(self.global_step)
-        for grad, variable in grads_and_vars:
-            if grad is None:
-                continue
-            m, v = self._slots[variable.path]
-            param = variable.value
-            next_param, next_m, next_v = self._update(
-                variable.path, param, m, v, grad, learning_rate, self.global_step
-            )
-            param.assign(next_param)
-            m.assign(next_m)
-            v.assign(next_v)
-        self.global_step.assign_add(1)
-
-
-def _slot(variable: keras.Variable, name: str) -> tf.Variable:
-    zeros = tf.zeros(variable.shape, tf.float32)
-    return tf.Variable(zeros, trainable=False, name=f"{variable.path}/{name}")
+    def __call__(self, step):
+        return self._function(tf.convert_to_tensor(step))
 
 
 def create_optimizer(
-    variables: Sequence[keras.Variable],
-    learning_rate: Schedule,
-    weight_decay_rate: float = WEIGHT_DECAY_RATE,
-    beta_1: float = BETA_1,
-    beta_2: float = BETA_2,
-    epsilon: float = EPSILON,
-    optimizer: str = OPTIMIZERS[0],
-    lamb_bias_correction: bool = False,
-) -> StepOptimizer:
+    variables: Sequence[keras.Variable], learning_rate: Schedule, adam: AdamOptions = AdamOptions()
+) -> AdamWeightDecayOptimizer:
     """Returns the optimizer of BERT's pre-training and fine-tuning (the paper, A.2), or LAMB.
 
     The original's function of this name also computes and clips the gradients. Here the caller
     does, by `tf.GradientTape` and `tf.clip_by_global_norm(gradients, optimization.CLIP_NORM)`.
 
     Args:
-        variables: the trainable variables.
-        learning_rate: such as `linear_schedule` returns.
-        weight_decay_rate: rate of the decay; biases and LayerNorm have none.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
-        epsilon: added to the square root of the second moment.
-        optimizer: one of `OPTIMIZERS`: Adam with decoupled weight decay, or LAMB, which leaves out
-            biases and LayerNorm.
-        lamb_bias_correction: whether LAMB corrects the bias of the moments.
+        variables: the trainable variables, which get moments.
+        learning_rate: a function of the number of updates before a step, int64 [], such as
+            `linear_schedule` returns.
+        adam: the optimizer's numbers; by default biases and LayerNorm are not decayed.
     """
-    return StepOptimizer(
-        variables,
-        learning_rate,
-        weight_decay_rate,
-        beta_1,
-        beta_2,
-        epsilon,
-        EXCLUDE_FROM_WEIGHT_DECAY,
-        optimizer,
-        lamb_bias_correction,
-    )
+    kind = LAMBOptimizer if adam.optimizer == "lamb" else AdamWeightDecayOptimizer
+    optimizer = kind(_FunctionSchedule(learning_rate), global_clipnorm=None)
+    optimizer.adam = adam
+    optimizer.build(variables)
+    return optimizer

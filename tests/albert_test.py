@@ -153,9 +153,9 @@ def test_training_is_the_originals(name, optimizer, num_steps):
     names = ("init_lr", "num_train_steps", "num_warmup_steps", "poly_power", "start_warmup_step")
     schedule = optimization.PolynomialSchedule(*(arrays[key].item() for key in names))
     updates = optimization.create_optimizer(
-        model.trainable_variables, schedule, optimizer=str(arrays["optimizer"])
+        model.trainable_variables, schedule, optimization.AdamOptions(str(arrays["optimizer"]))
     )
-    variables = {**weights_of(model), **updates.variables}
+    variables = {**weights_of(model), **updates.checkpoint_variables()}
     checkpoints.restore(variables, str(golden(name, "model.ckpt-0")))
 
     @tf.function(jit_compile=True, autograph=False)

@@ -135,9 +135,8 @@ def test_exclusions_are_regular_expressions_searched_anywhere():
     values = {v.name: float(v.numpy()) for v in variables}
     assert {name for name, value in values.items() if value < 1.0} == {"layernorm", "w"}
     variables = _variables(ab=1.0, ba=1.0)
-    optimizer = optimization.StepOptimizer(
-        variables, lambda step: 1.0, weight_decay_rate=0.25, exclude_from_weight_decay=["^a.$"]
-    )
+    adam = optimization.AdamOptions(weight_decay_rate=0.25, exclude_from_weight_decay=("^a.$",))
+    optimizer = optimization.create_optimizer(variables, lambda step: 1.0, adam)
     optimizer.apply_gradients([(tf.zeros([]), v) for v in variables])
     assert [float(v.numpy()) for v in variables] == [1.0, 0.75]
 
@@ -154,18 +153,13 @@ def test_the_optimizer_against_numpy():
     state = {v.name: (v.numpy().astype(np.float64), 0.0, 0.0) for v in variables}
     for step in range(5):
         gradients = {n: rng.normal(size=state[n][0].shape) for n in ("kernel", "bias")}
-        optimizer.apply_gradients(
-            [
-                (tf.constant(gradients["kernel"], tf.float32), variables[0]),
-                (tf.constant(gradients["bias"], tf.float32), variables[1]),
-                (None, variables[2]),
-            ]
-        )
+        tensors = [tf.constant(gradients[n], tf.float32) for n in ("kernel", "bias")]
+        optimizer.apply_reduced([*tensors, None])
         rate = numpy_bert.learning_rate(step, 0.1, 6, 2)
         for name, decay in (("kernel", 0.01), ("bias", 0.0)):
             state[name] = numpy_bert.adam_weight_decay(*state[name], gradients[name], rate, decay)
         assert optimizer.global_step.numpy() == step + 1
-    named = optimizer.variables
+    named = optimizer.checkpoint_variables()
     assert set(named) == {"global_step"} | {
         f"{v.name}/{slot}" for v in variables for slot in ("adam_m", "adam_v")
     }
@@ -191,7 +185,9 @@ def test_sparse_gradients_update_moments_of_every_row():
         for _ in range(2):
             gradient = slices if sparse else tf.convert_to_tensor(slices)
             optimizer.apply_gradients([(gradient, variable)])
-        results.append([variable.numpy(), *(v.numpy() for v in optimizer.variables.values())])
+        results.append(
+            [variable.numpy(), *(v.numpy() for v in optimizer.checkpoint_variables().values())]
+        )
     for dense, sparse in zip(*results, strict=True):
         np.testing.assert_array_equal(sparse, dense)
     np.testing.assert_allclose(results[0][0][1], table[1] * (1 - 0.001) ** 2, rtol=1e-6)
@@ -218,7 +214,7 @@ class _LookupModel(keras.Model):
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_the_gradient_norm_counts_duplicate_rows_apart(jit_compile):
     model = _LookupModel()
-    optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))
+    optimizer = optimization.create_optimizer([model.table], lambda step: tf.constant(0.0))
     weights = np.array([3.0, 4.0, 1.0], np.float32)
     features = {"ids": tf.constant([2, 2, 0]), "weights": tf.constant(weights)}
 
@@ -230,31 +226,33 @@ def test_the_gradient_norm_counts_duplicate_rows_apart(jit_compile):
     np.testing.assert_allclose(step()["gradient_norm"], norm, rtol=1e-6)
     rows = np.array([1.0, 0.0, 7.0, 0.0]) / norm  # clipped apart, then summed
     expected = np.repeat(rows[:, None], 3, axis=1) * 0.1
-    np.testing.assert_allclose(optimizer.variables["table/adam_m"], expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        optimizer.checkpoint_variables()["table/adam_m"], expected, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("gradient_reduction", ["local_clip_sum", "global_mean_clip"])
 @pytest.mark.parametrize("clip_norm, scale", [(2.0, 2 / 75**0.5), (0.0, 1.0), (9.0, 1.0)])
 def test_the_norm_to_clip_to_is_an_argument(gradient_reduction, clip_norm, scale):
     model = _LookupModel()
-    optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))
+    optimizer = optimization.create_optimizer([model.table], lambda step: tf.constant(0.0))
     features = {"ids": tf.constant([1, 3]), "weights": tf.constant([3.0, 4.0])}
     metrics = steps.train_step(
         *(model, optimizer, features, tf.constant([0, 0]), 1, gradient_reduction),
         clip_norm=clip_norm,
     )
     np.testing.assert_allclose(metrics["gradient_norm"], 75**0.5, rtol=1e-6)
-    rows = optimizer.variables["table/adam_m"].numpy()[:, 0]
+    rows = optimizer.checkpoint_variables()["table/adam_m"].numpy()[:, 0]
     np.testing.assert_allclose(rows, [0.0, 0.3 * scale, 0.0, 0.4 * scale], rtol=1e-6)
 
 
 def test_gradients_of_a_small_norm_are_not_clipped():
     model = _LookupModel()
-    optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))
+    optimizer = optimization.create_optimizer([model.table], lambda step: tf.constant(0.0))
     features = {"ids": tf.constant([1, 3]), "weights": tf.constant([0.25, -0.5])}
     metrics = steps.train_step(model, optimizer, features, tf.constant([0, 0]))
     np.testing.assert_allclose(metrics["gradient_norm"], np.sqrt(3 * 0.3125), rtol=1e-6)
-    rows = optimizer.variables["table/adam_m"].numpy()[:, 0]
+    rows = optimizer.checkpoint_variables()["table/adam_m"].numpy()[:, 0]
     np.testing.assert_allclose(rows, [0.0, 0.025, 0.0, -0.05], rtol=1e-6)
 
 
@@ -265,7 +263,7 @@ def _step_of_two_replicas(gradient_reduction, other):
     number.
     """
     model = _LookupModel()
-    optimizer = optimization.StepOptimizer([model.table], lambda step: tf.constant(0.0))
+    optimizer = optimization.create_optimizer([model.table], lambda step: tf.constant(0.0))
     features = {"ids": tf.constant([1]), "weights": tf.constant([100.0])}
     seen = []
 
@@ -283,7 +281,7 @@ def _step_of_two_replicas(gradient_reduction, other):
         gradient_reduction,
         replicas,
     )
-    return metrics, seen[0].numpy(), optimizer.variables["table/adam_m"].numpy()
+    return metrics, seen[0].numpy(), optimizer.checkpoint_variables()["table/adam_m"].numpy()
 
 
 def test_each_replica_clips_its_own_gradient_and_the_sum_is_applied():
@@ -364,8 +362,8 @@ def test_the_optimizer_of_keras_makes_the_update_of_the_programs_step():
             np.testing.assert_allclose(variable, other, atol=1e-3 * moved, err_msg=variable.path)
             assert moved > 1e-3
     slots = ours.optimizer.checkpoint_variables()
-    assert slots.keys() == optimizer.variables.keys()
-    for name, slot in optimizer.variables.items():
+    assert slots.keys() == optimizer.checkpoint_variables().keys()
+    for name, slot in optimizer.checkpoint_variables().items():
         np.testing.assert_allclose(slots[name], slot, rtol=1e-3, atol=1e-6, err_msg=name)
 
 

@@ -38,7 +38,7 @@ from bert_tf.engine.steps import Replicas, train_step
 from bert_tf.errors import UserError
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
-from bert_tf.runs.flags.settings import device_options
+from bert_tf.runs.flags.settings import adam_options, device_options
 from bert_tf.runs.training.teacher import check_hidden_sizes, check_inputs
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
@@ -73,8 +73,7 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
     optimizer = optimization.create_optimizer(
         model.trainable_variables,
         optimization.linear_schedule(1e-4, 1_000_000, 10_000),
-        optimizer=run.optimizer,
-        lamb_bias_correction=run.lamb_bias_correction,
+        run.adam,
     )
     group = [list(range(run.replicas))]
     # TPUStrategy's all_reduce becomes this operation; its own exists in TPU builds only.
@@ -240,8 +239,7 @@ def main() -> None:
         settings.gradient_accumulation_steps,
         settings.gradient_reduction,
         objective,
-        settings.optimizer,
-        settings.lamb_bias_correction,
+        adam_options(settings),
         FLAGS.max_sequences_per_pack,
         read_config(teacher, "teacher_config_file") if teacher else None,
         FLAGS.restrict_ce_to_mask,

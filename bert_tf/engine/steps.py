@@ -7,7 +7,7 @@ The route from the command line to the update of the weights:
     engine/loops.py                      makes the steps of a loop, no Python between them
     engine/replicate.py                  makes one step on all replicas
     engine/steps.py `train_step`         loss, gradients, reduction over replicas, clipping: here
-    optimization.py `apply_gradients`    updates each variable
+    optimization.py `apply_reduced`      updates each variable
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf.engine.distribution import GRADIENT_REDUCTIONS
 from bert_tf.errors import UserError
-from bert_tf.optimization import CLIP_NORM, StepOptimizer
+from bert_tf.optimization import CLIP_NORM, AdamWeightDecayOptimizer
 from bert_tf.seeds import fold_in
 
 Features = Mapping[str, tf.Tensor]
@@ -106,7 +106,7 @@ def replicas_of_strategy() -> Replicas:
 
 def train_step(
     objective: Objective,
-    optimizer: StepOptimizer,
+    optimizer: AdamWeightDecayOptimizer,
     features: Features,
     seed: tf.Tensor,
     accumulation_steps: int = 1,
@@ -119,7 +119,7 @@ def train_step(
 
     Args:
         objective: gives the loss; its variables are trained.
-        optimizer: its `global_step` counts the steps.
+        optimizer: built with the trainable variables; its `global_step` counts the steps.
         features: the replica's batch; every feature's first axis is the batch.
         seed: int32 [2], of this run and replica; the step is folded in here.
         accumulation_steps: the number of equal parts that the batch is computed in, one after
@@ -128,7 +128,7 @@ def train_step(
         gradient_reduction: one of `distribution.GRADIENT_REDUCTIONS`.
         replicas: the replicas, of which this is one; None for those of the strategy.
         clip_norm: the largest global norm of the gradients; 0 does not clip.
-        update: updates the variables with their gradients; None for `optimizer.apply_gradients`.
+        update: updates the variables with their gradients; None for `optimizer.apply_reduced`.
     """
     replicas = replicas or replicas_of_strategy()
     seed = fold_in(seed, tf.cast(optimizer.global_step, tf.int32))
@@ -147,11 +147,8 @@ def train_step(
         loss, sums, gradients = _accumulate(compute, features, seed, accumulation_steps)
         gradients = [gradients.get(i) for i in range(len(variables))]
     gradients, norm = reduce_gradients(gradients, gradient_reduction, replicas, clip_norm)
-    learning_rate = optimizer.learning_rate(optimizer.global_step)
-    if update is not None:
-        update(gradients)
-    else:
-        optimizer.apply_gradients(zip(gradients, objective.trainable_variables, strict=True))
+    learning_rate = tf.convert_to_tensor(optimizer.learning_rate)
+    (update or optimizer.apply_reduced)(gradients)
     return {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate, **sums}
 
 

@@ -84,7 +84,7 @@ def test_a_whole_model_and_its_optimizer_go_there_and_back(tmp_path):
     def build():
         model = PretrainingModel(config)
         optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 0.1)
-        return {**{v.path: v.value for v in model.variables}, **optimizer.variables}
+        return {**{v.path: v.value for v in model.variables}, **optimizer.checkpoint_variables()}
 
     first = build()
     rng = np.random.default_rng(0)

@@ -262,7 +262,9 @@ def test_token_types_are_not_trained():
     for made in (model, again):
         learned = {v.path for v in made.trainable_variables}
         assert {v.path for v in made.variables} - learned == {TYPES}
-    slots = optimization.create_optimizer(model.trainable_variables, lambda step: 0.1).variables
+    slots = optimization.create_optimizer(
+        model.trainable_variables, lambda step: 0.1
+    ).checkpoint_variables()
     assert not any(name.startswith(TYPES) for name in slots)
     assert "bert/embeddings/position_embeddings/adam_m" in slots
     model.trainable = False

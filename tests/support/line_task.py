@@ -52,9 +52,18 @@ def write(path, count, seed, scale=1.0):
 
 
 def trainer(output_dir, rate=0.05, total=60, build=LineModel, **settings):
-    """Returns a trainer of a new run in a directory; settings are fields of TrainingSettings."""
-    schedule = optimization.linear_schedule(rate, total, 5)
+    """Returns a trainer of a new run in a directory.
+
+    `rate` is the peak of a linear schedule, or the schedule; `settings` are fields of
+    TrainingSettings.
+    """
+    schedule = rate if callable(rate) else optimization.linear_schedule(rate, total, 5)
     return make_trainer(build, tf.distribute.get_strategy(), output_dir, schedule, **settings)
+
+
+def rate_before(step, then):
+    """Returns a schedule: 0.05 before a step, another rate from there on."""
+    return lambda now: tf.where(now < step, 0.05, then)
 
 
 def phases(files, *steps_and_batches):

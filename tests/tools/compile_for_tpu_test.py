@@ -17,6 +17,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.model.family import config_from_dict
+from bert_tf.optimization import AdamOptions
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 from tools import compile_for_tpu
 from tools.tpu import compiler, hlo_text, report
@@ -54,9 +55,8 @@ def make_run(
     }
     config = config_from_dict({**ONE_LAYER, **(sizes or {})})
     corrected = optimizer == "lamb"  # compiles what there is to compile
-    return report.Run(
-        config, options, replicas, accumulation_steps, reduction, objective, optimizer, corrected
-    )
+    adam = AdamOptions(optimizer, lamb_bias_correction=corrected)
+    return report.Run(config, options, replicas, accumulation_steps, reduction, objective, adam)
 
 
 @functools.cache

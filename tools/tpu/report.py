@@ -3,6 +3,7 @@
 import dataclasses
 
 from bert_tf.model.configuration import BertConfig
+from bert_tf.optimization import AdamOptions
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 
 from . import compiler, hlo_text
@@ -22,8 +23,7 @@ class Run:
     accumulation_steps: see `train_step`.
     gradient_reduction: see `train_step`.
     objective: see `PretrainingModel`.
-    optimizer: see `create_optimizer`.
-    lamb_bias_correction: see `create_optimizer`.
+    adam: the optimizer's numbers.
     max_sequences_per_pack: places for sequences in a row; None if records are not packed.
     teacher: of a distillation; None for pre-training.
     restrict_ce_to_mask: see `DistilledPretraining`.
@@ -35,8 +35,7 @@ class Run:
     accumulation_steps: int
     gradient_reduction: str
     objective: str
-    optimizer: str
-    lamb_bias_correction: bool
+    adam: AdamOptions
     max_sequences_per_pack: int | None = None
     teacher: BertConfig | None = None
     restrict_ce_to_mask: bool = False

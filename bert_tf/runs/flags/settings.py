@@ -394,6 +394,18 @@ class DeviceSettings(Settings):
     )
 
 
+def adam_options(settings: TrainingSettings) -> optimization.AdamOptions:
+    """Returns the optimizer's numbers."""
+    return optimization.AdamOptions(
+        settings.optimizer,
+        settings.weight_decay_rate,
+        settings.beta_1,
+        settings.beta_2,
+        settings.epsilon,
+        lamb_bias_correction=settings.lamb_bias_correction,
+    )
+
+
 def model_options(
     settings: ComputationSettings, strategy: tf.distribute.Strategy
 ) -> dict[str, bool | str]:

@@ -18,6 +18,7 @@ from bert_tf.engine.steps import Objective, train_step
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.progress import Progress
+from bert_tf.runs.flags.settings import adam_options
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.phase_steps import PhaseSteps
 from bert_tf.runs.training.plan import Phase, Plan
@@ -72,16 +73,11 @@ class Trainer:
             self.optimizer = optimization.create_optimizer(
                 self.model.trainable_variables if trains else [],
                 schedule or (lambda step: 0.0),
-                settings.weight_decay_rate,
-                settings.beta_1,
-                settings.beta_2,
-                settings.epsilon,
-                settings.optimizer,
-                settings.lamb_bias_correction,
+                adam_options(settings),
             )
         self.objective = objective(self.model)
         weights = {variable.path: variable.value for variable in self.model.variables}
-        self._variables = {**weights, **self.optimizer.variables}
+        self._variables = {**weights, **self.optimizer.checkpoint_variables()}
         self._resumed_from = run.restore(self._variables)
         if not self._resumed_from:
             self._initialize(weights, [] if trains else learned)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.files import checkpoints
 from bert_tf.runs.folder.background import Background
 from bert_tf.runs.folder.heartbeat import Heartbeat
-from tests.support.line_task import phases, trainer, write
+from tests.support.line_task import phases, rate_before, trainer, write
 from tests.support.pretraining_runs import variables
 
 OTHERS = '{"id": "other", "host": "tpu-7", "pid": 11, "pid_space": "tpu-7", "beats": 1}'
@@ -131,16 +131,14 @@ def test_a_full_disk_ends_the_run_as_ever(files, tmp_path, writing, step):
 
 def test_the_first_error_is_the_one_that_is_told(files, tmp_path, writing):
     """Steps that go wrong while a save fails: the save was earlier."""
-    run = trainer(tmp_path / "out", save_checkpoints_steps=6)
-    run.optimizer.learning_rate = lambda step: tf.where(step < 6, 0.05, float("nan"))
+    run = trainer(tmp_path / "out", rate_before(6, float("nan")), save_checkpoints_steps=6)
     writing[6] = no_space
     with pytest.raises(OSError, match="The checkpoint of step 6 cannot be written"):
         run.train(phases(files, (20, 16)))
 
 
 def test_the_last_checkpoint_that_is_named_is_the_one_in_hand(files, tmp_path, writing):
-    run = trainer(tmp_path / "out", save_checkpoints_steps=6)
-    run.optimizer.learning_rate = lambda step: tf.where(step < 6, 0.05, float("nan"))
+    run = trainer(tmp_path / "out", rate_before(6, float("nan")), save_checkpoints_steps=6)
     writing[6] = lambda: time.sleep(0.5)
     with pytest.raises(FloatingPointError, match=f"checkpoint is {tmp_path}/out/model.ckpt-6"):
         run.train(phases(files, (20, 16)))

@@ -96,7 +96,9 @@ def test_a_program_reads_them(straight):
     model, folder = straight
     program_model = small_model(num_hidden_layers=1)[0]
     optimizer = optimization.create_optimizer(program_model.variables, lambda step: 0.0)
-    variables = {v.path: v.value for v in program_model.variables} | optimizer.variables
+    variables = {
+        v.path: v.value for v in program_model.variables
+    } | optimizer.checkpoint_variables()
     checkpoints.restore(variables, str(folder / "model.ckpt-6"))
     assert_equal({name: v.numpy() for name, v in variables.items()}, state(model))
 

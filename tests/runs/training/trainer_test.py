@@ -19,7 +19,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import records
 from bert_tf.model.layers import create_initializer
 from bert_tf.runs.flags.settings import TrainingSettings
-from tests.support.line_task import SCHEMA, SLOPE, LineModel, phases, trainer, write
+from tests.support.line_task import SCHEMA, SLOPE, LineModel, phases, rate_before, trainer, write
 from tests.support.trainers import make_trainer
 
 
@@ -188,8 +188,7 @@ def test_gradients_that_are_not_finite_stop_the_run(files, tmp_path):
 
 def test_weights_that_are_not_finite_are_not_saved(files, tmp_path):
     """The last update of a run is one that no later loss can tell of."""
-    run = trainer(tmp_path / "out", save_checkpoints_steps=1)
-    run.optimizer.learning_rate = lambda step: tf.where(step < 1, 0.05, 3.4e38)
+    run = trainer(tmp_path / "out", rate_before(1, 3.4e38), save_checkpoints_steps=1)
     with pytest.raises(FloatingPointError, match=r"line/.* is not finite at step \d+ \(counted"):
         run.train(phases(files, (2, 16)))
     assert run.run.checkpoints.latest() == str(tmp_path / "out/model.ckpt-1")

@@ -169,7 +169,9 @@ def test_names_of_variables_and_what_is_trained():
     head = {**HEAD, "output_weights": (LABELS, 2 * UNITS), **LSTM}
     assert {v.path: v.shape for v in model.variables} == {**bert, **head}
     assert {v.path for v in model.trainable_variables} == head.keys()
-    slots = optimization.create_optimizer(model.trainable_variables, lambda step: 0.0).variables
+    slots = optimization.create_optimizer(
+        model.trainable_variables, lambda step: 0.0
+    ).checkpoint_variables()
     assert {name.rsplit("/", 1)[0] for name in slots} == {*head, "global_step"}
 
 

@@ -162,7 +162,7 @@ def test_training_is_the_originals(name, accumulation_steps, recompute_activatio
         float(arrays["init_lr"]), int(arrays["num_train_steps"]), int(arrays["num_warmup_steps"])
     )
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
-    variables = {**weights_of(model), **optimizer.variables}
+    variables = {**weights_of(model), **optimizer.checkpoint_variables()}
     checkpoints.restore(variables, str(folder / "model.ckpt-0"))
 
     @tf.function(jit_compile=True, autograph=False)
@@ -343,4 +343,6 @@ def test_losses_of_a_bfloat16_model_are_float32_and_near():
     optimizer = optimization.create_optimizer(half.trainable_variables, lambda step: 0.0)
     loss = steps.train_step(half, optimizer, features, tf.constant([0, 0]))["loss"]
     assert difference(loss, expected["total_loss"]) < 0.05
-    assert {v.dtype for n, v in optimizer.variables.items() if n != "global_step"} == {tf.float32}
+    assert {v.dtype for n, v in optimizer.checkpoint_variables().items() if n != "global_step"} == {
+        tf.float32
+    }

@@ -125,7 +125,11 @@ def test_a_training_step_is_that_of_the_sequences_unpacked(accumulation_steps):
         optimizer = optimization.create_optimizer(model.trainable_variables, lambda step: 1e-3)
         metrics = steps.train_step(model, optimizer, tensors(features), tf.constant([3, 4]), parts)
         results.append({name: np.array(x) for name, x in metrics.items()})
-        slots = {n: v.numpy() for n, v in optimizer.variables.items() if n.endswith("adam_m")}
+        slots = {
+            n: v.numpy()
+            for n, v in optimizer.checkpoint_variables().items()
+            if n.endswith("adam_m")
+        }
         results.append(slots)
     metrics, moments, packed_metrics, packed_moments = results
     for name, value in metrics.items():
