@@ -1,5 +1,6 @@
-"""Reads strict JSON: NaN and Infinity, which Python's parser accepts, are errors."""
+"""Reads strict JSON: NaN and Infinity, which Python's parser accepts, are errors; checksums."""
 
+import hashlib
 import json
 import math
 from typing import Any
@@ -16,6 +17,11 @@ def loads(text: str) -> Any:
         RecursionError: the text is nested too deeply.
     """
     return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+
+
+def checksum(value: Any) -> str:
+    """Returns the checksum of a value that JSON can hold: 16 digits, whatever the order of keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _refuse_constant(name: str) -> None:

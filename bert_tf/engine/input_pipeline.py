@@ -1,8 +1,7 @@
 """Record files to batches, for training and evaluation."""
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +13,7 @@ from bert_tf.engine.length_buckets import Buckets
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from bert_tf.files.whole_files import read_json
+from bert_tf.strict_json import checksum
 
 READERS = 4  # files read in turn, num_cpu_threads of the original's input_fn_builder
 SHUFFLE_BUFFER = 100  # records; the original's. create_pretraining_data has shuffled them already.
@@ -160,7 +160,7 @@ class TrainingInput:
         def write(prefix: str) -> None:
             place = self._place(prefix)
             with tf.io.gfile.GFile(f"{place}.json", "w") as writer:
-                writer.write(json.dumps({**saved, "checksum": _checksum(saved)}))
+                writer.write(json.dumps({**saved, "checksum": checksum(saved)}))
             with tf.device(self._shard.device):
                 tf.raw_ops.SaveV2(
                     prefix=place, tensor_names=["iterator"], shape_and_slices=[""], tensors=[state]
@@ -204,10 +204,10 @@ class TrainingInput:
         if not isinstance(saved, dict):
             return _warn(prefix, f"cannot be read: {path} must be a JSON object")
         # Earlier versions saved neither a checksum nor digests.
-        checksum = saved.pop("checksum", None)
+        expected = saved.pop("checksum", None)
         seed = saved.get("seed")
         whole = type(seed) is int and 0 <= seed < 2**63 and self._identity.keys() <= saved.keys()
-        if not whole or checksum not in (None, _checksum(saved)):
+        if not whole or expected not in (None, checksum(saved)):
             return _warn(prefix, f"cannot be read: {path} is damaged")
         different = [key for key in self._identity if saved[key] != self._identity[key]]
         if different:
@@ -260,10 +260,6 @@ def _numbered_records(file: tf.Tensor, epoch: tf.Tensor, number: tf.Tensor) -> t
 
 def _warn(prefix: str, problem: str) -> None:
     logging.warning("The place in the input saved with %s %s", prefix, problem)
-
-
-def _checksum(saved: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(saved, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def evaluation_dataset(

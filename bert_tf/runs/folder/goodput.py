@@ -11,8 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 from absl import logging
@@ -20,6 +19,7 @@ from absl import logging
 from bert_tf.errors import UserError
 from bert_tf.files import processes
 from bert_tf.files.whole_files import read_json, write_whole
+from bert_tf.strict_json import checksum
 
 FILE_NAME = "goodput.json"
 # The parts of a run's time, and what they are in words.
@@ -134,7 +134,7 @@ def read(output_dir: str) -> Record | None:
         raise UserError(f"{path} cannot be read ({error.message}); {rule}") from error
     content = read_json(path, path, rule)
     try:
-        if content.pop("checksum") != _checksum(content):
+        if content.pop("checksum") != checksum(content):
             raise ValueError
         saves = tuple((int(s), float(t), str(d)) for s, t, d in content.pop("saves"))
         record = Record(**content, saves=saves)
@@ -143,10 +143,6 @@ def read(output_dir: str) -> Record | None:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged; {rule}") from error
     return record
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _nothing(now: float) -> Record:
@@ -304,7 +300,7 @@ class Goodput:
                 self._newest = record
             content = dataclasses.asdict(dataclasses.replace(self._newest, saves=self._past.saves))
             content["saves"] = [list(save) for save in content["saves"]]
-            content["checksum"] = _checksum(content)
+            content["checksum"] = checksum(content)
             write_whole(self._path, json.dumps(content, indent=1) + "\n")
 
     def curves(self) -> dict[str, float]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import strict_json
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, processes
 from bert_tf.runs.folder import goodput
@@ -155,7 +156,7 @@ def test_clocks_of_two_machines_count_no_time_twice(tmp_path, time):
         (lambda text: text.replace('"starts": 1', '"starts": 2'), "is damaged"),
         (lambda text: "[1]", "is damaged"),
         (lambda text: "7", "is damaged"),
-        (lambda text: json.dumps({"checksum": goodput._checksum({})}), "is damaged"),
+        (lambda text: json.dumps({"checksum": strict_json.checksum({})}), "is damaged"),
         (lambda text: "", "is not JSON"),
     ],
 )
