@@ -97,7 +97,7 @@ def measure_input_pipeline(
             for row in zip(*columns, strict=True):
                 write(records.serialize(dict(zip(schema, row, strict=True)), schema))
         arguments = (paths, length, predictions, phase.batch_size, config.vocab_size, masking)
-        call = f"from {__package__} import data_speed; data_speed.time_input_pipeline{arguments}"
+        call = f"from benchmarks import data_speed; data_speed.time_input_pipeline{arguments}"
         _, memory, text = run_program(["-c", call])
     print("\n".join(re.findall("^examples/s.*", text, re.MULTILINE)))
     print(f"peak memory: {memory:.0f} MB")
@@ -167,7 +167,7 @@ def measure_create_pretraining_data(
             run_program(
                 [
                     "-m",
-                    f"{__package__}.build_vocabulary",
+                    "tools.build_vocabulary",
                     f"--input_file={input_file}",
                     f"--output_file={vocab_file}",
                     "--vocab_size=4000",
