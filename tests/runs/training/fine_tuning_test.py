@@ -327,6 +327,6 @@ def compare_two_replicas_with_one(reviews, folder):
 @pytest.mark.slow
 def test_two_replicas_make_the_steps_of_one(reviews, tmp_path):
     run_code(
-        "from tests.runs import fine_tuning_test as t\n"
+        "from tests.runs.training import fine_tuning_test as t\n"
         f"t.compare_two_replicas_with_one({str(reviews)!r}, {str(tmp_path)!r})"
     )
