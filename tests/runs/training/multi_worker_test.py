@@ -89,7 +89,9 @@ def check_worker(folder):
 
 @pytest.mark.slow
 def test_two_workers_against_numpy_and_one_device(tmp_path):
-    code = f"from tests.runs.training import multi_worker_test as t; t.check_worker({str(tmp_path)!r})"
+    code = (
+        f"from tests.runs.training import multi_worker_test as t; t.check_worker({str(tmp_path)!r})"
+    )
     logs = f"{tmp_path}/log"
     wait_for_both(start_both([sys.executable, "-c", code], logs), logs)
 
