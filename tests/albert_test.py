@@ -86,7 +86,16 @@ def test_every_output_against_numpy(groups, inner, width, one_hot):
     [(2, 3, [0, 1]), (22, 22, [i for i in range(22) if i != 15]), (3, 5, [0, 1, 3])],
 )
 def test_only_groups_that_layers_have_are_made(layers, groups, used):
-    config = AlbertConfig(9, 4, 8, layers, groups, 2, 10, max_position_embeddings=7)
+    config = AlbertConfig(
+        9,
+        embedding_size=4,
+        hidden_size=8,
+        num_hidden_layers=layers,
+        num_hidden_groups=groups,
+        num_attention_heads=2,
+        intermediate_size=10,
+        max_position_embeddings=7,
+    )
     scopes = [f"bert/encoder/transformer/group_{i}/" for i in used]
     assert config.layer_scopes == scopes and set(config.layer_groups) == set(used)
     weights = weights_of(PretrainingModel(config))
@@ -100,7 +109,18 @@ def test_only_groups_that_layers_have_are_made(layers, groups, used):
 
 
 def test_groups_that_no_layer_has_do_not_count_as_parameters():
-    few, many = (AlbertConfig(9, 4, 8, 2, groups, 2, 10) for groups in (2, 1000))
+    few, many = (
+        AlbertConfig(
+            9,
+            embedding_size=4,
+            hidden_size=8,
+            num_hidden_layers=2,
+            num_hidden_groups=groups,
+            num_attention_heads=2,
+            intermediate_size=10,
+        )
+        for groups in (2, 1000)
+    )
     assert few._num_parameters() == many._num_parameters()
 
 

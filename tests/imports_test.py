@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # stands is a decision. Programs and tools stand above all of them.
 FLOORS = (
     "errors",
+    "bounds",
     "strict_json",
     "seeds",
     "installation",
@@ -55,7 +56,7 @@ COMMAND_FLAGS = "bert_tf.runs.flags.command_flags"
 # They change what a process shows and how it ends, which a library must not.
 PROGRAMS_ONLY = {COMMAND_FLAGS, "bert_tf.runs.flags.quiet_start"}
 MAX_LINES = 450
-MAX_TOP_MODULES = 9
+MAX_TOP_MODULES = 10
 MAX_PROGRAM_LINES = 150
 
 
@@ -339,7 +340,7 @@ def bad_trees() -> Iterator[tuple[dict[str, str], str]]:
     for path, message in LONG.items():
         yield {path: "#\n" * int(message.split()[0])}, f"{path}: {message}"
     modules = {f"bert_tf/{name}.py": "" for name in "cdefghij"}
-    yield modules, "bert_tf has 11 modules at its top, more than 9"
+    yield modules, "bert_tf has 11 modules at its top, more than 10"
 
 
 def write_tree(root: Path, files: dict[str, str]) -> None:

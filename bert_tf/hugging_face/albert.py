@@ -37,7 +37,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     return {
         "vocab_size": 30000,
         "hidden_act": "gelu_new",
-        **{key: config[key] for key in CONFIG.__init__.__annotations__ if key in config},
+        **{key: config[key] for key in CONFIG.known_keys() if key in config},
     }
 
 

@@ -38,7 +38,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
         path: its file, for messages.
     """
     warn_of_epsilon(config, path)
-    known = {key: config[key] for key in CONFIG.__init__.__annotations__ if key in config}
+    known = {key: config[key] for key in CONFIG.known_keys() if key in config}
     known.setdefault("hidden_act", "gelu")
     known.setdefault("type_vocab_size", 2)  # Hugging Face's default; BertConfig's is 16.
     return known

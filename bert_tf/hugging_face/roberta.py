@@ -36,7 +36,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
         "max_position_embeddings": 512,
         "type_vocab_size": 2,
         "layer_norm_eps": 1e-12,
-        **{key: config[key] for key in CONFIG.__init__.__annotations__ if key in config},
+        **{key: config[key] for key in CONFIG.known_keys() if key in config},
     }
 
 

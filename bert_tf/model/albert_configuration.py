@@ -1,78 +1,45 @@
 """The configuration of an ALBERT model, an `albert_config.json`."""
 
+import dataclasses
+
 from bert_tf.model.activations import Activation
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.configuration import BertConfig, within
 
 
+@dataclasses.dataclass(eq=False)
 class AlbertConfig(BertConfig):
     """Sizes and dropout rates of ALBERT: the keys of an `albert_config.json`.
 
     Original: google-research/albert, modeling.AlbertConfig, with the same defaults, those of
     ALBERT-xxlarge.
 
+    All but `vocab_size` are given by name.
+
     Args:
-        vocab_size: number of pieces.
         embedding_size: width of the embeddings. If it is not `hidden_size`, a dense layer makes
             them as wide.
-        hidden_size: width of the encoder and of the pooler.
-        num_hidden_layers: number of encoder layers.
         num_hidden_groups: number of groups of weights. Layer i of L has group i / L * groups; a
-            group that no layer has is not made.
-        num_attention_heads: number of heads of each attention layer; must divide `hidden_size`.
-        intermediate_size: width of the feed-forward layer.
+            group that no layer uses gets no weights.
         inner_group_num: number of layers, one after another, that make up a group.
-        hidden_act: see `BertConfig`.
-        hidden_dropout_prob: see `BertConfig`.
-        attention_probs_dropout_prob: see `BertConfig`.
-        max_position_embeddings: longest sequence, in tokens.
-        type_vocab_size: number of segment (token type) ids.
-        initializer_range: standard deviation of the truncated normal initial weights.
-
-    Raises:
-        UserError: a value is out of range; the message lists all of these values.
     """
 
     NAME = "ALBERT"
-    GREATEST_SIZES = {
-        **BertConfig.GREATEST_SIZES,
-        "embedding_size": 2**16,
-        "num_hidden_groups": 1000,
-        "inner_group_num": 1000,
-    }
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embedding_size: int = 128,
-        hidden_size: int = 4096,
-        num_hidden_layers: int = 12,
-        num_hidden_groups: int = 1,
-        num_attention_heads: int = 64,
-        intermediate_size: int = 16384,
-        inner_group_num: int = 1,
-        hidden_act: str | Activation = "gelu",
-        hidden_dropout_prob: float = 0.0,
-        attention_probs_dropout_prob: float = 0.0,
-        max_position_embeddings: int = 512,
-        type_vocab_size: int = 2,
-        initializer_range: float = 0.02,
-    ):
-        self.embedding_size = embedding_size
-        self.num_hidden_groups = num_hidden_groups
-        self.inner_group_num = inner_group_num
-        super().__init__(
-            vocab_size,
-            hidden_size,
-            num_hidden_layers,
-            num_attention_heads,
-            intermediate_size,
-            hidden_act,
-            hidden_dropout_prob,
-            attention_probs_dropout_prob,
-            max_position_embeddings,
-            type_vocab_size,
-            initializer_range,
-        )
+    vocab_size: int
+    _: dataclasses.KW_ONLY
+    embedding_size: int = within(128, at_least=1, at_most=2**16)
+    hidden_size: int = 4096
+    num_hidden_layers: int = 12
+    num_hidden_groups: int = within(1, at_least=1, at_most=1000)
+    num_attention_heads: int = 64
+    intermediate_size: int = 16384
+    inner_group_num: int = within(1, at_least=1, at_most=1000)
+    hidden_act: str | Activation = "gelu"
+    hidden_dropout_prob: float | None = 0.0
+    attention_probs_dropout_prob: float | None = 0.0
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
 
     @property
     def embedding_width(self) -> int:

@@ -1,14 +1,16 @@
 """The configuration of a BERT model, read from and written as `bert_config.json`."""
 
 import copy
+import dataclasses
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf import strict_json
+from bert_tf.bounds import Bounds
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.model.activations import Activation, get_activation
 
@@ -19,10 +21,20 @@ _HUGGING_FACE_KEYS = {"architectures", "transformers_version"}  # a `config.json
 _LONGEST_LIST = 330  # characters of a message that lists problems
 
 
+def within(default: Any = dataclasses.MISSING, **bounds: float) -> Any:
+    """Returns a field of a configuration whose value is a number within `Bounds`.
+
+    A descendant that changes only the default of a field inherits its bounds.
+    """
+    return dataclasses.field(default=default, metadata={"bounds": Bounds(**bounds)})
+
+
+@dataclasses.dataclass(eq=False)
 class BertConfig:
     """Sizes and dropout rates of a `BertModel`: the keys of a `bert_config.json`.
 
-    Original: modeling.BertConfig, with the same defaults.
+    Original: modeling.BertConfig, with the same defaults. The greatest sizes are far above those of
+    released models. An id or an index must fit into int32, which is what TPUs compute with.
 
     Args:
         vocab_size: number of word pieces.
@@ -48,48 +60,24 @@ class BertConfig:
     MODEL_TYPE = ""  # `model_type` in the file of a model whose other keys do not tell what it is
     pooler_activation = "tanh"
 
-    # The greatest sizes, with their reasons; released models are far below. An id or an index must
-    # fit into int32, which is what TPUs compute with.
-    GREATEST_SIZES = {
-        "vocab_size": 2**31 - 1,  # ids
-        "hidden_size": 2**16,  # GPT-3 has 12,288; a kernel of twice this would not fit a device
-        "num_hidden_layers": 1000,  # each is built and compiled: about a tenth of a second
-        "num_attention_heads": 2**16,  # divide hidden_size
-        "intermediate_size": 2**18,  # four times hidden_size
-        "max_position_embeddings": 2**20,  # attention takes its square
-        "type_vocab_size": 2**16,  # segments are looked up one-hot
-        "initializer_range": 10.0,  # above, products overflow float32 within a few layers
-    }
+    vocab_size: int = within(at_least=1, at_most=2**31 - 1)  # ids
+    # GPT-3 has 12,288; a kernel of twice 2**16 would not fit a device.
+    hidden_size: int = within(768, at_least=1, at_most=2**16)
+    # Each is built and compiled: about a tenth of a second.
+    num_hidden_layers: int = within(12, at_least=1, at_most=1000)
+    num_attention_heads: int = within(12, at_least=1, at_most=2**16)  # divide hidden_size
+    intermediate_size: int = within(3072, at_least=1, at_most=2**18)  # four times hidden_size
+    hidden_act: str | Activation = "gelu"
+    hidden_dropout_prob: float | None = within(0.1, at_least=0, below=1)
+    attention_probs_dropout_prob: float | None = within(0.1, at_least=0, below=1)
+    # Attention takes the square of its length.
+    max_position_embeddings: int = within(512, at_least=1, at_most=2**20)
+    type_vocab_size: int = within(16, at_least=1, at_most=2**16)  # segments are looked up one-hot
+    # Above, products overflow float32 within a few layers.
+    initializer_range: float = within(0.02, above=0, at_most=10)
 
-    def __init__(
-        self,
-        vocab_size: int,
-        hidden_size: int = 768,
-        num_hidden_layers: int = 12,
-        num_attention_heads: int = 12,
-        intermediate_size: int = 3072,
-        hidden_act: str | Activation = "gelu",
-        hidden_dropout_prob: float = 0.1,
-        attention_probs_dropout_prob: float = 0.1,
-        max_position_embeddings: int = 512,
-        type_vocab_size: int = 16,
-        initializer_range: float = 0.02,
-    ):
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads = num_attention_heads
-        self.hidden_act = hidden_act
-        self.intermediate_size = intermediate_size
-        self.hidden_dropout_prob = hidden_dropout_prob
-        self.attention_probs_dropout_prob = attention_probs_dropout_prob
-        self.max_position_embeddings = max_position_embeddings
-        self.type_vocab_size = type_vocab_size
-        self.initializer_range = initializer_range
+    def __post_init__(self):
         self._unknown: dict[str, Any] = {}
-        self._validate()
-
-    def _validate(self) -> None:
         problems = self._problems()
         if problems:
             raise UserError(f"The BERT configuration is invalid: {_listed(problems)}")
@@ -97,22 +85,15 @@ class BertConfig:
     def _problems(self) -> list[str]:
         """Returns what is wrong with the values."""
         problems = []
-        for key, greatest in self.GREATEST_SIZES.items():
-            value = getattr(self, key)
-            if key == "initializer_range":
-                if not (is_number(value) and 0.0 < value <= greatest):
-                    problems.append(
-                        f"{key} must be above 0 and at most {greatest:g}, not {quoted(value)}"
-                    )
-            elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                problems.append(f"{key} must be a whole number of at least 1, not {quoted(value)}")
-            elif value > greatest:
-                problems.append(f"{key} must be at most {greatest}, not {quoted(value)}")
-        for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            value = getattr(self, key)
-            # None means no dropout in the original, too.
-            if value is not None and not (is_number(value) and 0.0 <= value < 1.0):
-                problems.append(f"{key} must be at least 0 and below 1, not {quoted(value)}")
+        types = {field.name: field.type for field in dataclasses.fields(self)}
+        for name, bounds in self._bounds().items():
+            value = getattr(self, name)
+            if value is None and isinstance(None, types[name]):
+                continue  # no dropout, as in the original
+            is_number = isinstance(value, int if types[name] is int else int | float)
+            if not is_number or isinstance(value, bool) or not bounds.hold(value):
+                kind = "a whole number " if types[name] is int else ""
+                problems.append(f"{name} must be {kind}{bounds}, not {quoted(value)}")
         if not problems and self.hidden_size % self.num_attention_heads:
             problems.append(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads"
@@ -129,13 +110,22 @@ class BertConfig:
             problems.append(f"hidden_act: {error}")
         return problems
 
+    @classmethod
+    def _bounds(cls) -> dict[str, Bounds]:
+        """Returns the bounds of each key that has them."""
+        bounds = {}
+        for base in reversed(cls.__mro__):
+            for name, field in getattr(base, "__dataclass_fields__", {}).items():
+                bounds |= {name: field.metadata["bounds"]} if field.metadata else {}
+        return bounds
+
     # Not keys of a `bert_config.json`: other models of the family have other values.
 
     layer_norm_eps = 1e-12  # the default of tf.contrib.layers.layer_norm, which the original calls
     has_next_sentence = True  # whether the model has a head for a pair of sentences
     has_token_types = True  # whether its input tells a second text from a first
     position_offset = 0  # the row of the table of positions that a sequence's first token has
-    pad_token_id: int | None = None  # id of padding, if it has no position
+    pad_token_id: ClassVar[int | None] = None  # id of padding, if it has no position
 
     @property
     def masked_lm_act(self) -> str | Activation:
@@ -183,6 +173,11 @@ class BertConfig:
         return unknown[name]
 
     @classmethod
+    def known_keys(cls) -> set[str]:
+        """Returns the keys that a file of this class may have."""
+        return {field.name for field in dataclasses.fields(cls)}
+
+    @classmethod
     def from_dict(cls, json_object: dict[str, Any]) -> "BertConfig":
         """Returns a configuration of a dictionary's values, and defaults for missing keys.
 
@@ -211,7 +206,7 @@ class BertConfig:
             )
         if cls.MODEL_TYPE:
             json_object = {k: v for k, v in json_object.items() if k != "model_type"}
-        known = cls.__init__.__annotations__
+        known = cls.known_keys()
         config = cls(**{key: value for key, value in json_object.items() if key in known})
         config._unknown = {key: value for key, value in json_object.items() if key not in known}
         # `family.config_from_dict` reads it.
@@ -313,11 +308,6 @@ def load_configuration(
         return from_dict(json_object)
     except UserError as error:
         raise UserError(f"{json_file}: {error}") from error
-
-
-def is_number(value: Any) -> bool:
-    """Returns whether a value of JSON is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_deep(value: Any) -> bool:

@@ -218,7 +218,16 @@ def test_a_classifier_with_a_tanh_pooler_is_refused(tmp_path):
 
 
 def test_an_albert_is_refused(tmp_path):
-    config = AlbertConfig(13, 4, 6, 2, 1, 3, 10, max_position_embeddings=7)
+    config = AlbertConfig(
+        13,
+        embedding_size=4,
+        hidden_size=6,
+        num_hidden_layers=2,
+        num_hidden_groups=1,
+        num_attention_heads=3,
+        intermediate_size=10,
+        max_position_embeddings=7,
+    )
     source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config)
     with pytest.raises(UserError, match="is an ALBERT. Give --output_format=safetensors"):
         convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")

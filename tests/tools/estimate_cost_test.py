@@ -111,7 +111,21 @@ def test_an_accelerator_that_is_not_in_the_table():
         ("v6e-8", BASE, (128, 1, 256, 20), 1, "not known"),
         ("v3-8", with_vocabulary(BASE, 50265), (128, 1, 256, 20), 1, "not known"),
         ("v3-8", with_vocabulary(BASE, 28996), (128, 1, 256, 20), 1, "fits: 2.64"),
-        ("v3-8", AlbertConfig(3, 128, 768, 12, 1, 12, 3072), (128, 1, 256, 20), 1, "not known"),
+        (
+            "v3-8",
+            AlbertConfig(
+                3,
+                embedding_size=128,
+                hidden_size=768,
+                num_hidden_layers=12,
+                num_hidden_groups=1,
+                num_attention_heads=12,
+                intermediate_size=3072,
+            ),
+            (128, 1, 256, 20),
+            1,
+            "not known",
+        ),
     ],
 )
 def test_memory(accelerator, config, phase, parts, expected):

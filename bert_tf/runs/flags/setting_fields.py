@@ -6,10 +6,10 @@ and a rule stand in one place.
 
 import dataclasses
 import enum
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
+from bert_tf.bounds import Bounds
 from bert_tf.errors import UserError, as_given
 
 REQUIRED = dataclasses.MISSING
@@ -49,16 +49,14 @@ class Other:
 Others = str | tuple[Any, ...] | list[str | tuple[Any, ...]]  # see `setting`
 
 
-@dataclasses.dataclass(frozen=True)
-class FieldRule:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FieldRule(Bounds):
     """What a field of a settings dataclass means and which values it takes.
+
+    A whole number with the bound `at_least` is a count, and at most 2**31 - 1.
 
     help: the help text of the flag.
     group: where --help lists the flag.
-    at_least: the least value; None for no bound. A whole number with this bound is a count, and
-        at most 2**31 - 1.
-    at_most: the greatest value; it needs `at_least` or `above`.
-    above: a lower bound that is not allowed itself, instead of `at_least`.
     choices: the strings that are allowed; None for all.
     not_empty: whether the empty string is refused.
     needs: what all of these other settings must be if the field is given, that is, neither has its
@@ -70,9 +68,6 @@ class FieldRule:
 
     help: str
     group: Group
-    at_least: float | None = None
-    at_most: float | None = None
-    above: float | None = None
     choices: tuple[str, ...] | None = None
     not_empty: bool = False
     needs: tuple[Other, ...] = ()
@@ -88,9 +83,8 @@ class FieldRule:
             return None if value in self.choices else f"must be one of {', '.join(self.choices)}"
         if self.not_empty and value == "":
             return "must not be empty"
-        is_float = isinstance(value, float)
-        if is_float and not math.isfinite(value) or not self._holds(value):
-            bounds = self._bounds()
+        is_float, bounds = isinstance(value, float), str(self)
+        if not self.hold(value):
             number = "a finite number" if is_float else ""
             if is_float and bounds.startswith("at least"):
                 number += " of"
@@ -98,23 +92,6 @@ class FieldRule:
         if self.at_least is not None and isinstance(value, int) and value > MAX_COUNT:
             return f"must be at most {MAX_COUNT}"
         return None
-
-    def _holds(self, value: Any) -> bool:
-        """Returns whether a value is within the bounds."""
-        return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.above is None or value > self.above)
-        )
-
-    def _bounds(self) -> str:
-        """Returns the bounds in words; "" for none."""
-        if self.above is not None:
-            end = "" if self.at_most is None else f" and at most {self.at_most:.10g}"
-            return f"above {self.above:.10g}{end}"
-        if self.at_most is not None:
-            return f"between {self.at_least:.10g} and {self.at_most:.10g}"
-        return "" if self.at_least is None else f"at least {self.at_least:.10g}"
 
 
 def setting(
