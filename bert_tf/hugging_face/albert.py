@@ -12,7 +12,7 @@ from bert_tf.model.heads import OUTPUT_DROPOUT_PROB
 CONFIG = AlbertConfig
 CLASS_NAME = "Albert"
 VOCABULARY = "spiece.model"
-KEYS = {*CONFIG.__init__.__annotations__, "layer_norm_eps"}
+KEYS = {*CONFIG.known_keys(), "layer_norm_eps"}
 # Settings of the original's code on which no weight and no output depends.
 HARMLESS_KEYS = {
     *("classifier_dropout_prob", "down_scale_factor", "gap_size", "layers_to_keep"),

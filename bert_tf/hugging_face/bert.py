@@ -16,7 +16,7 @@ from bert_tf.model.configuration import BertConfig
 CONFIG = BertConfig
 CLASS_NAME = "Bert"  # BertForMaskedLM
 VOCABULARY = "vocab.txt"
-KEYS = {*CONFIG.__init__.__annotations__, "layer_norm_eps"}  # of config.json that are used
+KEYS = {*CONFIG.known_keys(), "layer_norm_eps"}  # of config.json that are used
 # Settings of a pooler that no model of the family has.
 HARMLESS_KEYS = {
     f"pooler_{name}"

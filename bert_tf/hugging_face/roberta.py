@@ -12,7 +12,7 @@ from bert_tf.model.roberta_configuration import RobertaConfig
 CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
 VOCABULARY = "vocab.json"
-KEYS = {*CONFIG.__init__.__annotations__}
+KEYS = CONFIG.known_keys()
 HARMLESS_KEYS: set[str] = set()
 PREFIX = "roberta."
 TIED = {

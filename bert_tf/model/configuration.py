@@ -76,7 +76,7 @@ class BertConfig:
     # Above, products overflow float32 within a few layers.
     initializer_range: float = within(0.02, above=0, at_most=10)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._unknown: dict[str, Any] = {}
         problems = self._problems()
         if problems:
@@ -113,7 +113,7 @@ class BertConfig:
     @classmethod
     def _bounds(cls) -> dict[str, Bounds]:
         """Returns the bounds of each key that has them."""
-        bounds = {}
+        bounds: dict[str, Bounds] = {}
         for base in reversed(cls.__mro__):
             for name, field in getattr(base, "__dataclass_fields__", {}).items():
                 bounds |= {name: field.metadata["bounds"]} if field.metadata else {}
