@@ -301,7 +301,7 @@ def test_slots_are_left_out(tmp_path):
         (
             {},
             {"num_hidden_layers": 10**9},
-            "num_hidden_layers must be at most 1000, not 1000000000",
+            "num_hidden_layers must be a whole number between 1 and 1000, not 1000000000",
         ),
         ({}, {"num_hidden_layers": 9}, "and 111 more; unexpected: nothing; of another shape: noth"),
         ({}, {"vocab_size": 14}, "word_embeddings.weight: [13, 6], not [14, 6]"),
