@@ -111,9 +111,6 @@ class ExtensionSettings(ModelSettings, TextSettings):
 def extend_vocabulary(settings: ExtensionSettings) -> None:
     """Writes a model with new entries in its vocabulary, and prints what they save.
 
-    Args:
-        settings: the flags.
-
     Raises:
         UserError: the text, the checkpoint, the configuration and the vocabulary do not fit
             together; no word of the text is split; there are too few [unusedN] lines; or

@@ -41,7 +41,6 @@ class Evaluator:
 
     Args:
         objective: gives loss and metrics; it must give examples of `example_weight` 0 no weight.
-        strategy: the devices.
     """
 
     def __init__(self, objective: Objective, strategy: tf.distribute.Strategy):

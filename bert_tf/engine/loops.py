@@ -71,7 +71,6 @@ class TrainingLoop(_Loop):
     of a weighted sum and its weight as it is.
 
     Args:
-        strategy: the devices.
         replica_step: the step of one replica; it returns float32 scalars in any structure.
         seed: folded with the replica's number into the seed of each replica.
         buckets: lengths that batches are cut to, each batch to the first that its `longest` fits
@@ -196,7 +195,6 @@ class PredictionLoop(_Loop):
     """Predicts batches of one shape one after another; traced once for each shape.
 
     Args:
-        strategy: the devices.
         replica_step: the step of one replica; it returns tensors [batch, ...] by name.
     """
 

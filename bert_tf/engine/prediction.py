@@ -25,7 +25,6 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
     """Checks that predictions can be made in such batches. Call it before training.
 
     Args:
-        strategy: the devices.
         batch_size: examples computed at a time, over all replicas.
         flag: the flag (no dashes) that sets it, for messages.
 
@@ -84,7 +83,6 @@ class Predictor:
 
     Args:
         model: gives outputs, and the predictions that they mean.
-        strategy: the devices.
     """
 
     def __init__(self, model: PredictingModel, strategy: tf.distribute.Strategy):

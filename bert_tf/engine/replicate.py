@@ -45,7 +45,6 @@ def replicate(
     """Returns a step over all replicas: (batches, *more) -> each output's values on the replicas.
 
     Args:
-        strategy: the devices.
         replica_step: the step of one replica.
         combine: called on each replica as (outputs of the replica's step, *more); it may reduce
             over replicas, and returns a list of tensors.

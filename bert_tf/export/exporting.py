@@ -49,9 +49,6 @@ def export(settings: ExportSettings) -> None:
 
     The exported model is run and compared with the original one before its folder appears.
 
-    Args:
-        settings: the flags.
-
     Raises:
         UserError: the folder has no such model, a package is missing, or the output folder has
             something else in it.

@@ -69,7 +69,6 @@ def parts(config: BertConfig, task: str) -> dict[str, list[Weight]]:
     """Returns the weights of each part of a model; a model may lack any part but the encoder.
 
     Args:
-        config: of the model.
         task: the end of its architecture's name, such as "ForMultipleChoice"; "" if unknown.
     """
     hidden, inner = config.hidden_size, config.intermediate_size

@@ -201,7 +201,6 @@ def _parts(config: BertConfig, task: str, num_weights: int, path: str) -> dict[s
     """Returns the weights of each part of a model.
 
     Args:
-        config: of the model.
         task: see `hugging_face_config.task_of`.
         num_weights: number of weights in the model's file.
         path: the file, for messages.

@@ -147,7 +147,6 @@ def config_of_bert(config: BertConfig, task: str, path: str) -> DistilBertConfig
     """Returns the configuration of a BERT model as a DistilBERT.
 
     Args:
-        config: of the model.
         task: see `without_places`.
         path: the checkpoint, for messages.
 

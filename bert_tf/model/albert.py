@@ -25,7 +25,6 @@ class AlbertAttention(Savable, keras.layers.Layer):
     """Self-attention and the projection of its output: the scope `attention_1`.
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -56,7 +55,6 @@ class Intermediate(Savable, keras.layers.Layer):
     """Both products of the feed-forward network: the scope `intermediate`.
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -90,7 +88,6 @@ class FeedForward(Savable, keras.layers.Layer):
     """The feed-forward network: the scope `ffn_1`.
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -112,7 +109,6 @@ class InnerGroup(Savable, keras.layers.Layer):
     """Attention and feed-forward network (original: attention_ffn_block).
 
     Args:
-        config: sizes and dropout rates.
         index: number within its group, from 0; part of its name.
         dtype: dtype policy.
     """
@@ -154,7 +150,6 @@ class LayerGroup(Savable, keras.layers.Layer):
     """A group of consecutive layers, which several layers of the encoder may share.
 
     Args:
-        config: sizes and dropout rates.
         index: number of the group, from 0; part of its name.
         dtype: dtype policy.
     """
@@ -190,7 +185,6 @@ class Transformer(Savable, keras.layers.Layer):
     """ALBERT's layer stack (scope `transformer`): the groups, and which group each layer uses.
 
     Args:
-        config: sizes and dropout rates.
         recompute_activations: see `BertModel`.
         dtype: dtype policy.
     """
@@ -237,7 +231,6 @@ class AlbertEncoder(Savable, keras.layers.Layer):
     """The projection of the embeddings and the stack of layers (original: transformer_model).
 
     Args:
-        config: sizes and dropout rates.
         recompute_activations: see `BertModel`.
         dtype: dtype policy.
     """

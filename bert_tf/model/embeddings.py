@@ -36,7 +36,6 @@ class Embeddings(Savable, keras.layers.Layer):
     Original: embedding_lookup and embedding_postprocessor.
 
     Args:
-        config: sizes and dropout rates.
         use_one_hot_embeddings: see `BertModel`.
         dtype: dtype policy.
         gather_token_types: whether to look up segment embeddings by a gather instead of a product

@@ -39,7 +39,6 @@ class SelfAttention(Savable, keras.layers.Layer):
     """Multi-head attention of a sequence to itself (original: attention_layer).
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -93,7 +92,6 @@ class ResidualOutput(Savable, keras.layers.Layer):
     """Projection, dropout, residual and LayerNorm: both `output` scopes of an encoder layer.
 
     Args:
-        config: sizes and dropout rates.
         input_size: width of the projection's input: H after attention, `intermediate_size` after
             the feed-forward layer.
         dtype: dtype policy.
@@ -128,7 +126,6 @@ class Attention(Savable, keras.layers.Layer):
     """Self-attention and its residual output: the scope `attention`.
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -160,7 +157,6 @@ class EncoderLayer(Savable, keras.layers.Layer):
     """Attention and feed-forward network (original: the body of transformer_model's loop).
 
     Args:
-        config: sizes and dropout rates.
         index: number of the layer, from 0; part of its name.
         dtype: dtype policy.
     """
@@ -202,7 +198,6 @@ class Encoder(Savable, keras.layers.Layer):
     """The stack of encoder layers (original: transformer_model).
 
     Args:
-        config: sizes and dropout rates.
         recompute_activations: see `BertModel`.
         dtype: dtype policy.
     """

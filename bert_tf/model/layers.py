@@ -93,7 +93,6 @@ class NamedDense(Savable, keras.layers.Layer):
     """A dense layer in a scope of its own: `intermediate/dense`, `pooler/dense`.
 
     Args:
-        config: sizes and dropout rates.
         units: output width.
         activation: a name that `get_activation` knows, a function, or None.
         name: name of the scope.

@@ -60,7 +60,6 @@ def write_model_files(
 
     Args:
         folder: of the checkpoint.
-        config: of the model.
         vocabulary: the content of its files by name, see `tokenizers.read_vocabulary`.
         do_lower_case: whether text is lower-cased; None if that is unknown.
     """

@@ -28,7 +28,6 @@ class ModelFolder:
     """What a folder holds.
 
     path: as it was given.
-    config: sizes of the model.
     shapes: shape of each weight by its name in a checkpoint.
     read: returns a weight, float32, by its name.
     tokenizer: with the model's vocabulary and casing.

@@ -32,7 +32,6 @@ class TaskModel(Savable, keras.Model):
     each example in loss and metrics, as is a feature `example_weight`.
 
     Args:
-        config: sizes and dropout rates.
         **options: see `BertModel`.
 
     Attributes of a subclass:

@@ -30,7 +30,6 @@ class Run:
     directory must be one that all of them reach.
 
     Args:
-        strategy: the devices.
         settings: the flags; `output_dir` is the directory.
         best: the best checkpoint, of a run whose evaluations choose one.
         labels: classes in the order of the logits, for `labels.txt`; () for regression. None if

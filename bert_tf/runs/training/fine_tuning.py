@@ -32,10 +32,7 @@ class FineTuner:
     """Trains, evaluates and predicts with one model; a context manager that holds its directory.
 
     Args:
-        config: of the model.
         build: returns the model, a `bert_tf.tasks.task_model.TaskModel`.
-        strategy: the devices.
-        settings: the flags.
         schema: features of the task's records.
         best_metric: the result of an evaluation by which the best checkpoint is chosen; higher is
             better.

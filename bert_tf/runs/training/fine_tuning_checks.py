@@ -78,8 +78,6 @@ def check_settings(config: BertConfig, settings: FineTuningSettings, one_length:
     """Checks that the settings fit the model and the batches.
 
     Args:
-        config: of the model.
-        settings: the flags.
         one_length: whether all batches are padded to --max_seq_length.
 
     Raises:

@@ -99,7 +99,6 @@ def load_teacher(
     Args:
         build: makes the model.
         files: of the teacher.
-        strategy: the devices.
         unneeded: beginnings of the names of variables that the checkpoint may lack. Those that it
             lacks are not among the variables returned.
 

@@ -26,7 +26,6 @@ class TimeBudget:
         num_steps: their number.
         used: returns the seconds used, over all starts of the run. Processes that make steps
             together must get the same number.
-        strategy: the devices.
     """
 
     def __init__(

@@ -16,7 +16,6 @@ class ClassificationModel(TaskModel):
     """BERT with a linear layer on its pooled output (original: run_classifier.create_model).
 
     Args:
-        config: sizes and dropout rates.
         num_labels: number of classes; 1 for regression.
         **options: see `BertModel`.
     """

@@ -96,10 +96,7 @@ def run_classifier(
     Records and predictions of a second dev or test set (`DataProcessor.also`) have its suffix.
 
     Args:
-        config: of the model.
         processor: the task.
-        strategy: the devices.
-        settings: the flags.
 
     Raises:
         UserError: settings, files and checkpoint do not fit each other.

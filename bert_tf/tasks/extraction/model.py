@@ -18,7 +18,6 @@ class FeaturesModel(TaskModel):
     """BERT without heads, its variables named as in a checkpoint; nothing is trained.
 
     Args:
-        config: sizes and dropout rates.
         layers: indices of the layers of `predictions`, 0 for the first and -1 for the last.
         outputs: names of `predictions`, in `schema.OUTPUTS`.
         **options: see `BertModel`.

@@ -36,9 +36,6 @@ def extract_features(
     """Writes the outputs of the model for each line of `input_file` to `output_file`.
 
     Args:
-        config: configuration of the model.
-        strategy: the devices.
-        settings: the flags.
         max_bytes: about how much memory the outputs of a chunk of lines may take.
 
     Returns:
@@ -134,7 +131,6 @@ def make_chunks(
 
     Args:
         examples: the examples.
-        config: sizes of the model.
         layers: layers of the outputs.
         outputs: names in `schema.OUTPUTS`.
         batch_size: examples in a batch.

@@ -19,7 +19,6 @@ class MultipleChoiceModel(TaskModel):
     The paper, section 4.4.
 
     Args:
-        config: sizes and dropout rates.
         **options: see `BertModel`.
     """
 

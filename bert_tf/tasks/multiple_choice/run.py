@@ -35,11 +35,6 @@ def run_multiple_choice(
         eval_results.txt: the results of the evaluation.
         test_results.tsv: the probabilities of the choices of each test question.
 
-    Args:
-        config: of the model.
-        strategy: the devices.
-        settings: the flags.
-
     Raises:
         UserError: settings, files and checkpoint do not fit each other.
         OSError: `output_dir` cannot be written to.

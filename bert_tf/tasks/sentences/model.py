@@ -24,7 +24,6 @@ class SentenceModel(TaskModel):
     """BERT, and the mean of its last layer over a text's tokens, as a vector of length 1.
 
     Args:
-        config: sizes and dropout rates.
         loss: one of `schema.LOSSES`.
         score_scale: the score that stands for a cosine of 1, for the loss `cosine`.
         similarity_scale: see `in_batch_negatives`.

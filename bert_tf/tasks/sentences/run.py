@@ -49,11 +49,6 @@ def run_sentence_similarity(
         test_vectors.npz: a vector of length 1 for each text of the test file.
         test_results.tsv: the cosine of each pair of the test file.
 
-    Args:
-        config: of the model.
-        strategy: the devices.
-        settings: the flags.
-
     Raises:
         UserError: settings, files and checkpoint do not fit each other.
         OSError: `output_dir` cannot be written to.

@@ -18,7 +18,6 @@ class SpanHead(Savable, keras.layers.Layer):
     """Start and end logits of every position (original: run_squad.create_model).
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -53,7 +52,6 @@ class SquadHeads(Savable, keras.layers.Layer):
     """The scope `cls` around `SpanHead`.
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -78,7 +76,6 @@ class SquadModel(TaskModel):
     """BERT with the span head; its variables are those of the original's run_squad.
 
     Args:
-        config: sizes and dropout rates.
         **options: see `BertModel`.
     """
 

@@ -46,11 +46,6 @@ def run_squad(
         eval_results.txt: the scores, if `predict_file` has answers.
         null_threshold.json: for SQuAD 2.0, the best thresholds, if `predict_file` has answers.
 
-    Args:
-        config: configuration of the model.
-        strategy: the devices.
-        settings: the flags.
-
     Returns:
         The scores of the predictions; None if there are no predictions, or no answers to compare
         them with.

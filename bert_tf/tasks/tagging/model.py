@@ -19,7 +19,6 @@ class TaggingModel(TaskModel):
     """BERT with a linear layer on each token (the paper, section 5.3 and figure 4d).
 
     Args:
-        config: sizes and dropout rates.
         num_labels: number of labels.
         feature_layers: None to fine-tune all of BERT. Otherwise a name in `head.FEATURE_LAYERS`:
             BERT is frozen, and a two-layer BiLSTM on these features is trained.

@@ -44,11 +44,6 @@ def run_tagging(
         predictions.txt: the predicted tag of each word.
         test_results.txt: the scores of the predictions, if `predict_file` has tags.
 
-    Args:
-        config: configuration of the model.
-        strategy: the devices.
-        settings: the flags.
-
     Returns:
         The results of the evaluation; None without one.
 
@@ -124,7 +119,6 @@ def _labels(settings: TaggingSettings, training: list[Sentence] | None) -> list[
     else --labels; else the sorted tags of the training file.
 
     Args:
-        settings: the flags.
         training: the sentences to train on, if they have been read.
     """
     learned = learned_labels(settings)

@@ -17,7 +17,6 @@ class FullSentences:
 
     Args:
         documents: all documents, in the order in which they are joined.
-        settings: the flags.
         masks: adds to each instance what is predicted.
     """
 

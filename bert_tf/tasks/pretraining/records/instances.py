@@ -34,7 +34,6 @@ def create_instances(
 
     Args:
         documents: all documents; with --objective=mlm later passes shuffle them.
-        settings: the flags.
         masks: adds to each instance what is predicted.
         rng: generator of all random numbers.
 
@@ -60,7 +59,6 @@ class Pairs:
 
     Args:
         documents: all documents, from which random second texts are drawn.
-        settings: the flags.
         masks: adds to each instance what is predicted.
         rng: generator of all random numbers.
     """

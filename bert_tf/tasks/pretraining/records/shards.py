@@ -114,7 +114,6 @@ def read_keyed_documents(
     """Returns the documents of the files, whose keys are given, or of --tfds.
 
     Args:
-        settings: the flags.
         files: the key of each file; not used with --tfds.
         report_empty: see `text_files.read_files`.
     """

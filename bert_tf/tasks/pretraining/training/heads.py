@@ -18,7 +18,6 @@ class Transform(Savable, keras.layers.Layer):
     """Dense layer, activation and LayerNorm before the product with the word embeddings.
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -51,7 +50,6 @@ class MaskedLanguageModel(Savable, keras.layers.Layer):
     The output weights are the word embeddings; only the bias belongs to this head.
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -92,7 +90,6 @@ class NextSentence(Savable, keras.layers.Layer):
     Class 0: the second sentence follows the first. Class 1: it is a random one.
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 
@@ -122,7 +119,6 @@ class PretrainingHeads(Savable, keras.layers.Layer):
     """The scope `cls` of both pre-training heads; RoBERTa has the first alone.
 
     Args:
-        config: sizes and dropout rates.
         dtype: dtype policy.
     """
 

@@ -25,7 +25,6 @@ class PretrainingModel(TaskModel):
     """BERT with its pre-training heads; its variables are those of a released checkpoint.
 
     Args:
-        config: sizes and dropout rates.
         objective: one of `schema.OBJECTIVES`. With `mlm`, features have no `next_sentence_labels`,
             and the pooler and the next sentence head keep their weights. With `mlm_sop`, the labels
             and that head are for the order of sentences, as are the metrics' names. None is

@@ -46,11 +46,6 @@ def run_pretraining(
     `output_dir`. If that has
     a checkpoint, training continues from it.
 
-    Args:
-        config: configuration of the model.
-        strategy: the devices.
-        settings: the flags.
-
     Returns:
         The results of the evaluation; None without --do_eval.
 
@@ -83,9 +78,6 @@ def train_and_evaluate(
     """Trains and evaluates a model on record files; see `run_pretraining`.
 
     Args:
-        config: configuration of the model.
-        strategy: the devices.
-        settings: the flags.
         make_trainer: returns the trainer, given the arguments of `Trainer` from the second on;
             called when the settings and files are checked and the directory is held.
         write_files: writes the files beside the checkpoints.
@@ -205,8 +197,6 @@ def _open_records(
     """Finds and checks the record files of a phase.
 
     Args:
-        config: configuration of the model.
-        settings: the flags.
         pattern: names or globs of the files, with or without `{max_seq_length}`.
         flag: the flag (no dashes) that gave the pattern, for messages.
         phase: its lengths are those of the records.
@@ -254,7 +244,6 @@ def _are_unmasked(
         names: of the features of the file's records.
         file: the file.
         flag: the flag (no dashes) that named it.
-        settings: the flags.
 
     Raises:
         UserError: that is not what --dynamic_masking says.

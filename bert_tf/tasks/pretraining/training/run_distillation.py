@@ -49,8 +49,6 @@ def run_distillation(
 
     Args:
         config: configuration of the student.
-        strategy: the devices.
-        settings: the flags.
 
     Returns:
         The results of the evaluation; None without --do_eval.
@@ -137,7 +135,6 @@ def _copied_layers(
     Args:
         config: of the student.
         teacher_config: of the teacher.
-        settings: the flags.
         unit: see `choose_layers`.
     """
     if settings.init_checkpoint or settings.student_layers == "none":
