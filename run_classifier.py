@@ -19,48 +19,9 @@ A smaller model that learns from a fine-tuned one, too: add --teacher_checkpoint
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
-from absl import flags
+from bert_tf.tasks import program
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
-from bert_tf.errors import UserError
-from bert_tf.model.family import read_config
-from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
-from bert_tf.runs.training.fine_tuning_checks import learned_labels
-from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
-from bert_tf.tasks.classification.run import run_classifier
-from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
-
-FLAGS = flags.FLAGS
-SETTINGS = (
-    ClassifierSettings,
-    ProcessorSettings,
-    TableColumns,
-    TfdsSource,
-    ModelSettings,
-    DeviceSettings,
-)
-command_flags.define_flags(*SETTINGS)
-
-
-def main() -> None:
-    """Reads the flags and fine-tunes, evaluates and predicts."""
-    if not FLAGS.data_dir and not FLAGS.tfds:
-        raise UserError("--data_dir or --tfds must be given: they have the examples")
-    config = read_config(FLAGS.bert_config_file)
-    settings = command_flags.settings_from_flags(ClassifierSettings)
-    processor = get_processor(
-        FLAGS.task_name,
-        FLAGS.data_dir or "",
-        FLAGS.xnli_language,
-        command_flags.settings_from_flags(TableColumns),
-        command_flags.settings_from_flags(TfdsSource),
-        learned_labels(settings),
-    )
-    strategy = command_flags.get_strategy(["output_dir", "init_checkpoint", "teacher_checkpoint"])
-    run_classifier(config, processor, strategy, settings)
-
+main = program.main_of("classification")
 
 if __name__ == "__main__":
-    command_flags.run_program(main)
+    program.run(main)

@@ -7,28 +7,9 @@ r"""Fine-tunes BERT to choose one of several endings of a text: SWAG (paper, sec
         --train_batch_size=16 --learning_rate=2e-5 --num_train_epochs=3
 """
 
-from absl import flags
+from bert_tf.tasks import program
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
-from bert_tf.model.family import read_config
-from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
-from bert_tf.tasks.multiple_choice.run import run_multiple_choice
-from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
-
-FLAGS = flags.FLAGS
-SETTINGS = (MultipleChoiceSettings, ModelSettings, DeviceSettings)
-command_flags.define_flags(*SETTINGS)
-
-
-def main() -> None:
-    """Reads the flags and fine-tunes, evaluates and predicts."""
-    config = read_config(FLAGS.bert_config_file)
-    settings = command_flags.settings_from_flags(MultipleChoiceSettings)
-    strategy = command_flags.get_strategy(["output_dir", "init_checkpoint"])
-    run_multiple_choice(config, strategy, settings)
-
+main = program.main_of("multiple_choice")
 
 if __name__ == "__main__":
-    command_flags.run_program(main)
+    program.run(main)

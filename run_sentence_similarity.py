@@ -13,28 +13,9 @@ With --loss=in_batch_negatives it trains on pairs of sentences that mean the sam
 Without --text_b_column, --do_predict writes the vectors of single sentences.
 """
 
-from absl import flags
+from bert_tf.tasks import program
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
-from bert_tf.model.family import read_config
-from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
-from bert_tf.tasks.sentences.run import run_sentence_similarity
-from bert_tf.tasks.sentences.settings import SentenceSettings
-
-FLAGS = flags.FLAGS
-SETTINGS = (SentenceSettings, ModelSettings, DeviceSettings)
-command_flags.define_flags(*SETTINGS)
-
-
-def main() -> None:
-    """Reads the flags, then trains, evaluates and predicts."""
-    config = read_config(FLAGS.bert_config_file)
-    settings = command_flags.settings_from_flags(SentenceSettings)
-    strategy = command_flags.get_strategy(["output_dir", "init_checkpoint"])
-    run_sentence_similarity(config, strategy, settings)
-
+main = program.main_of("sentences")
 
 if __name__ == "__main__":
-    command_flags.run_program(main)
+    program.run(main)

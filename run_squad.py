@@ -13,28 +13,9 @@ For SQuAD 2.0 add --version_2_with_negative. If --predict_file has answers, it w
 and F1, and for 2.0 the best --null_score_diff_threshold.
 """
 
-from absl import flags
+from bert_tf.tasks import program
 
-from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
-
-# isort: split
-from bert_tf.model.family import read_config
-from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
-from bert_tf.tasks.squad.run import run_squad
-from bert_tf.tasks.squad.settings import SquadSettings
-
-FLAGS = flags.FLAGS
-SETTINGS = (SquadSettings, ModelSettings, DeviceSettings)
-command_flags.define_flags(*SETTINGS)
-
-
-def main() -> None:
-    """Reads the flags and fine-tunes and predicts."""
-    config = read_config(FLAGS.bert_config_file)
-    settings = command_flags.settings_from_flags(SquadSettings)
-    strategy = command_flags.get_strategy(["output_dir", "init_checkpoint"])
-    run_squad(config, strategy, settings)
-
+main = program.main_of("squad")
 
 if __name__ == "__main__":
-    command_flags.run_program(main)
+    program.run(main)

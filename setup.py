@@ -36,18 +36,8 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-PROGRAMS = [
-    "create_pretraining_data",
-    "extract_features",
-    "run_classifier",
-    "run_distillation",
-    "run_multiple_choice",
-    "run_pretraining",
-    "run_sentence_similarity",
-    "run_squad",
-    "run_tagging",
-]
 ROOT = Path(__file__).parent
+PROGRAMS = [path.stem for path in sorted(ROOT.glob("*_*.py"))]
 VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "bert_tf/__init__.py").read_text(), re.M)[1]
 # Folders beside bert_tf that are installed inside it. A tool finds flags/ and tpu/ beside its own
 # folder, in a checkout as in an installation.

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from bert_tf.runs.flags.setting_fields import Group
+from bert_tf.tasks import registry
 from tests.support import forked_programs
 
 TEXT = {"vocab_file": None, "do_lower_case": True}
@@ -95,26 +96,27 @@ DEFAULTS = {
         "batch_size": 32,
     },
 }
-PROGRAMS = (
-    *DEFAULTS,
-    "run_distillation",
-    "run_multiple_choice",
-    "run_sentence_similarity",
-    "run_tagging",
-)
+FINE_TUNING = [task.program for task in registry.TASKS.values()]
+PROGRAMS = sorted({*DEFAULTS, "run_distillation", *FINE_TUNING})
 READ_FLAGS = """
 import contextlib, importlib, io, json, sys
 from absl import flags
+from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import REQUIRED, flags_of, help_text
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
+from bert_tf.tasks import registry
 sys.argv.append("--help")
 sys.argv.pop(0)
 sys.modules["__main__"] = program = importlib.import_module(sys.argv[0])
 with contextlib.redirect_stdout(io.StringIO()) as page:
     try:
-        program.command_flags.run_program(program.main)
+        command_flags.run_program(program.main)
     except SystemExit as end:
         status = end.code
 defined = {name: flags.FLAGS[name] for name in flags.FLAGS}
+for task in registry.TASKS.values():
+    if task.program == program.__name__:
+        program.SETTINGS = (*task.load().settings_classes, ModelSettings, DeviceSettings)
 texts = [(f, help_text(settings, f)) for settings in program.SETTINGS for f in flags_of(settings)]
 print(json.dumps({
     "flags": {name: [flag.default, flag.help] for name, flag in defined.items()},
@@ -155,34 +157,20 @@ def test_the_defaults_of_a_program_are_those_of_the_library(program):
         assert (flag_default, flag_text.split(">: ")[-1]) == (default, text), name
 
 
+# The flags that a program requires, for fine-tuning beside those that every task requires.
 REQUIRED = {
     "create_pretraining_data": {"output_file", "vocab_file"},
     "run_pretraining": {"input_file", "output_dir", "bert_config_file"},
-    "run_distillation": {
-        "input_file",
-        "output_dir",
-        "bert_config_file",
-        "teacher_checkpoint",
-    },
-    "run_classifier": {"task_name", "vocab_file", "output_dir", "bert_config_file"},
-    "run_squad": {"vocab_file", "output_dir", "bert_config_file"},
-    "run_multiple_choice": {"data_dir", "vocab_file", "output_dir", "bert_config_file"},
-    "run_sentence_similarity": {
-        "data_dir",
-        "text_a_column",
-        "vocab_file",
-        "output_dir",
-        "bert_config_file",
-    },
-    "run_tagging": {"vocab_file", "output_dir", "bert_config_file"},
+    "run_distillation": {"input_file", "output_dir", "bert_config_file", "teacher_checkpoint"},
+    "run_classifier": {"task_name"},
+    "run_multiple_choice": {"data_dir"},
+    "run_sentence_similarity": {"data_dir", "text_a_column"},
     "extract_features": {
-        "input_file",
-        "output_file",
-        "vocab_file",
-        "init_checkpoint",
-        "bert_config_file",
+        *("input_file", "output_file", "vocab_file", "init_checkpoint", "bert_config_file")
     },
 }
+for name in FINE_TUNING:
+    REQUIRED[name] = {"vocab_file", "output_dir", "bert_config_file"} | REQUIRED.get(name, set())
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

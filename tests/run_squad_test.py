@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.squad.run import run_squad
+from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.squad.settings import SquadSettings
+from bert_tf.tasks.squad.task import SquadTask
 from tests.support.golden import needs_golden
 from tests.support.pretraining_runs import run, variables, write_config
 from tests.support.squad_files import (
@@ -34,7 +35,8 @@ def run_program(*flags: str) -> str:
 def run_in_process(config_file, **flags):
     """Returns the results of the library call that the program makes with these flags."""
     config = BertConfig.from_json_file(str(config_file))
-    return run_squad(config, tf.distribute.get_strategy(), SquadSettings(**flags))
+    task = SquadTask(SquadSettings(**flags))
+    return run_fine_tuning(task, config, tf.distribute.get_strategy())
 
 
 def read(folder, name):

@@ -23,28 +23,20 @@ from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.classification.distillation import DistilledClassification
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.classification.schema import classification_schema
-from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
-from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
-from bert_tf.tasks.sentences.model import SentenceModel
-from bert_tf.tasks.sentences.schema import sentences_schema
-from bert_tf.tasks.squad.model import SquadModel
-from bert_tf.tasks.squad.schema import squad_schema
-from bert_tf.tasks.tagging.model import TaggingModel
-from bert_tf.tasks.tagging.schema import tagging_schema
 from tests.support import tpu_strategy
 from tests.support.predicting_model import PredictingModel
 from tests.support.pretraining_runs import CONFIG, run_code, write_records
+from tests.support.registered_tasks import VARIANTS, prepare
 from tests.support.trainers import make_trainer
 
 pytestmark = pytest.mark.slow
 CORES = 4
 SCHEMA = pretraining_schema(12, 2)
 # What the pre-training loop is traced with: further arguments of the model, and of a step.
-VARIANTS = {
+PRETRAINING = {
     "default": ({}, {}),
     "gathered_float32": ({"use_one_hot_embeddings": False, "dtype": "float32"}, {}),
     "recomputed": ({"recompute_activations": True}, {"accumulation_steps": 2}),
@@ -67,7 +59,7 @@ def distilled_pretraining(strategy, **options):
 def distilled_classification(strategy, config, **options):
     """Returns what makes an objective of a student: classification by a teacher."""
     with strategy.scope():
-        teacher = ClassificationModel(config, 3, **options)
+        teacher = ClassificationModel(config, 2, **options)
         teacher.trainable = False
     alphas = {"ce": 0.5, "labels": 0.5, "cos": 1.0}
     return lambda student: DistilledClassification(
@@ -75,39 +67,7 @@ def distilled_classification(strategy, config, **options):
     )
 
 
-# The model, what its records hold, and how many variables are trained: of the embeddings (5), of
-# two encoder layers (32), of the pooler (2) and of the head.
-FINE_TUNING = {
-    "classification": (
-        lambda config, **options: ClassificationModel(config, 3, **options),
-        classification_schema(20, regression=False),
-        5 + 32 + 2 + 2,
-    ),
-    "distilled_classification": (
-        lambda config, **options: ClassificationModel(config, 3, **options),
-        classification_schema(20, regression=False),
-        5 + 32 + 2 + 2,
-    ),
-    "squad": (SquadModel, squad_schema(20, is_training=True), 5 + 32 + 2),
-    "tagging": (
-        lambda config, **options: TaggingModel(config, 3, **options),
-        tagging_schema(20),
-        5 + 32 + 2,
-    ),
-    "tagging_by_features": (
-        lambda config, **options: TaggingModel(config, 3, "sum_all", lstm_size=6, **options),
-        tagging_schema(20),
-        12 + 2,
-    ),
-    "multiple_choice": (MultipleChoiceModel, multiple_choice_schema(20), 5 + 32 + 2 + 1),
-    # The vectors do not depend on the pooler.
-    "sentences": (SentenceModel, sentences_schema(20), 5 + 32),
-    "sentences_in_batch_negatives": (
-        lambda config, **options: SentenceModel(config, "in_batch_negatives", **options),
-        sentences_schema(20),
-        5 + 32,
-    ),
-}
+FINE_TUNING = [*VARIANTS, "distilled_classification"]
 
 
 class Mistaken(PredictingModel):
@@ -144,7 +104,7 @@ def trace_loops(folder, mistaken=False):
             "traces": loop._loop.experimental_get_tracing_count(),
         }
 
-    for name, (of_task, of_step) in VARIANTS.items():
+    for name, (of_task, of_step) in PRETRAINING.items():
         options = {"use_one_hot_embeddings": True, "dtype": "bfloat16", **of_task}
         kind = Mistaken if mistaken else PredictingModel
         build = functools.partial(kind, BertConfig.from_dict(CONFIG), **options)
@@ -178,14 +138,15 @@ def trace_loops(folder, mistaken=False):
         found[name]["variables"] = len(model.trainable_variables) - unused
     if not mistaken:
         for name in FINE_TUNING:
-            trace_fine_tuning(f"{folder}/{name}", strategy, note, name)
-            found[name]["variables"] = FINE_TUNING[name][2]
+            model = trace_fine_tuning(f"{folder}/{name}", strategy, note, name)
+            found[name]["variables"] = len(model.trainable_variables)
     print("FOUND", json.dumps(found))
 
 
 def trace_fine_tuning(folder, strategy, note, name):
-    """Training whose batches are cut to two lengths, and prediction at one of them."""
-    kind, schema, _ = FINE_TUNING[name]
+    """Training whose batches are cut to two lengths, and prediction at one; returns the model."""
+    task = prepare("classification" if name == "distilled_classification" else name, 20)
+    schema = task.schema
     tf.io.gfile.makedirs(folder)
     path = f"{folder}/train.tf_record"
     with tf.io.TFRecordWriter(path) as writer:
@@ -203,7 +164,7 @@ def trace_fine_tuning(folder, strategy, note, name):
     if name == "distilled_classification":
         more["objective"] = distilled_classification(strategy, config, **options)
     schedule = optimization.linear_schedule(1e-2, 10, 0)
-    build = functools.partial(kind, config, **options)
+    build = functools.partial(task.build, config, **options)
     trainer = make_trainer(build, strategy, folder, schedule, **more)
     source = WholeFileInput(
         [path],
@@ -225,6 +186,7 @@ def trace_fine_tuning(folder, strategy, note, name):
     (batch,) = input_pipeline.record_chunks([path], schema, 64)
     features = {name: value.numpy() for name, value in batch.items()}
     note(f"{name}_prediction", predictor._loop, predictor._iterators(features, 8, 8))
+    return trainer.model
 
 
 def traced(folder, mistaken=False):
@@ -241,7 +203,7 @@ def test_every_loop_is_on_the_tpu(found):
     assert list(found) == [
         "evaluation",
         "prediction",
-        *VARIANTS,
+        *PRETRAINING,
         *(name + suffix for name in FINE_TUNING for suffix in ("", "_prediction")),
     ]
     for name, loop in found.items():
@@ -255,7 +217,7 @@ def test_every_loop_is_on_the_tpu(found):
 
 def test_each_gradient_is_summed_once_and_the_metrics_once(found):
     """Also with accumulation: the sum is outside of the loop over the parts."""
-    for name in VARIANTS:
+    for name in PRETRAINING:
         assert found[name]["sums"] == found[name]["variables"] + 1, name
     for name in FINE_TUNING:  # two lengths, each a computation of its own
         assert found[name]["sums"] == 2 * (found[name]["variables"] + 1), name

@@ -1,8 +1,8 @@
 """The training step and the evaluation step of a replica, as pure functions of their batch.
 
 The route from the command line to the update of the weights:
-    run_X.py `main`                      makes one settings object of the flags
-    tasks/X/run.py                       makes records or opens them, and the run's plan
+    tasks/program.py `main`              makes one settings object of the flags
+    tasks/fine_tuner.py                  makes records, and the run's plan; for pre-training run.py
     runs/training/trainer.py             goes through phases; loops between saves and evaluations
     engine/loops.py                      makes the steps of a loop, no Python between them
     engine/replicate.py                  makes one step on all replicas

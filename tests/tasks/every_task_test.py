@@ -1,4 +1,4 @@
-"""Tests of what all tasks have in common; a new task adds a row to TASKS."""
+"""Tests of what all tasks have in common."""
 
 import functools
 
@@ -8,61 +8,20 @@ import tensorflow as tf
 
 from bert_tf.engine import steps
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.schema import OUTPUTS
-from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
-from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
-from bert_tf.tasks.sentences.model import SentenceModel
-from bert_tf.tasks.sentences.schema import sentences_schema
-from bert_tf.tasks.squad.model import SquadModel
-from bert_tf.tasks.squad.schema import squad_schema
-from bert_tf.tasks.tagging.model import TaggingModel
-from bert_tf.tasks.tagging.schema import tagging_schema
 from tests.support.objectives import compute, set_random_weights
+from tests.support.registered_tasks import VARIANTS, prepare
 from tests.support.small_pretraining import SMALL
 
 S = 7
-
-# Each: the model of a configuration, its schema, and the dropout rate of the configuration. The
-# rate is 0 where the model's own head has a dropout, which is then the only one.
-TASKS = {
-    "pretraining": (PretrainingModel, pretraining_schema(S, 5), 0.3),
-    "classification": (
-        lambda config, **options: ClassificationModel(config, 3, **options),
-        classification_schema(S, regression=False),
-        0.0,
-    ),
-    "regression": (
-        lambda config, **options: ClassificationModel(config, 1, **options),
-        classification_schema(S, regression=True),
-        0.0,
-    ),
-    "squad": (SquadModel, squad_schema(S, is_training=True), 0.3),
-    "tagging": (
-        lambda config, **options: TaggingModel(config, 4, **options),
-        tagging_schema(S),
-        0.0,
-    ),
-    "tagging_with_a_frozen_bert": (
-        lambda config, **options: TaggingModel(
-            config, 4, feature_layers="last", lstm_size=6, **options
-        ),
-        tagging_schema(S),
-        0.0,
-    ),
-    "multiple_choice": (MultipleChoiceModel, multiple_choice_schema(S), 0.0),
-    "sentences": (SentenceModel, sentences_schema(S), 0.3),
-    "sentences_in_batch_negatives": (
-        lambda config, **options: SentenceModel(config, "in_batch_negatives", **options),
-        sentences_schema(S),
-        0.3,
-    ),
+TASKS = ["pretraining", *VARIANTS]
+# Without a dropout in the model's own head, BERT must have some; else the head's is the only one.
+BERT_DROPOUT = {
+    *("pretraining", "squad", "sentences", "sentences_in_batch_negatives"),
 }
-PREDICTING = {"extraction": (lambda c, **o: FeaturesModel(c, [-1], OUTPUTS, **o), None, 0.0)}
 every_task = pytest.mark.parametrize("name", TASKS)
 
 
@@ -70,11 +29,20 @@ def every_task_but(name):
     return pytest.mark.parametrize("name", [other for other in TASKS if other != name])
 
 
+def schema_of(name):
+    return pretraining_schema(S, 5) if name == "pretraining" else prepare(name, S).schema
+
+
 def new_model(name, **options):
     """Returns a model with a small configuration."""
-    build, _, rate = {**TASKS, **PREDICTING}[name]
+    rate = 0.3 if name in BERT_DROPOUT else 0.0
     rates = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
-    return build(BertConfig.from_dict({**SMALL, "num_hidden_layers": 1, **rates}), **options)
+    config = BertConfig.from_dict({**SMALL, "num_hidden_layers": 1, **rates})
+    if name == "pretraining":
+        return PretrainingModel(config, **options)
+    if name == "extraction":
+        return FeaturesModel(config, [-1], OUTPUTS, **options)
+    return prepare(name, S).build(config, **options)
 
 
 @functools.cache
@@ -88,10 +56,12 @@ def make(name, **options):
 def make_features(name, batch_size):
     """Returns a batch of random features as the schema has them."""
     rng = np.random.default_rng(1)
-    limits = {"input_ids": 53, "masked_lm_ids": 53, "masked_lm_positions": S, "label_ids": 3}
+    limits = {"input_ids": 53, "masked_lm_ids": 53, "masked_lm_positions": S}
     limits.update(start_positions=S, end_positions=S)
+    labels = None if name == "pretraining" else prepare(name, S).labels
+    limits["label_ids"] = len(labels) if labels else 3
     features = {}
-    for feature, spec in TASKS[name][1].items():
+    for feature, spec in schema_of(name).items():
         shape = (batch_size, *spec.shape)
         values = rng.integers(0, limits.get(feature, 2), shape)
         features[feature] = tf.constant(values, spec.dtype if spec.dtype.is_floating else tf.int32)
@@ -203,7 +173,7 @@ def test_a_bfloat16_model_has_float32_variables_logits_and_losses(name):
     assert 0 < abs(loss - exact) < 0.1 * exact
 
 
-@pytest.mark.parametrize("name", [*TASKS, *PREDICTING])
+@pytest.mark.parametrize("name", [*TASKS, "extraction"])
 def test_options_reach_bert(name):
     model = make(name, use_one_hot_embeddings=True, recompute_activations=True, dtype="bfloat16")
     bert = model.bert

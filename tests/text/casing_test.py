@@ -14,8 +14,8 @@ from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.run import ClassifierSettings, run_classifier
 from bert_tf.tasks.classification.table import TableColumns
+from bert_tf.tasks.classification.task import ClassifierSettings, run_classifier
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.run import ExtractionSettings, extract_features
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data

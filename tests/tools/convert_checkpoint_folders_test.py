@@ -10,8 +10,8 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.run import ClassifierSettings, run_classifier
 from bert_tf.tasks.classification.table import TableColumns
+from bert_tf.tasks.classification.task import ClassifierSettings, run_classifier
 from bert_tf.text import casing
 from tests.support.hugging_face_folders import (
     ENCODER,

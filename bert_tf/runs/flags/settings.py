@@ -193,6 +193,8 @@ class FineTuningSettings(TrainingSettings, TextSettings):
     """Settings of every fine-tuning program."""
 
     amount_of_training: ClassVar[str] = "--num_train_epochs"
+    do_eval: ClassVar[bool] = False  # without the flags of `EvaluationSettings`
+    do_predict: ClassVar[bool] = False
     max_seq_length: int = setting(
         128,
         help="Maximum length of a sequence in word pieces, with [CLS] and [SEP]. Longer sequences"

@@ -2,37 +2,16 @@
 
 import os
 
-import tensorflow as tf
-
 from bert_tf import tokenization
-from bert_tf.engine.prediction import check_prediction
 from bert_tf.errors import UserError
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.label_file import read_labels
 from bert_tf.files.overwriting import real_path
 from bert_tf.model.configuration import BertConfig
-from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings, TextSettings
+from bert_tf.runs.flags.settings import FineTuningSettings, TextSettings
 from bert_tf.text import casing
 from bert_tf.text.model_vocabulary import check_model_vocabulary, check_padding
 from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
-
-
-def needed_sets(strategy: tf.distribute.Strategy, settings: EvaluationSettings) -> list[str]:
-    """Returns the sets of examples that a run reads, of "train", "eval" and "predict".
-
-    Raises:
-        UserError: it reads none, or a batch size does not fit the replicas.
-    """
-    if not (settings.do_train or settings.do_eval or settings.do_predict):
-        raise UserError("At least one of --do_train, --do_eval and --do_predict must be given.")
-    names = ["train"] if settings.do_train else []
-    if settings.do_eval or settings.evaluate_every_steps:
-        check_prediction(strategy, settings.eval_batch_size, "eval_batch_size")
-        names.append("eval")
-    if settings.do_predict:
-        check_prediction(strategy, settings.predict_batch_size, "predict_batch_size")
-        names.append("predict")
-    return names
 
 
 def learned_labels(settings: FineTuningSettings) -> list[str] | None:

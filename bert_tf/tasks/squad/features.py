@@ -4,12 +4,14 @@ A context that is too long for one sequence is cut into overlapping windows.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.errors import UserError
 from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.tasks.squad.examples import SquadData, SquadExample, split_words
 from bert_tf.tasks.squad.schema import squad_schema
@@ -183,8 +185,10 @@ class SquadEncoder(ExampleEncoder):
         settings: `max_seq_length`, `doc_stride` and `max_query_length` are used.
         is_training: whether the records have the answers' positions.
 
+    Raises:
+        UserError: there is no room for the text beside the longest question.
+
     Attributes:
-        contexts: word pieces of `data.contexts`.
         windows: the window of each record so far, without its tokens.
     """
 
@@ -195,12 +199,23 @@ class SquadEncoder(ExampleEncoder):
         self, data: SquadData, tokenizer: Tokenizer, settings: SquadSettings, is_training: bool
     ):
         length = settings.max_seq_length
+        taken = settings.max_query_length + tokenizer.layout.num_special(is_pair=True)
+        if length <= taken:
+            raise UserError(
+                f"--max_seq_length={length} must be greater than {taken}:"
+                f" --max_query_length={settings.max_query_length} and the special tokens of a pair"
+            )
         super().__init__(tokenizer, length, squad_schema(length, is_training))
-        self.contexts = tokenize_contexts(data.contexts, tokenizer)
+        self._texts = data.contexts
         self.windows: list[ContextWindow] = []
         self._settings = settings
         self._is_training = is_training
         self._num_questions = 0
+
+    @functools.cached_property
+    def contexts(self) -> list[Context]:
+        """The word pieces of the contexts."""
+        return tokenize_contexts(self._texts, self.tokenizer)
 
     def texts(self, example: SquadExample) -> list[str]:
         """Returns the question and, for training, its first answer with and without a space."""

@@ -100,7 +100,7 @@ class TaggingEncoder(ExampleEncoder):
         document_context: bool,
     ):
         super().__init__(tokenizer, max_seq_length, tagging_schema(max_seq_length))
-        self._labels = labels
+        self.labels = labels
         self._label_ids = {label: i for i, label in enumerate(labels)}
         self._document_context = document_context
 
@@ -113,7 +113,7 @@ class TaggingEncoder(ExampleEncoder):
         # A word without word pieces, such as a control character, becomes [UNK], since its label
         # needs a position.
         pieces = [word[: room // 2] or [self.tokenizer.unknown_id] for word in ids]
-        tags = [tag for s in example for tag in s.tags or [self._labels[0]] * len(s.words)]
+        tags = [tag for s in example for tag in s.tags or [self.labels[0]] * len(s.words)]
         labels = [self._label_ids[tag] for tag in tags]
         lengths = [len(word) for word in pieces]
         ends = list(itertools.accumulate(len(sentence.words) for sentence in example))
@@ -147,5 +147,5 @@ class TaggingEncoder(ExampleEncoder):
         """Yields the tokens of a record and their labels, X for tokens without one."""
         yield from super().describe(example, record)
         pairs = zip(record["label_ids"], record["label_mask"], strict=True)
-        shown = [self._labels[label_id] if mask else "X" for label_id, mask in pairs]
+        shown = [self.labels[label_id] if mask else "X" for label_id, mask in pairs]
         yield f"labels: {' '.join(shown[: sum(record['input_mask'])])}"

@@ -13,9 +13,9 @@ from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.classification.distillation import DistilledClassification
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.classification.run import run_classifier
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
 from bert_tf.tasks.classification.table import TableProcessor
+from bert_tf.tasks.classification.task import run_classifier
 from tests.support.objectives import compute
 from tests.support.pretraining_runs import CONFIG, variables
 from tests.support.small_classification import SIZES, write_reviews

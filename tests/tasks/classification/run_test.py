@@ -1,4 +1,4 @@
-"""Tests of bert_tf.tasks.classification.run in this process. Whole runs: run_classifier_test."""
+"""Tests of bert_tf.tasks.classification.task in this process. Whole runs: run_classifier_test."""
 
 import math
 import re
@@ -13,8 +13,8 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.run import ExampleSet, run_classifier
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from bert_tf.tasks.classification.task import ClassificationTask, run_classifier
 from tests.support.small_classification import write_reviews
 
 
@@ -53,16 +53,16 @@ class OwnProcessor(DataProcessor):
         return ["no", "yes"]
 
 
-def test_a_set_of_examples_reads_its_split_of_an_own_processor():
-    processor = OwnProcessor()
+def test_the_sets_of_a_processor_of_one_s_own():
+    settings = ClassifierSettings(data_dir="a/b", output_dir="unused", vocab_file="unused")
+    task = ClassificationTask(settings, OwnProcessor())
     for purpose, split in (("train", "train"), ("eval", "dev")):
-        example_set = ExampleSet(purpose, processor, "_other")
-        assert example_set.split == split
-        assert example_set.record_name == f"{purpose}_other"
-        assert [e.text_a for e in example_set.read("a/b")] == [f"{split} in a/b"]
+        (example_set,) = task.read_sets(purpose)
+        assert example_set.name == purpose
+        assert [e.text_a for e in example_set.examples] == [f"{split} in a/b"]
     message = "The test set must have at least one example; get_test_examples of OwnProcessor"
     with pytest.raises(UserError, match=message):
-        ExampleSet("predict", processor).read("a/b")
+        task.read_sets("predict")
 
 
 def write_mnli(path, classes, first):

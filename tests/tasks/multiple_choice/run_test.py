@@ -10,8 +10,9 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.runs.folder import reporting
-from bert_tf.tasks.multiple_choice.run import run_multiple_choice
+from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
+from bert_tf.tasks.multiple_choice.task import MultipleChoiceTask
 from tests.support.pretraining_runs import run, variables, write_config
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] she sits up down".split()
@@ -75,7 +76,7 @@ def test_the_program_learns_scores_and_chooses(folder):
 
 
 def choose(folder, **options):
-    """Returns the results of run_multiple_choice in this process."""
+    """Returns the results of the task in this process."""
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
     settings = MultipleChoiceSettings(
         data_dir=str(folder),
@@ -84,7 +85,7 @@ def choose(folder, **options):
         max_seq_length=9,
         **{"length_buckets": "none", **options},
     )
-    return run_multiple_choice(config, tf.distribute.get_strategy(), settings)
+    return run_fine_tuning(MultipleChoiceTask(settings), config, tf.distribute.get_strategy())
 
 
 def test_length_buckets_change_no_score(folder):

@@ -14,8 +14,9 @@ from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.runs.folder import reporting
-from bert_tf.tasks.sentences.run import run_sentence_similarity
+from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.sentences.settings import SentenceSettings
+from bert_tf.tasks.sentences.task import SentenceTask
 from tests.support.golden import needs_golden
 from tests.support.small_sentences import write_sentences
 
@@ -29,7 +30,7 @@ def tables(tmp_path_factory):
 
 
 def compare(tables, output_dir, data_dir=None, **options):
-    """Returns the results of run_sentence_similarity in this process."""
+    """Returns the results of the task in this process."""
     config = BertConfig.from_json_file(f"{tables}/bert_config.json")
     settings = SentenceSettings(
         data_dir=str(data_dir or tables),
@@ -37,7 +38,7 @@ def compare(tables, output_dir, data_dir=None, **options):
         vocab_file=f"{tables}/vocab.txt",
         **{**COLUMNS, "max_seq_length": 13, "length_buckets": "none", **options},
     )
-    return run_sentence_similarity(config, tf.distribute.get_strategy(), settings)
+    return run_fine_tuning(SentenceTask(settings), config, tf.distribute.get_strategy())
 
 
 def vectors_of(output_dir):

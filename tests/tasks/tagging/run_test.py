@@ -7,10 +7,11 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.modeling import BertConfig
 from bert_tf.runs.folder import reporting
+from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.tagging.conll import read_sentences
 from bert_tf.tasks.tagging.entities import entity_metrics
-from bert_tf.tasks.tagging.run import run_tagging
 from bert_tf.tasks.tagging.settings import TaggingSettings
+from bert_tf.tasks.tagging.task import TaggingTask
 from tests.support.pretraining_runs import run, variables, write_config
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] the in from came visited Ann Bob ##by Rome Oslo New York .".split()
@@ -86,7 +87,8 @@ def tag(folder, output_dir="out", **changes):
     }
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
     strategy = tf.distribute.get_strategy()
-    return run_tagging(config, strategy, TaggingSettings(**{**settings, **changes}))
+    task = TaggingTask(TaggingSettings(**{**settings, **changes}))
+    return run_fine_tuning(task, config, strategy)
 
 
 def test_the_program_learns_scores_and_tags(trained):

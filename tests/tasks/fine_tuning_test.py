@@ -1,11 +1,9 @@
-"""Tests of runs/training/fine_tuning.py with classification; whole runs: run_classifier_test."""
+"""Tests of the course of fine-tuning with classification; whole runs: run_classifier_test."""
 
 import dataclasses
-import functools
 import os
 import re
 import shutil
-import types
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +18,12 @@ from bert_tf.model import heads
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.run import Run
-from bert_tf.runs.training.fine_tuning import FineTuner
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.run import run_classifier
-from bert_tf.tasks.classification.schema import classification_schema
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from bert_tf.tasks.classification.task import run_classifier
+from bert_tf.tasks.fine_tuner import training_schedule
 from tests.support.pretraining_runs import run_code, variables, write_config
 from tests.support.small_classification import SIZES, write_reviews
 
@@ -98,9 +95,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(case, reviews, 
 
 
 def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
-    schema = classification_schema(24, False)
-    config = BertConfig.from_json_file(f"{reviews}/bert_config.json")
-    build = functools.partial(ClassificationModel, config, 2)
     harm = "must not be --output_dir or the folder of --init_checkpoint or --vocab_file"
     for changes, message in (
         ({"init_checkpoint": "no/such"}, "--init_checkpoint=no/such: a checkpoint is named by"),
@@ -114,9 +108,8 @@ def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
             "--export_dir=.* must be a directory that can be written to",
         ),
     ):
-        changed = dataclasses.replace(settings, **changes)
         with pytest.raises(UserError, match=message):
-            FineTuner(config, build, tf.distribute.get_strategy(), changed, schema, "x")
+            classify(reviews, settings, **{"do_eval": True, **changes})
 
 
 def test_a_vocabulary_that_is_smaller_is_told_of(reviews, settings, warnings):
@@ -159,7 +152,7 @@ def test_steps_that_no_int32_counts_are_refused(settings):
     changed = dataclasses.replace(settings, num_train_epochs=10000.0, train_batch_size=7)
     message = "at most 2147483647 steps: 2000000 examples, --train_batch_size=7 and .* 2857142857$"
     with pytest.raises(UserError, match=message):
-        FineTuner._schedule(types.SimpleNamespace(_settings=changed), 2_000_000)
+        training_schedule(changed, 2_000_000)
 
 
 def test_a_trained_model_keeps_its_classes(reviews, settings, tmp_path):
@@ -327,6 +320,6 @@ def compare_two_replicas_with_one(reviews, folder):
 @pytest.mark.slow
 def test_two_replicas_make_the_steps_of_one(reviews, tmp_path):
     run_code(
-        "from tests.runs.training import fine_tuning_test as t\n"
+        "from tests.tasks import fine_tuning_test as t\n"
         f"t.compare_two_replicas_with_one({str(reviews)!r}, {str(tmp_path)!r})"
     )

@@ -1,9 +1,9 @@
-"""From a pre-trained checkpoint to a fine-tuned one, and its predictions. It knows no task."""
+"""From a pre-trained checkpoint to a fine-tuned one, and its predictions."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import keras
 import tensorflow as tf
 from absl import logging
 
@@ -11,7 +11,6 @@ from bert_tf import optimization
 from bert_tf.engine import input_pipeline
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor
-from bert_tf.engine.steps import Objective
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records, storage
@@ -19,52 +18,56 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.freezing import parse_frozen_layers
 from bert_tf.model_folder.writer import write_model, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
-from bert_tf.runs.flags.settings import FineTuningSettings
+from bert_tf.runs.flags.settings import FineTuningSettings, model_options
 from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.fine_tuning_checks import check_settings
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.trainer import Trainer
-from bert_tf.text.tokenizers import read_vocabulary
+from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.text.tokenizers import Tokenizer, read_vocabulary
 
 
 class FineTuner:
     """Trains, evaluates and predicts with one model; a context manager that holds its directory.
 
     Args:
-        build: returns the model, a `bert_tf.tasks.task_model.TaskModel`.
-        schema: features of the task's records.
-        best_metric: the result of an evaluation by which the best checkpoint is chosen; higher is
-            better.
-        labels: classes in the order of the logits, for `labels.txt` beside the checkpoints; () for
-            regression. None if the task always has the same ones.
-        objective, initialize: see `Trainer`; for training alone.
-
-    `run` owns the output directory.
+        task: gives the model, and evaluates and writes its predictions.
+        tokenizer: of the vocabulary of the model.
+        sets: the sets of examples by their purpose; that for training is taken out when its records
+            are written.
+        labels: see `FineTuningTask.labels`.
 
     Raises:
-        UserError: the settings contradict each other or do not fit the configuration.
+        UserError: the settings do not fit the model, or there is no checkpoint or teacher.
         OSError: the directory cannot be written to.
     """
 
     def __init__(
         self,
+        task: FineTuningTask,
         config: BertConfig,
-        build: Callable[[], keras.Model],
         strategy: tf.distribute.Strategy,
-        settings: FineTuningSettings,
-        schema: records.Schema,
-        best_metric: str,
-        labels: Sequence[str] | None = None,
-        objective: Callable[[keras.Model], Objective] = lambda model: model,
-        initialize: Callable[[keras.Model], None] = lambda model: None,
+        tokenizer: Tokenizer,
+        sets: dict[str, list[ExampleSet]],
+        labels: Sequence[str] | None,
     ):
+        settings = task.settings
         lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
         check_settings(config, settings, len(lengths) == 1)
+        self._task = task
         self._config = config
-        self._build = build
-        self._teaching = {"objective": objective, "initialize": initialize}
         self._settings = settings
+        self._build = functools.partial(
+            task.build, config, labels, **model_options(settings, strategy)
+        )
+        self._teaching = {}
+        if settings.do_train:
+            self._teaching = task.teaching(config, tokenizer, labels, strategy)
+        self._sets = sets
+        for example_set in self._distinct_sets():
+            example_set.encoder = task.encoder(example_set, tokenizer, labels)
+        schema = next(iter(self._distinct_sets())).encoder.schema
         limits = {
             "input_ids": (config.vocab_size, "vocab_size of --bert_config_file"),
             "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),
@@ -77,7 +80,7 @@ class FineTuner:
         self._keeps_best = settings.keep_best or settings.early_stopping_patience > 0
         best = BestCheckpoint(
             settings.output_dir,
-            best_metric,
+            task.best_metric,
             patience=settings.early_stopping_patience,
             every_steps=settings.evaluate_every_steps,
             labels=labels,
@@ -116,23 +119,27 @@ class FineTuner:
     def __exit__(self, *exception) -> bool | None:
         return self.run.__exit__(*exception)
 
-    @property
-    def global_step(self) -> int:
-        """Number of training steps behind the weights."""
-        return self._trained().global_step
+    def write_records(self) -> None:
+        """Writes the records of all sets.
 
-    def record_file(self, name: str) -> str:
-        """Returns the path of the records "train", "eval" or "predict" (or others) of the run."""
+        Raises:
+            UserError: an example is not valid, or there is nothing to train on.
+            OSError: a file cannot be written.
+        """
+        for example_set in self._distinct_sets():
+            example_set.write_records(self._record_file(example_set.name))
+        if self._settings.do_train:
+            (training,) = self._sets.pop("train")  # frees its memory: the records have it
+            self._epoch_size = self._task.epoch_size(training.num_examples, training.num_records)
+
+    def _distinct_sets(self) -> Iterable[ExampleSet]:
+        return dict.fromkeys(itertools.chain.from_iterable(self._sets.values()))
+
+    def _record_file(self, name: str) -> str:
         return self.run.path(f"{name}.tf_record")
 
-    def train(self, num_examples: int, evaluate: Callable[[], dict[str, float]]) -> None:
-        """Trains on the records "train", or goes on where an earlier run was stopped.
-
-        Args:
-            num_examples: number of examples in an epoch; for SQuAD that of questions, each of
-                which may make several records.
-            evaluate: returns the results of an evaluation with the present weights; called every
-                --evaluate_every_steps, and at the end where the best checkpoint is kept.
+    def train(self) -> None:
+        """Trains on the records, or goes on where an earlier run was stopped.
 
         Raises:
             UserError: there are too few examples, batch sizes do not fit the replicas, or the
@@ -141,9 +148,9 @@ class FineTuner:
             OSError: a checkpoint cannot be written, or another run has taken the directory over.
         """
         settings = self._settings
-        num_train_steps, schedule = self._schedule(num_examples)
+        num_train_steps, schedule = training_schedule(settings, self._epoch_size)
         logging.info("***** Running training *****")
-        logging.info("  Num examples = %d", num_examples)
+        logging.info("  Num examples = %d", self._epoch_size)
         logging.info("  Batch size = %d", settings.train_batch_size)
         logging.info("  Num steps = %d", num_train_steps)
         trainer = Trainer(self._build, self.run, schedule, self._frozen, **self._teaching)
@@ -154,7 +161,7 @@ class FineTuner:
 
         def evaluate_and_keep() -> bool:
             step = trainer.global_step
-            results = self.run.report(evaluate(), step)
+            results = self.run.report(self.evaluate(), step)
             if not self._keeps_best:
                 return True
             with self.run.clock.spent("saving"):
@@ -163,7 +170,7 @@ class FineTuner:
 
         open_input = functools.partial(
             WholeFileInput,
-            [self.record_file("train")],
+            [self._record_file("train")],
             self._schema,
             settings.train_batch_size,
             {},
@@ -180,27 +187,6 @@ class FineTuner:
         self._take_best(trainer)
         if settings.export_dir and self.run.chief:
             self._export(trainer, settings.export_dir)
-
-    def _schedule(self, num_examples: int) -> tuple[int, optimization.Schedule]:
-        """Returns the number of training steps, rounded as in the original, and their rates."""
-        settings = self._settings
-        num_train_steps = int(num_examples / settings.train_batch_size * settings.num_train_epochs)
-        if num_train_steps > MAX_COUNT:
-            raise UserError(
-                f"Training must have at most {MAX_COUNT} steps: {num_examples} examples,"
-                f" --train_batch_size={settings.train_batch_size} and"
-                f" --num_train_epochs={settings.num_train_epochs} make {num_train_steps}"
-            )
-        if num_train_steps < 1:
-            raise UserError(
-                f"Training needs at least one batch: {num_examples} examples,"
-                f" --train_batch_size={settings.train_batch_size} and"
-                f" --num_train_epochs={settings.num_train_epochs} make {num_train_steps} steps"
-            )
-        num_warmup_steps = int(num_train_steps * settings.warmup_proportion)
-        return num_train_steps, optimization.linear_schedule(
-            settings.learning_rate, num_train_steps, num_warmup_steps
-        )
 
     def _take_best(self, trainer: Trainer) -> None:
         best = self.run.best.prefix()
@@ -234,63 +220,49 @@ class FineTuner:
             self._take_best(self._trainer)
         return self._trainer
 
-    def predict(self, name: str, num_records: int, batch_size: int) -> Iterator[Columns]:
-        """Yields the model's predictions for the records of a name, in their order.
+    def evaluate(self) -> dict[str, float]:
+        """Returns the results of an evaluation with the present weights."""
+        results = {}
+        for example_set in self._sets["eval"]:
+            found = self._task.evaluate(example_set, self._predict(example_set, "eval"))
+            results |= {f"{key}{example_set.suffix}": found[key] for key in found}
+        return results
 
-        They come as columns of some records at a time; see `prediction.Predictor.predict`.
+    def write_predictions(self) -> dict[str, float] | None:
+        """Writes predictions with the present weights; see `FineTuningTask.write_predictions`."""
+        results = None
+        for example_set in self._sets["predict"]:
+            predictions = self._predict(example_set, "predict")
+            results = self._task.write_predictions(example_set, predictions) or results
+        return results
 
-        Args:
-            name: see `record_file`.
-            num_records: number of records, for the progress bar.
-            batch_size: records computed at a time, over all replicas; see
-                `prediction.check_prediction`.
+    def _predict(self, example_set: ExampleSet, purpose: str) -> PredictionColumns:
+        batch_size = getattr(self._settings, self._task.batch_flags[purpose])
+        return PredictionColumns(
+            self._chunks(example_set, batch_size), lambda: self._trained().global_step
+        )
+
+    def _chunks(self, example_set: ExampleSet, batch_size: int) -> Iterator[Columns]:
+        """Yields the model's predictions for the records of a set, in their order.
 
         Raises:
             UserError: the file is damaged.
             OSError: at the end, before the predictions are written: another run has taken the
                 directory over.
         """
-        logging.info("  Num examples = %d", num_records)
+        logging.info("  Num examples = %d", example_set.num_records)
         logging.info("  Batch size = %d", batch_size)
         trainer = self._trained()
         if self._predictor is None:
             self._predictor = Predictor(trainer.model, self.run.strategy)
         chunks = input_pipeline.record_chunks(
-            [self.record_file(name)], self._schema, CHUNK_BATCHES * batch_size
+            [self._record_file(example_set.name)], self._schema, CHUNK_BATCHES * batch_size
         )
         one_length = len(self._buckets.lengths) == 1
         yield from self._predictor.predict(
-            chunks, batch_size, None if one_length else self._buckets, num_records
+            chunks, batch_size, None if one_length else self._buckets, example_set.num_records
         )
         self.run.check_directory()
-
-    def train_evaluate_predict(
-        self,
-        num_examples: int | None,
-        evaluate: Callable[[], dict[str, float]],
-        predict: Callable[[], None],
-    ) -> dict[str, float | int] | None:
-        """Trains, evaluates and predicts, as the settings (`EvaluationSettings`) say.
-
-        Args:
-            num_examples: see `train`; None if it does not train.
-            evaluate: see `train`.
-            predict: writes predictions with the final weights.
-
-        Returns:
-            The results of the final evaluation, if there is one.
-        """
-        settings = self._settings
-        if settings.do_train:
-            self.train(num_examples, evaluate)
-        results = None
-        if settings.do_eval:
-            logging.info("***** Running evaluation *****")
-            results = self.write_results(evaluate())
-        if settings.do_predict:
-            logging.info("***** Running prediction*****")
-            predict()
-        return results
 
     def write_results(self, results: Mapping[str, float]) -> dict[str, float | int]:
         """Returns the results of the final evaluation with `global_step`.
@@ -300,6 +272,33 @@ class FineTuner:
         Raises:
             OSError: the file cannot be written, or another run has taken the directory over.
         """
-        results = self.run.report(results, self.global_step)
+        results = self.run.report(results, self._trained().global_step)
         self.run.write_results(results)
         return results
+
+
+def training_schedule(
+    settings: FineTuningSettings, num_examples: int
+) -> tuple[int, optimization.Schedule]:
+    """Returns the number of training steps, rounded as in the original, and their rates.
+
+    Raises:
+        UserError: there are too few examples for one step, or too many steps.
+    """
+    num_train_steps = int(num_examples / settings.train_batch_size * settings.num_train_epochs)
+    if num_train_steps > MAX_COUNT:
+        raise UserError(
+            f"Training must have at most {MAX_COUNT} steps: {num_examples} examples,"
+            f" --train_batch_size={settings.train_batch_size} and"
+            f" --num_train_epochs={settings.num_train_epochs} make {num_train_steps}"
+        )
+    if num_train_steps < 1:
+        raise UserError(
+            f"Training needs at least one batch: {num_examples} examples,"
+            f" --train_batch_size={settings.train_batch_size} and"
+            f" --num_train_epochs={settings.num_train_epochs} make {num_train_steps} steps"
+        )
+    num_warmup_steps = int(num_train_steps * settings.warmup_proportion)
+    return num_train_steps, optimization.linear_schedule(
+        settings.learning_rate, num_train_steps, num_warmup_steps
+    )

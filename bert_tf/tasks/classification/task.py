@@ -1,0 +1,159 @@
+"""Classification and regression as a task of fine-tuning (run_classifier.py)."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError, listed
+from bert_tf.files.label_file import LABELS_FILE, check_label
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.folder import reporting
+from bert_tf.runs.training.fine_tuning_checks import learned_labels
+from bert_tf.tasks.classification import scores, submission
+from bert_tf.tasks.classification.distillation import DistilledClassification, copy_head
+from bert_tf.tasks.classification.examples import DataProcessor, InputExample
+from bert_tf.tasks.classification.features import ClassificationEncoder
+from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
+from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
+from bert_tf.tasks.classification.teacher import read_teacher
+from bert_tf.tasks.fine_tuning import run_fine_tuning
+from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.text.tokenizers import Tokenizer
+
+# Purpose -> the set's name for a processor.
+_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
+
+
+def run_classifier(
+    config: BertConfig,
+    processor: DataProcessor,
+    strategy: tf.distribute.Strategy,
+    settings: ClassifierSettings,
+) -> dict[str, float | int] | None:
+    """Fine-tunes, evaluates and predicts with a `DataProcessor`: see `run_fine_tuning`."""
+    return run_fine_tuning(ClassificationTask(settings, processor), config, strategy)
+
+
+class ClassificationTask(FineTuningTask):
+    """Classifies texts or pairs of texts, or gives each a number.
+
+    Its predictions are in test_results.tsv: the probabilities of the classes, or the numbers, of
+    each test example; and in the submission file of a GLUE task. Records and predictions of a
+    second dev or test set (`DataProcessor.also`) have its suffix.
+
+    Args:
+        processor: reads the examples, and knows labels and metrics.
+    """
+
+    settings_classes = (ClassifierSettings, ProcessorSettings, TableColumns, TfdsSource)
+
+    def __init__(self, settings: ClassifierSettings, processor: DataProcessor):
+        super().__init__(settings)
+        self.processor = processor
+        self.best_metric = processor.best_metric
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: ClassifierSettings,
+        named: ProcessorSettings,
+        columns: TableColumns,
+        source: TfdsSource,
+    ) -> "ClassificationTask":
+        if not settings.data_dir and not source.tfds:
+            raise UserError("--data_dir or --tfds must be given: they have the examples")
+        processor = get_processor(
+            named.task_name,
+            settings.data_dir or "",
+            named.xnli_language,
+            columns,
+            source,
+            learned_labels(settings),
+        )
+        return cls(settings, processor)
+
+    def read_sets(self, purpose: str) -> list[ExampleSet]:
+        sets = [ExampleSet(purpose, self._read(purpose, self.processor))]
+        if purpose != "train":
+            for key, processor in self.processor.also.items():
+                if processor.has(_SPLITS[purpose], self.settings.data_dir):
+                    examples = self._read(purpose, processor)
+                    sets.append(ExampleSet(f"{purpose}_{key}", examples, suffix=f"_{key}"))
+        return sets
+
+    def _read(self, purpose: str, processor: DataProcessor) -> list[InputExample]:
+        split, data_dir = _SPLITS[purpose], self.settings.data_dir
+        examples = getattr(processor, f"get_{split}_examples")(data_dir)
+        if not examples:
+            raise UserError(
+                f"The {split} set must have at least one example; get_{split}_examples of"
+                f" {type(processor).__name__} returned none for --data_dir={data_dir or ''}"
+            )
+        return examples
+
+    def labels(self, sets: Mapping[str, Sequence[ExampleSet]]) -> list[str]:
+        labels = self.processor.get_labels()
+        name = f"get_labels of {type(self.processor).__name__}"
+        for label in labels or ():
+            check_label(label, name)
+        if labels is not None and len(labels) < 2:
+            raise UserError(
+                f"A classification must have at least two classes; {name} returned"
+                f" {listed(labels) or 'none'}. For a regression it returns None"
+            )
+        labels = labels or []
+        learned = learned_labels(self.settings)
+        if learned not in (None, labels):
+            raise UserError(
+                "The classes must be those that the model in --output_dir or --init_checkpoint was"
+                f" trained with, in their order: {listed(learned) or 'none'} ({LABELS_FILE} beside"
+                f" it); they are {listed(labels) or 'none'}. For --task_name=table set --labels or"
+                f" --regression. If the classes only have other names, edit {LABELS_FILE}. Else"
+                " choose another model, or another --output_dir to train into"
+            )
+        return labels
+
+    def encoder(
+        self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str]
+    ) -> ClassificationEncoder:
+        return ClassificationEncoder(tokenizer, self.settings.max_seq_length, labels or None)
+
+    def build(self, config: BertConfig, labels: Sequence[str], **options) -> ClassificationModel:
+        return ClassificationModel(config, len(labels) or 1, **options)
+
+    def teaching(
+        self,
+        config: BertConfig,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        strategy: tf.distribute.Strategy,
+    ) -> dict[str, Callable]:
+        settings = self.settings
+        if not settings.teacher_checkpoint:
+            return {}
+        teacher = read_teacher(settings, config, tokenizer, labels, strategy)
+
+        def objective(student: ClassificationModel) -> DistilledClassification:
+            return DistilledClassification(
+                student, teacher, settings.alphas, settings.temperature, settings.cos_all_layers
+            )
+
+        if not settings.copy_teacher_head:
+            return {"objective": objective}
+        return {"objective": objective, "initialize": lambda model: copy_head(model, teacher)}
+
+    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
+        """Returns the original's results, and the metrics of the processor."""
+        columns = predictions.join("outputs", "label_ids", "per_example_loss")
+        return {
+            **reporting.mean_losses(columns["per_example_loss"], self.settings.eval_batch_size),
+            **scores.evaluate(self.processor.metrics, columns["label_ids"], columns["outputs"]),
+        }
+
+    def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
+        outputs = predictions.join("outputs")["outputs"]
+        path = self.path(f"test_results{example_set.suffix}.tsv")
+        reporting.write_probabilities(path, outputs)
+        processor = self.processor.also.get(example_set.suffix[1:], self.processor)
+        submission.write_submission(self.settings.output_dir, processor, outputs)

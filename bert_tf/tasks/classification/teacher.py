@@ -1,0 +1,91 @@
+"""The teacher of a classification: a model that was fine-tuned for the same classes."""
+
+import functools
+import json
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError, listed
+from bert_tf.files.label_file import LABELS_FILE
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.flags.settings import model_options
+from bert_tf.runs.training.teacher import (
+    check_hidden_sizes,
+    load_teacher,
+    read_teacher_config,
+    teacher_files,
+)
+from bert_tf.tasks.classification.model import ClassificationModel
+from bert_tf.tasks.classification.settings import ClassifierSettings
+from bert_tf.text.model_vocabulary import check_model_vocabulary
+from bert_tf.text.tokenizer_files import TOKENIZER_CONFIG
+from bert_tf.text.tokenizers import Tokenizer
+
+
+def read_teacher(
+    settings: ClassifierSettings,
+    student: BertConfig,
+    tokenizer: Tokenizer,
+    labels: Sequence[str],
+    strategy: tf.distribute.Strategy,
+) -> ClassificationModel:
+    """Returns the model of --teacher_checkpoint.
+
+    Args:
+        student: configuration of the student.
+        tokenizer: of the student's vocabulary.
+        labels: the classes in the order of the student's logits; none for regression.
+
+    Raises:
+        UserError: it has another vocabulary or casing or other classes, or cannot be read.
+    """
+    files = teacher_files(settings)
+    config = read_teacher_config(files, student, settings.max_seq_length)
+    check_model_vocabulary(tokenizer.vocab, settings.vocab_file, files.home, "teacher_checkpoint")
+    casing = files.recorded_casing
+    if casing not in (None, settings.do_lower_case):
+        raise UserError(
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have learned from text in the"
+            f" same case: do_lower_case in its {TOKENIZER_CONFIG} is {json.dumps(casing)}, and"
+            f" --do_lower_case={settings.do_lower_case}. Choose another teacher, or set"
+            f" --do_lower_case={casing} for a student that was pre-trained so"
+        )
+    learned = files.labels
+    if learned not in (None, list(labels)):
+        raise UserError(
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have the classes of the task"
+            f" in the same order: its {LABELS_FILE} has {listed(learned) or 'none'}, and the task"
+            f" {listed(labels) or 'none'}. Fine-tune the teacher for this task, or set --labels"
+        )
+    outputs = (files.shapes.get("output_bias", [0])[0], len(labels) or 1)
+    if outputs[0] != outputs[1]:
+        raise UserError(
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have a classifier with an"
+            f" output for each class of the task, or one for a regression: {outputs[1]}; it has"
+            f" {outputs[0]}. Fine-tune the teacher for this task first"
+        )
+    if settings.alpha_cos:
+        check_hidden_sizes(student, config)
+    if settings.copy_teacher_head:
+        _check_same_head(student, config)
+    options = model_options(settings, strategy) | {"recompute_activations": False}
+    build = functools.partial(ClassificationModel, config, outputs[1], **options)
+    teacher, _ = load_teacher(build, files, strategy)
+    return teacher
+
+
+def _check_same_head(student: BertConfig, teacher: BertConfig) -> None:
+    """Checks that the teacher's pooler and classifier fit the student.
+
+    Raises:
+        UserError: they do not.
+    """
+    for name in ("hidden_size", "pooler_activation"):
+        sizes = getattr(student, name), getattr(teacher, name)
+        if sizes[0] != sizes[1]:
+            raise UserError(
+                "--copy_teacher_head needs models whose pooler takes the same vectors: the"
+                f" student's {name} is {sizes[0]} and the teacher's {sizes[1]}. Change"
+                " --bert_config_file, or leave this flag out"
+            )

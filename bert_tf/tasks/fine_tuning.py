@@ -1,0 +1,81 @@
+"""The course of fine-tuning, the same for all tasks."""
+
+import dataclasses
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.engine.prediction import check_prediction
+from bert_tf.errors import UserError
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
+from bert_tf.tasks.fine_tuner import FineTuner
+from bert_tf.tasks.task import FineTuningTask
+
+
+def run_fine_tuning(
+    task: FineTuningTask, config: BertConfig, strategy: tf.distribute.Strategy
+) -> dict[str, float | int] | None:
+    """Trains, evaluates and predicts, as the settings of the task say.
+
+    It writes to `output_dir`:
+        train.tf_record, eval.tf_record, predict.tf_record: the examples.
+        checkpoints, with what belongs to a model: configuration, vocabulary, labels.txt.
+        eval_results.txt: the results of the evaluation.
+        the task's predictions.
+
+    Args:
+        task: what to do, with the settings of the run.
+
+    Returns:
+        The results of the final evaluation; None without one.
+
+    Raises:
+        UserError: settings, files and checkpoint do not fit each other.
+        OSError: `output_dir` cannot be written to.
+        FloatingPointError: a loss or gradient is not finite.
+    """
+    settings = task.settings
+    task.check(config, strategy)
+    purposes = _purposes(task, strategy)
+    tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
+    # All files are read first, so that their errors show before hours of training.
+    sets = {purpose: task.read_sets(purpose) for purpose in purposes}
+    labels = task.labels(sets)
+    results = None
+    with FineTuner(task, config, strategy, tokenizer, sets, labels) as tuner:
+        tuner.write_records()
+        if settings.do_train:
+            tuner.train()
+        if settings.do_eval:
+            logging.info("***** Running evaluation *****")
+            results = tuner.write_results(tuner.evaluate())
+        if settings.do_predict:
+            logging.info(task.prediction_heading)
+            found = tuner.write_predictions()
+            results = tuner.write_results(found) if found else results
+    return results
+
+
+def _purposes(task: FineTuningTask, strategy: tf.distribute.Strategy) -> list[str]:
+    """Returns what the run has to do, of "train", "eval" and "predict".
+
+    Raises:
+        UserError: nothing, or a batch size does not fit the replicas.
+    """
+    settings = task.settings
+    wanted = {
+        "train": settings.do_train,
+        "eval": settings.do_eval or settings.evaluate_every_steps,
+        "predict": settings.do_predict,
+    }
+    purposes = [purpose for purpose in wanted if wanted[purpose]]
+    if not purposes:
+        names = [f.name for f in dataclasses.fields(settings)]
+        *first, last = (f"--{x}" for x in ("do_train", "do_eval", "do_predict") if x in names)
+        raise UserError(f"At least one of {', '.join(first)} and {last} must be given.")
+    for purpose in purposes:
+        if purpose != "train":
+            flag = task.batch_flags[purpose]
+            check_prediction(strategy, getattr(settings, flag), flag)
+    return purposes

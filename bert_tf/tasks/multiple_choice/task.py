@@ -1,0 +1,50 @@
+"""Multiple choice as a task of fine-tuning (run_multiple_choice.py)."""
+
+import os
+
+import numpy as np
+
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.folder import reporting
+from bert_tf.tasks.multiple_choice import swag
+from bert_tf.tasks.multiple_choice.data import QuestionEncoder
+from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
+from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
+from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.text.tokenizers import Tokenizer
+
+_FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}  # SWAG's names
+
+
+class MultipleChoiceTask(FineTuningTask):
+    """Chooses the right one of several endings.
+
+    Its predictions are in test_results.tsv: the probabilities of the choices of each question.
+    """
+
+    settings_classes = (MultipleChoiceSettings,)
+    best_metric = "eval_accuracy"
+
+    def read(self, purpose: str) -> list[swag.Question]:
+        path = os.path.join(self.settings.data_dir, _FILES[purpose])
+        return swag.read_questions(path, labelled=purpose != "predict")
+
+    def encoder(
+        self, example_set: ExampleSet, tokenizer: Tokenizer, labels: None
+    ) -> QuestionEncoder:
+        return QuestionEncoder(tokenizer, self.settings.max_seq_length)
+
+    def build(self, config: BertConfig, labels: None, **options) -> MultipleChoiceModel:
+        return MultipleChoiceModel(config, **options)
+
+    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
+        columns = predictions.join("outputs", "label_ids", "per_example_loss")
+        correct = np.argmax(columns["outputs"], axis=1) == columns["label_ids"]
+        return {
+            "eval_accuracy": float(np.mean(correct)),
+            **reporting.mean_losses(columns["per_example_loss"], self.settings.eval_batch_size),
+        }
+
+    def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
+        outputs = predictions.join("outputs")["outputs"]
+        reporting.write_probabilities(self.path("test_results.tsv"), outputs)

@@ -1,0 +1,39 @@
+"""What the programs that fine-tune share: a task's settings as flags, and `main`."""
+
+from collections.abc import Callable
+
+from absl import flags
+
+from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
+
+# isort: split
+from bert_tf.model.family import read_config
+from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
+from bert_tf.tasks.fine_tuning import run_fine_tuning
+from bert_tf.tasks.registry import TASKS
+
+run = command_flags.run_program
+_PATHS = ("output_dir", "init_checkpoint", "teacher_checkpoint")  # of the devices' hosts
+
+# The flags count as the calling program's own in its --help.
+flags.disclaim_key_flags()
+
+
+def main_of(name: str) -> Callable[[], None]:
+    """Defines the flags of the program that fine-tunes a task; returns what the program does.
+
+    Args:
+        name: of the task in `registry.TASKS`.
+    """
+    task_class = TASKS[name].load()
+    command_flags.define_flags(*task_class.settings_classes, ModelSettings, DeviceSettings)
+
+    def main() -> None:
+        """Reads the flags, then trains, evaluates and predicts."""
+        config = read_config(flags.FLAGS.bert_config_file)
+        settings = map(command_flags.settings_from_flags, task_class.settings_classes)
+        task = task_class.from_settings(*settings)
+        strategy = command_flags.get_strategy([path for path in _PATHS if path in flags.FLAGS])
+        run_fine_tuning(task, config, strategy)
+
+    return main

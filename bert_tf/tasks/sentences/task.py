@@ -1,0 +1,137 @@
+"""Sentence vectors as a task of fine-tuning (run_sentence_similarity.py)."""
+
+import zipfile
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.datasets.tables import table_path
+from bert_tf.engine.correlation import pearson, spearman
+from bert_tf.errors import UserError
+from bert_tf.files.whole_files import UnfinishedFile
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.folder import reporting
+from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences, read_sentences
+from bert_tf.tasks.sentences.model import SentenceModel
+from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES
+from bert_tf.tasks.sentences.settings import SentenceSettings
+from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.text.tokenizers import Tokenizer
+
+# Purpose -> the name of its file, and what needs its columns.
+_FILES = {
+    "train": ("train", "Training"),
+    "eval": ("dev", "Evaluation"),
+    "predict": ("test", "Prediction"),
+}
+VECTORS_FILE = "test_vectors.npz"
+# The arrays of VECTORS_FILE: of single texts the first one alone.
+VECTOR_ARRAYS = ("vectors", "second_vectors")
+
+
+class SentenceTask(FineTuningTask):
+    """Turns sentences into vectors whose cosine tells how near they are in meaning.
+
+    Its predictions are in test_vectors.npz, a vector of length 1 for each text of the test file,
+    and in test_results.tsv, the cosine of each pair.
+    """
+
+    settings_classes = (SentenceSettings,)
+    best_metric = "eval_spearman"
+
+    @property
+    def _num_texts(self) -> int:
+        return 1 if self.settings.text_b_column is None else 2
+
+    def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
+        """Checks that a batch has negatives on every replica."""
+        settings, least = self.settings, 2 * strategy.num_replicas_in_sync
+        if settings.do_train and settings.loss == IN_BATCH_NEGATIVES:
+            if settings.train_batch_size < least:
+                raise UserError(
+                    f"--train_batch_size must be at least {least}, two pairs for each replica, with"
+                    f" --loss={IN_BATCH_NEGATIVES}, since the negatives of a pair are the other"
+                    f" pairs of its replica; got {settings.train_batch_size}"
+                )
+
+    def read(self, purpose: str) -> list[Sentences]:
+        settings = self.settings
+        file_name, needed_by = _FILES[purpose]
+        path = table_path(file_name, settings.data_dir)
+        chosen = purpose == "train" and settings.min_positive_score is not None
+        columns = {"text_a_column": settings.text_a_column}
+        if purpose != "predict" or settings.text_b_column is not None:
+            columns["text_b_column"] = settings.text_b_column
+        if purpose == "eval" or chosen or (purpose == "train" and settings.loss == COSINE):
+            columns["label_column"] = settings.label_column
+        examples = read_sentences(
+            path,
+            columns,
+            settings.has_header,
+            settings.delimiter,
+            needed_by,
+            score_scale=settings.score_scale if settings.loss == COSINE else None,
+            refuse_empty_rows=purpose == "predict",
+        )
+        if not chosen:
+            return examples
+        positive = [x for x in examples if x.score >= settings.min_positive_score]
+        logging.info("%s: %d of %d pairs are positive", path, len(positive), len(examples))
+        if not positive:
+            raise UserError(
+                f"{path} must have a pair with a score of --min_positive_score="
+                f"{settings.min_positive_score:g} or more; its highest is"
+                f" {max(x.score for x in examples):g}. Lower the flag"
+            )
+        return positive
+
+    def encoder(
+        self, example_set: ExampleSet, tokenizer: Tokenizer, labels: None
+    ) -> SentenceEncoder:
+        return SentenceEncoder(tokenizer, self.settings.max_seq_length, self._num_texts)
+
+    def build(self, config: BertConfig, labels: None, **options) -> SentenceModel:
+        settings = self.settings
+        scales = settings.score_scale, settings.similarity_scale
+        return SentenceModel(config, settings.loss, *scales, **options)
+
+    def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
+        losses = ["per_example_loss"] if self.settings.loss == COSINE else []
+        columns = predictions.join("outputs", "label_ids", *losses)  # vectors take much memory
+        results = {
+            "eval_pearson": pearson(columns["label_ids"], columns["outputs"]),
+            "eval_spearman": spearman(columns["label_ids"], columns["outputs"]),
+        }
+        for name in losses:
+            results |= reporting.mean_losses(columns[name], self.settings.eval_batch_size)
+        return results
+
+    def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
+        is_pair = self._num_texts == 2
+        columns = predictions.join("vectors", *(["outputs"] if is_pair else []))
+        write_vectors(self.path(VECTORS_FILE), columns["vectors"])
+        if is_pair:
+            reporting.write_probabilities(self.path("test_results.tsv"), columns["outputs"])
+
+
+def write_vectors(path: str, vectors: np.ndarray) -> None:
+    """Writes a NumPy archive of vectors, which `numpy.load` reads.
+
+    Its arrays are `vectors` and, of pairs, `second_vectors`, each float32 [examples, H].
+
+    Args:
+        path: the file.
+        vectors: float32 [examples, texts, H], of one or two texts.
+
+    Raises:
+        UserError: the file cannot be written.
+        OSError: writing failed in a way that may pass, such as a full disk.
+    """
+    logging.info("Writing vectors to: %s", path)
+    with UnfinishedFile(path) as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            for i in range(vectors.shape[1]):
+                with archive.open(f"{VECTOR_ARRAYS[i]}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, np.ascontiguousarray(vectors[:, i]))
+        file.finish()

@@ -1,0 +1,163 @@
+"""Question answering as a task of fine-tuning (run_squad.py)."""
+
+import dataclasses
+import functools
+import itertools
+import random
+from collections.abc import Iterator
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError
+from bert_tf.files.overwriting import check_overwrites
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.squad import answers, scoring
+from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
+from bert_tf.tasks.squad.features import SquadEncoder
+from bert_tf.tasks.squad.model import SquadModel
+from bert_tf.tasks.squad.settings import SquadSettings
+from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.text.tokenizers import Tokenizer
+
+# Seed of the order of the training examples (original: main). --random_seed does not change it.
+_SHUFFLE_SEED = 12345
+_THRESHOLDS = "null_threshold.json"
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class QuestionSet(ExampleSet):
+    """The questions of a SQuAD file.
+
+    Attributes:
+        data: questions and contexts.
+    """
+
+    data: SquadData
+
+
+class SquadTask(FineTuningTask):
+    """Finds the answers to questions in texts.
+
+    Its predictions are in predictions.json and, the most likely ones, in nbest_predictions.json;
+    for SQuAD 2.0 also in null_odds.json, the odds of no answer. If `predict_file` has answers, they
+    are scored; for SQuAD 2.0 the best thresholds are then in null_threshold.json.
+    """
+
+    settings_classes = (SquadSettings,)
+    batch_flags = {**FineTuningTask.batch_flags, "eval": "predict_batch_size"}
+    prediction_heading = "***** Running predictions *****"
+
+    def __init__(self, settings: SquadSettings):
+        super().__init__(settings)
+        # For 2.0, F1 with the best threshold, since the dev set determines it (the paper, 4.3).
+        self.best_metric = "best_f1" if settings.version_2_with_negative else "f1"
+
+    def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
+        """Checks that the predictions replace no file with questions."""
+        settings = self.settings
+        check_overwrites(
+            [self.path(name) for name in (*answers.FILES, _THRESHOLDS)],
+            "output_dir",
+            {"train_file": settings.train_file, "predict_file": settings.predict_file},
+        )
+
+    def read_sets(self, purpose: str) -> list[ExampleSet]:
+        if purpose != "train":
+            return [self._questions]
+        settings = self.settings
+        with_negative = settings.version_2_with_negative
+        data = read_squad_examples(settings.train_file, "train_file", True, with_negative)
+        random.Random(_SHUFFLE_SEED).shuffle(data.examples)
+        return [QuestionSet("train", data.examples, data=data)]
+
+    @functools.cached_property
+    def _questions(self) -> QuestionSet:
+        """The questions to answer, also for evaluation during training."""
+        settings = self.settings
+        with_negative = settings.version_2_with_negative
+        data = read_squad_examples(settings.predict_file, "predict_file", False, with_negative)
+        if settings.evaluate_every_steps and not _has_answers(data):
+            raise UserError(
+                "--evaluate_every_steps compares predictions with the `answers` of each question in"
+                f" --predict_file={settings.predict_file}, where some are missing. Name a file with"
+                " answers, or leave this flag out"
+            )
+        return QuestionSet("eval", data.examples, data=data)
+
+    def encoder(self, example_set: QuestionSet, tokenizer: Tokenizer, labels: None) -> SquadEncoder:
+        is_training = example_set.name == "train"
+        return SquadEncoder(example_set.data, tokenizer, self.settings, is_training)
+
+    def build(self, config: BertConfig, labels: None, **options) -> SquadModel:
+        return SquadModel(config, **options)
+
+    def epoch_size(self, num_examples: int, num_records: int) -> int:
+        """Returns the number of questions, by which the original counts epochs."""
+        path = self.path("train.tf_record")
+        logging.info("%s: %d examples, %d records", path, num_examples, num_records)
+        if not num_records:
+            raise UserError("--train_file must have a context with text; all contexts are empty")
+        return num_examples
+
+    def evaluate(
+        self, example_set: QuestionSet, predictions: PredictionColumns
+    ) -> dict[str, float]:
+        return self._score(example_set.data, self._answer(example_set, predictions))
+
+    def write_predictions(
+        self, example_set: QuestionSet, predictions: PredictionColumns
+    ) -> dict[str, float] | None:
+        logging.info("  Num orig examples = %d", len(example_set.data.examples))
+        logging.info("  Num split examples = %d", example_set.num_records)
+        found = self._answer(example_set, predictions)
+        output_dir, with_negative = (
+            self.settings.output_dir,
+            self.settings.version_2_with_negative,
+        )
+        logging.info("Writing predictions to: %s", output_dir)
+        answers.write_predictions(found, output_dir, with_negative)
+        if not _has_answers(example_set.data):
+            logging.info("No scores: --predict_file has questions without `answers`")
+            return None
+        scores = self._score(example_set.data, found)
+        if with_negative:
+            # With all digits, which eval_results.txt rounds: a threshold equals the odds of a
+            # question.
+            best = {name: value for name, value in scores.items() if name.startswith("best_")}
+            answers.write_json(best, self.path(_THRESHOLDS))
+        return scores
+
+    def _answer(
+        self, example_set: QuestionSet, predictions: PredictionColumns
+    ) -> answers.Predictions:
+        """Returns the answers of the model with its current weights."""
+        encoder = example_set.encoder
+        return answers.predict_answers(
+            example_set.data,
+            encoder.contexts,
+            encoder.windows,
+            _logits(predictions) if encoder.windows else iter(()),
+            self.settings,
+            encoder.tokenizer.words_of,
+        )
+
+    def _score(self, data: SquadData, found: answers.Predictions) -> dict[str, float | int]:
+        """Returns the official scores and, for SQuAD 2.0, the best thresholds."""
+        right = {example.qas_id: example.answers for example in data.examples}
+        if not self.settings.version_2_with_negative:
+            return scoring.evaluate(right, found.answers)
+        return {
+            **scoring.evaluate_with_negative(right, found.answers),
+            **scoring.best_thresholds(right, found.best_answers, found.null_odds),
+        }
+
+
+def _has_answers(data: SquadData) -> bool:
+    return all(example.answers is not None for example in data.examples)
+
+
+def _logits(predictions: PredictionColumns) -> Iterator[answers.WindowLogits]:
+    for columns in predictions:
+        logits = (columns[name] for name in ("unique_ids", "start_logits", "end_logits"))
+        yield from itertools.starmap(answers.WindowLogits, zip(*logits, strict=True))

@@ -1,0 +1,189 @@
+"""Tagging as a task of fine-tuning (run_tagging.py)."""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.label_file import LABELS_FILE, check_label
+from bert_tf.model.configuration import BertConfig
+from bert_tf.runs.folder import reporting
+from bert_tf.runs.training.fine_tuning_checks import learned_labels
+from bert_tf.tasks.tagging import conll, data
+from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.tagging.entities import entity_metrics
+from bert_tf.tasks.tagging.head import check_feature_layers
+from bert_tf.tasks.tagging.model import TaggingModel
+from bert_tf.tasks.tagging.settings import TaggingSettings
+from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
+from bert_tf.text.tokenizers import Tokenizer
+
+# Flag -> file in --data_dir that is read without the flag.
+_FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "test.txt"}
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SentenceSet(ExampleSet):
+    """The documents of a CoNLL file.
+
+    Attributes:
+        sentences: all of them, whose words the records tag in order.
+    """
+
+    sentences: list[Sentence]
+
+
+class TaggingTask(FineTuningTask):
+    """Gives each word of a sentence a tag.
+
+    Its predictions are in predictions.txt, the tag of each word. If the predicted file has tags,
+    the scores of the predictions are in test_results.txt.
+    """
+
+    settings_classes = (TaggingSettings,)
+    best_metric = "f1"
+
+    def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
+        """Checks that BERT has the layers of --feature_based."""
+        if self.settings.feature_based:
+            check_feature_layers(self.settings.feature_layers, config.num_layer_outputs)
+
+    def read_sets(self, purpose: str) -> list[ExampleSet]:
+        sentences = conll.read_sentences(
+            *_file(self.settings, purpose), tags_required=purpose != "predict"
+        )
+        return [SentenceSet(purpose, data.documents(sentences), sentences=sentences)]
+
+    def labels(self, sets: Mapping[str, Sequence[SentenceSet]]) -> list[str]:
+        training = sets["train"][0].sentences if "train" in sets else None
+        labels = _choose_labels(self.settings, training)
+        for purpose, (found,) in sets.items():
+            _check_tags(found.sentences, labels, *_file(self.settings, purpose))
+        return labels
+
+    def encoder(
+        self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str]
+    ) -> data.TaggingEncoder:
+        settings = self.settings
+        return data.TaggingEncoder(
+            tokenizer, settings.max_seq_length, labels, settings.document_context
+        )
+
+    def build(self, config: BertConfig, labels: Sequence[str], **options) -> TaggingModel:
+        layers = self.settings.feature_layers if self.settings.feature_based else None
+        return TaggingModel(config, len(labels), layers, self.settings.lstm_size, **options)
+
+    def evaluate(
+        self, example_set: SentenceSet, predictions: PredictionColumns
+    ) -> dict[str, float]:
+        return _scores(example_set.sentences, *_tags_and_loss(example_set, predictions))
+
+    def write_predictions(self, example_set: SentenceSet, predictions: PredictionColumns) -> None:
+        tags, loss = _tags_and_loss(example_set, predictions)
+        path = self.path("predictions.txt")
+        logging.info("Writing predictions to: %s", path)
+        conll.write_predictions(path, example_set.sentences, tags)
+        if example_set.sentences[0].tags is not None:
+            scores = _scores(example_set.sentences, tags, loss)
+            scores["global_step"] = predictions.global_step
+            reporting.write_results(self.path("test_results.txt"), scores)
+
+
+def _file(settings: TaggingSettings, purpose: str) -> tuple[str, str]:
+    """Returns the path of a file and the flag that names it: that of the purpose, or data_dir."""
+    flag = f"{purpose}_file"
+    path = getattr(settings, flag)
+    if path:
+        return path, flag
+    if not settings.data_dir:
+        raise UserError(
+            f"A CoNLL file is needed: name it with --{flag}, or name the folder that has it as"
+            f" {_FILES[flag]} with --data_dir"
+        )
+    return os.path.join(settings.data_dir, _FILES[flag]), "data_dir"
+
+
+def _choose_labels(settings: TaggingSettings, training: list[Sentence] | None) -> list[str]:
+    """Returns all tags in the order of the logits.
+
+    These are the tags of the model in `output_dir` or `init_checkpoint`, if it is a trained tagger;
+    else --labels; else the sorted tags of the training file.
+
+    Args:
+        training: the sentences to train on, if they have been read.
+    """
+    learned = learned_labels(settings)
+    if learned is not None:
+        if settings.labels and list(settings.labels) != learned:
+            raise UserError(
+                f"--labels={quoted(','.join(settings.labels))} must be the labels of the model in"
+                f" --output_dir or --init_checkpoint, {listed(learned)} ({LABELS_FILE} in its"
+                " folder); leave it out, or choose another model"
+            )
+        return learned
+    if settings.labels:
+        labels = list(settings.labels)
+        if len(set(labels)) < len(labels) or not all(map(conll.is_tag, labels)):
+            raise UserError(
+                "--labels must list each tag once, O, B-TYPE or I-TYPE, separated by commas; got"
+                f" {quoted(','.join(labels))}"
+            )
+        for label in labels:
+            check_label(label, "--labels")
+        return labels
+    path, flag = _file(settings, "train")
+    if training is None:
+        if not tf.io.gfile.exists(path):
+            file = os.path.join(settings.output_dir, LABELS_FILE)
+            raise UserError(
+                "The tags of the model must be known, from --labels, from the file that --do_train"
+                f" writes ({file}) or from the training file (--{flag}: {path}); neither file"
+                " exists. Give --labels"
+            )
+        training = conll.read_sentences(path, flag)
+    labels = sorted({tag for sentence in training for tag in sentence.tags})
+    if len(labels) == 1:
+        raise UserError(
+            f"--{flag}: {path} must have words with different tags; all tags are"
+            f" {quoted(labels[0])}"
+        )
+    return labels
+
+
+def _check_tags(sentences: list[Sentence], labels: Sequence[str], path: str, flag: str) -> None:
+    """Checks that all tags of the sentences are among the labels."""
+    found = {tag for sentence in sentences for tag in sentence.tags or ()}
+    unknown = sorted(found - set(labels))
+    if unknown:
+        raise UserError(
+            f"--{flag}: {path} has the tags {listed(unknown)}, which are not among the"
+            f" model's: {listed(labels)}. Correct the file, or train a new model with all tags"
+            " in --labels, in another --output_dir"
+        )
+
+
+def _tags_and_loss(
+    example_set: SentenceSet, predictions: PredictionColumns
+) -> tuple[list[list[str]], float]:
+    """Returns the predicted tags of each sentence and the mean loss per word."""
+    labels = example_set.encoder.labels
+    tags: list[str] = []
+    loss = 0.0
+    for columns in predictions:
+        for predicted, losses in zip(columns["predictions"], columns["losses"], strict=True):
+            tags += [labels[i] for i in predicted[predicted >= 0]]
+            loss += float(np.sum(losses, dtype=np.float64))
+    stream = iter(tags)
+    grouped = [list(itertools.islice(stream, len(s.words))) for s in example_set.sentences]
+    return grouped, loss / len(tags)
+
+
+def _scores(sentences: list[Sentence], tags: list[list[str]], loss: float) -> dict[str, float]:
+    """Returns the scores of predicted tags, under the names of the evaluation's results."""
+    scores = entity_metrics([sentence.tags for sentence in sentences], tags)
+    return {"eval_accuracy": scores.pop("accuracy"), "eval_loss": loss, **scores}

@@ -1,0 +1,85 @@
+"""The registered tasks with their examples in flags/, in all variants that differ in their model.
+
+A new task is here by its line in `registry.TASKS`.
+"""
+
+import functools
+import string
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_tf.files import records
+from bert_tf.modeling import BertConfig
+from bert_tf.runs.flags.setting_fields import flags_of
+from bert_tf.tasks.registry import TASKS
+from bert_tf.tasks.task import FineTuningTask
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.tokenization import SEQUENCE_TOKENS
+
+ROOT = Path(__file__).resolve().parents[2]
+_SENTENCES = TASKS["sentences"].example
+# Name -> the task, and the flags that differ from its example.
+VARIANTS = {
+    **{name: (name, {}) for name in TASKS},
+    "regression": (
+        "classification",
+        {**_SENTENCES, "text_a_column": "sentence1", "regression": True},
+    ),
+    "tagging_by_features": (
+        "tagging",
+        {"feature_based": True, "feature_layers": "last", "lstm_size": 6},
+    ),
+    "sentences_in_batch_negatives": (
+        "sentences",
+        {"loss": "in_batch_negatives", "score_scale": 1.0},
+    ),
+}
+
+
+class Prepared(NamedTuple):
+    """A task with the labels and the records of its example."""
+
+    task: FineTuningTask
+    labels: list[str] | None
+    schema: records.Schema
+
+    def build(self, config: BertConfig, **options):
+        return self.task.build(config, self.labels, **options)
+
+
+def make_task(name, **flags):
+    """Returns a variant of a task on its example; flags that it does not have are left out."""
+    registered, differing = VARIANTS[name]
+    values = {"output_dir": "unused", "vocab_file": "unused", **TASKS[registered].example}
+    values |= {**differing, **flags}
+    for flag, value in values.items():
+        if isinstance(value, str) and value.startswith("flags/"):
+            values[flag] = str(ROOT / value)
+    task_class = TASKS[registered].load()
+    return task_class.from_settings(
+        *(
+            cls(**{f.name: values[f.name] for f in flags_of(cls) if f.name in values})
+            for cls in task_class.settings_classes
+        )
+    )
+
+
+def write_letters(path):
+    """Writes a vocabulary of letters, which has pieces for every English text; returns its path."""
+    letters = string.ascii_letters + string.digits + string.punctuation
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{x}" for x in letters)]
+    Path(path).write_text("\n".join(pieces) + "\n")
+    return str(path)
+
+
+@functools.cache
+def prepare(name, max_seq_length):
+    """Returns a variant of a task with the labels of its example, for records of a length."""
+    task = make_task(name, max_seq_length=max_seq_length, max_query_length=2)
+    sets = {"train": task.read_sets("train")}
+    labels = task.labels(sets)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = FastTokenizer(write_letters(f"{folder}/vocab.txt"), True, SEQUENCE_TOKENS)
+    schema = task.encoder(sets["train"][0], tokenizer, labels).schema
+    return Prepared(task, labels, schema)
