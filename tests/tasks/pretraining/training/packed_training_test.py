@@ -182,7 +182,7 @@ import tensorflow as tf
 from pathlib import Path
 from bert_tf.engine.distribution import get_strategy
 from tests.support.pretraining_runs import variables
-from tests.tasks.pretraining import packed_training_test as test
+from tests.tasks.pretraining.training import packed_training_test as test
 strategy = get_strategy("mirrored", 2)
 folder, output, counts = Path(sys.argv[1]), Path(sys.argv[2]), eval(sys.argv[3])
 results = {}
