@@ -1,4 +1,4 @@
-"""A student with its teacher, as one objective.
+"""Distillation: the objective of a student that learns from a teacher.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`; R is any number of rows: positions or
 examples.
@@ -13,21 +13,21 @@ from bert_tf.model.distillation import layers_distance
 from bert_tf.model.heads import token_weights
 from bert_tf.tasks.task_model import Sums, TaskModel
 
-# Of a loss: its weight, its sum over a batch, and what divides the sum.
+# A loss: its weight, its sum over a batch, and the normalizer that divides the sum.
 Part = tuple[float, tf.Tensor, tf.Tensor]
 
 
 class Distilled:
     """A student that learns from a teacher: a `bert_tf.engine.steps.Objective`.
 
-    The teacher computes its answers in each step, so they fit every batch, whatever its length.
+    The teacher computes its answers in each step, so they fit batches of any length.
 
     Args:
-        student: is trained.
-        teacher: gives targets, without dropout; it gets no gradients.
-        alphas: the weight of each loss. `cos` is the cosine distance of the layers' vectors, the
-            mean over all tokens; it is not computed if its weight is 0.
-        cos_all_layers: whether `cos` compares all layers or the last; see `layers_distance`.
+        student: the model to train.
+        teacher: computes the targets, without dropout; it gets no gradients.
+        alphas: the weight of each loss. `cos` is the cosine distance between the two models' layer
+            outputs, averaged over all tokens; it is skipped if its weight is 0.
+        cos_all_layers: whether `cos` compares all layers or only the last; see `layers_distance`.
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class Distilled:
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
-        """The student's."""
+        """The student's layers."""
         return self.student.layers
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
-        """The student's."""
+        """The student's trainable variables."""
         return self.student.trainable_variables
 
     def __call__(self, features, training=False, dropout_seed=None):
-        """Returns the student's and the teacher's `outputs_of` a batch; see `TaskModel`."""
+        """Returns `outputs_of` the student and of the teacher; see `TaskModel`."""
         student = self.outputs_of(self.student, features, training, dropout_seed)
         return student, self.outputs_of(self.teacher, features, False, None)
 
@@ -62,7 +62,7 @@ class Distilled:
         raise NotImplementedError
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
-        """Returns those of the student, and `tokens`, the sum of the tokens' weights."""
+        """Returns the student's normalizers, and `tokens`: the sum of the tokens' weights."""
         tokens = tf.reduce_sum(token_weights(features))
         return {**self.student.normalizers(features), "tokens": tokens}
 
@@ -83,12 +83,12 @@ class Distilled:
         return loss, sums
 
     def parts(self, layers, logits, targets, features, normalizers) -> tuple[list[Part], Sums]:
-        """Returns the losses but `cos`, and the metrics.
+        """Returns all losses except `cos`, and the metrics.
 
         Args:
             layers: the outputs of the student's layers, float [B, S, H] each.
-            logits: of the student, float32 [R, classes].
-            targets: the logits of the teacher, float32 [R, classes].
+            logits: the student's, float32 [R, classes].
+            targets: the teacher's logits, float32 [R, classes].
             features: the batch.
             normalizers: see `TaskModel.loss_and_metrics`.
         """

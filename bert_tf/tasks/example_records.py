@@ -1,4 +1,4 @@
-"""Writes the records of a task's examples; each task says how an example becomes records."""
+"""Writes a task's examples as records; the task's `ExampleEncoder` converts them."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ class ExampleEncoder:
     """Turns the examples of a task into records: the base class of each task's encoder.
 
     Args:
-        tokenizer: its vocabulary must have the tokens of its `layout`.
+        tokenizer: its vocabulary must have the special tokens of its `layout`.
         max_seq_length: length of each sequence in a record.
         schema: the features of a record.
 
     Attributes:
-        unit: what examples are called in progress bars.
+        unit: the word for examples in progress bars.
         num_logged: number of examples whose records are logged, with --verbosity=1.
     """
 
@@ -42,7 +42,7 @@ class ExampleEncoder:
         raise NotImplementedError
 
     def records(self, example: Any, ids: list[list[int]]) -> Iterable[Record]:
-        """Returns the records of an example; one, unless a long text makes several.
+        """Returns the records of an example: one, or several for a long text.
 
         Args:
             example: the example.
@@ -51,7 +51,7 @@ class ExampleEncoder:
         raise NotImplementedError
 
     def describe(self, example: Any, record: Mapping[str, list]) -> Iterator[str]:
-        """Yields the lines by which a record is logged: here the tokens of each sequence."""
+        """Yields the log lines of a record: the tokens of each sequence, unless overridden."""
         for start in range(0, len(record["input_ids"]), self.max_seq_length):
             part = slice(start, start + self.max_seq_length)
             sequence = {name: record[name][part] for name in ("input_ids", "input_mask")}
@@ -60,18 +60,18 @@ class ExampleEncoder:
 
 
 def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -> int:
-    """Writes the records of all examples, in their order; returns the number of records.
+    """Writes the records of all examples in order; returns the number of records.
 
     The file is written atomically.
 
     Args:
         path: the TFRecord file, in --output_dir.
-        examples: what `encoder` takes.
-        encoder: turns them into records.
+        examples: in the form that `encoder` takes.
+        encoder: turns an example into records.
 
     Raises:
         UserError: an example is not valid, or the file cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     num_examples = num_records = 0
     with (

@@ -1,4 +1,4 @@
-"""From a pre-trained checkpoint to a fine-tuned one, and its predictions."""
+"""Fine-tunes a pre-trained checkpoint, evaluates it, and writes its predictions."""
 
 import functools
 import itertools
@@ -29,18 +29,18 @@ from bert_tf.text.tokenizers import Tokenizer, read_vocabulary
 
 
 class FineTuner:
-    """Trains, evaluates and predicts with one model; a context manager that holds its directory.
+    """Trains, evaluates and predicts with one model; a context manager that owns --output_dir.
 
     Args:
-        task: gives the model, and evaluates and writes its predictions.
-        tokenizer: of the vocabulary of the model.
-        sets: the sets of examples by their purpose; that for training is taken out when its records
-            are written.
+        task: builds the model, evaluates it and writes its predictions.
+        tokenizer: has the model's vocabulary.
+        sets: the sets of examples by purpose. The training set is removed once its records are
+            written.
         labels: see `FineTuningTask.labels`.
 
     Raises:
-        UserError: the settings do not fit the model, or there is no checkpoint or teacher.
-        OSError: the directory cannot be written to.
+        UserError: the settings do not fit the model, or a checkpoint or the teacher is missing.
+        OSError: --output_dir cannot be written to.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class FineTuner:
             storage.make_output_dir(settings.export_dir, "export_dir")
 
     def _check_checkpoints(self) -> None:
-        """Checks, before records are made, that the run has a checkpoint to begin with."""
+        """Checks the checkpoints that the run starts from, before time is spent on records."""
         settings = self._settings
         if settings.do_train and self._keeps_best:
             self.run.best.check()
@@ -103,13 +103,13 @@ class FineTuner:
             checkpoints.find_prefix(settings.init_checkpoint)
         elif settings.do_train:
             logging.warning(
-                "Training begins with random weights: there is no --init_checkpoint. Name a"
-                " pre-trained checkpoint to fine-tune it"
+                "Training begins with random weights, because --init_checkpoint is not set. To"
+                " fine-tune a pre-trained model, set it to the model's checkpoint"
             )
         if settings.do_train and self.run.best.prefix():
             raise UserError(
                 f"{self.run.best.folder} must belong to the run in --output_dir, which has no"
-                " checkpoint; delete that folder to begin anew, or choose another --output_dir"
+                " checkpoint; delete that folder to start over, or choose another --output_dir"
             )
 
     def __enter__(self) -> "FineTuner":
@@ -129,7 +129,7 @@ class FineTuner:
         for example_set in self._distinct_sets():
             example_set.write_records(self._record_file(example_set.name))
         if self._settings.do_train:
-            (training,) = self._sets.pop("train")  # frees its memory: the records have it
+            (training,) = self._sets.pop("train")  # frees its memory: the records are written
             self._epoch_size = self._task.epoch_size(training.num_examples, training.num_records)
 
     def _distinct_sets(self) -> Iterable[ExampleSet]:
@@ -139,13 +139,13 @@ class FineTuner:
         return self.run.path(f"{name}.tf_record")
 
     def train(self) -> None:
-        """Trains on the records, or goes on where an earlier run was stopped.
+        """Trains on the records; resumes an earlier run that was stopped.
 
         Raises:
             UserError: there are too few examples, batch sizes do not fit the replicas, or the
                 checkpoints do not fit the model.
             FloatingPointError: a loss or gradient is not finite.
-            OSError: a checkpoint cannot be written, or another run has taken the directory over.
+            OSError: a checkpoint cannot be written, or another run has taken over --output_dir.
         """
         settings = self._settings
         num_train_steps, schedule = training_schedule(settings, self._epoch_size)
@@ -155,7 +155,7 @@ class FineTuner:
         logging.info("  Num steps = %d", num_train_steps)
         trainer = Trainer(self._build, self.run, schedule, self._frozen, **self._teaching)
         self._trainer = trainer
-        self.run.write_labels()  # only now: a checkpoint there that does not fit was refused
+        self.run.write_labels()  # only now: `Trainer` has refused a checkpoint that does not fit
         if self.run.chief:
             write_model_files(settings.output_dir, *self._model_files())
 
@@ -180,8 +180,8 @@ class FineTuner:
         )
         phase = Phase(num_train_steps, settings.train_batch_size, open_input)
         trainer.train([phase], evaluate_and_keep)
-        # The last weights may be the best ones, at whatever step; and an earlier run that came so
-        # far may have been stopped before it had evaluated them.
+        # The last weights may be the best ones, at any step; and an earlier run that got this far
+        # may have been stopped before it evaluated them.
         if self._keeps_best and self.run.evaluated_step != trainer.global_step:
             evaluate_and_keep()
         self._take_best(trainer)
@@ -192,18 +192,18 @@ class FineTuner:
         best = self.run.best.prefix()
         if best and self._keeps_best:
             trainer.restore(best)
-            logging.info("The weights are now those of the best checkpoint, %s", best)
+            logging.info("Restored the weights of the best checkpoint, %s", best)
         elif best:
-            logging.warning("The weights are the last ones; --keep_best takes the best, %s", best)
+            logging.warning("Using the last weights; set --keep_best to use the best, %s", best)
         elif self._keeps_best:
             logging.warning(
-                "--keep_best: %s has no checkpoint; the weights are those of --output_dir, or of"
-                " --init_checkpoint if there are none",
+                "--keep_best: %s has no checkpoint; using the weights in --output_dir, or, if it"
+                " has none, --init_checkpoint",
                 self.run.best.folder,
             )
 
     def _export(self, trainer: Trainer, export_dir: str) -> None:
-        """Writes a folder like that of a released model, with the names of the classes."""
+        """Writes a folder like a released model's, with the names of the classes."""
         weights = {v.path: v.value for v in trainer.model.variables}
         write_model(export_dir, weights, *self._model_files(), self.run.labels)
         logging.info("Exported the weights to %s", export_dir)
@@ -214,14 +214,14 @@ class FineTuner:
         return self._config, read_vocabulary(settings.vocab_file), settings.do_lower_case
 
     def _trained(self) -> Trainer:
-        """Returns the trainer; without training, one with the weights of the directory."""
+        """Returns the trainer; in a run without training, one that only restores weights."""
         if self._trainer is None:
             self._trainer = Trainer(self._build, self.run, schedule=None)
             self._take_best(self._trainer)
         return self._trainer
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the results of an evaluation with the present weights."""
+        """Returns the results of an evaluation with the current weights."""
         results = {}
         for example_set in self._sets["eval"]:
             found = self._task.evaluate(example_set, self._predict(example_set, "eval"))
@@ -229,7 +229,7 @@ class FineTuner:
         return results
 
     def write_predictions(self) -> dict[str, float] | None:
-        """Writes predictions with the present weights; see `FineTuningTask.write_predictions`."""
+        """Writes predictions with the current weights; see `FineTuningTask.write_predictions`."""
         results = None
         for example_set in self._sets["predict"]:
             predictions = self._predict(example_set, "predict")
@@ -247,8 +247,8 @@ class FineTuner:
 
         Raises:
             UserError: the file is damaged.
-            OSError: at the end, before the predictions are written: another run has taken the
-                directory over.
+            OSError: another run has taken over --output_dir; raised after the last chunk, before
+                the predictions are written.
         """
         logging.info("  Num examples = %d", example_set.num_records)
         logging.info("  Batch size = %d", batch_size)
@@ -265,12 +265,12 @@ class FineTuner:
         self.run.check_directory()
 
     def write_results(self, results: Mapping[str, float]) -> dict[str, float | int]:
-        """Returns the results of the final evaluation with `global_step`.
+        """Writes the results of the final evaluation; returns them with `global_step`.
 
-        They go to the log, to TensorBoard and, in the original's form, to `eval_results.txt`.
+        They go to the log, to TensorBoard and, in the original's format, to `eval_results.txt`.
 
         Raises:
-            OSError: the file cannot be written, or another run has taken the directory over.
+            OSError: the file cannot be written, or another run has taken over --output_dir.
         """
         results = self.run.report(results, self._trained().global_step)
         self.run.write_results(results)
@@ -280,7 +280,7 @@ class FineTuner:
 def training_schedule(
     settings: FineTuningSettings, num_examples: int
 ) -> tuple[int, optimization.Schedule]:
-    """Returns the number of training steps, rounded as in the original, and their rates.
+    """Returns the number of training steps, rounded as in the original, and the learning rates.
 
     Raises:
         UserError: there are too few examples for one step, or too many steps.

@@ -1,4 +1,4 @@
-"""The course of fine-tuning, the same for all tasks."""
+"""Runs fine-tuning: the same steps for every task."""
 
 import dataclasses
 
@@ -16,22 +16,19 @@ from bert_tf.tasks.task import FineTuningTask
 def run_fine_tuning(
     task: FineTuningTask, config: BertConfig, strategy: tf.distribute.Strategy
 ) -> dict[str, float | int] | None:
-    """Trains, evaluates and predicts, as the settings of the task say.
+    """Trains, evaluates and predicts, as the task's settings say.
 
     It writes to `output_dir`:
         train.tf_record, eval.tf_record, predict.tf_record: the examples.
-        checkpoints, with what belongs to a model: configuration, vocabulary, labels.txt.
+        checkpoints, and the model's other files: configuration, vocabulary, labels.txt.
         eval_results.txt: the results of the evaluation.
         the task's predictions.
-
-    Args:
-        task: what to do, with the settings of the run.
 
     Returns:
         The results of the final evaluation; None without one.
 
     Raises:
-        UserError: settings, files and checkpoint do not fit each other.
+        UserError: settings, files and checkpoint do not fit together.
         OSError: `output_dir` cannot be written to.
         FloatingPointError: a loss or gradient is not finite.
     """
@@ -39,7 +36,7 @@ def run_fine_tuning(
     task.check(config, strategy)
     purposes = _purposes(task, strategy)
     tokenizer = make_tokenizer(config, settings, settings.init_checkpoint, settings.output_dir)
-    # All files are read first, so that their errors show before hours of training.
+    # Read all files first, to report errors in them before hours of training.
     sets = {purpose: task.read_sets(purpose) for purpose in purposes}
     labels = task.labels(sets)
     results = None
@@ -58,10 +55,10 @@ def run_fine_tuning(
 
 
 def _purposes(task: FineTuningTask, strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns what the run has to do, of "train", "eval" and "predict".
+    """Returns the purposes of the run, out of "train", "eval" and "predict".
 
     Raises:
-        UserError: nothing, or a batch size does not fit the replicas.
+        UserError: the run has none, or a batch size does not fit the replicas.
     """
     settings = task.settings
     wanted = {

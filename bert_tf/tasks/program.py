@@ -1,4 +1,4 @@
-"""What the programs that fine-tune share: a task's settings as flags, and `main`."""
+"""Shared by the programs that fine-tune: a task's settings as flags, and `main`."""
 
 from collections.abc import Callable
 
@@ -13,9 +13,9 @@ from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.registry import TASKS
 
 run = command_flags.run_program
-_PATHS = ("output_dir", "init_checkpoint", "teacher_checkpoint")  # of the devices' hosts
+_PATHS = ("output_dir", "init_checkpoint", "teacher_checkpoint")  # which the devices' hosts use
 
-# The flags count as the calling program's own in its --help.
+# --help lists the flags as the calling program's own.
 flags.disclaim_key_flags()
 
 
@@ -23,7 +23,7 @@ def main_of(name: str) -> Callable[[], None]:
     """Defines the flags of the program that fine-tunes a task; returns what the program does.
 
     Args:
-        name: of the task in `registry.TASKS`.
+        name: the task's key in `registry.TASKS`.
     """
     task_class = TASKS[name].load()
     command_flags.define_flags(*task_class.settings_classes, ModelSettings, DeviceSettings)

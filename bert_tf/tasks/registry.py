@@ -1,4 +1,4 @@
-"""The tasks that are fine-tuned: a new one adds a line here. Their programs and tests read it."""
+"""The tasks for fine-tuning. Add a new task here; its program and its tests read this list."""
 
 import importlib
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ _EXAMPLES = "flags/quickstart"
 
 
 class RegisteredTask(NamedTuple):
-    """A task.
+    """Where a task's class, program, docs and flags are.
 
-    path: its class, as MODULE.CLASS below `bert_tf.tasks`.
+    path: the task's class, as MODULE.CLASS below `bert_tf.tasks`.
     program: the name of the program at the top of the repository.
-    page: its page in docs/.
-    recipes: the folder of its recipes in flags/.
-    example: flags for the example of the task in flags/.
+    page: the task's page in docs/.
+    recipes: the folder of the task's recipes in flags/.
+    example: flags that run the task on its example in flags/.
     """
 
     path: str
@@ -26,7 +26,7 @@ class RegisteredTask(NamedTuple):
     example: Mapping[str, object]
 
     def load(self) -> type[FineTuningTask]:
-        """Returns its class."""
+        """Imports the task's class and returns it."""
         module, _, name = self.path.rpartition(".")
         return getattr(importlib.import_module(f"bert_tf.tasks.{module}"), name)
 

@@ -21,12 +21,12 @@ class ExampleSet:
     """Examples that a run trains on, evaluates or predicts.
 
     Attributes:
-        name: of its record file: "train", "eval" or "predict", and `suffix`.
-        examples: what the task's encoder takes. They are dropped when their records are written; a
-            task that needs more of a set keeps it in fields of a subclass.
-        suffix: what the names of its results end in; "" for the task's own set.
+        name: the record file's name: "train", "eval" or "predict", and `suffix`.
+        examples: in the form that the task's encoder takes. They are dropped once their records are
+            written; a task that needs them later keeps what it needs in fields of a subclass.
+        suffix: appended to the names of the set's results; "" for the task's own set.
         encoder: turns the examples into records.
-        num_examples, num_records: how many examples were written, as how many records.
+        num_examples, num_records: the number of examples written, and of their records.
     """
 
     name: str
@@ -44,11 +44,11 @@ class ExampleSet:
 
 
 class PredictionColumns:
-    """The predictions of a model for the records of a set; they are made as they are read.
+    """A model's predictions for the records of a set, computed as they are read.
 
     Args:
         chunks: columns of some records at a time; see `bert_tf.engine.prediction.Predictor`.
-        global_step: returns the number of training steps behind the weights.
+        global_step: returns the number of steps that the weights were trained for.
     """
 
     def __init__(self, chunks: Iterator[Columns], global_step: Callable[[], int]):
@@ -59,28 +59,26 @@ class PredictionColumns:
         return self._chunks
 
     def join(self, *names: str) -> Columns:
-        """Returns columns for all records; the others take no memory."""
+        """Returns the named columns for all records; other columns take no memory."""
         return join({name: chunk[name] for name in names} for chunk in self)
 
     @property
     def global_step(self) -> int:
-        """Number of training steps behind the weights."""
+        """Number of steps that the weights were trained for."""
         return self._global_step()
 
 
 class FineTuningTask:
-    """A task and the settings of one run: the base class of all tasks that are fine-tuned.
+    """A task and the settings of one run: the base class of all tasks for fine-tuning.
 
     A purpose is "train", "eval" or "predict".
 
     Attributes:
-        settings_classes: the settings that its program makes flags of; the first is the class of
-            `settings`, and `from_settings` takes one of each.
-        best_metric: the result of an evaluation by which the best checkpoint is chosen; higher is
-            better.
+        settings_classes: the settings classes that define the program's flags. The first is the
+            class of `settings`; `from_settings` takes an instance of each.
+        best_metric: the evaluation result that chooses the best checkpoint; higher is better.
         batch_flags: the flag of the batch size for each purpose.
         prediction_heading: the log line before the final predictions.
-        settings: the flags of the run.
     """
 
     settings_classes: ClassVar[tuple[type[Settings], ...]]
@@ -103,7 +101,7 @@ class FineTuningTask:
             *settings: an instance of each of `settings_classes`.
 
         Raises:
-            UserError: they contradict each other.
+            UserError: the settings contradict each other.
         """
         return cls(*settings)
 
@@ -123,7 +121,7 @@ class FineTuningTask:
     def read_sets(self, purpose: str) -> list[ExampleSet]:
         """Returns the sets of examples for a purpose: one, unless this is overridden.
 
-        The same set may serve two purposes. Errors are those of `read`.
+        The same set may serve two purposes. Raises what `read` raises.
         """
         return [ExampleSet(purpose, self.read(purpose))]
 
@@ -133,17 +131,17 @@ class FineTuningTask:
         () for regression. None if the model has no labels to remember.
 
         Args:
-            sets: the sets of the run by their purpose.
+            sets: the sets of the run by purpose.
 
         Raises:
-            UserError: the classes are not known, or do not fit the examples or the trained model.
+            UserError: the classes are unknown, or do not fit the examples or the trained model.
         """
         return None
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str] | None
     ) -> ExampleEncoder:
-        """Returns what turns the examples of a set into records.
+        """Returns the encoder that turns a set's examples into records.
 
         Raises:
             UserError: --max_seq_length is too small.
@@ -166,7 +164,7 @@ class FineTuningTask:
         labels: Sequence[str] | None,
         strategy: tf.distribute.Strategy,
     ) -> dict[str, Callable]:
-        """Returns `objective` and `initialize` of `Trainer` for a run with a teacher; else {}.
+        """Returns `Trainer`'s `objective` and `initialize` for a run with a teacher; else {}.
 
         Raises:
             UserError: the teacher does not fit the student, or cannot be read.
@@ -174,7 +172,7 @@ class FineTuningTask:
         return {}
 
     def epoch_size(self, num_examples: int, num_records: int) -> int:
-        """Returns the number of training examples as epochs count them: here the records.
+        """Returns the number of examples in an epoch: of records, unless overridden.
 
         Raises:
             UserError: there is nothing to train on.
@@ -193,8 +191,7 @@ class FineTuningTask:
         """Writes the predictions for a set for the purpose "predict".
 
         Returns:
-            The results to write to `eval_results.txt`; None unless the predictions are what this
-            task evaluates.
+            The results for `eval_results.txt` if the task evaluates its predictions; else None.
 
         Raises:
             OSError: a file cannot be written.

@@ -1,4 +1,4 @@
-"""A task's model: it takes features by name, and knows its losses and its predictions.
+"""The base class of a task's model, with its loss, metrics and predictions.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
@@ -20,24 +20,24 @@ OPTIONAL_INPUTS = ("input_mask", "segment_ids")
 
 
 class TaskModel(Savable, keras.Model):
-    """BERT with the head of a task: its own objective (`bert_tf.engine.steps.Objective`).
+    """BERT with a task's head: a model and its objective (`bert_tf.engine.steps.Objective`) in one.
 
     A call takes the arguments of `call`, or all features in one dictionary, or inputs in a list.
-    Those named in OPTIONAL_INPUTS may be missing: then all ids are tokens of the first text. Of a
-    dictionary the model takes what it knows, so the labels may be among the features.
+    The inputs in OPTIONAL_INPUTS may be missing; all ids are then tokens of the first text. Unknown
+    keys of a dictionary are ignored, so it may contain the labels.
 
     `fit` and `evaluate` compute `loss_and_metrics` if `compile` was given no loss.
     Labels are features, or the y of Keras's (x, y): an array for the first of `label_names`, a
-    tuple for them in order, or a dictionary. Keras's sample_weight, float [B], is the weight of
-    each example in loss and metrics, as is a feature `example_weight`.
+    tuple in their order, or a dictionary. Keras's sample_weight, float [B], is the weight of each
+    example in loss and metrics, and so is a feature `example_weight`.
 
     Args:
         **options: see `BertModel`.
 
     Attributes of a subclass:
-        required_inputs: names of the arguments of `call` that it needs.
-        packing_inputs: names of those that packed rows have besides.
-        label_names: features that `loss_and_metrics` reads as well; a model without any is not
+        required_inputs: names of the arguments that `call` requires.
+        packing_inputs: names of the arguments that packed rows need in addition.
+        label_names: names of the labels that `loss_and_metrics` reads; () for a model that is not
             trained.
         task_metrics: names of the metrics of `loss_and_metrics`.
     """
@@ -59,7 +59,7 @@ class TaskModel(Savable, keras.Model):
             inputs: the first argument of `call`, or a dictionary of features by name, or a list of
                 `input_ids`, `input_mask`, `segment_ids` and further arguments of `call`.
             *args: the other arguments of `call`.
-            **kwargs: the same by name.
+            **kwargs: the same arguments by name.
 
         Raises:
             UserError: a dictionary lacks a required input.
@@ -84,7 +84,7 @@ class TaskModel(Savable, keras.Model):
         return (first, *OPTIONAL_INPUTS, *others, *self.packing_inputs)
 
     def _features(self, x, y=None) -> dict[str, Any]:
-        """Returns inputs and labels by name: numbers as int32 or float32, nothing else."""
+        """Returns inputs and labels by name, as int32 or float32, without what is not a number."""
         names = self._input_names()
         features = {} if x is None else dict(_named(x, names))
         features.update({} if y is None else _named(y, self.label_names))
@@ -94,7 +94,7 @@ class TaskModel(Savable, keras.Model):
     # --- loss, metrics, predictions ---------------------------------------------------------------
 
     def normalizers(self, features) -> dict[str, tf.Tensor]:
-        """Returns the sums of weights, float32 [], by which the loss of a batch is divided.
+        """Returns the sums of weights, float32 [], that divide the losses of a batch.
 
         Args:
             features: a whole batch. `example_weight`, float32 [B], is the weight of each example;
@@ -107,8 +107,8 @@ class TaskModel(Savable, keras.Model):
 
         Args:
             outputs: what the model returned for these features.
-            features: the (part of the) batch by name, labels and `example_weight` among them.
-            normalizers: of the whole batch.
+            features: the batch, or its part, by name, with labels and `example_weight`.
+            normalizers: the `normalizers` of the whole batch.
 
         Returns:
             The loss, float32 [], and each metric as a pair of float32 []: a weighted sum and the
@@ -121,7 +121,7 @@ class TaskModel(Savable, keras.Model):
 
         Args:
             outputs: what the model returned for these features, without dropout.
-            features: the batch by name. `example_weight` has no part in it.
+            features: the batch by name; `example_weight` is ignored.
         """
         raise NotImplementedError
 
@@ -130,24 +130,24 @@ class TaskModel(Savable, keras.Model):
 
         Args:
             optimizer: such as `bert_tf.optimization.AdamWeightDecayOptimizer`.
-            loss: None for `loss_and_metrics`; see `keras.Model.compile` for others.
-            jit_compile: whether XLA compiles the steps. "auto" is Keras's choice where there is a
-                GPU or TPU. On a CPU it is False: XLA would take half a minute to compile a step of
-                a small model, for every shape of a batch, and make it no faster.
+            loss: None for `loss_and_metrics`; see `keras.Model.compile` for other losses.
+            jit_compile: whether XLA compiles the steps. "auto" is Keras's choice if there is a GPU
+                or TPU, else False: on a CPU, XLA takes half a minute to compile a small model's
+                step, for every shape of a batch, and the step does not get faster.
             **options: see `keras.Model.compile`.
         """
         accelerated = any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU"))
         if jit_compile == "auto" and not accelerated:
             jit_compile = False
-        # Here, so that they are made under the strategy; past Keras, which would lock them out of a
-        # built model.
+        # Metrics are created here, under the strategy. vars() bypasses Keras's tracking, which
+        # refuses new metrics in a built model.
         own_loss = loss is None and bool(self.label_names)
         means = {name: keras.metrics.Mean(name) for name in self.task_metrics}
         vars(self)["_task_means"] = means if own_loss else None
         super().compile(optimizer, loss, jit_compile=jit_compile, **options)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles the model as `get_compile_config` says, for Keras when it loads a model."""
+        """Compiles the model from `get_compile_config`; Keras calls it when it loads a model."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
@@ -191,22 +191,22 @@ class TaskModel(Savable, keras.Model):
 
 
 def _named(values, names: tuple[str, ...]) -> Mapping[str, Any]:
-    """Returns values by name: a dictionary as it is, a list with the names, a tensor the first."""
+    """Returns values by name: a dictionary unchanged, a list or one tensor paired with `names`."""
     if isinstance(values, Mapping):
         return values
     values = values if isinstance(values, list | tuple) else [values]
     if len(values) > len(names):
         raise UserError(
             f"A list of inputs or labels must be no longer than {listed(names)}; received"
-            f" {len(values)} of them. Name them in a dictionary"
+            f" {len(values)} values. Pass them by name, in a dictionary"
         )
     return dict(zip(names, values, strict=False))
 
 
 def _int32_or_float32(value):
-    """Returns a tensor of numbers as int32 or float32, which is what records have; None for others.
+    """Returns a tensor of numbers as int32 or float32, as in records; None for other tensors.
 
-    Arrays of NumPy come as int64, float64 or bool.
+    NumPy arrays are often int64, float64 or bool.
     """
     if value is None:
         return None

@@ -165,7 +165,7 @@ def test_a_trained_model_keeps_its_classes(reviews, settings, tmp_path):
     assert (out / "labels.txt").read_text() == "bad\ngood\n"
     elsewhere = {"init_checkpoint": f"{out}/best", "output_dir": f"{tmp_path}/elsewhere"}
     for changes in ({}, elsewhere):
-        message = "was trained with, in their order: 'bad', 'good' .*'good', 'bad'"
+        message = "was trained with, in the same order: 'bad', 'good' .*'good', 'bad'"
         with pytest.raises(UserError, match=message):
             columns = {"labels": ["good", "bad"]}
             classify(reviews, settings, do_eval=True, columns=columns, **changes)

@@ -1,4 +1,4 @@
-"""Fine-tuning of a student by a fine-tuned teacher: by its probabilities and its vectors.
+"""Fine-tunes a student on a fine-tuned teacher's probabilities and vectors.
 
 Sources: https://arxiv.org/abs/1503.02531, section 2, for the probabilities; DistilBERT
 (https://arxiv.org/abs/1910.01108), section 3, for the vectors. Dimension letters and dtypes: see
@@ -19,15 +19,14 @@ _HEAD = ("bert/pooler/", "output_")
 
 
 class DistilledClassification(Distilled):
-    """Classification or regression by a teacher.
+    """A student that learns classification or regression from a teacher.
 
     Args:
-        student: is trained.
-        teacher: gives targets; see `Distilled`.
+        student, teacher: see `Distilled`.
         alphas: the weights of the losses: `ce`, the cross entropy with the teacher's probabilities,
-            in a regression the squared error to its output; `labels`, the loss of the examples'
-            own labels; `cos`, see `Distilled`.
-        temperature: of the probabilities; without meaning for a regression.
+            or in a regression the squared difference from its output; `labels`, the loss of the
+            examples' own labels; `cos`, see `Distilled`.
+        temperature: the temperature of the probabilities; ignored in a regression.
         cos_all_layers: see `Distilled`.
     """
 
@@ -54,7 +53,7 @@ class DistilledClassification(Distilled):
         return loss, sums | self.student.accuracy(logits, features)
 
     def parts(self, layers, logits, targets, features, normalizers):
-        """Returns the losses but `cos`, which share a normalizer, as one; and their metrics."""
+        """Returns all losses except `cos`, summed since they share a normalizer, and metrics."""
         if self.student.is_regression:
             soft = squared_distance(logits, targets)
         else:
@@ -69,9 +68,9 @@ class DistilledClassification(Distilled):
 
 
 def copy_head(student: ClassificationModel, teacher: ClassificationModel) -> None:
-    """Sets the student's pooler and classifier to the teacher's."""
+    """Copies the teacher's pooler and classifier into the student."""
     values = {variable.path: variable.value for variable in teacher.variables}
     for variable in student.variables:
         if variable.path.startswith(_HEAD):
             variable.assign(values[variable.path].numpy())
-    logging.info("The student's pooler and classifier begin with the teacher's")
+    logging.info("Copied the teacher's pooler and classifier into the student")

@@ -30,20 +30,19 @@ class InputExample:
 class DataProcessor:
     """Reads the examples of a task, and knows its labels and metrics.
 
-    A processor that was written for the original works as it is: only `get_labels` and the
-    `get_..._examples` of the sets in use must be there.
+    Processors written for the original work unchanged: only `get_labels` and the
+    `get_..._examples` of the sets in use are required.
 
     Attributes:
         labels: names of the classes in the order of the logits; None for regression.
         label_range: minimum and maximum of the labels of a regression; None for no bounds.
-        metrics: what evaluation reports besides the loss, names of `scores.METRICS`.
-        best_metric: the line of eval_results.txt by which checkpoints and runs are compared; higher
-            is better.
-        submission_file: file name of the test predictions in a GLUE submission, which has each
-            class by its name in `labels`; None for tasks that are not in GLUE.
+        metrics: names in `scores.METRICS`, which evaluation reports in addition to the loss.
+        best_metric: the line of eval_results.txt that ranks checkpoints and runs; higher is better.
+        submission_file: file name of the test predictions in a GLUE submission, which names classes
+            as in `labels`; None for tasks that are not in GLUE.
         also: tasks with the same labels whose dev and test sets, where they exist, are evaluated
             and predicted as well. The names of their files and results end in `_KEY`.
-        tfds_splits: splits of TensorFlow Datasets to read each set from; the first that exists.
+        tfds_splits: TensorFlow Datasets splits for each set; the first that exists is read.
     """
 
     labels: Sequence[str] | None = None
@@ -119,6 +118,6 @@ def parse_label(text: str, processor: DataProcessor, place: str, remedy: str) ->
 
 
 def default_label(processor: DataProcessor) -> str | float:
-    """Returns the label for test examples, which have none: the first one, as in the original."""
+    """Returns the placeholder label of test examples: the first label, as in the original."""
     labels = processor.get_labels()
     return labels[0] if labels else (processor.label_range or (0.0, 0.0))[0]

@@ -13,11 +13,11 @@ from bert_tf.text.tokenizers import Tokenizer
 class ClassificationEncoder(ExampleEncoder):
     """Turns an example into one record.
 
-    Records and log lines are those of the original's `file_based_convert_examples_to_features`.
-    Longer texts are cut at their ends.
+    Records and log lines match the original's `file_based_convert_examples_to_features`.
+    Texts that are too long are truncated at their ends.
 
     Args:
-        tokenizer: its vocabulary must have the tokens of its `layout`.
+        tokenizer: its vocabulary must have the special tokens of its `layout`.
         max_seq_length: length of the sequences.
         label_list: the classes in the order of the logits; None for regression.
 
@@ -54,7 +54,7 @@ class ClassificationEncoder(ExampleEncoder):
 
 
 def _label(example: InputExample, label_ids: dict[str, int] | None) -> int | float:
-    """Returns the number of the example's class, or its label for regression."""
+    """Returns the index of the example's class, or its label for regression."""
     if label_ids is None:
         return float(example.label)
     if example.label not in label_ids:

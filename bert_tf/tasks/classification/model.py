@@ -1,4 +1,4 @@
-"""Classification of and regression on texts or pairs of texts: model, loss, predictions.
+"""Classification and regression of texts or pairs of texts: model, loss, predictions.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
@@ -56,14 +56,14 @@ class ClassificationModel(TaskModel):
     def loss_and_metrics(self, outputs, features, normalizers):
         """Returns the mean loss, float32 [], and the accuracy of a classification.
 
-        The accuracy is a pair of float32 []: the number of right predictions and of examples.
+        The accuracy is a pair of float32 []: the number of correct predictions and of examples.
         """
         loss = tf.reduce_sum(example_weights(features) * self.example_losses(outputs, features))
         loss = tf.math.divide_no_nan(loss, normalizers["examples"])
         return loss, self.accuracy(outputs, features)
 
     def accuracy(self, logits, features) -> Sums:
-        """Returns `accuracy`, as in `loss_and_metrics`; nothing for a regression."""
+        """Returns `accuracy`, as in `loss_and_metrics`; {} for a regression."""
         if self.is_regression:
             return {}
         weights = example_weights(features)

@@ -13,7 +13,7 @@ from bert_tf.tasks.classification.table import TableProcessor
 from bert_tf.tasks.classification.tfds_input import TfdsProcessor, class_names
 from bert_tf.tasks.classification.xnli import XNLI_LANGUAGES, XnliProcessor
 
-# The original has cola, mnli, mrpc and xnli. As there, --task_name may be in upper case.
+# The original has cola, mnli, mrpc and xnli. As in the original, --task_name may be in upper case.
 processors: dict[str, type[DataProcessor]] = {
     "ax": glue.AxProcessor,
     "cola": glue.ColaProcessor,
@@ -34,7 +34,7 @@ processors: dict[str, type[DataProcessor]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessorSettings(Settings):
-    """The task."""
+    """Which task to train, and XNLI's language."""
 
     task_name: str = setting(
         help=f"The task, in upper or lower case: {', '.join(processors)}.", group=Group.DATA
@@ -59,22 +59,22 @@ def get_processor(
 
     Args:
         task_name: name of the task, in upper or lower case, with or without hyphens.
-        data_dir: folder with the files of the task. Only the task `table` reads them here, to
-            collect its classes.
+        data_dir: folder with the files of the task. Only the task `table` reads them already now,
+            to collect its classes.
         xnli_language: language of the examples of the task `xnli`.
         columns: columns of the task `table`, or features of the dataset.
-        source: dataset to read instead of files; one without a name counts as None.
-        learned_labels: the classes that the model was trained with, if it was: the default of
+        source: dataset to read instead of files; ignored if it has no name.
+        learned_labels: the classes that the model was trained with, if any; the default of
             --labels.
 
     Raises:
-        UserError: there is no such task, or the arguments do not fit it or each other.
+        UserError: the task is unknown, or the arguments do not fit it or each other.
     """
     name = task_name.lower().replace("-", "")
     found = [cls for key, cls in processors.items() if key.replace("-", "") == name]
     if not found:
         raise UserError(
-            f"--task_name={task_name}: no such task; there are {', '.join(sorted(processors))}"
+            f"--task_name must be one of {', '.join(sorted(processors))}; got {task_name}"
         )
     processor_class = found[0]
     is_table = processor_class is TableProcessor
@@ -83,8 +83,8 @@ def get_processor(
         source = None
     if source and data_dir:
         raise UserError(
-            f"The examples come from --data_dir={data_dir} or from --tfds={source.tfds}; leave one"
-            " of them out"
+            f"--data_dir={data_dir} and --tfds={source.tfds} exclude each other: both name the"
+            " examples to read; leave one of them out"
         )
     _check_columns(columns, task_name, is_table, source is not None)
     if is_table:
@@ -102,7 +102,7 @@ def get_processor(
 
 
 def _check_columns(columns: TableColumns, task_name: str, is_table: bool, is_dataset: bool) -> None:
-    """Checks that only flags are given that apply to the task and the source of its examples."""
+    """Checks that the given flags apply to the task and to the source of its examples."""
     for field in dataclasses.fields(columns):
         name = field.name
         if getattr(columns, name) == field.default:

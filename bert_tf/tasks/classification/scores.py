@@ -50,8 +50,8 @@ def evaluate(metrics: Sequence[str], labels: np.ndarray, outputs: np.ndarray) ->
     Args:
         metrics: names of `METRICS`.
         labels: int `[examples]`, or float for regression.
-        outputs: float `[examples, classes]`, logits or probabilities, the highest of which is the
-            prediction; for regression float `[examples]`, the predictions.
+        outputs: float `[examples, classes]`, logits or probabilities; the highest is the
+            prediction. For regression float `[examples]`, the predictions.
 
     Raises:
         UserError: there are no examples.

@@ -20,20 +20,20 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
     teacher_checkpoint: str | None = inherit(
         TeacherSettings,
         "teacher_checkpoint",
-        help="Checkpoint of a model that was fine-tuned for this task, whose answers are learned"
-        " besides the labels: the prefix of its files, or a folder with a file `checkpoint`.",
+        help="Checkpoint of a teacher, a model fine-tuned for this task. The student learns its"
+        " answers and the labels. The prefix of its files, or a folder with a file `checkpoint`.",
     )
     alpha_ce: float = setting(
         0.5,
-        help="Weight of the loss of the teacher's answers: the cross entropy with its probabilities"
-        " at --temperature, in a regression the squared error to its output.",
+        help="Weight of the loss on the teacher's answers: the cross entropy with its probabilities"
+        " at --temperature, or in a regression the squared difference from its output.",
         group=Group.TRAINING,
         at_least=0.0,
         needs="teacher_checkpoint",
     )
     alpha_labels: float = setting(
         0.5,
-        help="Weight of the loss of the examples' labels.",
+        help="Weight of the loss on the examples' labels.",
         group=Group.TRAINING,
         at_least=0.0,
         needs="teacher_checkpoint",
@@ -41,8 +41,9 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
     alpha_cos: float = inherit(TeacherSettings, "alpha_cos", default=0.0)
     copy_teacher_head: bool = setting(
         False,
-        help="Begin with the teacher's pooler and classifier, whatever --init_checkpoint has. For a"
-        " student whose last vectors are near the teacher's: run_distillation.py --alpha_cos.",
+        help="Start with the teacher's pooler and classifier instead of those in --init_checkpoint."
+        " For a student whose last vectors resemble the teacher's: run_distillation.py"
+        " --alpha_cos.",
         group=Group.MODEL,
         needs="teacher_checkpoint",
     )
@@ -56,8 +57,8 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
         super().__post_init__()
         if not any(self.alphas.values()):
             raise UserError(
-                "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0: there"
-                " would be no loss to train by"
+                "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0:"
+                " otherwise there is no loss to train on"
             )
 
 
@@ -67,19 +68,19 @@ class TableColumns(Settings):
 
     text_a_column: str | None = setting(
         None,
-        help="--task_name=table or --tfds: column or feature with the text, or with the first of"
-        " two, by its name.",
+        help="--task_name=table or --tfds: name of the column or feature with the text, or with the"
+        " first text of a pair.",
         group=Group.DATA,
     )
     text_b_column: str | None = setting(
         None,
-        help="--task_name=table or --tfds: column or feature with the second text, if any.",
+        help="--task_name=table or --tfds: name of the column or feature with the second text.",
         group=Group.DATA,
     )
     label_column: str | None = setting(
         None,
-        help="--task_name=table or --tfds: column or feature with the label. The test file may lack"
-        " it.",
+        help="--task_name=table or --tfds: name of the column or feature with the label. The test"
+        " file may lack it.",
         group=Group.DATA,
     )
     has_header: bool = setting(
@@ -96,8 +97,8 @@ class TableColumns(Settings):
     )
     labels: Sequence[str] | None = setting(
         None,
-        help="--task_name=table: the classes in the order of the logits. Default: those of the"
-        " model in --output_dir or --init_checkpoint, else those of the training file, sorted.",
+        help="--task_name=table: the classes in the order of the logits. Default: the classes of"
+        " the model in --output_dir or --init_checkpoint, or else of the training file, sorted.",
         group=Group.DATA,
     )
     regression: bool = setting(
@@ -128,7 +129,7 @@ class TableColumns(Settings):
 class TfdsSource(Settings):
     """A prepared dataset of TensorFlow Datasets with the examples of a task.
 
-    A split may be sliced (`train[:90%]`); None is the split that the task has there.
+    A split may be sliced (`train[:90%]`); None is the task's own split.
     """
 
     tfds: str | None = setting(
@@ -138,7 +139,7 @@ class TfdsSource(Settings):
         group=Group.DATA,
     )
     tfds_data_dir: str | None = setting(
-        None, help="Folder of the dataset. Default: that of TensorFlow Datasets.", group=Group.DATA
+        None, help="Folder of the dataset. Default: TensorFlow Datasets' own.", group=Group.DATA
     )
     tfds_train_split: str | None = setting(
         None,

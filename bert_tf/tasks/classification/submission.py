@@ -11,14 +11,14 @@ from bert_tf.tasks.classification.examples import DataProcessor
 def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndarray) -> str | None:
     """Writes the submission file of a task; returns its path, or None if the task has none.
 
-    Each line has the number of an example, from 0, and its predicted class or number. The numbers
-    are GLUE's own if the whole test set was predicted in its order.
+    Each line has the index of an example, from 0, and its predicted class or number. The indices
+    are GLUE's own if the whole test set was predicted in order.
 
     Args:
         output_dir: folder for the file.
         processor: the task.
-        outputs: float `[examples, classes]`, the highest of which is the prediction; for regression
-            float `[examples]`, which are clipped to the task's range.
+        outputs: float `[examples, classes]`; the highest is the prediction. For regression float
+            `[examples]`, which are clipped to the task's range.
 
     Raises:
         OSError: the file cannot be written.

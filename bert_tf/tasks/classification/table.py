@@ -1,4 +1,4 @@
-"""Own tasks in tables: .csv or .tsv files whose columns are chosen by name."""
+"""Users' own tasks in tables: .csv or .tsv files whose columns are chosen by name."""
 
 import collections
 from collections.abc import Iterable, Sequence
@@ -28,9 +28,9 @@ class TableProcessor(DataProcessor):
     """The task of a table: `train`, `dev` and `test` in the data folder, each .tsv or .csv.
 
     Args:
-        columns: the columns, and the form of the files.
-        data_dir: the folder. Without `columns.labels` the training file is read, to collect the
-            classes.
+        columns: the columns, and the format of the files.
+        data_dir: the folder. Without `columns.labels` the classes are collected from its training
+            file.
 
     Raises:
         UserError: the classes cannot be collected.
@@ -69,7 +69,7 @@ class TableProcessor(DataProcessor):
         if not self.has("train", data_dir):
             raise UserError(
                 "The classes must be known: --data_dir must hold train.tsv or train.csv, or"
-                " --labels must list them in the order in which the model was trained with them;"
+                " --labels must list them in the order that the model was trained with;"
                 f" {contents(data_dir)}"
             )
         path = table_path("train", data_dir)
@@ -90,9 +90,9 @@ class TableProcessor(DataProcessor):
         once = [label for label, count in counts.items() if count == 1]
         if not columns.header and len(counts) > 2 and once == labels[:1]:
             raise UserError(
-                f"{path}, line 1: the label {quoted(labels[0])} occurs in no other line, unlike all"
-                " other labels, so the line looks like a header; leave out --has_header=false, or"
-                " list the classes with --labels"
+                f"{path}, line 1: the label {quoted(labels[0])} is the only one that occurs just"
+                " once, so the line looks like a header; leave out --has_header=false, or list the"
+                " classes with --labels"
             )
         if len(counts) < 2:
             raise UserError(
@@ -126,7 +126,7 @@ class TableProcessor(DataProcessor):
 def sort_labels(labels: Iterable[str]) -> list[str]:
     """Returns the labels sorted: by value if all are whole numbers, else as text.
 
-    What is longer than any number of a class counts as text: Python converts 4300 digits at most.
+    A label of 100 characters or more counts as text: Python converts at most 4300 digits.
     """
     labels = list(labels)
     whole = all(label.removeprefix("-").isdecimal() and len(label) < 100 for label in labels)

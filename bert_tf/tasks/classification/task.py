@@ -21,7 +21,7 @@ from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer
 
-# Purpose -> the set's name for a processor.
+# Purpose -> the processors' name of the set.
 _SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
 
 
@@ -38,9 +38,9 @@ def run_classifier(
 class ClassificationTask(FineTuningTask):
     """Classifies texts or pairs of texts, or gives each a number.
 
-    Its predictions are in test_results.tsv: the probabilities of the classes, or the numbers, of
-    each test example; and in the submission file of a GLUE task. Records and predictions of a
-    second dev or test set (`DataProcessor.also`) have its suffix.
+    Predictions go to test_results.tsv (the probabilities of the classes, or the number, for each
+    test example) and, for a GLUE task, to the submission file. Records and predictions of a second
+    dev or test set (`DataProcessor.also`) have its suffix.
 
     Args:
         processor: reads the examples, and knows labels and metrics.
@@ -62,7 +62,7 @@ class ClassificationTask(FineTuningTask):
         source: TfdsSource,
     ) -> "ClassificationTask":
         if not settings.data_dir and not source.tfds:
-            raise UserError("--data_dir or --tfds must be given: they have the examples")
+            raise UserError("--data_dir or --tfds must be given, to say where the examples are")
         processor = get_processor(
             named.task_name,
             settings.data_dir or "",
@@ -100,17 +100,18 @@ class ClassificationTask(FineTuningTask):
         if labels is not None and len(labels) < 2:
             raise UserError(
                 f"A classification must have at least two classes; {name} returned"
-                f" {listed(labels) or 'none'}. For a regression it returns None"
+                f" {listed(labels) or 'none'}. For a regression it must return None"
             )
         labels = labels or []
         learned = learned_labels(self.settings)
         if learned not in (None, labels):
             raise UserError(
-                "The classes must be those that the model in --output_dir or --init_checkpoint was"
-                f" trained with, in their order: {listed(learned) or 'none'} ({LABELS_FILE} beside"
-                f" it); they are {listed(labels) or 'none'}. For --task_name=table set --labels or"
-                f" --regression. If the classes only have other names, edit {LABELS_FILE}. Else"
-                " choose another model, or another --output_dir to train into"
+                "The classes must be the ones that the model in --output_dir or --init_checkpoint"
+                f" was trained with, in the same order: {listed(learned) or 'none'} ({LABELS_FILE}"
+                f" in its folder); they are {listed(labels) or 'none'}. For --task_name=table set"
+                " --labels or --regression. If only the names of the classes differ, edit"
+                f" {LABELS_FILE}. Otherwise choose another model, or another --output_dir to train"
+                " into"
             )
         return labels
 

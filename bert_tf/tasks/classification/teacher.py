@@ -34,11 +34,11 @@ def read_teacher(
 
     Args:
         student: configuration of the student.
-        tokenizer: of the student's vocabulary.
-        labels: the classes in the order of the student's logits; none for regression.
+        tokenizer: has the student's vocabulary.
+        labels: the classes in the order of the student's logits; empty for regression.
 
     Raises:
-        UserError: it has another vocabulary or casing or other classes, or cannot be read.
+        UserError: the teacher's vocabulary, casing or classes differ, or it cannot be read.
     """
     files = teacher_files(settings)
     config = read_teacher_config(files, student, settings.max_seq_length)
@@ -46,10 +46,10 @@ def read_teacher(
     casing = files.recorded_casing
     if casing not in (None, settings.do_lower_case):
         raise UserError(
-            f"--teacher_checkpoint={settings.teacher_checkpoint} must have learned from text in the"
-            f" same case: do_lower_case in its {TOKENIZER_CONFIG} is {json.dumps(casing)}, and"
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must use the student's casing:"
+            f" do_lower_case in its {TOKENIZER_CONFIG} is {json.dumps(casing)}, but"
             f" --do_lower_case={settings.do_lower_case}. Choose another teacher, or set"
-            f" --do_lower_case={casing} for a student that was pre-trained so"
+            f" --do_lower_case={casing} if the student was pre-trained with it"
         )
     learned = files.labels
     if learned not in (None, list(labels)):
@@ -61,9 +61,9 @@ def read_teacher(
     outputs = (files.shapes.get("output_bias", [0])[0], len(labels) or 1)
     if outputs[0] != outputs[1]:
         raise UserError(
-            f"--teacher_checkpoint={settings.teacher_checkpoint} must have a classifier with an"
-            f" output for each class of the task, or one for a regression: {outputs[1]}; it has"
-            f" {outputs[0]}. Fine-tune the teacher for this task first"
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have a classifier with"
+            f" {outputs[1]} outputs, one for each class of the task, or a single one for a"
+            f" regression; it has {outputs[0]}. Fine-tune the teacher for this task first"
         )
     if settings.alpha_cos:
         check_hidden_sizes(student, config)
@@ -79,13 +79,13 @@ def _check_same_head(student: BertConfig, teacher: BertConfig) -> None:
     """Checks that the teacher's pooler and classifier fit the student.
 
     Raises:
-        UserError: they do not.
+        UserError: they do not fit.
     """
     for name in ("hidden_size", "pooler_activation"):
         sizes = getattr(student, name), getattr(teacher, name)
         if sizes[0] != sizes[1]:
             raise UserError(
-                "--copy_teacher_head needs models whose pooler takes the same vectors: the"
-                f" student's {name} is {sizes[0]} and the teacher's {sizes[1]}. Change"
-                " --bert_config_file, or leave this flag out"
+                f"--copy_teacher_head needs a student and a teacher with the same {name}: the"
+                f" student's is {sizes[0]}, the teacher's {sizes[1]}. Change --bert_config_file,"
+                " or leave --copy_teacher_head out"
             )

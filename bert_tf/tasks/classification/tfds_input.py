@@ -32,7 +32,7 @@ _TEXT_FEATURES = (
 
 
 class TfdsProcessor(DataProcessor):
-    """A task that reads its examples from a dataset. Labels and metrics are those of the task.
+    """A task that reads its examples from a dataset. Labels and metrics are the task's own.
 
     Classes are matched by name if the dataset uses the names of the task, else by number: for
     CoLA, 0 is "unacceptable" in the dataset and "0" in the task. If the dataset has the feature
@@ -46,7 +46,7 @@ class TfdsProcessor(DataProcessor):
         language: the translation to read, if the texts come in several languages.
 
     Raises:
-        UserError: there is no such dataset, or it lacks the features.
+        UserError: the dataset does not exist, or lacks the features.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TfdsProcessor(DataProcessor):
         self._builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
         self._text_a, self._text_b, self._label = feature_names(self._builder, columns)
         self._classes = _class_names(self._builder, self._label)
-        # For messages: the labels of the task `table` come from flags, all others are fixed.
+        # For messages: the labels of the task `table` come from flags, all other tasks' are fixed.
         self._label_flag = "--labels" if columns.labels else "--task_name"
         if columns.regression:
             self._label_flag = "--regression"
@@ -68,7 +68,7 @@ class TfdsProcessor(DataProcessor):
         self.best_metric = task.best_metric
         self.submission_file = task.submission_file
         self.tfds_splits = task.tfds_splits
-        # The splits that flags choose are those of the task itself.
+        # The flags choose splits for the task itself, not for the tasks in `also`.
         plain = dataclasses.replace(source, tfds_dev_split=None, tfds_test_split=None)
         self.also = {
             name: TfdsProcessor(other, plain, columns, language)
@@ -95,7 +95,7 @@ class TfdsProcessor(DataProcessor):
         if split == "test" and self.submission_file and not is_in_order:
             logging.warning(
                 "--tfds=%s is shuffled and has no feature `idx` with the numbers of its examples:"
-                " predictions are in the order of its files, not in that of %s",
+                " predictions are in the order of its files, which is not the order of %s",
                 *(specification, self.submission_file),
             )
         numbers, examples = [], []
@@ -124,7 +124,7 @@ class TfdsProcessor(DataProcessor):
                 f"--tfds={specification}: split {dataset_split} has no examples; choose another"
                 f" with --tfds_{split}_split"
             )
-        # A stable sort: in joined splits, which repeat the numbers, each keeps its order.
+        # A stable sort, because joined splits repeat the numbers: each split keeps its order.
         return [examples[i] for i in np.argsort(numbers, kind="stable")]
 
     def _dataset_split(self, split: str) -> str | None:
@@ -231,8 +231,8 @@ def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None,
         if text_a in features and (text_b is None or text_b in features):
             return text_a, text_b, label
     raise UserError(
-        f"{builder.info.name} has the features {names}; name those of the texts with"
-        " --text_a_column and --text_b_column"
+        f"{builder.info.name} has no text feature with a usual name, only {names}; name the text"
+        " features with --text_a_column and --text_b_column"
     )
 
 
@@ -258,7 +258,7 @@ def class_names(source: TfdsSource, columns: TableColumns) -> list[str]:
 
 
 def _class_names(builder: Any, label: str) -> list[str] | None:
-    """Returns the names of a label's classes; None if there is no such label, or it has none."""
+    """Returns the names of a label's classes; None if the dataset lacks the label or names."""
     features = builder.info.features
     names = getattr(features[label], "names", None) if label in features else None
     return list(names) if names else None

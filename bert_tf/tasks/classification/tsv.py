@@ -42,7 +42,7 @@ class ColumnNumbers:
 
     @property
     def needed(self) -> int:
-        """The number of columns that a row must have at least."""
+        """The minimum number of columns in a row."""
         last = max(self.text_a, self.text_b or 0, self.label or 0, self.guid or 0)
         # A label that is counted from the end must come after the other columns.
         return last + 1 + (self.label is not None and self.label < 0)
@@ -54,10 +54,10 @@ class TsvProcessor(DataProcessor):
     Attributes:
         files: the file name of each set that the task has.
         guid_names: the start of the guids, for sets where it is not the set's name.
-        columns: of the training and dev files.
-        test_columns: of the test file.
-        skip_short_rows: whether to skip rows of the training and dev files that lack a column,
-            instead of refusing them.
+        columns: the columns of the training and dev files.
+        test_columns: the columns of the test file.
+        skip_short_rows: whether rows of the training and dev files that lack a column are skipped
+            instead of refused.
     """
 
     files: Mapping[str, str] = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
@@ -114,7 +114,7 @@ def rows_to_examples(
         rows: from `tables.examples`.
         columns: the columns to read.
         processor: the task, which has the valid labels.
-        guid_name: start of the guids.
+        guid_name: the start of the guids.
         label_remedy: how to correct an invalid label, for messages.
 
     Raises:
@@ -140,7 +140,7 @@ def rows_to_examples(
 def _check_header(
     row: Sequence[str], path: str, columns: ColumnNumbers, labels: Sequence[str] | None
 ) -> None:
-    """Checks that the first row is no example: that it has no label, or else no line number."""
+    """Checks that the first row is a header: its label, or first column, must not be a value."""
     column = 0 if columns.label is None else columns.label
     cell = row[column] if -len(row) <= column < len(row) else ""
     if columns.label is not None and labels is not None:

@@ -13,12 +13,12 @@ XNLI_LANGUAGES = tuple("ar bg de el en es fr hi ru sw th tr ur vi zh".split())
 class XnliProcessor(TsvProcessor):
     """Natural language inference in one language.
 
-    The training set is translated by machine, the dev and test sets by people. The files are those
-    of XNLI-1.0.zip and XNLI-MT-1.0.zip in one folder. A model trained in one language can be
+    The training set is translated by machine, the dev and test sets by people. The files come from
+    XNLI-1.0.zip and XNLI-MT-1.0.zip, in one folder. A model trained in one language can be
     evaluated in another ("zero shot" in the original's multilingual.md).
 
     Args:
-        language: of the examples, such as "zh", the original's.
+        language: language of the examples, such as "zh", the original's.
 
     Raises:
         UserError: XNLI has no such language.
@@ -46,7 +46,7 @@ class XnliProcessor(TsvProcessor):
         columns = self.train_columns if split == "train" else self.columns
         rows = self.numbered_rows(path, columns)
         if split == "train":
-            # The training files have another spelling of one label.
+            # The training files spell one label differently.
             rows = (
                 (i, [*row[:2], "contradiction"] if row[2:3] == ["contradictory"] else row)
                 for i, row in rows

@@ -270,8 +270,8 @@ def test_predictions_need_no_teacher(reviews, tmp_path):
         ),
         (
             {"alpha_ce": 0.0, "alpha_labels": 0.0},
-            "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0: there"
-            " would be no loss to train by",
+            "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0:"
+            " otherwise there is no loss to train on",
         ),
         (
             {"alpha_cos": 1.0, "student": {"hidden_size": 12}},
@@ -280,13 +280,13 @@ def test_predictions_need_no_teacher(reviews, tmp_path):
         ),
         (
             {"copy_teacher_head": True, "student": {"hidden_size": 12}},
-            "--copy_teacher_head needs models whose pooler takes the same vectors: the student's"
-            " hidden_size is 12 and the teacher's 16. Change --bert_config_file",
+            "--copy_teacher_head needs a student and a teacher with the same hidden_size: the"
+            " student's is 12, the teacher's 16. Change --bert_config_file",
         ),
         (
             {"do_lower_case": False},
-            "/teacher must have learned from text in the same case: do_lower_case in its"
-            " tokenizer_config.json is true, and --do_lower_case=False. Choose another teacher",
+            "/teacher must use the student's casing: do_lower_case in its"
+            " tokenizer_config.json is true, but --do_lower_case=False. Choose another teacher",
         ),
     ],
     ids=range(7),
@@ -307,6 +307,6 @@ def test_a_teacher_with_other_classes(reviews, tmp_path):
     with pytest.raises(UserError) as error:
         run(reviews, tmp_path / "out", teacher_checkpoint=f"{tmp_path}/x.ckpt")
     assert (
-        f"--teacher_checkpoint={tmp_path}/x.ckpt must have a classifier with an output for each"
-        " class of the task, or one for a regression: 2; it has 3."
+        f"--teacher_checkpoint={tmp_path}/x.ckpt must have a classifier with 2 outputs, one for"
+        " each class of the task, or a single one for a regression; it has 3."
     ) in str(error.value)

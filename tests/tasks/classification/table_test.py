@@ -23,7 +23,7 @@ CSV = (
     'id,title,"the body",stars\n1,"Good, really","He said ""yes"".\nThen left.",10\n\n2,Bad,No,9\n'
 )
 NO_HEADER = dict(text_a_column="0", text_b_column=None, label_column="1", has_header=False)
-UNEXPECTED_HEADER = "train.csv, line 1: the label 'stars' occurs in no other line"
+UNEXPECTED_HEADER = "train.csv, line 1: the label 'stars' is the only one that occurs just once"
 BY_NAME = TableColumns(text_a_column="title", text_b_column="the body", label_column="stars")
 
 
