@@ -403,8 +403,8 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, open_writer):
     [
         (
             {"layers": "-1,3,-4"},
-            "--layers=-1,3,-4: the model has 2 layers, of which 0 is the first and -1 the last, so"
-            " numbers go from -2 to 1; not 3, -4",
+            "--layers=-1,3,-4: numbers must be from -2 to 1, because the model has 2 layers (0 is"
+            " the first, -1 the last); got 3, -4",
         ),
         ({"layers": "-1;-2"}, "--layers=-1;-2: must be numbers separated by commas"),
         ({"outputs": "tokens"}, "--outputs=tokens: must be one or more of token_vectors, mean_"),

@@ -229,7 +229,7 @@ def test_it_is_said_which_weights_are_taken(reviews, settings, tmp_path, warning
     classify(reviews, settings, **changes, evaluate_every_steps=2, keep_best=True)
     out = tmp_path / "out"
     classify(reviews, settings, do_eval=True)
-    assert any("the last ones; --keep_best takes the best" in text for text in warnings)
+    assert any("last weights; set --keep_best to use the best" in text for text in warnings)
     for path in [*out.glob("model.ckpt-*"), out / "checkpoint"]:
         path.unlink()
     with pytest.raises(UserError, match="out/best must belong to the run in --output_dir"):

@@ -56,7 +56,7 @@ def read_lines(input_file: str) -> Iterator[str]:
 
 
 def count_lines(input_file: str) -> int:
-    """Returns the number of lines. It reads them all, so that errors show before the computation.
+    """Returns the number of lines; reads all, so that errors show before the computation.
 
     Raises:
         UserError: the file cannot be read, is not UTF-8, or is empty.
@@ -71,7 +71,7 @@ def count_lines(input_file: str) -> int:
 
 
 def split_line(line: str) -> tuple[str, str]:
-    """Returns the two texts of a line, separated by its last ` ||| `; without one, (line, "").
+    """Returns the two texts of a line, split at its last ` ||| `, or else (line, "").
 
     Original: read_examples.
     """
@@ -82,7 +82,7 @@ def split_line(line: str) -> tuple[str, str]:
 def read_examples(input_file: str, tokenizer: Tokenizer, max_seq_length: int) -> Iterator[Example]:
     """Yields an example for each line of a file (original: convert_examples_to_features).
 
-    Lines that are too long are cut; of a pair, the longer text is cut, one token at a time.
+    Lines that are too long are truncated; in a pair, the longer text, one token at a time.
 
     Args:
         input_file: UTF-8 text.

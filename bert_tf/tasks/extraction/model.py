@@ -1,6 +1,6 @@
 """Feature extraction: BERT without heads, and the outputs that are extracted.
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`; here L counts the extracted layers only.
+Dimension letters and dtypes: see `bert_tf/modeling.py`, but L counts the extracted layers only.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from bert_tf.tasks.task_model import TaskModel
 
 @register
 class FeaturesModel(TaskModel):
-    """BERT without heads, its variables named as in a checkpoint; nothing is trained.
+    """BERT without heads, its variables named as in a checkpoint; it is never trained.
 
     Args:
         layers: indices of the layers of `predictions`, 0 for the first and -1 for the last.
@@ -45,18 +45,18 @@ class FeaturesModel(TaskModel):
         return self.bert(input_ids, input_mask, segment_ids, training=False)
 
     def predict_step(self, data) -> dict[str, tf.Tensor]:
-        """Returns what `predict` gives: `sequence_output` and `pooled_output` by name.
+        """Returns what `predict` returns: `sequence_output` and `pooled_output` by name.
 
-        `predict` joins the rows of all batches. Other outputs have none, or would fill the memory.
+        `predict` joins the rows of all batches. Other outputs have no rows or take too much memory.
         """
         output = super().predict_step(data)
         names = ("sequence_output", "pooled_output")
         return {name: getattr(output, name) for name in names}
 
     def predictions(self, outputs: BertOutput, features) -> dict[str, tf.Tensor]:
-        """Returns the outputs by name, float32 [B, ...]; the rest is the shape in `schema.SHAPES`.
+        """Returns the outputs by name, float32 [B, ...]; `schema.SHAPES` has the other axes.
 
-        The mean includes [CLS] and [SEP], but no padding.
+        The mean includes [CLS] and [SEP], but not padding.
         """
         vectors = tf.stack([outputs.all_encoder_layers[i] for i in self.extracted_layers], axis=2)
         vectors = tf.cast(vectors, tf.float32)  # [B, S, L, H]

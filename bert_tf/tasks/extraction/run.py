@@ -36,15 +36,15 @@ def extract_features(
     """Writes the outputs of the model for each line of `input_file` to `output_file`.
 
     Args:
-        max_bytes: about how much memory the outputs of a chunk of lines may take.
+        max_bytes: approximate limit on the memory for the outputs of a chunk of lines.
 
     Returns:
         The number of lines.
 
     Raises:
         UserError: flags, text, vocabulary, checkpoint and configuration do not fit together. All
-            checks but that of the disk space come before the first batch.
-        OSError: writing failed in a way that may pass, such as a full disk.
+            checks except of the disk space come before the first batch.
+        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     config.check_seq_length(settings.max_seq_length)
     lengths = parse_lengths(settings.length_buckets, settings.max_seq_length)
@@ -127,15 +127,15 @@ def make_chunks(
 ) -> Iterator[list[data.Example]]:
     """Yields the examples in chunks of whole batches whose outputs fit into memory.
 
-    A chunk ends with the batch that reaches `max_bytes`, and after `CHUNK_BATCHES` batches at most.
+    A chunk ends with the batch that reaches `max_bytes`, or after `CHUNK_BATCHES` batches.
 
     Args:
         examples: the examples.
         layers: layers of the outputs.
         outputs: names in `schema.OUTPUTS`.
         batch_size: examples in a batch.
-        lengths: lengths that examples are padded to, in rising order.
-        max_bytes: size of the outputs, padding included.
+        lengths: lengths that examples are padded to, in ascending order.
+        max_bytes: maximum size of the outputs, padding included.
     """
     chunk: list[data.Example] = []
     num_bytes = 0

@@ -34,7 +34,7 @@ def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
         num_hidden_layers: number of encoder layers of the model.
 
     Raises:
-        UserError: an index is not a number, or the model has no such layer.
+        UserError: an index is not a number, or the model does not have that layer.
     """
     try:
         numbers = [int(number) for number in layers.split(",")]
@@ -45,9 +45,9 @@ def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
     wrong = [n for n in numbers if not -num_hidden_layers <= n < num_hidden_layers]
     if wrong:
         raise UserError(
-            f"--layers={layers}: the model has {num_hidden_layers} layers, of which 0 is the first"
-            f" and -1 the last, so numbers go from {-num_hidden_layers} to {num_hidden_layers - 1};"
-            f" not {listed(wrong)}"
+            f"--layers={layers}: numbers must be from {-num_hidden_layers} to"
+            f" {num_hidden_layers - 1}, because the model has {num_hidden_layers} layers (0 is the"
+            f" first, -1 the last); got {listed(wrong)}"
         )
     return numbers
 

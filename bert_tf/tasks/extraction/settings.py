@@ -22,7 +22,7 @@ class ExtractionSettings(ComputationSettings, TextSettings):
         group=Group.DATA,
     )
     output_file: str = setting(
-        help="File for the results. An old one is replaced when the new one is complete.",
+        help="File for the results. An existing file is replaced once the new one is complete.",
         group=Group.OUTPUT,
         not_empty=True,
     )
@@ -55,7 +55,7 @@ class ExtractionSettings(ComputationSettings, TextSettings):
         "max_seq_length",
         at_least=3,
         help="Maximum length of a sequence in word pieces, with [CLS] and [SEP]. Longer sequences"
-        " are cut.",
+        " are truncated.",
     )
     length_buckets: str = inherit(
         FineTuningSettings,

@@ -30,7 +30,7 @@ def _rounded(values: np.ndarray) -> list:
 
 @contextlib.contextmanager
 def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
-    """Yields a function that writes a line of JSON: that of the original, and the other outputs.
+    """Yields a function that writes a line of JSON: the original's, with the other outputs.
 
     Args:
         path: the file.
@@ -38,7 +38,7 @@ def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
 
     Raises:
         UserError: the file cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
 
     def by_layer(values: Sequence) -> list[dict]:
@@ -91,7 +91,7 @@ def write_tfrecord(path: str, layers: Sequence[int]) -> Iterator[Write]:
 
     Raises:
         UserError: the file cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     with records.write_files([path], "output_file") as write_record:
 
@@ -116,7 +116,7 @@ def write_npz(
 ) -> Iterator[Write]:
     """Yields a function that adds a line to a NumPy archive, which `numpy.load` reads.
 
-    The archive has these arrays, with all lines one after another:
+    The archive has these arrays, in which all lines are concatenated:
         layers: int64 [L], indices of the layers.
         tokens: str [tokens of all lines].
         token_splits: int64 [lines + 1]. Line i has tokens token_splits[i] to
@@ -132,7 +132,7 @@ def write_npz(
 
     Raises:
         UserError: the file cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     arrays = ("tokens", *outputs)
     dtypes = {"tokens": np.dtype(f"<U{longest_token}")}
@@ -141,7 +141,7 @@ def write_npz(
     token_splits = [0]
     with contextlib.ExitStack() as stack:
         archive = stack.enter_context(_output_file(path))
-        # An archive has one array after another, so each array first goes to a file of its own.
+        # An archive stores the arrays one after the other, so each first goes to its own file.
         files = {name: stack.enter_context(_output_file(path)) for name in arrays}
 
         def write(

@@ -13,7 +13,7 @@ from bert_tf.text.tokenizers import Tokenizer
 class QuestionEncoder(ExampleEncoder):
     """Turns a question into one record; a question without a label gets label 0.
 
-    Of a pair that is too long, the longer text is cut at its end, one token at a time, as in
+    If a pair is too long, the longer text is truncated at its end, one token at a time, as in
     run_classifier.
 
     Raises:

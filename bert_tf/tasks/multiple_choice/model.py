@@ -1,6 +1,6 @@
 """Multiple choice: a score for each choice of a question; model, loss, predictions.
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`; here also C, the choices of a question.
+Dimension letters and dtypes: see `bert_tf/modeling.py`; C is the number of choices of a question.
 """
 
 import tensorflow as tf
@@ -27,7 +27,7 @@ class MultipleChoiceModel(TaskModel):
 
     def __init__(self, config: BertConfig, **options):
         super().__init__(config, **options)
-        # No bias: the same number added to all choices does not change their softmax.
+        # No bias: adding the same number to all choices would not change their softmax.
         self.head = OutputLayer(1, config.hidden_size, use_bias=False, dtype=self.bert.dtype_policy)
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
@@ -58,7 +58,7 @@ class MultipleChoiceModel(TaskModel):
     def loss_and_metrics(self, outputs, features, normalizers):
         """Returns the mean cross entropy over the choices, float32 [], and the accuracy.
 
-        The accuracy is a pair of float32 []: the number of right predictions and of questions.
+        The accuracy is a pair of float32 []: the number of correct predictions and of questions.
         """
         weights, label_ids = example_weights(features), features["label_ids"]
         loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))

@@ -12,7 +12,7 @@ def multiple_choice_schema(max_seq_length: int) -> records.Schema:
         max_seq_length: last axis of `input_ids`, `input_mask` (1 = token, 0 = padding) and
             `segment_ids` (1 = second text), each [NUM_CHOICES, max_seq_length].
 
-    `label_ids` is the index of the right choice.
+    `label_ids` is the index of the correct choice.
     """
     return {
         **records.model_inputs([NUM_CHOICES, max_seq_length]),

@@ -34,12 +34,12 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
 
     Args:
         path: a UTF-8 file of comma-separated columns. Its first line names them: sent1, sent2,
-            ending0 to ending3 and label; others are ignored.
+            ending0 to ending3 and label; other columns are ignored.
         labelled: whether each question must have a label; if not, labels are ignored.
 
     Raises:
-        UserError: the file cannot be read, has no questions, or lacks a column; or a row has
-            another number of columns or an invalid label.
+        UserError: the file cannot be read, has no questions, or lacks a column; or a row has too
+            many or too few columns or an invalid label.
     """
     text = whole_files.read_text(
         path, path, "--data_dir must be a folder with SWAG's train.csv, val.csv and test.csv"
@@ -63,7 +63,7 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
         if repeated:
             raise UserError(
                 f"{path}: the first line must name each column once; it names {listed(repeated)}"
-                " more than once. Rename the others"
+                " more than once. Rename the duplicates"
             )
         for row in reader:
             place = f"{path}, line {reader.line_num}"

@@ -17,9 +17,9 @@ _FILES = {"train": "train.csv", "eval": "val.csv", "predict": "test.csv"}  # SWA
 
 
 class MultipleChoiceTask(FineTuningTask):
-    """Chooses the right one of several endings.
+    """Chooses the correct one of several endings.
 
-    Its predictions are in test_results.tsv: the probabilities of the choices of each question.
+    Predictions go to test_results.tsv: the probabilities of the choices of each question.
     """
 
     settings_classes = (MultipleChoiceSettings,)

@@ -19,7 +19,7 @@ class Sentences:
     """A pair of texts, or a single one.
 
     texts: two or one.
-    score: how near the two are in meaning; 0 where it is not known.
+    score: how similar the two are in meaning; 0 if unknown.
     """
 
     texts: tuple[str, ...]
@@ -39,17 +39,17 @@ def read_sentences(
 
     Args:
         path: the file.
-        columns: the names of the columns to read by their flags, of `text_a_column`,
-            `text_b_column` and `label_column`; those that are not there are not read.
+        columns: the names of the columns to read, by their flags `text_a_column`, `text_b_column`
+            and `label_column`. A column whose flag is missing is not read.
         has_header: whether the first line names the columns.
         delimiter: see `tables.read_table`.
         needed_by: what needs the columns, for messages.
-        score_scale: the greatest score; the least is its negative. None for no bounds.
-        refuse_empty_rows: whether to raise at an empty row that has an example after it. Otherwise
-            empty rows are passed over.
+        score_scale: the greatest score; the least is -score_scale. None for no bounds.
+        refuse_empty_rows: whether an empty row before an example is an error. Otherwise empty rows
+            are skipped.
 
     Raises:
-        UserError: the file or a row is not as it must be; the message names the line.
+        UserError: the file or a row is malformed; the message names the line.
     """
     rows = tables.read_table(path, delimiter, has_header)
     numbers = tables.column_numbers(rows, path, has_header, columns, needed_by)
@@ -67,7 +67,7 @@ def read_sentences(
 
 
 def _score(text: str, score_scale: float | None, place: str) -> float:
-    """Returns the score that a text stands for, which must be within the bounds."""
+    """Returns a score as a number, which must be within the bounds."""
     greatest = score_scale or float(np.finfo(np.float32).max)  # records hold float32
     try:
         value = float(text)
@@ -88,10 +88,10 @@ def _score(text: str, score_scale: float | None, place: str) -> float:
 class SentenceEncoder(ExampleEncoder):
     """Turns a pair or a single text into one record.
 
-    Each text becomes [CLS] text [SEP], a sequence of its own, cut at its end if it is too long.
+    Each text becomes its own sequence, [CLS] text [SEP], truncated at its end if it is too long.
 
     Args:
-        tokenizer: its vocabulary must have the tokens of its `layout`.
+        tokenizer: its vocabulary must have the special tokens of its `layout`.
         max_seq_length: length of each sequence.
         num_texts: the number of texts of every example, 2 or 1.
     """

@@ -1,10 +1,10 @@
 """Sentence vectors: the mean of BERT's last layer; losses on pairs; predictions.
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`; here also T, the texts of an example.
+Dimension letters and dtypes: see `bert_tf/modeling.py`; T is the number of texts of an example.
 
-Sentence-BERT (https://arxiv.org/abs/1908.10084) has the mean over the tokens and the regression of
-the cosine (section 3). The loss with the other pairs of a batch as negatives is multiple negatives
-ranking (https://arxiv.org/abs/1705.00652, section 4.4).
+The mean over the tokens and the regression of the cosine are from Sentence-BERT
+(https://arxiv.org/abs/1908.10084, section 3). The loss with the other pairs of a batch as negatives
+is multiple negatives ranking (https://arxiv.org/abs/1705.00652, section 4.4).
 """
 
 import tensorflow as tf
@@ -16,12 +16,12 @@ from bert_tf.model.shapes import get_shape_list
 from bert_tf.tasks.sentences.schema import COSINE, IN_BATCH_NEGATIVES
 from bert_tf.tasks.task_model import TaskModel
 
-_MASKED = -1e9  # added to a logit that is to have no part in a softmax
+_MASKED = -1e9  # added to a logit to exclude it from a softmax
 
 
 @register
 class SentenceModel(TaskModel):
-    """BERT, and the mean of its last layer over a text's tokens, as a vector of length 1.
+    """BERT with the mean of its last layer over a text's tokens, scaled to length 1.
 
     Args:
         loss: one of `schema.LOSSES`.
@@ -48,9 +48,9 @@ class SentenceModel(TaskModel):
         self.task_metrics = ("accuracy",) if loss == IN_BATCH_NEGATIVES else ()
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
-        """Returns a vector of each text, float32 [B, T, H]; the squares of a vector add up to 1.
+        """Returns a vector of each text, float32 [B, T, H], of Euclidean length 1.
 
-        The mean includes [CLS] and [SEP], but no padding.
+        The mean includes [CLS] and [SEP], but not padding.
 
         Args:
             input_ids: int32 [B, T, S].
@@ -71,7 +71,7 @@ class SentenceModel(TaskModel):
         ).sequence_output  # [B*T, S, H]
         mask = tf.cast(sequences[1], tf.float32)  # [B*T, S]
         total = tf.einsum("bs,bsh->bh", mask, tf.cast(hidden, tf.float32))
-        # The number of tokens, by which a mean divides, does not change a vector's direction.
+        # The sum will do: dividing it by the number of tokens would not change its direction.
         vectors = tf.math.l2_normalize(total, axis=-1)
         return tf.reshape(vectors, [-1, num_texts, vectors.shape[-1]])
 
@@ -82,8 +82,8 @@ class SentenceModel(TaskModel):
     def loss_and_metrics(self, outputs, features, normalizers):
         """Returns the mean loss, float32 [], and the accuracy among the pairs of the batch.
 
-        The accuracy is a pair of float32 []: how many first texts have their partner as the nearest
-        second text, and their number. The loss `cosine` has none.
+        The accuracy is a pair of float32 []: the number of first texts whose nearest second text is
+        their partner, and the number of first texts. The loss `cosine` has no accuracy.
         """
         weights = example_weights(features)
         sums = {}
@@ -98,10 +98,10 @@ class SentenceModel(TaskModel):
         return tf.math.divide_no_nan(loss, normalizers["pairs"]), sums
 
     def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
-        """Returns the vectors of each example and, of pairs, the cosine, the score and the loss.
+        """Returns the vectors of each example and, for pairs, the cosine, the score and the loss.
 
-        `vectors`: float32 [B, T, H]. Of pairs: `outputs`: the cosines, float32 [B]. `label_ids`:
-        the records' scores. `per_example_loss`: float32 [B], of the loss `cosine` alone.
+        `vectors`: float32 [B, T, H]. For pairs: `outputs`: the cosines, float32 [B]. `label_ids`:
+        the records' scores. `per_example_loss`: float32 [B], only with the loss `cosine`.
         """
         found = {"vectors": outputs}
         if outputs.shape[1] == 2:
@@ -119,20 +119,21 @@ class SentenceModel(TaskModel):
 def in_batch_negatives(
     first: tf.Tensor, second: tf.Tensor, weights: tf.Tensor, similarity_scale: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the loss of each pair among the pairs of its batch, and whether it finds its partner.
+    """Returns each pair's loss among the pairs of the batch, and whether it finds its partner.
 
-    Each text is to choose its partner among the other side's texts: the cross entropy of a softmax
+    Each text must choose its partner among the other side's texts: the cross entropy of a softmax
     over the cosines times `similarity_scale`. The loss is the mean of both directions. The paper
-    has one, from a message to its reply; which of two paraphrases comes first means nothing.
+    has only one, from a message to its reply; the order of two paraphrases means nothing.
 
     Args:
         first: float32 [B, H], vectors of length 1.
         second: float32 [B, H], their partners, of length 1.
-        weights: float32 [B]; a pair of weight 0 is padding, and nobody's negative.
+        weights: float32 [B]; a pair of weight 0 is padding, and is not used as a negative.
         similarity_scale: factor of the cosines.
 
     Returns:
-        The losses, and 1 where the first text's partner has its highest cosine, both float32 [B].
+        The losses, and 1 where the partner has the highest cosine with the first text, else 0;
+        both float32 [B].
     """
     logits = similarity_scale * tf.matmul(first, second, transpose_b=True)  # [B, B]
     absent = _MASKED * tf.cast(weights == 0.0, tf.float32)

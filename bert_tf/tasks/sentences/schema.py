@@ -6,15 +6,14 @@ COSINE, IN_BATCH_NEGATIVES = LOSSES = ("cosine", "in_batch_negatives")
 
 
 def sentences_schema(max_seq_length: int, num_texts: int = 2) -> records.Schema:
-    """Returns the schema of records of pairs of texts, or of single ones.
+    """Returns the schema of records of pairs of texts, or of single texts.
 
     Args:
         max_seq_length: last axis of `input_ids`, `input_mask` (1 = token, 0 = padding) and
-            `segment_ids` (all 0), each [num_texts, max_seq_length]: each text is a sequence of its
-            own.
+            `segment_ids` (all 0), each [num_texts, max_seq_length]: each text is its own sequence.
         num_texts: 2 for pairs, 1 for single texts.
 
-    `label_ids` is the score of the pair, float32; 0 if it has none.
+    `label_ids` is the score of the pair, float32; 0 if unknown.
     """
     return {
         **records.model_inputs([num_texts, max_seq_length]),

@@ -16,19 +16,19 @@ class SentenceSettings(EvaluationSettings):
         help="Folder with train, dev and test, each .tsv or .csv.", group=Group.DATA
     )
     text_a_column: str = setting(
-        help="Column with the text, or with the first of two, by its name.",
+        help="Name of the column with the text, or with the first text of a pair.",
         group=Group.DATA,
         not_empty=True,
     )
     text_b_column: str | None = setting(
         None,
-        help="Column with the second text. Needed for training and evaluation.",
+        help="Name of the column with the second text. Needed for training and evaluation.",
         group=Group.DATA,
     )
     label_column: str | None = setting(
         None,
-        help="Column with the score of a pair: the higher, the nearer in meaning. Needed for"
-        " --loss=cosine and for evaluation; the test file may lack it.",
+        help="Name of the column with the score of a pair: the higher, the more similar in meaning."
+        " Needed for --loss=cosine and for evaluation; the test file may lack it.",
         group=Group.DATA,
     )
     has_header: bool = setting(
@@ -49,20 +49,20 @@ class SentenceSettings(EvaluationSettings):
         "max_seq_length",
         at_least=3,
         help="Maximum length of each text in word pieces, with [CLS] and [SEP]. Longer texts are"
-        " cut, shorter ones padded.",
+        " truncated, shorter ones padded.",
     )
     loss: str = setting(
         COSINE,
-        help="cosine: the squared error of the cosine of a pair against its score."
-        " in_batch_negatives: each pair means the same, and the other pairs of the batch something"
-        " else.",
+        help="cosine: the squared difference between a pair's cosine and its score."
+        " in_batch_negatives: the two texts of a pair mean the same, the texts of different pairs"
+        " do not.",
         group=Group.TRAINING,
         choices=LOSSES,
     )
     score_scale: float = setting(
         1.0,
-        help="The score of two texts with the same meaning, such as 5 for STS-B. The cosine to"
-        " learn is the score divided by it.",
+        help="The score of two texts with the same meaning, such as 5 for STS-B. Scores are divided"
+        " by this to get the cosines to learn.",
         group=Group.TRAINING,
         above=0.0,
         at_most=1e6,
@@ -70,17 +70,17 @@ class SentenceSettings(EvaluationSettings):
     )
     min_positive_score: float | None = setting(
         None,
-        help="Train on the pairs with at least this score. Default: on all, without reading their"
-        " scores.",
+        help="Train only on pairs with at least this score. Default: on all pairs, without reading"
+        " their scores.",
         group=Group.TRAINING,
         at_least=-1e6,
         at_most=1e6,
         needs=("loss", IN_BATCH_NEGATIVES),
     )
-    # The paper has none, with products of vectors of any length; 20 is sentence-transformers'.
+    # The paper has no scale: its vectors may have any length. 20 is sentence-transformers' default.
     similarity_scale: float = setting(
         20.0,
-        help="What cosines are multiplied by before the softmax.",
+        help="Factor of the cosines before the softmax.",
         group=Group.TRAINING,
         above=0.0,
         at_most=1e6,

@@ -26,15 +26,15 @@ _FILES = {
     "predict": ("test", "Prediction"),
 }
 VECTORS_FILE = "test_vectors.npz"
-# The arrays of VECTORS_FILE: of single texts the first one alone.
+# The arrays of VECTORS_FILE; for single texts only the first.
 VECTOR_ARRAYS = ("vectors", "second_vectors")
 
 
 class SentenceTask(FineTuningTask):
-    """Turns sentences into vectors whose cosine tells how near they are in meaning.
+    """Turns sentences into vectors whose cosine tells how similar they are in meaning.
 
-    Its predictions are in test_vectors.npz, a vector of length 1 for each text of the test file,
-    and in test_results.tsv, the cosine of each pair.
+    Predictions go to test_vectors.npz, a vector of length 1 for each text of the test file, and to
+    test_results.tsv, the cosine of each pair.
     """
 
     settings_classes = (SentenceSettings,)
@@ -82,7 +82,7 @@ class SentenceTask(FineTuningTask):
             raise UserError(
                 f"{path} must have a pair with a score of --min_positive_score="
                 f"{settings.min_positive_score:g} or more; its highest is"
-                f" {max(x.score for x in examples):g}. Lower the flag"
+                f" {max(x.score for x in examples):g}. Lower --min_positive_score"
             )
         return positive
 
@@ -98,7 +98,7 @@ class SentenceTask(FineTuningTask):
 
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
         losses = ["per_example_loss"] if self.settings.loss == COSINE else []
-        columns = predictions.join("outputs", "label_ids", *losses)  # vectors take much memory
+        columns = predictions.join("outputs", "label_ids", *losses)  # without the large vectors
         results = {
             "eval_pearson": pearson(columns["label_ids"], columns["outputs"]),
             "eval_spearman": spearman(columns["label_ids"], columns["outputs"]),
@@ -118,15 +118,15 @@ class SentenceTask(FineTuningTask):
 def write_vectors(path: str, vectors: np.ndarray) -> None:
     """Writes a NumPy archive of vectors, which `numpy.load` reads.
 
-    Its arrays are `vectors` and, of pairs, `second_vectors`, each float32 [examples, H].
+    Its arrays are `vectors` and, for pairs, `second_vectors`, each float32 [examples, H].
 
     Args:
         path: the file.
-        vectors: float32 [examples, texts, H], of one or two texts.
+        vectors: float32 [examples, texts, H], with one or two texts.
 
     Raises:
         UserError: the file cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     logging.info("Writing vectors to: %s", path)
     with UnfinishedFile(path) as file:

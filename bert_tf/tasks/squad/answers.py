@@ -17,13 +17,13 @@ from bert_tf.tasks.squad.features import Context, ContextWindow, max_context
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.settings import AnswerSettings, SquadSettings
 
-# The odds of "no answer" for a question without any other candidate: more than any difference of
-# logits. It is the original's initial value when it searches the lowest score of "no answer".
+# The odds of "no answer" for a question without other candidates: larger than any difference of
+# logits. The original starts its search for the lowest score of "no answer" at this value.
 NO_OTHER_ANSWER = 1000000.0
-# What `write_predictions` writes, the last one for SQuAD 2.0 alone.
+# The files that `write_predictions` writes, the last one only for SQuAD 2.0.
 FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json")
 
-# Ids of word pieces -> their words and marks, with a space between any two.
+# Ids of word pieces -> their words and punctuation marks, joined by spaces.
 WordsOf = Callable[[Sequence[int]], str]
 
 
@@ -56,11 +56,11 @@ class WindowLogits(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """An answer of a question.
+    """A possible answer to a question.
 
     text: "" for no answer.
-    start_logit, end_logit: of its first and last word piece.
-    start, end: where it is in the context: first character, last character + 1.
+    start_logit, end_logit: the logits of its first and last word piece.
+    start, end: its place in the context: first character, last character + 1.
     """
 
     text: str
@@ -83,7 +83,7 @@ class ContextText:
 
     Args:
         text: the context.
-        context: its word pieces.
+        context: the word pieces of `text`.
         words_of: the tokenizer's method of this name.
         final_text: finds joined word pieces in the original words.
     """
@@ -98,7 +98,7 @@ class ContextText:
     def of(self, start: int, end: int) -> tuple[str, int, int]:
         """Returns the text of tokens `start` to `end`, both included, and its place.
 
-        White space within the text is one space, as in the original. The place is that in the
+        White space within the text becomes one space, as in the original. The place is in the
         context: first character, last character + 1.
         """
         predicted = self._words_of(self._context.ids[start : end + 1].tolist())
@@ -137,7 +137,7 @@ def predict_answers(
         words_of: the tokenizer's method of this name.
 
     Raises:
-        RuntimeError: the logits come in another order than the windows.
+        RuntimeError: the logits are not in the order of the windows.
     """
     predictions = Predictions()
     final_text = FinalText(settings.do_lower_case, settings.verbose_logging)
@@ -181,8 +181,8 @@ def _scored(window: ContextWindow, logits: WindowLogits) -> WindowLogits:
     """Returns the logits as float64, since the original adds them as Python floats."""
     if window.unique_id != logits.unique_id:
         raise RuntimeError(
-            f"logits must come in the order of the windows; expected those of {window.unique_id},"
-            f" received those of {logits.unique_id}"
+            f"logits must come in the order of the windows; expected window {window.unique_id},"
+            f" received window {logits.unique_id}"
         )
     return WindowLogits(logits.unique_id, np.float64(logits.start), np.float64(logits.end))
 
@@ -217,10 +217,10 @@ def _add_prediction(
 
 
 def null_odds(best: Candidate | None, null_score: float) -> float:
-    """Returns the score of "no answer" minus that of the best answer.
+    """Returns the score of "no answer" minus the score of the best answer.
 
     Args:
-        best: the best answer with text, if there is one.
+        best: the best answer with text; None if there is none.
         null_score: from `find_answers`.
     """
     return null_score - best.start_logit - best.end_logit if best else NO_OTHER_ANSWER
@@ -234,12 +234,12 @@ def find_answers(
 ) -> tuple[list[Candidate], float]:
     """Returns the most likely answers with different texts, and the score of "no answer".
 
-    For SQuAD 2.0 "no answer" is among them, as the text "". Without any there is one answer, whose
-    text is "empty", as in the original.
+    For SQuAD 2.0 they include "no answer", with the text "". If nothing is found, the only answer
+    has the text "empty", as in the original.
 
     Args:
-        windows: of one question.
-        logits: of each window, float64.
+        windows: the windows of one question.
+        logits: the logits of each window, float64.
         settings: `n_best_size`, `max_answer_length` and `version_2_with_negative` are used.
         context: the text that was cut into windows.
     """
@@ -295,7 +295,7 @@ def _token_spans(
 
 
 def _best_positions(logits: np.ndarray, window: ContextWindow, n_best_size: int) -> np.ndarray:
-    """Returns those of the n best positions that are in the window's span, relative to it."""
+    """Returns which of the n best positions are in the window's span, relative to its start."""
     # The n best are chosen from all positions, question and padding included, as in the original.
     best = np.argsort(-logits, kind="stable")[:n_best_size] - window.offset
     return best[(best >= 0) & (best < window.span.length)]

@@ -10,9 +10,9 @@ from absl import logging
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage, whole_files
 
-# The characters between words are those of the original's is_whitespace; str.split knows more.
+# Words are separated by the characters of the original's is_whitespace; str.split splits at more.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-# How messages call the types of JSON.
+# The names of JSON's types in messages.
 _KINDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number"}
 
 
@@ -23,7 +23,7 @@ class SquadExample:
     qas_id: its id.
     question_text: its text.
     context_index: index of its context in `SquadData.contexts`.
-    answers: texts of the right answers. For training there is one, or none if the question has no
+    answers: texts of the correct answers. For training there is one, or none if the question has no
         answer. For prediction these are the answers of all annotators, and None if the file has
         no answers.
     start_position, end_position: for training, indices of the answer's first and last word in
@@ -88,7 +88,7 @@ def read_squad_examples(
         if not contexts or contexts[-1] is not context:
             contexts.append(context)
             words = _Words(context if is_training else "")
-        # The predictions are JSON too, which has only texts as keys.
+        # The predictions are JSON too, whose keys are strings.
         qas_id = str(_get(question, "id", (str, int), where))
         if qas_id in ids:
             repeated.append(qas_id)
@@ -105,7 +105,7 @@ def read_squad_examples(
     if not examples:
         raise UserError(
             f"{source}: answers must be found at their answer_start, counted in characters from 0;"
-            f" none of the {len(ids)} is"
+            f" none of the {len(ids)} answers is"
         )
     if repeated:
         _report_repeated(repeated, len(ids), source, is_training)
@@ -126,7 +126,7 @@ def _training_example(
     version_2_with_negative: bool,
     where: str,
 ) -> list[SquadExample]:
-    """Returns a list of one question, or an empty one if the answer is not found."""
+    """Returns a list of one question, or an empty list if the answer is not found."""
     if version_2_with_negative and _is_impossible(question, where):
         return [SquadExample(*common, (), is_impossible=True)]
     text, start = _the_answer(question, where)
@@ -136,10 +136,10 @@ def _training_example(
 
 def _report_repeated(repeated: list[str], distinct: int, source: str, is_training: bool) -> None:
     message = (
-        f"{source}: every question needs an id of its own; {len(repeated)} repeat one of the"
-        f" {distinct} others: {listed(repeated)}"
+        f"{source}: every question must have a unique id; {len(repeated)} repeat one of the"
+        f" {distinct} ids: {listed(repeated)}"
     )
-    if not is_training:  # predictions are stored by id, so one would replace another
+    if not is_training:  # predictions are stored by id, so one would overwrite another
         raise UserError(f"{message}. Rename or remove them")
     logging.warning("%s", message)
 
@@ -183,7 +183,7 @@ def _get(node: object, key: str, kind: type | tuple[type, ...], where: str):
         names = listed(sorted(node)) or "nothing"
         raise UserError(f"{where} must have `{key}`, as in SQuAD's files; it has {names}")
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    # To Python, true and false are whole numbers.
+    # In Python, true and false are whole numbers.
     if not isinstance(node[key], kinds) or isinstance(node[key], bool):
         wanted = " or ".join(_KINDS[one] for one in kinds)
         raise UserError(f"{where}: `{key}` must be {wanted}; it is {_kind(node[key])}")
@@ -213,7 +213,7 @@ def _the_answer(question: dict, where: str) -> tuple[str, int]:
     answers = _get(question, "answers", list, where)
     if len(answers) != 1:
         advice = (
-            "keep one of them (dev files have several)"
+            "keep one answer (dev files have several)"
             if answers
             else "for SQuAD 2.0 add --version_2_with_negative and mark the question is_impossible"
         )

@@ -87,7 +87,7 @@ def tokenize_contexts(
     words_waiting = 0
     for context in contexts:
         words = split_words(context)
-        # In a vocabulary with spaces in its pieces, the space before a word decides on its pieces.
+        # If a vocabulary's pieces contain spaces, the space before a word changes its pieces.
         waiting.append(words[:1] + [f" {word}" for word in words[1:]])
         words_waiting += len(waiting[-1])
         if words_waiting >= batch_words:
@@ -136,8 +136,8 @@ def make_inputs(
 def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
     """Returns for each span a bool [length]: True for tokens that have their maximum context there.
 
-    A token that is in several spans has it in exactly one: that with the largest min(tokens to its
-    left, tokens to its right). (Original: _check_is_max_context.)
+    A token in several spans has its maximum context in exactly one: the span with the largest
+    min(tokens to its left, tokens to its right). (Original: _check_is_max_context.)
     """
     end = max((span.start + span.length for span in spans), default=0)
     best_score = np.full(end, -1.0)
@@ -156,9 +156,9 @@ def improve_answer_span(
 ) -> tuple[int, int]:
     """Returns the first and last token of the answer within tokens `start` to `end`.
 
-    Words are coarse: the answer "1895" lies in the word "(1895-1943).", of which it is one of five
-    tokens. If the answer's tokens are not found, it returns (start, end). (Original:
-    _improve_answer_span, which compares joined tokens to the same effect.)
+    Words are coarse: the answer "1895" is one of the five tokens of the word "(1895-1943).". If the
+    answer's tokens are not found, the function returns (start, end). (Original:
+    _improve_answer_span, which compares joined tokens, with the same result.)
 
     Args:
         ids: tokens of the context.
@@ -177,16 +177,16 @@ def improve_answer_span(
 class SquadEncoder(ExampleEncoder):
     """Turns a question into records, one for each window of its context.
 
-    Records, ids and order are those of the original (convert_examples_to_features, FeatureWriter).
+    Records, ids and order match the original's (convert_examples_to_features, FeatureWriter).
 
     Args:
-        data: the questions, each of which must be encoded once, in order.
+        data: the questions; each must be encoded once, in order.
         tokenizer: its vocabulary must have [CLS] and [SEP].
         settings: `max_seq_length`, `doc_stride` and `max_query_length` are used.
         is_training: whether the records have the answers' positions.
 
     Raises:
-        UserError: there is no room for the text beside the longest question.
+        UserError: `max_seq_length` leaves no room for the text next to the longest question.
 
     Attributes:
         windows: the window of each record so far, without its tokens.
@@ -202,8 +202,9 @@ class SquadEncoder(ExampleEncoder):
         taken = settings.max_query_length + tokenizer.layout.num_special(is_pair=True)
         if length <= taken:
             raise UserError(
-                f"--max_seq_length={length} must be greater than {taken}:"
+                f"--max_seq_length={length} must be greater than {taken}, which"
                 f" --max_query_length={settings.max_query_length} and the special tokens of a pair"
+                " take up"
             )
         super().__init__(tokenizer, length, squad_schema(length, is_training))
         self._texts = data.contexts
@@ -269,7 +270,7 @@ def _answer_tokens(
     Args:
         example: the question.
         context: word pieces of its context.
-        answer_ids: the answer's tokens, as they may be in the context; the first that are count.
+        answer_ids: ways to tokenize the answer; the first that occurs in the context counts.
     """
     if example.is_impossible:
         return None
@@ -281,7 +282,7 @@ def _answer_tokens(
 
 
 def _positions(window: ContextWindow, answer: tuple[int, int] | None) -> tuple[int, int]:
-    """Returns the answer's first and last position in the sequence; 0, 0 if it is not inside."""
+    """Returns the answer's first and last position in the sequence; 0, 0 if it is outside."""
     first, length = window.span
     if answer is None or answer[0] < first or answer[1] >= first + length:
         return 0, 0

@@ -15,8 +15,8 @@ class FinalText:
 
     Example: the prediction "steve smith" in the words "Steve Smith's" gives "Steve Smith". The
     words are tokenized, too. If words and tokens have the same number of characters, not counting
-    spaces, character i of one is taken for character i of the other. If the numbers differ, as with
-    decomposed accents, the answer is all of the words. (Original: get_final_text.)
+    spaces, character i of the words matches character i of the tokens. If the numbers differ, as
+    with decomposed accents, the answer is all of the words. (Original: get_final_text.)
 
     Args:
         do_lower_case: the setting of the tokenizer that made the word pieces.
@@ -34,7 +34,7 @@ class FinalText:
     def __call__(self, predicted_text: str, words: Sequence[str]) -> tuple[int, int]:
         """Returns where the predicted text is in the words: first character, last character + 1.
 
-        The places are those in `" ".join(words)`. If it is not found, all words are the answer.
+        Places are in `" ".join(words)`. If the text is not found, all words are the answer.
 
         Args:
             predicted_text: joined word pieces, with a space between words.

@@ -26,7 +26,6 @@ class SpanHead(Savable, keras.layers.Layer):
         self.hidden_size = config.hidden_size
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         self.output_weights = self.add_weight(
             shape=(2, self.hidden_size),
             initializer=create_initializer(0.02),
@@ -61,7 +60,7 @@ class SquadHeads(Savable, keras.layers.Layer):
         self.build()
 
     def build(self, input_shape=None):
-        """Creates the variables; the constructor has called it."""
+        """Creates the variables; called by the constructor."""
         if not self.built:
             self.squad.build()
             self.built = True
@@ -73,7 +72,7 @@ class SquadHeads(Savable, keras.layers.Layer):
 
 @register
 class SquadModel(TaskModel):
-    """BERT with the span head; its variables are those of the original's run_squad.
+    """BERT with the span head; has the variables of the original's run_squad.
 
     Args:
         **options: see `BertModel`.
@@ -111,16 +110,16 @@ class SquadModel(TaskModel):
     def loss_and_metrics(self, outputs, features, normalizers):
         """Returns the mean cross entropy of start and end, float32 [], and their accuracies.
 
-        All positions compete, those of the question and of padding too, as in the original's
-        compute_loss. In a window without the answer, start and end are at [CLS]. An accuracy is a
-        pair of float32 []: the number of right predictions and of examples.
+        All positions compete, including question and padding, as in the original's compute_loss.
+        In a window without the answer, start and end are at [CLS]. An accuracy is a pair of
+        float32 []: the number of correct predictions and of examples.
         """
         weights = example_weights(features)
         total = tf.zeros([], tf.float32)
         sums = {}
         for name, position_logits in zip(("start", "end"), outputs, strict=True):
             positions = features[f"{name}_positions"]
-            # Its gradient rounds less than that of `heads.cross_entropy`.
+            # This gradient rounds less than the gradient of `heads.cross_entropy`.
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(positions, position_logits)
             loss = tf.reduce_sum(weights * losses)
             total += tf.math.divide_no_nan(loss, normalizers["examples"])

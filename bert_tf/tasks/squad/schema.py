@@ -10,9 +10,9 @@ def squad_schema(max_seq_length: int, is_training: bool) -> records.Schema:
         max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
             `segment_ids` (1 = text, 0 = question and padding).
         is_training: whether to add the labels: `start_positions` and `end_positions`, indices of
-            the answer's first and last token in the sequence (0, that of [CLS], if the window has
-            no answer), and `is_impossible` (1 = the question has no answer). In records without
-            labels they are read as 0.
+            the answer's first and last token in the sequence (0, the index of [CLS], if the window
+            has no answer), and `is_impossible` (1 = the question has no answer). Labels that a
+            record lacks are read as 0.
 
     `unique_ids` identify the windows of a file. Names and types: `FeatureWriter` of the original.
     """

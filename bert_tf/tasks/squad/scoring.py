@@ -13,7 +13,7 @@ import numpy as np
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-# Question id -> the texts of its right answers.
+# Question id -> the texts of its correct answers.
 Answers = Mapping[str, Sequence[str]]
 
 
@@ -42,7 +42,7 @@ def evaluate(answers: Answers, predictions: Mapping[str, str]) -> dict[str, floa
     """Returns `exact_match` and `f1` of SQuAD 1.1, in percent.
 
     Args:
-        answers: right answers by question id. The best match counts; a question without right
+        answers: correct answers by question id. The best match counts; a question without correct
             answers scores 0.
         predictions: answers by question id. A question without a prediction scores 0.
     """
@@ -65,11 +65,11 @@ def evaluate_with_negative(
 ) -> dict[str, float | int]:
     """Returns SQuAD 2.0's scores: `exact` and `f1` in percent, `total` for the number of questions.
 
-    The same three with the prefix `HasAns_` are for the questions that have an answer, with
-    `NoAns_` for those without, if there are any.
+    The same three with the prefix `HasAns_` are for the questions that have an answer, and with
+    `NoAns_` for the questions without an answer, if there are such questions.
 
     Args:
-        answers: right answers by question id; empty if the question has no answer. The best match
+        answers: correct answers by question id; empty if the question has no answer. The best match
             counts.
         predictions: answers by question id; "" for no answer. Questions without a prediction do
             not count.
@@ -90,8 +90,8 @@ def best_thresholds(
 
     `best_exact` and `best_f1` are the scores. `best_exact_thresh` and `best_f1_thresh` are the
     lowest thresholds that reach them: a question whose odds exceed the threshold gets no answer
-    (the paper, 4.3). The official script searches in the same way, but in predictions to which a
-    threshold has been applied, so it never finds a higher one.
+    (the paper, 4.3). The official script searches in the same way, but in predictions that a
+    threshold was already applied to, so it never finds a higher threshold.
 
     Args:
         answers: see `evaluate_with_negative`.
@@ -126,7 +126,7 @@ def _scores(answers: Answers, predictions: Mapping[str, str]) -> dict[str, tuple
         if qas_id not in predictions:
             continue
         prediction = predictions[qas_id]
-        # Answers of articles and punctuation only are ignored, unless there is no other.
+        # Answers of only articles and punctuation are ignored, unless all answers are such.
         right = [text for text in texts if normalize_answer(text)] or [""]
         exact = max(exact_match(text, prediction) for text in right)
         if right == [""] or not normalize_answer(prediction):

@@ -13,14 +13,14 @@ class AnswerSettings(Settings):
 
     doc_stride: int = setting(
         128,
-        help="Tokens between the starts of two windows, into which a context is cut that is too"
-        " long for one sequence.",
+        help="A context that is too long for one sequence is split into windows that start this"
+        " many tokens apart.",
         group=Group.DATA,
         at_least=1,
     )
     max_query_length: int = setting(
         64,
-        help="Maximum length of a question in word pieces. Longer questions are cut.",
+        help="Maximum length of a question in word pieces. Longer questions are truncated.",
         group=Group.DATA,
         at_least=1,
     )
@@ -29,7 +29,7 @@ class AnswerSettings(Settings):
     )
     n_best_size: int = setting(
         20,
-        help="Answers of each question in nbest_predictions.json.",
+        help="Number of answers to each question in nbest_predictions.json.",
         group=Group.EVALUATION,
         at_least=1,
     )
@@ -42,8 +42,8 @@ class AnswerSettings(Settings):
     null_score_diff_threshold: float = setting(
         0.0,
         help="With --version_2_with_negative: predict no answer if the score of no answer exceeds"
-        " that of the best answer by more than this. A run that is scored writes the best value to"
-        " null_threshold.json.",
+        " the best answer's score by more than this. If --predict_file has answers, the run writes"
+        " the best value to null_threshold.json.",
         group=Group.EVALUATION,
     )
 
@@ -96,6 +96,6 @@ class SquadSettings(AnswerSettings, FineTuningSettings):
         if self.max_seq_length <= self.max_query_length + 3:
             raise UserError(
                 f"The max_seq_length ({self.max_seq_length}) must be greater than max_query_length"
-                f" ({self.max_query_length}) + 3: beside the question, [CLS] and two [SEP] there"
-                " must be room for the text"
+                f" ({self.max_query_length}) + 3, to leave room for the text next to the question,"
+                " [CLS] and two [SEP]"
             )

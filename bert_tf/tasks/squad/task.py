@@ -39,9 +39,9 @@ class QuestionSet(ExampleSet):
 class SquadTask(FineTuningTask):
     """Finds the answers to questions in texts.
 
-    Its predictions are in predictions.json and, the most likely ones, in nbest_predictions.json;
-    for SQuAD 2.0 also in null_odds.json, the odds of no answer. If `predict_file` has answers, they
-    are scored; for SQuAD 2.0 the best thresholds are then in null_threshold.json.
+    Answers go to predictions.json, the most likely candidates to nbest_predictions.json and, for
+    SQuAD 2.0, the odds of no answer to null_odds.json. If `predict_file` has answers, predictions
+    are scored; for SQuAD 2.0 the best thresholds then go to null_threshold.json.
     """
 
     settings_classes = (SquadSettings,)
@@ -54,7 +54,7 @@ class SquadTask(FineTuningTask):
         self.best_metric = "best_f1" if settings.version_2_with_negative else "f1"
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
-        """Checks that the predictions replace no file with questions."""
+        """Checks that the predictions do not overwrite a file with questions."""
         settings = self.settings
         check_overwrites(
             [self.path(name) for name in (*answers.FILES, _THRESHOLDS)],
@@ -81,7 +81,7 @@ class SquadTask(FineTuningTask):
             raise UserError(
                 "--evaluate_every_steps compares predictions with the `answers` of each question in"
                 f" --predict_file={settings.predict_file}, where some are missing. Name a file with"
-                " answers, or leave this flag out"
+                " answers, or leave --evaluate_every_steps out"
             )
         return QuestionSet("eval", data.examples, data=data)
 
@@ -93,7 +93,7 @@ class SquadTask(FineTuningTask):
         return SquadModel(config, **options)
 
     def epoch_size(self, num_examples: int, num_records: int) -> int:
-        """Returns the number of questions, by which the original counts epochs."""
+        """Returns the number of questions: as in the original, an epoch is all questions."""
         path = self.path("train.tf_record")
         logging.info("%s: %d examples, %d records", path, num_examples, num_records)
         if not num_records:
@@ -122,8 +122,8 @@ class SquadTask(FineTuningTask):
             return None
         scores = self._score(example_set.data, found)
         if with_negative:
-            # With all digits, which eval_results.txt rounds: a threshold equals the odds of a
-            # question.
+            # Written with all digits, since a threshold equals the odds of a question;
+            # eval_results.txt rounds.
             best = {name: value for name, value in scores.items() if name.startswith("best_")}
             answers.write_json(best, self.path(_THRESHOLDS))
         return scores

@@ -22,8 +22,8 @@ class Sentence:
 
     words: words as in the file.
     tags: tag of each word; None if the file has no tags.
-    document: number of its document. In a file without `-DOCSTART-` lines every sentence is a
-        document of its own.
+    document: index of its document. In a file without `-DOCSTART-` lines every sentence is a
+        document.
     """
 
     words: list[str]
@@ -42,13 +42,13 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
         tags_required: whether the words must have tags.
 
     Raises:
-        UserError: the file cannot be read, has no sentence, has an unknown tag, or lacks tags: all
-            words of a file must have one, or none.
+        UserError: the file cannot be read, has no sentence, has an invalid tag, lacks required
+            tags, or has tags for some of its words only.
     """
     file = f"--{flag}: {path}"
     rule = "it must have a word and its tag on each line"
     lines = read_text(path, file, rule).split("\n")
-    # str.split would also split at other spaces.
+    # str.split would also split at other white space.
     rows = [(number, re.findall(r"[^ \t\r]+", line)) for number, line in enumerate(lines, 1)]
     first_word = next((columns for _, columns in rows if _is_word(columns)), None)
     if first_word is None:
@@ -76,11 +76,11 @@ def _is_word(columns: Sequence[str]) -> bool:
 
 
 def _check_columns(columns: Sequence[str], is_tagged: bool, place: str) -> None:
-    """Checks the columns of a word's line, which must have a tag if `is_tagged`, else none."""
+    """Checks a word's line: it must have a tag if `is_tagged`, else one column."""
     if not is_tagged and len(columns) > 1:
         raise UserError(
-            f"{place}: all words of a file must have tags, or none; the first word has none, and"
-            f" this line has {len(columns)} columns"
+            f"{place}: either all words of a file must have tags, or none; the first word has no"
+            f" tag, but this line has {len(columns)} columns"
         )
     if not is_tagged:
         return
@@ -111,7 +111,7 @@ def write_predictions(
 
     Raises:
         UserError: the file cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     parts = []
     for sentence, tags in zip(sentences, predicted, strict=True):

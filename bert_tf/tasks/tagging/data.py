@@ -29,7 +29,7 @@ class TaggedWindow(NamedTuple):
 def make_windows(
     lengths: Sequence[int], sentence_ends: Sequence[int], room: int, document_context: bool
 ) -> Iterator[TaggedWindow]:
-    """Yields the windows of a document. Each word is tagged in exactly one of them.
+    """Yields the windows of a document. Each word is tagged in exactly one window.
 
     There is one window for each sentence, filled up on both sides with whole words from the
     document. A sentence that is too long is cut into parts of at most half a window, so that every
@@ -58,7 +58,7 @@ def make_windows(
 def _widen(
     lengths: Sequence[int], begin: int, end: int, low: int, high: int, room: int
 ) -> tuple[int, int]:
-    """Returns [begin, end) extended by words, in turn before and after it, while there is room."""
+    """Returns [begin, end) extended by words alternately before and after it, if there is room."""
     grows = True
     while grows:
         grows = False
@@ -81,12 +81,12 @@ def documents(sentences: Iterable[Sentence]) -> list[list[Sentence]]:
 class TaggingEncoder(ExampleEncoder):
     """Turns a document into records, one for each window of its sentences.
 
-    Records tag the words in their order.
+    Records tag the words in order.
 
     Args:
-        tokenizer: its vocabulary must have the tokens of its `layout`.
+        tokenizer: its vocabulary must have the special tokens of its `layout`.
         max_seq_length: length of a sequence, [CLS] and [SEP] included.
-        labels: all tags in the order of the logits. Words without a tag get the first.
+        labels: all tags in the order of the logits. Words without a tag get the first tag.
         document_context: see `make_windows`.
     """
 
@@ -105,7 +105,7 @@ class TaggingEncoder(ExampleEncoder):
         self._document_context = document_context
 
     def texts(self, example: Sequence[Sentence]) -> list[str]:
-        # In a vocabulary with spaces in its pieces, the space before a word decides on its pieces.
+        # If a vocabulary's pieces contain spaces, the space before a word changes its pieces.
         return [f" {word}" if i else word for s in example for i, word in enumerate(s.words)]
 
     def records(self, example: Sequence[Sentence], ids: list[list[int]]) -> Iterator[Record]:
@@ -144,7 +144,7 @@ class TaggingEncoder(ExampleEncoder):
         }
 
     def describe(self, example: Sequence[Sentence], record: Mapping[str, list]) -> Iterator[str]:
-        """Yields the tokens of a record and their labels, X for tokens without one."""
+        """Yields the tokens of a record and their labels, X for tokens without a label."""
         yield from super().describe(example, record)
         pairs = zip(record["label_ids"], record["label_mask"], strict=True)
         shown = [self.labels[label_id] if mask else "X" for label_id, mask in pairs]

@@ -1,7 +1,7 @@
 """Precision, recall and F1 of entities, as defined by the CoNLL shared tasks.
 
-An entity is correct if its first word, last word and type are. The scores equal those of the shared
-tasks' script `conlleval`. Tags are IOB1 or IOB2.
+An entity is correct if its first word, last word and type are correct. The scores equal the output
+of the shared tasks' script `conlleval`. Tags are IOB1 or IOB2.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """The feature-based tagger: features of a frozen BERT and a BiLSTM on them (the paper, 5.3).
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`; here also F, the width of a token's
-features, and U, the units of the LSTM in each direction.
+Dimension letters and dtypes: see `bert_tf/modeling.py`; F is the width of a token's features, U
+the number of units of the LSTM in each direction.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Features(NamedTuple):
     """How the features of a token are computed from BERT's layers.
 
     of: returns the features, float [B, S, F], of a `BertOutput`.
-    layers: number of encoder layers that BERT must have.
+    layers: minimum number of encoder layers of BERT.
     width: F / H.
     """
 
@@ -29,8 +29,8 @@ class Features(NamedTuple):
     width: int = 1
 
 
-# The rows of the paper's table 7. It calls the sums weighted but does not give the weights; here
-# they are all 1.
+# The rows of the paper's table 7. The paper calls the sums weighted but does not give the weights;
+# this implementation uses 1 for all.
 FEATURE_LAYERS = {
     "embeddings": Features(lambda bert: bert.embedding_output),
     "last": Features(lambda bert: bert.all_encoder_layers[-1]),
@@ -51,14 +51,14 @@ def check_feature_layers(feature_layers: str, num_hidden_layers: int) -> None:
         num_hidden_layers: number of encoder layers of the model.
 
     Raises:
-        UserError: it has too few.
+        UserError: the model has too few.
     """
     needed = FEATURE_LAYERS[feature_layers].layers
     if num_hidden_layers < needed:
         raise UserError(
-            f"--feature_layers={feature_layers} needs a model of at least {needed} layers;"
-            f" num_hidden_layers of --bert_config_file is {num_hidden_layers}. Choose another of"
-            f" {', '.join(FEATURE_LAYERS)}"
+            f"--feature_layers={feature_layers} needs a model with at least {needed} layers;"
+            f" num_hidden_layers of --bert_config_file is {num_hidden_layers}. Choose a different"
+            f" one of {', '.join(FEATURE_LAYERS)}"
         )
 
 
@@ -66,9 +66,9 @@ def check_feature_layers(feature_layers: str, num_hidden_layers: int) -> None:
 class Direction(Savable, keras.layers.Layer):
     """The weights of an LSTM in one direction: `kernel`, `recurrent_kernel` and `bias`.
 
-    The gates, their order (input, forget, candidate, output) and initial values are those of
-    `keras.layers.LSTM`. That layer is not used, because it has the state of a random generator
-    among its variables and multiplies by the input at each step.
+    The gates, their order (input, forget, candidate, output) and initial values match
+    `keras.layers.LSTM`. That layer is not used, because its variables include the state of a random
+    generator and because it multiplies by the input at each step.
 
     Args:
         input_size: input width.
@@ -82,7 +82,6 @@ class Direction(Savable, keras.layers.Layer):
         self.units = units
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         units = self.units
 
         def forget_nothing(shape, dtype=None):
@@ -110,7 +109,7 @@ class BidirectionalLstm(Savable, keras.layers.Layer):
         input_size: F.
         units: U.
         name: name of the scope.
-        dtype: dtype policy. The state and the gates are float32 under each.
+        dtype: dtype policy. The state and the gates are float32 under every policy.
     """
 
     def __init__(self, input_size: int, units: int, name: str, dtype="float32"):
@@ -119,7 +118,6 @@ class BidirectionalLstm(Savable, keras.layers.Layer):
         self.directions = [Direction(input_size, units, name) for name in ("forward", "backward")]
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         for direction in self.directions:
             direction.build()
 
@@ -142,7 +140,7 @@ class BidirectionalLstm(Savable, keras.layers.Layer):
 
         inputs = tf.cast(inputs, self.compute_dtype)
         kernels = tf.cast(kernels, self.compute_dtype)  # [2, F, 4U]
-        # One product with the input for all steps; only that with the state is in the loop.
+        # Multiply by the input once for all steps; only the product with the state is in the loop.
         projected = tf.einsum("dsbf,dfg->sdbg", both(inputs), kernels)  # [S, 2, B, 4U]
         projected = tf.cast(projected, tf.float32) + biases[:, tf.newaxis]
         is_token = tf.einsum("dsb->sdb", both(input_mask))[..., tf.newaxis] > 0  # [S, 2, B, 1]
@@ -183,7 +181,7 @@ class BiLstm(Savable, keras.layers.Layer):
         self.build()
 
     def build(self, input_shape=None):
-        """Creates the variables; the constructor has called it."""
+        """Creates the variables; called by the constructor."""
         if not self.built:
             for layer in self.lstm_layers:
                 layer.build()

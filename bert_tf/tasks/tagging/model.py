@@ -1,7 +1,6 @@
 """Tagging, a label for each word: model, loss, predictions.
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`; here also F, the width of a token's
-features.
+Dimension letters and dtypes: see `bert_tf/modeling.py`; F is the width of a token's features.
 """
 
 import tensorflow as tf
@@ -60,8 +59,8 @@ class TaggingModel(TaskModel):
         Args:
             input_ids: int32 [B, S].
             input_mask: int32 [B, S], 1 for tokens and 0 for padding; None is all ones.
-            segment_ids: int32 [B, S], all 0, as is None.
-            training: whether dropout is on. A frozen BERT has none.
+            segment_ids: int32 [B, S], all 0; None is the same.
+            training: whether dropout is on. A frozen BERT never has dropout.
             dropout_seed: int32 [2]; None draws one.
         """
         fine_tuned = self.lstm is None
@@ -89,7 +88,7 @@ class TaggingModel(TaskModel):
     def loss_and_metrics(self, outputs, features, normalizers):
         """Returns the mean cross entropy of the words to tag, float32 [], and their accuracy.
 
-        The accuracy is a pair of float32 []: the number of right predictions and of words.
+        The accuracy is a pair of float32 []: the number of correct predictions and of words.
         """
         label_ids, weights = features["label_ids"], _word_weights(features)
         loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))
@@ -99,7 +98,7 @@ class TaggingModel(TaskModel):
         return tf.math.divide_no_nan(loss, normalizers["words"]), sums
 
     def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
-        """Returns each word's label and loss, at its first piece.
+        """Returns each word's predicted label and loss, at its first piece.
 
         `predictions`: int32 [B, S], indices of labels, -1 where `label_mask` is 0. `losses`:
         float32 [B, S], the cross entropy with `label_ids`, 0 where `label_mask` is 0.

@@ -14,12 +14,12 @@ class TaggingSettings(EvaluationSettings):
 
     # The paper's choice for this task (5.3): capitals mark names.
     do_lower_case: bool = inherit(EvaluationSettings, "do_lower_case", default=False)
-    # [CLS], a word, one beside it and [SEP].
+    # [CLS], a word, a neighbouring word and [SEP].
     max_seq_length: int = inherit(EvaluationSettings, "max_seq_length", at_least=4)
     data_dir: str | None = setting(
         None,
-        help="Folder with train.txt, valid.txt and test.txt: CoNLL files of columns, the word in"
-        " the first and its tag in the last.",
+        help="Folder with train.txt, valid.txt and test.txt: CoNLL files with the word in the first"
+        " column and its tag in the last.",
         group=Group.DATA,
     )
     train_file: str | None = setting(
@@ -39,8 +39,8 @@ class TaggingSettings(EvaluationSettings):
     )
     labels: Sequence[str] = setting(
         (),
-        help="All tags, such as O,B-PER,I-PER. Default: those of the model in --output_dir or"
-        " --init_checkpoint, else those of the training file.",
+        help="All tags, such as O,B-PER,I-PER. Default: the tags of the model in --output_dir or"
+        " --init_checkpoint, or else of the training file.",
         group=Group.DATA,
     )
     document_context: bool = setting(
@@ -51,7 +51,7 @@ class TaggingSettings(EvaluationSettings):
     )
     feature_based: bool = setting(
         False,
-        help="Keep BERT's weights and train a two-layer BiLSTM on --feature_layers.",
+        help="Freeze BERT and train a two-layer BiLSTM on the vectors of --feature_layers.",
         group=Group.MODEL,
     )
     feature_layers: str = setting(

@@ -32,7 +32,7 @@ class SentenceSet(ExampleSet):
     """The documents of a CoNLL file.
 
     Attributes:
-        sentences: all of them, whose words the records tag in order.
+        sentences: all sentences; the records tag their words in order.
     """
 
     sentences: list[Sentence]
@@ -41,8 +41,8 @@ class SentenceSet(ExampleSet):
 class TaggingTask(FineTuningTask):
     """Gives each word of a sentence a tag.
 
-    Its predictions are in predictions.txt, the tag of each word. If the predicted file has tags,
-    the scores of the predictions are in test_results.txt.
+    The predicted tag of each word goes to predictions.txt. If the predicted file has tags, the
+    scores of the predictions go to test_results.txt.
     """
 
     settings_classes = (TaggingSettings,)
@@ -95,14 +95,14 @@ class TaggingTask(FineTuningTask):
 
 
 def _file(settings: TaggingSettings, purpose: str) -> tuple[str, str]:
-    """Returns the path of a file and the flag that names it: that of the purpose, or data_dir."""
+    """Returns the path of a purpose's file and the flag that names it: PURPOSE_file or data_dir."""
     flag = f"{purpose}_file"
     path = getattr(settings, flag)
     if path:
         return path, flag
     if not settings.data_dir:
         raise UserError(
-            f"A CoNLL file is needed: name it with --{flag}, or name the folder that has it as"
+            f"A CoNLL file is needed: name the file with --{flag}, or a folder that has"
             f" {_FILES[flag]} with --data_dir"
         )
     return os.path.join(settings.data_dir, _FILES[flag]), "data_dir"
@@ -123,7 +123,7 @@ def _choose_labels(settings: TaggingSettings, training: list[Sentence] | None) -
             raise UserError(
                 f"--labels={quoted(','.join(settings.labels))} must be the labels of the model in"
                 f" --output_dir or --init_checkpoint, {listed(learned)} ({LABELS_FILE} in its"
-                " folder); leave it out, or choose another model"
+                " folder); leave --labels out, or choose another model"
             )
         return learned
     if settings.labels:

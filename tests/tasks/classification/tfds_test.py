@@ -252,5 +252,5 @@ def test_what_is_refused(data_dir, what, columns, message):
 
 def test_a_dataset_and_a_folder_are_refused(data_dir):
     source = TfdsSource(tfds="tiny_mrpc", tfds_data_dir=data_dir)
-    with pytest.raises(UserError, match="--data_dir=mrpc or from --tfds=tiny_mrpc; leave"):
+    with pytest.raises(UserError, match="--data_dir=mrpc and --tfds=tiny_mrpc exclude each other"):
         processors.get_processor("MRPC", "mrpc", source=source)

@@ -93,7 +93,7 @@ def test_only_the_loss_of_scored_pairs_depends_on_their_scale(tables, tmp_path):
         (
             {**IN_BATCH, "min_positive_score": 4.5},
             "train.tsv must have a pair with a score of --min_positive_score=4.5 or more; its high"
-            "est is 4. Lower the flag",
+            "est is 4. Lower --min_positive_score",
         ),
         (
             {**IN_BATCH, "min_positive_score": 4.0, "label_column": None},

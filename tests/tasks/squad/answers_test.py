@@ -216,9 +216,7 @@ def test_no_answer_is_possible(questions):
 
 def test_results_out_of_order(questions):
     questions.results.reverse()
-    with pytest.raises(
-        RuntimeError, match="expected those of 1000000000, received those of 10000000"
-    ):
+    with pytest.raises(RuntimeError, match="expected window 1000000000, received window 10000000"):
         questions.predict()
 
 

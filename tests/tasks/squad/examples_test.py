@@ -68,7 +68,7 @@ def test_answer_not_at_its_start_is_left_out(tmp_path, warnings):
     assert "qas[0] (id 'moved'): Could not find answer: '" in warnings[0]
     assert warnings[0].endswith("vs. 'John'")
     with pytest.raises(
-        UserError, match="answers must be found at their answer_start, .*; none of the 2 is"
+        UserError, match="answers must be found at their answer_start, .*; none of the 2 answers is"
     ):
         read(write_squad(tmp_path / "y.json", (CONTEXT, qas[:2])))
 
@@ -110,7 +110,7 @@ def test_prediction(tmp_path, warnings):
 def test_duplicate_ids(tmp_path, warnings):
     qas = [question(name, "q", [("The", 2)]) for name in ("a", "b", "a", "a")]
     path = write_squad(tmp_path / "x.json", (CONTEXT, qas))
-    message = "every question needs an id of its own; 2 repeat one of the 2 others: 'a', 'a'"
+    message = "every question must have a unique id; 2 repeat one of the 2 ids: 'a', 'a'"
     with pytest.raises(UserError, match=f"--predict_file={path}: {message}. Rename or remove"):
         read(path, is_training=False, flag="predict_file")
     assert len(read(path).examples) == 4  # ids do nothing there
@@ -189,7 +189,7 @@ def test_whole_numbers_are_ids_like_their_texts(tmp_path):
     path = write_squad(tmp_path / "x.json", (CONTEXT, [question(7, "q"), question("8", "q")]))
     assert [e.qas_id for e in read(path, is_training=False).examples] == ["7", "8"]
     path = write_squad(tmp_path / "x.json", (CONTEXT, [question(1, "q"), question("1", "q")]))
-    with pytest.raises(UserError, match="1 repeat one of the 1 others: '1'. Rename or remove"):
+    with pytest.raises(UserError, match="1 repeat one of the 1 ids: '1'. Rename or remove"):
         read(path, is_training=False)
 
 

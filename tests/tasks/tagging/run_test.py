@@ -202,7 +202,7 @@ def test_length_buckets_change_no_score(folder):
         (
             None,
             {"do_train": True, "feature_based": True},
-            "--feature_layers=concat_last_four needs a model of at least 4 layers",
+            "--feature_layers=concat_last_four needs a model with at least 4 layers",
         ),
     ],
 )
