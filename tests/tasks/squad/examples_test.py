@@ -124,7 +124,7 @@ def test_duplicate_ids(tmp_path, warnings):
             [],
             r"exactly 1 answer; .*data\[0\].paragraphs\[0\].qas\[0\] \(id 'q'\) has 0: for SQuAD 2",
         ),
-        ([("The", 2), ("The", 2)], "has 2: keep one of them"),
+        ([("The", 2), ("The", 2)], "has 2: keep one answer"),
         ([("The", 400)], "within its context of 51 characters; this one has answer_start 400 and"),
         ([("one ....", 44)], "has answer_start 44 and 8 characters: 'one ....'"),
         ([("", 51)], "has answer_start 51 and 0 characters"),

@@ -220,5 +220,5 @@ def test_dropout_follows_from_the_seed_and_spares_a_frozen_bert():
 
 def test_too_few_layers_are_refused():
     config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 3})
-    with pytest.raises(UserError, match="--feature_layers=concat_last_four needs a model of at l"):
+    with pytest.raises(UserError, match="--feature_layers=concat_last_four needs a model with at"):
         TaggingModel(config, LABELS, feature_layers="concat_last_four")

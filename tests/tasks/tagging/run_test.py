@@ -186,7 +186,7 @@ def test_length_buckets_change_no_score(folder):
         (
             None,
             {"do_train": True, "data_dir": None},
-            "name it with --train_file, or name the folder that has it as train.txt with --data_",
+            "name the file with --train_file, or a folder that has train.txt with --data_dir",
         ),
         (
             None,
