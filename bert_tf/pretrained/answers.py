@@ -1,6 +1,6 @@
 """Answers from the logits of windows: as run_squad finds them, or as transformers' pipeline does.
 
-Both cut a long context into windows, but rank answers in other ways. run_squad adds the logits of
+Both split a long context into windows, but rank answers differently. run_squad adds the logits of
 start and end, over all windows. The pipeline multiplies their probabilities within a window, widens
 an answer to whole words, and adds the scores of answers with equal text.
 """
@@ -30,10 +30,10 @@ class Search(abc.ABC):
 
     Args:
         question, context: the texts.
-        tokenizer: of the model.
-        settings: of windows and answers.
+        tokenizer: the model's tokenizer.
+        settings: how to make windows and choose answers.
         max_seq_length: length of each window.
-        num_answers: of `find`, at most.
+        num_answers: maximum number of answers that `find` returns.
 
     Attributes:
         rows: the model's input for each window.
@@ -61,7 +61,7 @@ class Search(abc.ABC):
 
     @abc.abstractmethod
     def _cut(self, query: list[int], max_seq_length: int) -> None:
-        """Cuts the context into windows. `query` has the ids of the question."""
+        """Splits the context into windows. `query` has the ids of the question."""
 
     @abc.abstractmethod
     def find(self, logits: Logits) -> list[Answer]:
@@ -69,7 +69,7 @@ class Search(abc.ABC):
 
 
 class RunSquadSearch(Search):
-    """The search of run_squad. Its rows are padded, since run_squad counts the padding."""
+    """The search of run_squad. Rows are padded: padding can take places in run_squad's n best."""
 
     def _cut(self, query: list[int], max_seq_length: int) -> None:
         tokenizer, settings = self._tokenizer, self._settings
@@ -80,7 +80,7 @@ class RunSquadSearch(Search):
             raise UserError(
                 f"max_seq_length ({max_seq_length}) must be greater than {taken}, to have room for"
                 f" the context: {len(query)} word pieces of a question and the special tokens of a"
-                " pair. Set a greater max_seq_length, at most that of the model"
+                " pair. Set a greater max_seq_length, at most the model's"
             )
         inputs = list(
             features.make_inputs(
@@ -117,7 +117,7 @@ class RunSquadSearch(Search):
         if settings.version_2_with_negative:
             best = next((candidate for candidate in nbest if candidate.text), None)
             odds = answers.null_odds(best, null_score)
-            # Stable: the predicted one, an answer or none, goes before those that score higher.
+            # Stable: the prediction (an answer or none) goes before candidates that score higher.
             has_answer = odds <= settings.null_score_diff_threshold
             found.sort(key=lambda answer: bool(answer.text) != has_answer)
         return found[: self._num_answers]
@@ -142,8 +142,8 @@ class PipelineSearch(Search):
         if room <= settings.doc_stride:
             raise UserError(
                 f"A question must leave room for more than doc_stride ({settings.doc_stride}) word"
-                f" pieces of the context in max_seq_length ({max_seq_length}); one has {len(query)}"
-                " word pieces. Shorten it, or set a smaller doc_stride"
+                f" pieces of the context in max_seq_length ({max_seq_length}); this one has"
+                f" {len(query)} word pieces. Shorten the question, or set a smaller doc_stride"
             )
         self._spans = features.make_spans(len(self._pieces), room, room - settings.doc_stride)
         self.rows = []
@@ -175,10 +175,10 @@ class PipelineSearch(Search):
         return sorted(ranked, key=lambda x: x.score, reverse=True)[: self._num_answers]
 
     def _whole_words(self, span: features.Span, start: int, end: int) -> tuple[int, int]:
-        """Returns the place of an answer's words in the context, as far as the window holds them.
+        """Returns the place of an answer's whole words in the context, limited to the window.
 
         Args:
-            span: of the window.
+            span: the window's span.
             start, end: the answer's first and last piece, counted in the span.
         """
         pieces = [span.start + start, span.start + end]
@@ -197,7 +197,7 @@ SEARCHES: dict[str, type[Search]] = {"run_squad": RunSquadSearch, "transformers"
 
 
 class AnswerOptions(TypedDict, total=False):
-    """Arguments of `Pretrained.answer`, which describes them."""
+    """Keyword arguments of `Pretrained.answer`; its docstring describes them."""
 
     null_score_diff_threshold: float | None
     max_seq_length: int
@@ -220,7 +220,7 @@ def make_searches(
 ) -> tuple[list[Search], bool]:
     """Returns the search for the answer to each question, and whether one question was given.
 
-    The arguments are those of `Pretrained.answer`, and the tokenizer of the model.
+    Takes the arguments of `Pretrained.answer`, and the model's tokenizer.
 
     Raises:
         UserError: an argument does not fit.

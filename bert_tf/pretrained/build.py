@@ -1,4 +1,4 @@
-"""Builds the Keras model of a head with the weights of a folder."""
+"""Builds the Keras model with a given head from the weights in a folder."""
 
 import keras
 
@@ -12,7 +12,7 @@ from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 
-# A head -> its Keras model, of a configuration and a number of classes.
+# Head -> its Keras model, built from a configuration and a number of classes.
 BUILDERS = {
     "masked_lm": lambda config, num_labels: PretrainingModel(config),
     "classification": ClassificationModel,
@@ -22,7 +22,7 @@ BUILDERS = {
     "squad": lambda config, num_labels: SquadModel(config),
     "": lambda config, num_labels: FeaturesModel(config),
 }
-# Weights that a checkpoint may lack where no answer depends on them, and heads that need all.
+# Weights that a checkpoint may lack if no answer depends on them, and heads that need all weights.
 _OPTIONAL = ("bert/pooler/", "cls/seq_relationship/")
 _WITH_POOLER = ("classification", "regression", "multiple_choice")
 
@@ -32,10 +32,10 @@ def build_model(head: str, folder: ModelFolder) -> keras.Model:
 
     Args:
         head: a name in `BUILDERS`; "" for BERT without a head.
-        folder: has the weights.
+        folder: the folder with the weights.
 
     Raises:
-        UserError: the folder lacks weights on which answers depend, or has others.
+        UserError: weights that answers depend on are missing or have the wrong shape.
     """
     with reading_weights():
         model = BUILDERS[head](folder.config, max(1, len(folder.labels)))
@@ -53,6 +53,6 @@ def build_model(head: str, folder: ModelFolder) -> keras.Model:
     if wrong:
         raise UserError(
             f"{folder.path} must have the weights of the model that its configuration describes;"
-            f" {len(wrong)} are not so: {listed(wrong[:3])}"
+            f" {len(wrong)} are missing or have the wrong shape: {listed(wrong[:3])}"
         )
     return model

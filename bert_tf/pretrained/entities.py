@@ -1,4 +1,4 @@
-"""Tags of word pieces or words, joined to entities with their place in the text."""
+"""Joins the tags of word pieces or words to entities, with their place in the text."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from bert_tf.text import sequences
 from bert_tf.text.offsets import Piece
 from bert_tf.text.tokenizers import Tokenizer
 
-# What is tagged: `word`, a run of characters without white space, as run_tagging does; the others
-# are those of Hugging Face's pipeline: `first`, a run without punctuation, or one mark; `simple`,
-# each word piece; `none`, each word piece, and neighbours are not joined.
+# What gets a tag: `word`, a run of characters without white space, as in run_tagging. As in Hugging
+# Face's pipeline: `first`, a run without punctuation, or one punctuation mark; `simple`, each word
+# piece; `none`, each word piece, and neighbours are not joined.
 STRATEGIES = ("word", "first", "simple", "none")
 
 
@@ -32,7 +32,7 @@ class TaggedText:
 
     Args:
         text: the text.
-        tokenizer: of the model.
+        tokenizer: the model's tokenizer.
         max_seq_length: longest window in word pieces, [CLS] and [SEP] included.
 
     Attributes:
@@ -71,12 +71,12 @@ def _cut(text: str, pieces: Sequence[Piece], room: int) -> list[TaggedWindow]:
 
     Args:
         text: the text.
-        pieces: its word pieces. The numbers in a window are their indices.
+        pieces: its word pieces. A window holds indices of pieces.
         room: word pieces in a window.
     """
     starts = _unit_starts(text, pieces, "word")
     lengths = np.diff([*starts, len(pieces)])
-    if lengths.size and max(lengths) > room // 2:  # a word that must be cut
+    if lengths.size and max(lengths) > room // 2:  # a word must be split
         starts, lengths = range(len(pieces)), np.ones(len(pieces), int)
     edges = [*starts, len(pieces)]
     windows = make_windows(lengths.tolist(), [len(lengths)], room, False)
@@ -84,7 +84,7 @@ def _cut(text: str, pieces: Sequence[Piece], room: int) -> list[TaggedWindow]:
 
 
 def _unit_starts(text: str, pieces: Sequence[Piece], strategy: str) -> list[int]:
-    """Returns the indices of the pieces that begin what gets one tag."""
+    """Returns the indices of the pieces that begin a unit with its own tag."""
     starts = []
     for i, piece in enumerate(pieces):
         if strategy == "first":
@@ -107,12 +107,12 @@ def _join(
 ) -> list[Entity]:
     """Returns the entities of a text, in order.
 
-    Neighbours of one type are an entity, until the type changes or a `B-` begins another.
+    Neighbours of one type form one entity, until the type changes or a `B-` begins a new one.
 
     Args:
         text: the text.
         pieces: its word pieces.
-        probabilities: float [pieces, labels]. Those of a word are those of its first piece.
+        probabilities: float [pieces, labels]. A word takes the row of its first piece.
         labels: the tags, such as `B-PER`.
         strategy: see `STRATEGIES`.
     """

@@ -25,18 +25,18 @@ _LISTED_HEADS = {
 
 @dataclasses.dataclass(frozen=True)
 class ModelFolder:
-    """What a folder holds.
+    """What a model's folder holds.
 
-    path: as it was given.
+    path: the path as the caller gave it.
     shapes: shape of each weight by its name in a checkpoint.
     read: returns a weight, float32, by its name.
-    tokenizer: with the model's vocabulary and casing.
-    heads: of `masked_lm`, `next_sentence`, `classification`, `regression`, `tagging`,
+    tokenizer: has the model's vocabulary and casing.
+    heads: some of `masked_lm`, `next_sentence`, `classification`, `regression`, `tagging`,
         `multiple_choice`, `squad`.
-    labels: classes in the order of the logits; () without any.
+    labels: classes in the order of the logits; () without classes.
     max_seq_length: longest input in word pieces, [CLS] and [SEP] included.
-    pooling: how the vector of a text is made by default: "mean" or "cls".
-    normalize: whether that vector is divided by its length by default.
+    pooling: the default pooling of a text's vector: "mean" or "cls".
+    normalize: whether a text's vector is divided by its length by default.
     """
 
     path: str
@@ -68,18 +68,18 @@ def read_folder(
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
 ) -> ModelFolder:
-    """Finds out what a folder holds.
+    """Returns what a model's folder holds.
 
     Args:
         path: a released model's folder, an --output_dir, an --export_dir or a folder of Hugging
             Face's; or the prefix of a checkpoint.
-        bert_config_file, vocab_file: instead of the files in the folder; the former not with a
-            folder of Hugging Face's.
-        do_lower_case: casing of the vocabulary; None finds it out.
-        max_seq_length: longest input in word pieces; None for what the folder or the model says.
+        bert_config_file, vocab_file: override the files in the folder; `bert_config_file` is
+            refused with a folder of Hugging Face's.
+        do_lower_case: casing of the vocabulary; None detects it.
+        max_seq_length: longest input in word pieces; None for the folder's or the model's limit.
 
     Raises:
-        UserError: the folder has no model or several, or its files do not fit each other.
+        UserError: the folder has no model or several, or its files do not fit together.
     """
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"The folder of a model must be a path; received {quoted(path)}")

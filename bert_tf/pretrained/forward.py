@@ -1,4 +1,4 @@
-"""Runs a model over inputs of any lengths: like lengths together, results in the order given."""
+"""Runs a model on inputs of any lengths, batched by length; results keep the inputs' order."""
 
 import contextlib
 import functools
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from bert_tf.progress import Progress
 
 BATCH_SIZE = 32
-# One batch leaves cores idle: most of its operations are short, and one waits for the other.
+# One batch leaves cores idle: most of its operations are short and wait for each other.
 _BATCHES_AT_ONCE = min(4, os.cpu_count() or 1)
-_SHOW_PROGRESS = 8 * BATCH_SIZE  # inputs; fewer are done before one looks
+_SHOW_PROGRESS = 8 * BATCH_SIZE  # inputs; fewer are done too soon for a progress bar
 
 Row = Mapping[str, Sequence[int]]
 
@@ -25,9 +25,9 @@ class Forward:
     """A function of a batch, traced once for batches of every size and length.
 
     Args:
-        outputs: returns tensors by name, each with an example on the first axis, for features by
-            name, each int32 [B, S].
-        names: of the features.
+        outputs: takes features by name, int32 [B, S] each, and returns tensors by name, each with
+            the examples on its first axis.
+        names: the names of the features.
     """
 
     def __init__(
@@ -36,21 +36,21 @@ class Forward:
         names: Sequence[str] = ("input_ids", "input_mask", "segment_ids"),
     ):
         spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
-        # TensorFlow counts traces by the lines of a function, over all models, and warns of many. A
-        # partial is counted for itself.
+        # TensorFlow counts traces by a function's source lines, over all models, and warns of many.
+        # A partial is counted separately.
         own = functools.partial(outputs)
         self._function = tf.function(own, input_signature=[spec], autograph=False)
 
     def __call__(self, rows: Sequence[Row], what: str = "Computing") -> list[dict[str, np.ndarray]]:
-        """Returns the outputs of each row, in order; an axis of the sequence has the padded length.
+        """Returns the outputs of each row, in order; a sequence axis has the padded length.
 
         Args:
-            rows: features by name, without padding; those of one row may differ in length.
-            what: the work, for the progress bar that many rows get.
+            rows: features by name, without padding; the features of a row may differ in length.
+            what: the name of the work in the progress bar, which is shown for many rows.
         """
         results: list[dict[str, np.ndarray]] = [{}] * len(rows)
         lengths = np.array([len(row["input_ids"]) for row in rows])
-        order = np.argsort(-lengths, kind="stable")  # what does not fit into memory shows at once
+        order = np.argsort(-lengths, kind="stable")  # too little memory shows at once
         batches = [order[start : start + BATCH_SIZE] for start in range(0, len(rows), BATCH_SIZE)]
 
         def compute(numbers: np.ndarray) -> dict[str, np.ndarray]:
@@ -67,7 +67,7 @@ class Forward:
                     if bar:
                         bar.advance(len(numbers))
         finally:
-            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C no other batch begins
+            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C start no more batches
         return results
 
 

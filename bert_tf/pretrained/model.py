@@ -4,7 +4,7 @@
     model.fill_mask("Paris is the [MASK] of France.")
 
 Every method takes one text, or a list of texts, and returns one result, or a list of results in the
-same order. Long lists are sorted by length and computed in batches inside.
+same order. Internally, long lists are sorted by length and computed in batches.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,16 +53,16 @@ def load(
         folder: a released model's (`bert_config.json`, `vocab.txt`, `bert_model.ckpt.*`), an
             --output_dir or --export_dir of the programs, or one of Hugging Face's (`config.json`,
             `model.safetensors`, `vocab.txt` or `tokenizer.json`). Or the prefix of a checkpoint.
-        bert_config_file: to take instead of the folder's. The configuration of a
+        bert_config_file: overrides the folder's configuration. The configuration of a
             model.safetensors is always its config.json.
-        vocab_file: to take instead of the folder's.
-        do_lower_case: whether text is lower-cased; None finds it out.
+        vocab_file: overrides the folder's vocabulary.
+        do_lower_case: whether text is lower-cased; None detects it.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer texts are
-            cut, and contexts of `answer` into windows. None for the model's longest, or what
-            sentence_bert_config.json says.
+            truncated, and longer contexts of `answer` are split into windows. None for the limit of
+            the model, or of sentence_bert_config.json.
 
     Raises:
-        UserError: the folder has no model or several, or its files do not fit each other.
+        UserError: the folder has no model or several, or its files do not fit together.
     """
     return Pretrained(
         read_folder(folder, bert_config_file, vocab_file, do_lower_case, max_seq_length)
@@ -70,20 +70,20 @@ def load(
 
 
 class Pretrained:
-    """A trained model that answers. `print` shows what it is.
+    """A trained model: text in, answers out. `print` describes it.
 
     Attributes:
-        config: sizes of the model, a BertConfig.
+        config: the model's BertConfig.
         tokenizer: `encode` converts texts to ids; `vocab` is token -> id.
         heads: what the model can do: `masked_lm`, `next_sentence`, `classification`, `regression`,
             `tagging`, `multiple_choice`, `squad`; each if the checkpoint has its weights.
-        labels: the classes in the order of the logits; () without any.
+        labels: the classes in the order of the logits; () without classes.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included.
-        model: the Keras model with the first of these heads.
+        model: the Keras model with the first of `heads`.
     """
 
     def __init__(self, folder: ModelFolder):
-        """Builds the model; `load` is the way to get one."""
+        """Builds the model; users call `load` instead."""
         self._folder = folder
         self.config = folder.config
         self.tokenizer = folder.tokenizer
@@ -107,7 +107,7 @@ class Pretrained:
         """Returns the most likely tokens for each [MASK] of each text, the best first.
 
         Args:
-            texts: each with one [MASK] or more. It stands for one word piece.
+            texts: each with at least one [MASK]. A [MASK] stands for one word piece.
             top_k: number of tokens for each mask.
 
         Returns:
@@ -159,7 +159,7 @@ class Pretrained:
             texts: a text, a pair of texts `(a, b)`, or a list of either.
 
         Returns:
-            A `Classification` for each text; a float for each where the model is a regression.
+            A `Classification` for each text; if the model is a regression, a float for each.
 
         Raises:
             UserError: the model has no classifier.
@@ -222,20 +222,20 @@ class Pretrained:
 
         Args:
             question: a question, or a list of questions.
-            context: the text with the answer: one for all questions, or a list of as many. A long
-                one is cut into windows.
+            context: the text with the answer: one for all questions, or a list with one for each.
+                A long context is split into windows.
             top_k: None for the best answer; a number for a list of the best answers.
             null_score_diff_threshold: None if every question has an answer, as in SQuAD 1.1.
-                Otherwise the best answer is `text=""` if the score of no answer exceeds that of
-                the best one by more than this (SQuAD 2.0); run_squad writes a good value to
+                Otherwise the best answer is `text=""` if the score of no answer exceeds the score
+                of the best answer by more than this (SQuAD 2.0); run_squad writes a good value to
                 null_threshold.json.
-            max_seq_length: longest window in word pieces, cut to the model's `max_seq_length`.
+            max_seq_length: longest window in word pieces; at most the model's `max_seq_length`.
             doc_stride: word pieces between the starts of two windows; with
-                `method="transformers"`, those that two windows share, as there.
-            max_answer_length: in word pieces.
-            method: "run_squad" ranks as the program does: the scores are the probabilities of its
-                nbest_predictions.json. "transformers" ranks as the question-answering pipeline of
-                that library; its scores can exceed 1.
+                `method="transformers"`, word pieces that two windows share, as in transformers.
+            max_answer_length: maximum length of an answer in word pieces.
+            method: "run_squad" ranks like the program: the scores are the probabilities in its
+                nbest_predictions.json. "transformers" ranks like that library's question-answering
+                pipeline; its scores can exceed 1.
 
         Returns:
             An `Answer` for each question, or a list of `Answer` for each.
@@ -277,21 +277,21 @@ class Pretrained:
     def tag(
         self, texts: str | Sequence[str], aggregation_strategy: str = "word"
     ) -> list[Entity] | list[list[Entity]]:
-        """Returns the entities of each text, in their order.
+        """Returns the entities of each text, in order.
 
         Args:
-            texts: sentences. A long one is cut into windows.
+            texts: sentences. A long sentence is split into windows.
             aggregation_strategy: what gets a tag. "word": each run of characters without white
                 space, as in run_tagging. As in transformers' pipeline: "first", each run without
                 white space or punctuation; "simple", each word piece; "none", each word piece,
                 and neighbours are not joined.
 
         Returns:
-            A list of `Entity` for each text. Those of one word, or of neighbours with one type,
-            are one, up to a `B-` tag.
+            A list of `Entity` for each text. Neighbours with the same type form one entity, until
+            a `B-` tag begins a new one.
 
         Raises:
-            UserError: the model is no tagger, or the strategy is unknown.
+            UserError: the model is not a tagger, or the strategy is unknown.
         """
         model = self._model_with("tagging", "tag")
         entities.check_strategy(aggregation_strategy)
@@ -321,9 +321,9 @@ class Pretrained:
             texts: a text, a pair of texts `(a, b)`, or a list of either.
             pooling: "mean" of the last layer over all tokens, [CLS] and [SEP] included; "cls", the
                 last layer at [CLS]; "pooled", the pooler's output, on which classifiers are
-                trained. None for what the folder says, else "mean".
-            normalize: whether to divide each vector by its length. None for what the folder says,
-                else no.
+                trained. None for the folder's setting, or else "mean".
+            normalize: whether to divide each vector by its length. None for the folder's setting,
+                or else False.
 
         Raises:
             UserError: the pooling is unknown, or the model has no pooler.
@@ -365,13 +365,13 @@ class Pretrained:
         texts_b: Text | Sequence[Text],
         pooling: str | None = None,
     ) -> float | NDArray[np.float32]:
-        """Returns the cosine of the vectors of each two texts, float32 [texts]; a float for two.
+        """Returns the cosines between the vectors of text pairs, float32 [pairs]; a float for one.
 
-        For every text with every other, multiply matrices of `encode(..., normalize=True)`.
+        To compare every text with every other, multiply matrices of `encode(..., normalize=True)`.
 
         Args:
             texts_a: a text, or a list of texts.
-            texts_b: the text to compare it with, or a list of as many.
+            texts_b: the text to compare with, or a list of the same length.
             pooling: see `encode`.
 
         Raises:
@@ -411,7 +411,7 @@ class Pretrained:
         )
 
     def _model_with(self, head: str, method: str) -> keras.Model:
-        """Returns the Keras model with a head; refuses one that the checkpoint does not have."""
+        """Returns the Keras model with a head, or raises if the checkpoint lacks the head."""
         if head not in self.heads:
             raise UserError(
                 f"{method} needs a model with the head that {_TRAINED_BY[head]} trains;"
@@ -432,7 +432,7 @@ class Pretrained:
         rows: Sequence[Row],
         inputs: Sequence[str] = _INPUTS,
     ) -> list[dict[str, NDArray[Any]]]:
-        """Returns the outputs of each row; what computes them is traced at its first use.
+        """Returns the outputs of each row; `outputs` is traced at its first use.
 
         Raises:
             UserError: the model has no embedding for a segment.

@@ -1,4 +1,4 @@
-"""The vector of a text: what is made of BERT's outputs for its tokens.
+"""Pooling: makes the vector of a text from BERT's outputs for its tokens.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
@@ -14,7 +14,7 @@ def text_vectors(output: BertOutput, input_mask: tf.Tensor, pooling: str) -> tf.
     """Returns a vector of each text, float32 [B, H].
 
     Args:
-        output: of BERT.
+        output: BERT's outputs.
         input_mask: int32 [B, S], 1 for tokens and 0 for padding.
         pooling: "mean" of the last layer over all tokens, [CLS] and [SEP] included; "cls", the
             last layer at [CLS]; "pooled", the pooler's output.

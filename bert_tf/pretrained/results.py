@@ -1,4 +1,4 @@
-"""What a loaded model answers with."""
+"""The results that a loaded model returns."""
 
 import dataclasses
 from typing import Any
@@ -12,9 +12,9 @@ class Filling:
     """A token for a [MASK].
 
     Attributes:
-        token: the word piece; "##" begins one that continues a word.
+        token: the word piece; it starts with "##" if it continues a word.
         token_id: its id.
-        probability: over all tokens of the vocabulary.
+        probability: its probability among all tokens of the vocabulary.
     """
 
     token: str
@@ -29,7 +29,7 @@ class Classification:
     Attributes:
         label: the most likely class.
         probability: its probability.
-        probabilities: of each class, in the order of the model's classes.
+        probabilities: the probability of each class, in the order of the model's classes.
     """
 
     label: str
@@ -47,7 +47,7 @@ class Answer:
         end: its last character + 1; 0 for no answer.
         score: by `Pretrained.answer`'s method: with "run_squad" the answer's probability among the
             answers that were considered; with "transformers" the probability of its start times
-            that of its end, added up over equal texts, so that it can exceed 1.
+            the probability of its end, added up over equal texts, so that it can exceed 1.
     """
 
     text: str
@@ -58,10 +58,10 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class Entity:
-    """A part of a text that has a type.
+    """A part of a text with a type, such as a name.
 
     Attributes:
-        text: `text[start:end]` of the text that was given.
+        text: `text[start:end]` of the given text.
         label: its type, such as "PER".
         start: its first character.
         end: its last character + 1.

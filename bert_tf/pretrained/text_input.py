@@ -1,4 +1,4 @@
-"""Texts as a loaded model takes them: checked, and converted to its input."""
+"""Checks texts for a loaded model, and converts them to its input."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,16 +11,16 @@ from bert_tf.text.tokenizers import Tokenizer
 
 
 def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list, bool]:
-    """Returns texts as a list, and whether one alone was given.
+    """Returns texts as a list, and whether a single text was given.
 
     Args:
-        texts: a text or a sequence of texts; where `pairs` is true, a text may be a pair, a tuple
-            of two texts.
+        texts: a text or a sequence of texts; if `pairs` is true, a text may be a pair, a tuple of
+            two texts.
         pairs: whether pairs are allowed.
-        name: of the argument, for messages.
+        name: the argument's name, for messages.
 
     Raises:
-        UserError: it is something else.
+        UserError: the argument is something else.
     """
     single = isinstance(texts, str) or pairs and _is_pair(texts)
     if not single and (isinstance(texts, bytes | dict) or not hasattr(texts, "__iter__")):
@@ -42,9 +42,9 @@ def _is_pair(value: Any) -> bool:
 def encode(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[dict[str, list[int]]]:
-    """Returns the model's input for texts and pairs, without padding; long ones are cut.
+    """Returns the model's input for texts and pairs, without padding; long ones are truncated.
 
-    Each is `input_ids`, `input_mask` and `segment_ids`, as `sequences.pack_pair` makes them.
+    Each row has `input_ids`, `input_mask` and `segment_ids`, as `sequences.pack_pair` makes them.
     """
     parts = [(text, "") if isinstance(text, str) else text for text in texts]
     ids, edges = tokenizer.encode([part for pair in parts for part in pair])
@@ -59,7 +59,7 @@ def encode(
         rows.append(sequences.truncate_and_pack(*both, length, layout))
     if num_cut:
         logging.warning(
-            "%d of %d texts have more than %d word pieces, [CLS] and [SEP] included, and are cut",
+            "%d of %d texts have more than %d word pieces with [CLS] and [SEP], and are truncated",
             num_cut,
             len(texts),
             max_seq_length,
@@ -73,14 +73,14 @@ def encode_masks(
     """Returns the model's input for texts with [MASK], and `masked_lm_positions` of the masks.
 
     Raises:
-        UserError: a text has no [MASK], or one beyond the model's longest input; or the vocabulary
-            has no [MASK].
+        UserError: a text has no [MASK], or has one beyond the model's longest input, or the
+            vocabulary has no [MASK].
     """
     mask, mask_id = tokenizer.mask_token, tokenizer.vocab.get(tokenizer.mask_token)
     if mask_id is None:
         raise UserError(f"The vocabulary has no {mask}, so this model cannot fill one in")
     parts = [text.split(mask) for text in texts]
-    # The space before a mask belongs to it where spaces are parts of pieces.
+    # If pieces contain spaces, the space before a mask belongs to the mask.
     parts = [[*(part.rstrip() for part in text[:-1]), text[-1]] for text in parts]
     ids, edges = tokenizer.encode([part for text in parts for part in text])
     rows, piece = [], 0

@@ -203,7 +203,7 @@ def test_a_head_that_needs_the_pooler_is_refused_without_it(tmp_path, labels, he
     source = write_folder(
         tmp_path / "hf", make_tensors(shapes, "bert."), vocab=HUGGING_FACE_VOCAB, **config
     )
-    with pytest.raises(UserError, match="2 are not so: 'bert/pooler/dense/kernel: missing, "):
+    with pytest.raises(UserError, match="2 are missing or .*: 'bert/pooler/dense/kernel: miss"):
         bert_tf.load(source)
 
 
