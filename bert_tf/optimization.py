@@ -1,11 +1,11 @@
 """Adam with decoupled weight decay, LAMB, and the learning rate: warm-up, then decay.
 
 Original: optimization.py. The paper, appendix A.2: Adam with beta_1 = 0.9, beta_2 = 0.999, weight
-decay of 0.01, warm-up over the first 10,000 steps and linear decay. LAMB, for large batches, is
-that of google-research/albert's lamb_optimizer.py (https://arxiv.org/abs/1904.00962, algorithm 2).
+decay of 0.01, warm-up over the first 10,000 steps and linear decay. LAMB, for large batches,
+follows google-research/albert's lamb_optimizer.py (https://arxiv.org/abs/1904.00962, algorithm 2).
 
-`AdamWeightDecayOptimizer` and `LAMBOptimizer` are optimizers of Keras. `compile` takes them, and
-`create_optimizer` makes one of them for a step of one's own, such as the programs'.
+`AdamWeightDecayOptimizer` and `LAMBOptimizer` are Keras optimizers for `compile`. For a custom
+training step, such as the programs', `create_optimizer` makes one of them.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import tensorflow as tf
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 # Constants of the original's create_optimizer.
-CLIP_NORM = 1.0  # the largest global norm of a step's gradients
+CLIP_NORM = 1.0  # maximum global norm of a step's gradients
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # of Adam
 WEIGHT_DECAY_RATE = 0.01
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
@@ -32,16 +32,16 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     The decay is init_lr * (1 - step / num_train_steps) ** decay_power. The warm-up rises towards
     `init_lr`, and at its end the rate drops to the curve of the decay (original: create_optimizer;
-    ALBERT's has `poly_power` and `start_warmup_step`, too).
+    ALBERT's also has `poly_power` and `start_warmup_step`).
 
     Args:
         init_lr: learning rate at which the decay starts.
-        num_train_steps: step at which the rate reaches 0, where it stays.
+        num_train_steps: step at which the rate reaches 0 and stays there.
         num_warmup_steps: number of steps of the warm-up; 0 for none.
         decay_power: exponent of the decay; 1 for a line.
-        start_warmup_step: step at which the warm-up starts from 0. With -n the rate of step 0 is
-            that of the n-th step of the warm-up, which ends n steps earlier. Before a positive one
-            rates are negative, as in the original.
+        start_warmup_step: step at which the warm-up starts from 0. With -n, step 0 has the rate of
+            the warm-up's n-th step, and the warm-up ends n steps earlier. Before a positive
+            `start_warmup_step` rates are negative, as in the original.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ def linear_schedule(
 
 
 def restarting_schedule(schedules: Sequence[tuple[int, Schedule]]) -> Schedule:
-    """Returns a schedule made of several in a row, each counting its steps from 0.
+    """Returns a schedule that joins several in a row; each counts its steps from 0.
 
     Args:
         schedules: pairs of a number of steps and the schedule for these steps.
@@ -127,9 +127,9 @@ def adam_weight_decay_update(
 
     Args:
         param: the parameter, float32 [...].
-        m: its first moment, of the same shape, as all that follow.
-        v: its second moment.
-        grad: its gradient.
+        m: its first moment, of the same shape.
+        v: its second moment, of the same shape.
+        grad: its gradient, of the same shape.
         learning_rate: float32 [].
         weight_decay_rate: rate of the decay; 0 for none.
         beta_1: decay of the first moment.
@@ -162,11 +162,11 @@ def lamb_update(
     LAMB: Adam's update with decoupled decay, scaled to the norm of the parameter (ALBERT's
     LAMBOptimizer.apply_gradients). The norms are over the whole variable.
 
-    Args, beyond those of `adam_weight_decay_update`:
-        layer_adaptation: whether to scale; without it this is Adam's update. Where one of the
-            norms is 0 nothing is scaled.
-        bias_correction_step: the number of this update from 1, integer [], to divide the moments
-            by 1 - beta ** step in the update as Adam's paper does; None for no bias correction.
+    Args, in addition to the arguments of `adam_weight_decay_update`:
+        layer_adaptation: whether to scale the update; if False, this is Adam's update. An update is
+            not scaled if its norm or the parameter's norm is 0.
+        bias_correction_step: the number of this update, from 1, integer []. The update divides the
+            moments by 1 - beta ** step, as in Adam's paper. None for no bias correction.
     """
     next_m = beta_1 * m + (1.0 - beta_1) * grad
     next_v = beta_2 * v + (1.0 - beta_2) * tf.square(grad)
@@ -185,13 +185,13 @@ def lamb_update(
 
 
 def _bias(beta: float, step: tf.Tensor) -> tf.Tensor | float:
-    """Returns 1 - beta ** step, exact also where the power is close to 1."""
+    """Returns 1 - beta ** step, accurate even if the power is close to 1."""
     return -tf.math.expm1(math.log(beta) * step) if beta else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class AdamOptions:
-    """The numbers of an optimizer. The defaults are those of BERT (the paper, A.2).
+    """The hyperparameters of an optimizer. The defaults are BERT's (the paper, A.2).
 
     optimizer: one of `OPTIMIZERS`: Adam with decoupled weight decay, or LAMB.
     weight_decay_rate: rate of the decay; 0 for none.
@@ -214,12 +214,12 @@ class AdamOptions:
     def update(self, name, param, m, v, grad, learning_rate, step):
         """Returns the next parameter, first moment and second moment of a variable by its name.
 
-        The arguments are those of `adam_weight_decay_update`; `grad` may be IndexedSlices, which
-        update every row as a tensor would. `step` is the number of updates before this one.
+        See `adam_weight_decay_update` for the arguments. `grad` may be IndexedSlices, which update
+        every row as a tensor would. `step` is the number of updates before this one.
         """
         excluded = any(re.search(expression, name) for expression in self.exclude_from_weight_decay)
         decay = 0.0 if excluded else self.weight_decay_rate
-        # Variables of Keras become tensors, too.
+        # Keras variables become tensors, too.
         tensors = [tf.convert_to_tensor(x) for x in (param, m, v, grad, learning_rate)]
         numbers = (decay, self.beta_1, self.beta_2, self.epsilon)
         if self.optimizer == "lamb":
@@ -230,13 +230,13 @@ class AdamOptions:
 
 @keras.saving.register_keras_serializable("bert_tf")
 class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
-    """Adam with decoupled weight decay as an optimizer of Keras (original: the class of this name).
+    """Adam with decoupled weight decay as a Keras optimizer (original: the class of this name).
 
-    With its defaults it makes the update of BERT's pre-training and fine-tuning (the paper, A.2).
+    The defaults give the update of BERT's pre-training and fine-tuning (the paper, A.2).
 
         model.compile(AdamWeightDecayOptimizer(linear_schedule(5e-5, num_train_steps, num_warmup)))
 
-    A step's learning rate is that of the number of updates before it. `adam` has the numbers.
+    A schedule gets the number of updates before a step. `adam` holds the hyperparameters.
 
     Args:
         learning_rate: a float, or a schedule such as `linear_schedule` returns.
@@ -246,7 +246,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         epsilon: added to the square root of the second moment.
         exclude_from_weight_decay: regular expressions. A variable is not decayed if one of them
             matches anywhere in its name, which is its `path`.
-        global_clipnorm: the largest global norm of a step's gradients; None does not clip.
+        global_clipnorm: maximum global norm of a step's gradients; None does not clip.
         name: name of the optimizer.
         **options: see `keras.optimizers.Optimizer`.
     """
@@ -264,7 +264,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         **options,
     ):
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **options)
-        # A method of Keras's optimizers has the name `exclude_from_weight_decay`.
+        # Keras's optimizers have a method with the name `exclude_from_weight_decay`.
         exclusions = tuple(exclude_from_weight_decay or ())
         self.adam = AdamOptions("adamw", weight_decay_rate, beta_1, beta_2, epsilon, exclusions)
 
@@ -293,13 +293,13 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         self.assign(v, next_v)
 
     def apply_reduced(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> None:
-        """Updates the variables with gradients that are clipped and summed over replicas already.
+        """Updates the variables with gradients that are already clipped and summed over replicas.
 
-        Keras's `apply_gradients` would clip them and sum them over the replicas.
+        Keras's `apply_gradients` would clip and sum the gradients again.
 
         Args:
             gradients: one for each variable that `build` got, in order. A variable whose gradient
-                is None stays as it is and is not decayed. IndexedSlices update every row, as the
+                is None does not change, not even by decay. IndexedSlices update every row, as the
                 dense gradient would.
         """
         rate = self.learning_rate
@@ -319,7 +319,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         return self._iterations.value
 
     def checkpoint_variables(self) -> dict[str, tf.Variable]:
-        """Returns the moments and the step counter by their names in a checkpoint of the original.
+        """Returns the moments and the step counter by their names in the original's checkpoints.
 
         `build` must have been called.
         """
@@ -342,9 +342,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable("bert_tf")
 class LAMBOptimizer(AdamWeightDecayOptimizer):
-    """LAMB as an optimizer of Keras (ALBERT's class of this name).
+    """LAMB as a Keras optimizer (ALBERT's class of this name).
 
-    What is excluded from the weight decay is excluded from the scaling of updates, too.
+    Variables that are excluded from weight decay are excluded from the scaling of updates, too.
 
     Args:
         learning_rate: a float, or a schedule.
@@ -368,7 +368,7 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
 
 
 class _FunctionSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A function of the step as a schedule of Keras, which calls plain functions without it."""
+    """A function of the step as a Keras schedule; Keras calls plain functions without the step."""
 
     def __init__(self, function: Schedule):
         self._function = function
@@ -382,14 +382,14 @@ def create_optimizer(
 ) -> AdamWeightDecayOptimizer:
     """Returns the optimizer of BERT's pre-training and fine-tuning (the paper, A.2), or LAMB.
 
-    The original's function of this name also computes and clips the gradients. Here the caller
-    does, by `tf.GradientTape` and `tf.clip_by_global_norm(gradients, optimization.CLIP_NORM)`.
+    The original's function also computes and clips the gradients. With this one, the caller does,
+    by `tf.GradientTape` and `tf.clip_by_global_norm(gradients, optimization.CLIP_NORM)`.
 
     Args:
         variables: the trainable variables, which get moments.
         learning_rate: a function of the number of updates before a step, int64 [], such as
             `linear_schedule` returns.
-        adam: the optimizer's numbers; by default biases and LayerNorm are not decayed.
+        adam: the hyperparameters; by default biases and LayerNorm are not decayed.
     """
     kind = LAMBOptimizer if adam.optimizer == "lamb" else AdamWeightDecayOptimizer
     optimizer = kind(_FunctionSchedule(learning_rate), global_clipnorm=None)
