@@ -9,11 +9,11 @@ Dimension letters and dtypes in the docstrings and comments of models, layers an
     S  sequence length         H  hidden size
     L  encoder layers          N  attention heads
     P  masked positions        D  size of an attention head, H / N
-    K  places for sequences in a packed row
+    K  maximum number of sequences in a packed row
     E  width of the embeddings: H, except in ALBERT
 
     float    the compute dtype: float32, or bfloat16 in a model with `dtype="bfloat16"`
-    float32  float32 in both
+    float32  float32 in either case
 
 With `dtype="bfloat16"`, the matrix products and the activations between them are bfloat16.
 Variables, LayerNorm, softmax, logits and losses stay float32.
@@ -102,8 +102,8 @@ class BertOutput(NamedTuple):
 class BertModel(Savable, keras.Model):
     """BERT without heads (https://arxiv.org/abs/1810.04805, section 3).
 
-    The original builds its graph in the constructor. Here the constructor creates the variables,
-    and each call computes the outputs:
+    The original's constructor builds its graph. This constructor creates the variables, and each
+    call computes the outputs:
 
         bert = modeling.BertModel(config)
         model = bert(input_ids, input_mask, token_type_ids, training=is_training)
@@ -112,8 +112,8 @@ class BertModel(Savable, keras.Model):
     The models of bert_tf/tasks pass their `**options` on to this constructor.
 
     Args:
-        config: sizes and dropout rates; copied, as in the original. Its class decides whether this
-            is a BERT, an ALBERT, a RoBERTa or a DistilBERT.
+        config: copied, as in the original. Its class decides whether this is a BERT, an ALBERT, a
+            RoBERTa or a DistilBERT.
         use_one_hot_embeddings: whether to look up word embeddings by a product with one-hot ids,
             which is faster on TPUs, instead of a gather.
         recompute_activations: whether to compute each encoder layer again in the backward pass
@@ -122,7 +122,7 @@ class BertModel(Savable, keras.Model):
         name: the first part of every variable's path.
 
     Raises:
-        UserError: `dtype` is neither of the two.
+        UserError: `dtype` is neither of these.
     """
 
     built: bool
@@ -147,7 +147,7 @@ class BertModel(Savable, keras.Model):
             self.config,
             use_one_hot_embeddings,
             policy,
-            # As in each original: the kind of look-up changes the gradient's norm.
+            # As in each model's original: the kind of look-up changes the gradient's norm.
             gather_token_types=is_albert and not use_one_hot_embeddings,
         )
         if isinstance(self.config, AlbertConfig):
@@ -191,8 +191,8 @@ class BertModel(Savable, keras.Model):
                 TensorFlow's global generator.
             position_ids: int32 [B, S], the position of each token in its sequence, from 0; None
                 for rows that are not packed. RoBERTa adds its `position_offset`.
-            cls_positions: int32 [B, K], where in the row each sequence begins, 0 in unused
-                places; None for rows that are not packed.
+            cls_positions: int32 [B, K], the position in the row where each sequence begins, 0 for
+                unused entries; None for rows that are not packed.
 
         Raises:
             ValueError: `input_ids` does not have two dimensions.

@@ -1,1 +1,1 @@
-"""The parts of the model, ids to logits. Start reading at `bert_tf/modeling.py`."""
+"""The parts of the model, from ids to logits. Start reading at `bert_tf/modeling.py`."""

@@ -23,13 +23,13 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
 def gelu_erf(x: tf.Tensor) -> tf.Tensor:
     """Returns the Gaussian error linear unit of `x` in its exact form, with the error function.
 
-    Hugging Face's models call this form "gelu", and that of the original "gelu_new".
+    Hugging Face's models call this form "gelu", and the original's form "gelu_new".
 
     Args:
         x: float [...].
     """
     # keras.activations.gelu computes erfc, which takes TensorFlow twice the time on a CPU. LiteRT
-    # knows the function in this order of factors only.
+    # recognises the function only if the factors are in this order.
     return 0.5 * x * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
 
 
@@ -38,7 +38,7 @@ def get_activation(activation_string: str | Activation | None) -> Activation | N
 
     Args:
         activation_string: "gelu", "gelu_erf", "relu", "tanh" or "linear" in any case, or a
-            function, which is returned as it is. "linear", "" and None give None.
+            function, which is returned unchanged. "linear", "" and None give None.
 
     Raises:
         UserError: the name is unknown.

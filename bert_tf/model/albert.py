@@ -1,6 +1,6 @@
 """How ALBERT's encoder differs from BERT's: layers share weights, and embeddings are narrower.
 
-Read it beside `bert_tf/model/encoder.py`. Everything else is BERT's: a `BertModel` with an
+Read it next to `bert_tf/model/encoder.py`. Everything else is BERT's: a `BertModel` with an
 `AlbertConfig` uses this encoder instead of BERT's (https://arxiv.org/abs/1909.11942, section 3.1;
 original: google-research/albert, modeling.py).
 
@@ -34,7 +34,6 @@ class AlbertAttention(Savable, keras.layers.Layer):
         self.projection = NamedDense(config, config.hidden_size, None, "output", dtype)
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         self.self_attention.build()
         self.projection.build()
 
@@ -52,7 +51,7 @@ class AlbertAttention(Savable, keras.layers.Layer):
 
 @register
 class Intermediate(Savable, keras.layers.Layer):
-    """Both products of the feed-forward network: the scope `intermediate`.
+    """Both dense layers of the feed-forward network: the scope `intermediate`.
 
     Args:
         dtype: dtype policy.
@@ -66,7 +65,6 @@ class Intermediate(Savable, keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         config = self.config
         self.dense = make_dense(
             config.intermediate_size,
@@ -96,7 +94,6 @@ class FeedForward(Savable, keras.layers.Layer):
         self.intermediate = Intermediate(config, dtype)
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         self.intermediate.build()
 
     def call(self, hidden):
@@ -122,7 +119,6 @@ class InnerGroup(Savable, keras.layers.Layer):
         self.output_norm = LayerNorm(config, "LayerNorm_1")
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         self.attention.build()
         self.feed_forward.build()
         for norm in (self.attention_norm, self.output_norm):
@@ -147,7 +143,7 @@ class InnerGroup(Savable, keras.layers.Layer):
 
 @register
 class LayerGroup(Savable, keras.layers.Layer):
-    """A group of consecutive layers, which several layers of the encoder may share.
+    """A group of consecutive inner groups, which several layers of the encoder may share.
 
     Args:
         index: number of the group, from 0; part of its name.
@@ -159,7 +155,6 @@ class LayerGroup(Savable, keras.layers.Layer):
         self.inner_groups = [InnerGroup(config, i, dtype) for i in range(config.inner_group_num)]
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         for inner_group in self.inner_groups:
             inner_group.build()
 
@@ -198,7 +193,6 @@ class Transformer(Savable, keras.layers.Layer):
         self.order = [used.index(i) for i in config.layer_groups]
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         for group in self.groups:
             group.build()
 
@@ -241,7 +235,6 @@ class AlbertEncoder(Savable, keras.layers.Layer):
         self.transformer = Transformer(config, recompute_activations, dtype)
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         config, name = self.config, "embedding_hidden_mapping_in"
         self.mapping = None
         if config.embedding_size != config.hidden_size:
@@ -250,9 +243,9 @@ class AlbertEncoder(Savable, keras.layers.Layer):
         self.transformer.build()
 
     def call(self, embedding_output, input_mask, seed=None):
-        """Returns two tuples of tensors: outputs, float [B, S, H]; probabilities of attention.
+        """Returns tuples of outputs, float [B, S, H], and of probabilities, float32 [B, N, S, S].
 
-        Each has one for each inner group of each layer. The probabilities are float32 [B, N, S, S].
+        Both have one tensor for each inner group of each layer.
 
         Args:
             embedding_output: float [B, S, E].

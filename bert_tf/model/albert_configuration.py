@@ -10,17 +10,17 @@ from bert_tf.model.configuration import BertConfig, within
 class AlbertConfig(BertConfig):
     """Sizes and dropout rates of ALBERT: the keys of an `albert_config.json`.
 
-    Original: google-research/albert, modeling.AlbertConfig, with the same defaults, those of
-    ALBERT-xxlarge.
+    Original: google-research/albert, modeling.AlbertConfig, with the same defaults,
+    ALBERT-xxlarge's.
 
-    All but `vocab_size` are given by name.
+    All arguments except `vocab_size` are keyword-only.
 
     Args:
-        embedding_size: width of the embeddings. If it is not `hidden_size`, a dense layer makes
-            them as wide.
-        num_hidden_groups: number of groups of weights. Layer i of L has group i / L * groups; a
-            group that no layer uses gets no weights.
-        inner_group_num: number of layers, one after another, that make up a group.
+        embedding_size: width of the embeddings. If it differs from `hidden_size`, a dense layer
+            projects them to `hidden_size`.
+        num_hidden_groups: number of groups of weights. Layer i of L uses group i / L * groups;
+            groups that no layer uses get no weights.
+        inner_group_num: number of consecutive layers that make up a group.
     """
 
     NAME = "ALBERT"
@@ -48,19 +48,20 @@ class AlbertConfig(BertConfig):
 
     @property
     def layer_groups(self) -> list[int]:
-        """The number of each layer's group."""
-        # In floating point, as in the original: of 22 groups for 22 layers layer 15 is group 14.
+        """The index of each layer's group."""
+        # In floating point, as in the original: with 22 groups and 22 layers, layer 15 uses group
+        # 14.
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
         return [int(i / layers * groups) for i in range(layers)]
 
     @property
     def used_groups(self) -> list[int]:
-        """The numbers of the groups that layers have, in order; there may be others."""
+        """The indices of the groups that layers use, in order; there may be unused groups."""
         return sorted(set(self.layer_groups))
 
     @property
     def layer_scopes(self) -> list[str]:
-        """First parts of the names of each used group's variables: layers share them."""
+        """First parts of the variables' names for each used group; layers share a group."""
         return [f"bert/encoder/transformer/group_{i}/" for i in self.used_groups]
 
     @property

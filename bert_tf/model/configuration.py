@@ -16,15 +16,15 @@ from bert_tf.model.activations import Activation, get_activation
 
 _MOST_PARAMETERS = 10**11  # 400 GB in float32
 _MOST_BYTES = 2**40  # of one activation of a batch, over all replicas
-_DEEPEST = 50  # lists and dictionaries in each other
+_DEEPEST = 50  # maximum nesting of lists and dictionaries
 _HUGGING_FACE_KEYS = {"architectures", "transformers_version"}  # a `config.json` has them
-_LONGEST_LIST = 330  # characters of a message that lists problems
+_LONGEST_LIST = 330  # characters of the problems in a message
 
 
 def within(default: Any = dataclasses.MISSING, **bounds: float) -> Any:
     """Returns a field of a configuration whose value is a number within `Bounds`.
 
-    A descendant that changes only the default of a field inherits its bounds.
+    A subclass that changes only a field's default inherits the bounds.
     """
     return dataclasses.field(default=default, metadata={"bounds": Bounds(**bounds)})
 
@@ -33,8 +33,8 @@ def within(default: Any = dataclasses.MISSING, **bounds: float) -> Any:
 class BertConfig:
     """Sizes and dropout rates of a `BertModel`: the keys of a `bert_config.json`.
 
-    Original: modeling.BertConfig, with the same defaults. The greatest sizes are far above those of
-    released models. An id or an index must fit into int32, which is what TPUs compute with.
+    Original: modeling.BertConfig, with the same defaults. The maximum sizes are far above released
+    models' sizes. An id or an index must fit into int32, which is what TPUs compute with.
 
     Args:
         vocab_size: number of word pieces.
@@ -57,23 +57,23 @@ class BertConfig:
     """
 
     NAME = "BERT"
-    MODEL_TYPE = ""  # `model_type` in the file of a model whose other keys do not tell what it is
+    MODEL_TYPE = ""  # `model_type` in the file, if other keys do not identify the model
     pooler_activation = "tanh"
 
     vocab_size: int = within(at_least=1, at_most=2**31 - 1)  # ids
     # GPT-3 has 12,288; a kernel of twice 2**16 would not fit a device.
     hidden_size: int = within(768, at_least=1, at_most=2**16)
-    # Each is built and compiled: about a tenth of a second.
+    # Building and compiling a layer takes about a tenth of a second.
     num_hidden_layers: int = within(12, at_least=1, at_most=1000)
-    num_attention_heads: int = within(12, at_least=1, at_most=2**16)  # divide hidden_size
+    num_attention_heads: int = within(12, at_least=1, at_most=2**16)  # they divide hidden_size
     intermediate_size: int = within(3072, at_least=1, at_most=2**18)  # four times hidden_size
     hidden_act: str | Activation = "gelu"
     hidden_dropout_prob: float | None = within(0.1, at_least=0, below=1)
     attention_probs_dropout_prob: float | None = within(0.1, at_least=0, below=1)
-    # Attention takes the square of its length.
+    # The cost of attention grows with the square of the length.
     max_position_embeddings: int = within(512, at_least=1, at_most=2**20)
     type_vocab_size: int = within(16, at_least=1, at_most=2**16)  # segments are looked up one-hot
-    # Above, products overflow float32 within a few layers.
+    # Above 10, products overflow float32 within a few layers.
     initializer_range: float = within(0.02, above=0, at_most=10)
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class BertConfig:
             raise UserError(f"The BERT configuration is invalid: {_listed(problems)}")
 
     def _problems(self) -> list[str]:
-        """Returns what is wrong with the values."""
+        """Returns a list of what is wrong with the values."""
         problems = []
         types = {field.name: field.type for field in dataclasses.fields(self)}
         for name, bounds in self._bounds().items():
@@ -119,22 +119,22 @@ class BertConfig:
                 bounds |= {name: field.metadata["bounds"]} if field.metadata else {}
         return bounds
 
-    # Not keys of a `bert_config.json`: other models of the family have other values.
+    # Not keys of a `bert_config.json`; other models of the family override them.
 
     layer_norm_eps = 1e-12  # the default of tf.contrib.layers.layer_norm, which the original calls
     has_next_sentence = True  # whether the model has a head for a pair of sentences
-    has_token_types = True  # whether its input tells a second text from a first
-    position_offset = 0  # the row of the table of positions that a sequence's first token has
-    pad_token_id: ClassVar[int | None] = None  # id of padding, if it has no position
+    has_token_types = True  # whether the input distinguishes a second text from the first
+    position_offset = 0  # row of the position table for a sequence's first token
+    pad_token_id: ClassVar[int | None] = None  # id of padding, if padding has no position
 
     @property
     def masked_lm_act(self) -> str | Activation:
-        """Activation of the head of masked LM."""
+        """Activation of the masked-LM head."""
         return self.hidden_act
 
     @property
     def longest_sequence(self) -> int:
-        """Number of tokens that a sequence may have."""
+        """Maximum number of tokens in a sequence."""
         return self.max_position_embeddings - self.position_offset
 
     @property
@@ -150,7 +150,7 @@ class BertConfig:
 
     @property
     def layer_scopes(self) -> list[str]:
-        """First parts of the names of each encoder layer's variables."""
+        """First parts of the variables' names for each encoder layer."""
         return [f"bert/encoder/layer_{i}/" for i in range(self.num_hidden_layers)]
 
     @property
@@ -166,7 +166,7 @@ class BertConfig:
         return hidden * (rows + self.num_hidden_layers * layer + hidden)
 
     def __getattr__(self, name: str) -> Any:
-        # Unknown keys are read like attributes, but replace no method and nothing private.
+        # Unknown keys are read like attributes, but do not override methods or private names.
         unknown = self.__dict__.get("_unknown", {})
         if name.startswith("_") or name not in unknown:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -179,19 +179,19 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, json_object: dict[str, Any]) -> "BertConfig":
-        """Returns a configuration of a dictionary's values, and defaults for missing keys.
+        """Returns a configuration with a dictionary's values, and defaults for missing keys.
 
-        Unknown keys are logged in a warning, but for the `model_type` of this class, and kept: for
+        Unknown keys, except this class's `model_type`, are logged in a warning. They are kept for
         `to_dict`, and as attributes unless a method has that name.
 
         Raises:
             UserError: `vocab_size` is missing, a value is out of range, or the dictionary is
-                Hugging Face's, in which values mean other things.
+                Hugging Face's, whose values have different meanings.
         """
         if _is_deep(json_object):
             raise UserError(
-                f"A BERT configuration must have at most {_DEEPEST} lists and dictionaries in each"
-                " other; received more"
+                f"A BERT configuration must nest lists and dictionaries at most {_DEEPEST} deep;"
+                " received more"
             )
         if not isinstance(json_object, dict) or "vocab_size" not in json_object:
             raise UserError(
@@ -201,15 +201,15 @@ class BertConfig:
         if theirs := _HUGGING_FACE_KEYS.intersection(json_object):
             raise UserError(
                 f"this is a config.json of Hugging Face's, since it has {listed(sorted(theirs))};"
-                " its values mean other things than those of a bert_config.json (`gelu` is another"
-                " function). `python -m tools.convert_checkpoint` makes a bert_config.json of it"
+                " its values mean something else in a bert_config.json (`gelu` is a different"
+                " function). Convert it with `python -m tools.convert_checkpoint`"
             )
         if cls.MODEL_TYPE:
             json_object = {k: v for k, v in json_object.items() if k != "model_type"}
         known = cls.known_keys()
         config = cls(**{key: value for key, value in json_object.items() if key in known})
         config._unknown = {key: value for key, value in json_object.items() if key not in known}
-        # `family.config_from_dict` reads it.
+        # `family.config_from_dict` reads `model_type`.
         own = ("model_type", cls.NAME.lower())
         ignored = sorted(key for key, value in config._unknown.items() if (key, value) != own)
         if ignored:
@@ -281,11 +281,11 @@ def load_configuration(
     from_dict: Callable[[dict[str, Any]], BertConfig],
     flag: str = "bert_config_file",
 ) -> BertConfig:
-    """Returns what a function makes of the object in a JSON file; errors as `from_json_file`.
+    """Returns the configuration in a JSON file; raises what `from_json_file` raises.
 
     Args:
         json_file: a path that `tf.io.gfile` can read.
-        from_dict: makes it.
+        from_dict: makes the configuration from the file's dictionary.
         flag: the flag (no dashes) that names the file, for messages.
     """
     try:
@@ -311,7 +311,7 @@ def load_configuration(
 
 
 def _is_deep(value: Any) -> bool:
-    """Returns whether so many lists and dictionaries are in each other that copying may fail."""
+    """Returns whether lists and dictionaries are nested so deeply that copying may fail."""
     level = [value]
     for _ in range(_DEEPEST + 1):
         groups = [x.values() if isinstance(x, dict) else x for x in level if _is_group(x)]
@@ -324,7 +324,7 @@ def _is_group(value: Any) -> bool:
 
 
 def _listed(problems: list[str]) -> str:
-    """Returns the problems in one line; those that would make it long are counted."""
+    """Returns the problems in one line; counts the rest if the line gets too long."""
     shown = problems[:1]
     for problem in problems[1:]:
         if len("; ".join([*shown, problem])) > _LONGEST_LIST:

@@ -6,15 +6,15 @@ from bert_tf.model.configuration import BertConfig
 class DistilBertConfig(BertConfig):
     """Sizes and dropout rates of a DistilBERT: a `BertConfig` whose pooler has ReLU.
 
-    DistilBERT has no pooler. The dense layer of its classifier, `pre_classifier`, stands in the
-    pooler's place: it takes the same vector, with ReLU instead of tanh.
+    DistilBERT has no pooler. The dense layer of its classifier, `pre_classifier`, is stored as the
+    pooler: it takes the same vector, with ReLU instead of tanh.
 
-    Nor has it token types. Checkpoints have their table all the same, as those of any BERT. In a
-    new model it is zeros, and training leaves it as it is. Every token, of a second text too, gets
-    the first row: so the weights of a BERT lose nothing that a first text depends on, and a format
-    without types takes that row in its position embeddings.
+    It has no token types either. Checkpoints keep the table for compatibility with BERT: zeros in a
+    new model, never trained. Every token uses row 0, also in a second text, so weights taken from a
+    BERT give the same outputs for single texts. Formats without token types get row 0 added to the
+    position embeddings.
 
-    Sizes that are not given have BERT's defaults.
+    Missing sizes have BERT's defaults.
     """
 
     NAME = "DistilBERT"

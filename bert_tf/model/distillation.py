@@ -1,8 +1,8 @@
 """Losses of a student against its teacher, one number for each row.
 
 Source: DistilBERT (https://arxiv.org/abs/1910.01108, section 2), with the scales of transformers'
-research project `distillation`. All layers' vectors: TinyBERT (https://arxiv.org/abs/1909.10351,
-section 3.1, the uniform mapping), by the cosine.
+research project `distillation`. Comparing all layers: TinyBERT (https://arxiv.org/abs/1909.10351,
+section 3.1, the uniform mapping), but by the cosine.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`; R is any number of rows: positions or
 examples.
@@ -66,10 +66,10 @@ def layers_distance(
     """Returns the mean of the cosine distances between layers for each position, float32 [B*S].
 
     Args:
-        student: the outputs of its layers, float [B, S, H] each.
-        teacher: the same of the teacher; it gets no gradients.
-        all_layers: whether each of the student's is compared, with the teacher's layer at the same
-            share of its depth (`matching_layers`); else the last ones alone.
+        student: the outputs of the student's layers, float [B, S, H] each.
+        teacher: the outputs of the teacher's layers, which get no gradients.
+        all_layers: whether to compare each of the student's layers with the teacher's layer at the
+            same share of the depth (`matching_layers`), instead of only the last layers.
     """
     if not all_layers:
         student, teacher = student[-1:], teacher[-1:]
@@ -86,7 +86,8 @@ def layers_distance(
 def matching_layers(student: int, teacher: int) -> list[int]:
     """Returns the teacher's layer, from 0, that each of the student's is compared with.
 
-    They end at the same share of the depth: 1, 3, 5 for 3 of 6. The last matches the last.
+    Both end at the same share of the depth: 1, 3, 5 for a student with 3 layers and a teacher with
+    6. The last layer matches the last.
 
     Args:
         student: number of the student's layers.

@@ -1,4 +1,4 @@
-"""Dropout whose masks follow from one seed for each call of a model.
+"""Dropout whose masks are determined by one seed for each call of a model.
 
 Each dropout uses the call's seed with these numbers folded in, in this order
 (`bert_tf.seeds.fold_in`):

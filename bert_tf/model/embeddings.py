@@ -23,7 +23,7 @@ def positions_without_padding(input_ids: tf.Tensor, pad_id: int) -> tf.Tensor:
 
     Args:
         input_ids: int32 [B, S].
-        pad_id: id of padding. Records pad with id 0 at the end, where padding moves no token.
+        pad_id: id of padding. Records pad with id 0, at the end, which moves no token's position.
     """
     is_token = tf.cast(input_ids != pad_id, tf.int32)
     return tf.cumsum(is_token, axis=1) * is_token + pad_id
@@ -56,7 +56,6 @@ class Embeddings(Savable, keras.layers.Layer):
         self.layer_norm = LayerNorm(config)
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         config = self.config
         sizes = {
             "word_embeddings": config.vocab_size,
@@ -69,7 +68,7 @@ class Embeddings(Savable, keras.layers.Layer):
                 shape=(size, config.embedding_width),
                 initializer=create_initializer(config.initializer_range) if is_trained else "zeros",
                 trainable=is_trained,
-                autocast=False,  # gather in float32, cast what was gathered
+                autocast=False,  # gather in float32, then cast
                 name=name,
             )
             setattr(self, name, table)
@@ -122,7 +121,7 @@ class Embeddings(Savable, keras.layers.Layer):
         elif self.gather_token_types:
             types = tf.reshape(tf.gather(type_table, tf.reshape(token_type_ids, [-1])), shape)
         else:
-            # One-hot even where words are gathered: the table is tiny (original: the same).
+            # One-hot even if words are gathered: the table is tiny (the same in the original).
             types = tf.reshape(self._one_hot_lookup(token_type_ids, type_table), shape)  # [B, S, E]
         with tf.control_dependencies(checks):
             offset = config.position_offset
@@ -141,7 +140,7 @@ class Embeddings(Savable, keras.layers.Layer):
         table = self.position_embeddings.value[: shape[1] + self.config.position_offset]
         if position_ids is None:
             return table
-        # A gather from the slice has a dense gradient, as without packing. Of a sparse gradient,
+        # A gather from the slice has a dense gradient, as without packing. In a sparse gradient,
         # clipping would count duplicate rows separately.
         if self.use_one_hot_embeddings:
             positions = self._one_hot_lookup(position_ids, table)

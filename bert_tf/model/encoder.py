@@ -18,7 +18,7 @@ from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
-MASKED_SCORE = -10000.0  # what attention_layer of the original adds where the mask is 0
+MASKED_SCORE = -10000.0  # the original's attention_layer adds this where the mask is 0
 
 
 def attention_within_sequences(sequence_numbers: tf.Tensor) -> tf.Tensor:
@@ -47,7 +47,6 @@ class SelfAttention(Savable, keras.layers.Layer):
         self.config = config
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         size = self.config.hidden_size
         for name in ("query", "key", "value"):
             setattr(self, name, make_dense(size, size, self.config, self.dtype_policy, name))
@@ -58,8 +57,8 @@ class SelfAttention(Savable, keras.layers.Layer):
         Args:
             hidden: float [B*S, H].
             input_mask: int32 [B, S], 1 for tokens and 0 for padding; or [B, S, S], 1 where the
-                position of the second axis may attend to that of the third. Keras would round a
-                float32 mask to bfloat16.
+                position on the second axis may attend to the position on the third. Keras would
+                round a float32 mask to bfloat16.
             seed: int32 [2] dropout seed, or None for no dropout.
         """
         config = self.config
@@ -73,8 +72,8 @@ class SelfAttention(Savable, keras.layers.Layer):
 
         query, key, value = (split_heads(d(hidden)) for d in (self.query, self.key, self.value))
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, N, S, S]
-        # The same for every head and, unless rows are packed, for every attending position. Padding
-        # attends as well, as in the original.
+        # The same for every head and, unless rows are packed, for every attending position. As in
+        # the original, padding attends, too.
         mask_adder = (1.0 - tf.cast(input_mask, tf.float32)) * MASKED_SCORE  # [B, S] or [B, S, S]
         # Not by tf.newaxis, which LiteRT cannot convert where S is dynamic.
         while mask_adder.shape.rank < 4:
@@ -104,7 +103,6 @@ class ResidualOutput(Savable, keras.layers.Layer):
         self.layer_norm = LayerNorm(config)
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         size = self.config.hidden_size
         self.dense = make_dense(size, self.input_size, self.config, self.dtype_policy, "dense")
         self.layer_norm.build((None, size))
@@ -135,7 +133,6 @@ class Attention(Savable, keras.layers.Layer):
         self.residual_output = ResidualOutput(config, config.hidden_size, dtype)
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         self.self_attention.build()
         self.residual_output.build()
 
@@ -145,7 +142,7 @@ class Attention(Savable, keras.layers.Layer):
         Args:
             hidden: float [B*S, H].
             input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
-            seeds: two int32 [2] dropout seeds, of the probabilities and of the projection; None
+            seeds: two int32 [2] dropout seeds, for the probabilities and for the projection; None
                 for no dropout.
         """
         context, probs = self.self_attention(hidden, input_mask, seed=seeds[0])
@@ -174,7 +171,6 @@ class EncoderLayer(Savable, keras.layers.Layer):
         self.residual_output = ResidualOutput(config, config.intermediate_size, dtype)
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         self.attention.build()
         self.intermediate.build()
         self.residual_output.build()
@@ -210,14 +206,11 @@ class Encoder(Savable, keras.layers.Layer):
         ]
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         for layer in self.encoder_layers:
             layer.build()
 
     def call(self, embedding_output, input_mask, seed=None):
-        """Returns two tuples of L tensors: outputs, float [B, S, H]; probabilities of attention.
-
-        The probabilities are float32 [B, N, S, S].
+        """Returns L outputs, float [B, S, H], and L attention probabilities, float32 [B, N, S, S].
 
         Args:
             embedding_output: float [B, S, H].

@@ -8,7 +8,7 @@ from bert_tf.model.configuration import BertConfig, load_configuration
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.roberta_configuration import RobertaConfig
 
-# Names of a configuration in a model's folder: ours, and that of ALBERT's released models.
+# Names of a configuration in a model's folder: ours, and the name in ALBERT's released models.
 CONFIG_FILES = ("bert_config.json", "albert_config.json")
 CONFIGURATIONS = {
     "bert": BertConfig,
@@ -22,11 +22,11 @@ _ALBERT_KEYS = {"num_hidden_groups", "inner_group_num"}  # an `albert_config.jso
 def config_from_dict(json_object: dict[str, Any]) -> BertConfig:
     """Returns the configuration of a dictionary.
 
-    Its `model_type` says which model it describes. Without one it is ALBERT if it has ALBERT's
-    keys, else BERT.
+    Its `model_type` says which model it describes. Without `model_type`, a dictionary with ALBERT's
+    keys describes an ALBERT, any other a BERT.
 
     Raises:
-        UserError: there is no such model here, or see `BertConfig.from_dict`.
+        UserError: `model_type` is unknown, or see `BertConfig.from_dict`.
     """
     keys = json_object if isinstance(json_object, dict) else {}
     model_type = keys.get("model_type", "bert" if _ALBERT_KEYS.isdisjoint(keys) else "albert")

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from bert_tf.errors import UserError, quoted
 
-# The scopes of a part. ALBERT's embeddings are two factors (section 3.1 of its paper), of which the
-# second, the layer that widens them, stands in the encoder.
+# The scopes of a part. ALBERT's embeddings are two factors (section 3.1 of its paper). The second,
+# the layer that widens them, is in the encoder's scope.
 _PARTS = {
     "all": ["bert/"],
     "embeddings": ["bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/"],
@@ -15,17 +15,17 @@ _PARTS = {
 
 
 def parse_frozen_layers(text: str, layer_scopes: Sequence[str]) -> Callable[[str], bool]:
-    """Returns a function that says whether the variable of a name is frozen.
+    """Returns a function that says, by a variable's name, whether it is frozen.
 
     Args:
         text: the value of --freeze_layers, separated by commas: `embeddings` (with the layer that
             widens ALBERT's), `pooler`, indices of encoder layers (`3`; of ALBERT's groups), ranges
             of them (`0-5`, both ends included), or `all` for all of BERT, so that only the task's
             head is trained. "" freezes nothing.
-        layer_scopes: first parts of the names of each encoder layer's variables.
+        layer_scopes: first parts of the variables' names for each encoder layer.
 
     Raises:
-        UserError: a part is none of these, or there is no such layer.
+        UserError: a part is none of these, or the model does not have that layer.
     """
     scopes: list[str] = []
     for part in filter(None, text.split(",")):

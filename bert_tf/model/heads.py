@@ -12,8 +12,8 @@ from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
-# Rate of the dropout before `OutputLayer`. A constant in the original's run_classifier.py, whatever
-# the configuration says.
+# Rate of the dropout before `OutputLayer`. A constant in the original's run_classifier.py, which
+# the configuration does not change.
 OUTPUT_DROPOUT_PROB = 0.1
 
 
@@ -51,8 +51,8 @@ class OutputLayer(Savable, keras.layers.Layer):
 
     def __init__(self, num_outputs: int, size: int, use_bias: bool = True, dtype="float32"):
         super().__init__(name="output", dtype=dtype)
-        # Created here, not in build, which would put the layer's name before theirs. Autocast would
-        # round them, bias included, to the compute dtype.
+        # Created here, not in build, which would put the layer's name into their paths. Autocast
+        # would round both to the compute dtype.
         self.output_weights = keras.Variable(
             create_initializer(),
             shape=(num_outputs, size),
@@ -73,7 +73,7 @@ class OutputLayer(Savable, keras.layers.Layer):
         Args:
             hidden: float [..., size]; Keras casts it to the compute dtype.
             training: whether dropout is on.
-            dropout_seed: int32 [2], that of the model's call; None draws one.
+            dropout_seed: int32 [2], the seed of the model's call; None draws one.
         """
         seed = dropout_seed_of_call(training, dropout_seed)
         if seed is not None:
@@ -85,8 +85,8 @@ class OutputLayer(Savable, keras.layers.Layer):
 def example_weights(features) -> tf.Tensor:
     """Returns the weight of each example in the loss and the metrics, float32 [B].
 
-    Evaluation batches have it as `example_weight`: 1 for an example, 0 for padding that fills up
-    the last batch. Training batches are full and have no such feature: every weight is 1.
+    Evaluation batches have a feature `example_weight`: 1 for an example, 0 for padding that fills
+    up the last batch. Training batches are full and lack the feature: every weight is 1.
 
     Args:
         features: the batch by name; `input_ids` gives B.
@@ -109,7 +109,7 @@ def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
 
     Args:
         logits: float32 [..., classes].
-        label_ids: int32 [...], the index of the right class.
+        label_ids: int32 [...], the index of the correct class.
     """
     classes = tf.shape(logits)[-1] if logits.shape[-1] is None else logits.shape[-1]
     one_hot_labels = tf.one_hot(label_ids, classes, dtype=tf.float32)

@@ -16,7 +16,7 @@ from bert_tf.seeds import weights_are_read
 def create_initializer(initializer_range: float = 0.02) -> keras.initializers.Initializer:
     """Returns a truncated normal initializer (original: modeling.create_initializer).
 
-    Its seed is drawn from Python's `random`, so each initializer gives other values. Inside
+    Its seed is drawn from Python's `random`, so each initializer gives different values. Inside
     `seeds.reading_weights` all values are 0.
 
     Args:
@@ -90,7 +90,7 @@ class LayerNorm(Savable, keras.layers.LayerNormalization):
 
 @register
 class NamedDense(Savable, keras.layers.Layer):
-    """A dense layer in a scope of its own: `intermediate/dense`, `pooler/dense`.
+    """A dense layer in its own scope, such as `intermediate/dense` or `pooler/dense`.
 
     Args:
         units: output width.
@@ -116,7 +116,6 @@ class NamedDense(Savable, keras.layers.Layer):
         self.activation = get_activation(activation)
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         self.dense = make_dense(
             self.units,
             self.input_size,
@@ -127,5 +126,5 @@ class NamedDense(Savable, keras.layers.Layer):
         )
 
     def call(self, inputs):
-        """Returns float [..., units] of float [..., input_size]."""
+        """Returns float [..., units] for inputs, float [..., input_size]."""
         return self.dense(inputs)

@@ -10,8 +10,8 @@ from bert_tf.model.configuration import BertConfig, within
 class RobertaConfig(BertConfig):
     """Sizes and dropout rates of RoBERTa: BERT's, and two keys of Hugging Face's `config.json`.
 
-    The defaults are those of roberta-base. The first `pad_token_id` + 1 rows of the table of
-    positions are no positions, so the longest sequence is that much shorter than
+    The defaults are roberta-base's. The first `pad_token_id` + 1 rows of the position table are not
+    positions of tokens, so the longest sequence is that much shorter than
     `max_position_embeddings`.
 
     Args:
@@ -21,7 +21,7 @@ class RobertaConfig(BertConfig):
 
     NAME = "RoBERTa"
     MODEL_TYPE = "roberta"
-    # The head of masked LM takes this form whatever `hidden_act` is.
+    # The masked-LM head uses this form, whatever `hidden_act` is.
     masked_lm_act = "gelu_erf"
     has_next_sentence = False
 
@@ -33,7 +33,7 @@ class RobertaConfig(BertConfig):
 
     @property
     def position_offset(self) -> int:
-        """The row of the table of positions that a sequence's first token has."""
+        """Row of the position table for a sequence's first token."""
         return self.pad_token_id + 1
 
     def _problems(self) -> list[str]:

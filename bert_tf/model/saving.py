@@ -36,7 +36,7 @@ class Savable:
         for parameter in inspect.signature(cls.__init__).parameters.values():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 arguments.update(arguments.pop(parameter.name, {}))
-        # Past Keras, which would look for layers in it.
+        # vars() bypasses Keras, which would look for layers in the arguments.
         vars(instance)["_arguments"] = {name: _plain(value) for name, value in arguments.items()}
         return instance
 
@@ -70,10 +70,10 @@ class Savable:
 
 
 def _plain(value: Any) -> Any:
-    """Returns an argument as a value of JSON; a function stays as it is."""
+    """Returns an argument as a JSON value; a function is returned unchanged."""
     if isinstance(value, BertConfig):
         return value.to_dict()
-    if isinstance(value, tuple):  # Keras would not undo what it makes of one
+    if isinstance(value, tuple):  # Keras would not restore a tuple
         return list(value)
     return value.name if isinstance(value, keras.DTypePolicy) else value
 
@@ -86,5 +86,5 @@ def _check_activations(arguments: dict[str, Any]) -> None:
         raise UserError(
             "To be saved by Keras, a model must have the name of an activation as hidden_act of its"
             f' BertConfig, such as "gelu" or "relu", not the function {quoted(functions[0])};'
-            ' or save the weights alone: model.save_weights("x.weights.h5")'
+            ' or save only the weights: model.save_weights("x.weights.h5")'
         )

@@ -16,7 +16,7 @@ def get_shape_list(
         name: the tensor's name in the error message.
 
     Raises:
-        ValueError: the tensor has another rank.
+        ValueError: the tensor has a different rank.
     """
     if expected_rank is not None:
         ranks = [expected_rank] if isinstance(expected_rank, int) else expected_rank

@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
         ('{"hidden_size": 24}', "at least the key vocab_size"),
         (
             '{"vocab_size": 5, "x": ' + "[" * 300 + "]" * 300 + "}",
-            "at most 50 lists and dictionaries in each other",
+            "must nest lists and dictionaries at most 50 deep",
         ),
         ("[]", "at least the key vocab_size; received []"),
         (
@@ -303,6 +303,6 @@ def test_a_config_json_of_hugging_face_is_refused(tmp_path, key, read):
         read(str(path))
     assert str(error.value) == (
         f"{path}: this is a config.json of Hugging Face's, since it has '{key}'; its values mean"
-        " other things than those of a bert_config.json (`gelu` is another function). `python -m"
-        " tools.convert_checkpoint` makes a bert_config.json of it"
+        " something else in a bert_config.json (`gelu` is a different function). Convert it with"
+        " `python -m tools.convert_checkpoint`"
     )
