@@ -46,7 +46,7 @@ def edit(path, old, new):
         (lambda f: edit(f / "vocab.txt", "[SEP]", "sep"), r"lacks \[SEP\]"),
         (
             lambda f: edit(f / "bert_config.json", '"hidden_size": 12', '"hidden_size": 24'),
-            r" are not",
+            r" have the wrong shape",
         ),
         (lambda f: edit(f / "bert_config.json", '_layers": 2', '_layers": 3'), "layer_2.*missing"),
         (
