@@ -50,7 +50,7 @@ class Forward:
         """
         results: list[dict[str, np.ndarray]] = [{}] * len(rows)
         lengths = np.array([len(row["input_ids"]) for row in rows])
-        order = np.argsort(-lengths, kind="stable")  # too little memory shows at once
+        order = np.argsort(-lengths, kind="stable")  # longest first: memory errors show at once
         batches = [order[start : start + BATCH_SIZE] for start in range(0, len(rows), BATCH_SIZE)]
 
         def compute(numbers: np.ndarray) -> dict[str, np.ndarray]:

@@ -365,7 +365,7 @@ class Pretrained:
         texts_b: Text | Sequence[Text],
         pooling: str | None = None,
     ) -> float | NDArray[np.float32]:
-        """Returns the cosines between the vectors of text pairs, float32 [pairs]; a float for one.
+        """Returns the cosine of texts_a[i]'s and texts_b[i]'s vectors, float32 [texts], or a float.
 
         To compare every text with every other, multiply matrices of `encode(..., normalize=True)`.
 

@@ -58,7 +58,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class Entity:
-    """A part of a text with a type, such as a name.
+    """A typed part of a text, such as a person's name.
 
     Attributes:
         text: `text[start:end]` of the given text.

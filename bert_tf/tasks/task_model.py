@@ -84,7 +84,7 @@ class TaskModel(Savable, keras.Model):
         return (first, *OPTIONAL_INPUTS, *others, *self.packing_inputs)
 
     def _features(self, x, y=None) -> dict[str, Any]:
-        """Returns inputs and labels by name, as int32 or float32, without what is not a number."""
+        """Returns inputs and labels by name, as int32 or float32; drops values of other types."""
         names = self._input_names()
         features = {} if x is None else dict(_named(x, names))
         features.update({} if y is None else _named(y, self.label_names))

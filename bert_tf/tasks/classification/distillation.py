@@ -53,7 +53,7 @@ class DistilledClassification(Distilled):
         return loss, sums | self.student.accuracy(logits, features)
 
     def parts(self, layers, logits, targets, features, normalizers):
-        """Returns all losses except `cos`, summed since they share a normalizer, and metrics."""
+        """Returns all losses except `cos` as one part, as they share a normalizer; and metrics."""
         if self.student.is_regression:
             soft = squared_distance(logits, targets)
         else:

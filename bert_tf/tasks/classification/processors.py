@@ -59,8 +59,8 @@ def get_processor(
 
     Args:
         task_name: name of the task, in upper or lower case, with or without hyphens.
-        data_dir: folder with the files of the task. Only the task `table` reads them already now,
-            to collect its classes.
+        data_dir: folder with the files of the task. Only for the task `table` does this function
+            read them, to collect its classes.
         xnli_language: language of the examples of the task `xnli`.
         columns: columns of the task `table`, or features of the dataset.
         source: dataset to read instead of files; ignored if it has no name.

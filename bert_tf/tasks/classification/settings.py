@@ -20,8 +20,9 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
     teacher_checkpoint: str | None = inherit(
         TeacherSettings,
         "teacher_checkpoint",
-        help="Checkpoint of a teacher, a model fine-tuned for this task. The student learns its"
-        " answers and the labels. The prefix of its files, or a folder with a file `checkpoint`.",
+        help="Checkpoint of a teacher, a model fine-tuned for this task, whose answers the student"
+        " learns in addition to the labels: the prefix of the checkpoint's files, or a folder with"
+        " a file `checkpoint`.",
     )
     alpha_ce: float = setting(
         0.5,

@@ -21,7 +21,7 @@ from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer
 
-# Purpose -> the processors' name of the set.
+# Purpose -> what processors call the set.
 _SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
 
 

@@ -61,9 +61,9 @@ def read_teacher(
     outputs = (files.shapes.get("output_bias", [0])[0], len(labels) or 1)
     if outputs[0] != outputs[1]:
         raise UserError(
-            f"--teacher_checkpoint={settings.teacher_checkpoint} must have a classifier with"
-            f" {outputs[1]} outputs, one for each class of the task, or a single one for a"
-            f" regression; it has {outputs[0]}. Fine-tune the teacher for this task first"
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have one classifier output"
+            f" for each class of the task, or a single one for a regression, that is {outputs[1]};"
+            f" it has {outputs[0]}. Fine-tune the teacher for this task first"
         )
     if settings.alpha_cos:
         check_hidden_sizes(student, config)

@@ -140,7 +140,7 @@ def rows_to_examples(
 def _check_header(
     row: Sequence[str], path: str, columns: ColumnNumbers, labels: Sequence[str] | None
 ) -> None:
-    """Checks that the first row is a header: its label, or first column, must not be a value."""
+    """Checks that the first row is a header, not an example: it must not hold a label or number."""
     column = 0 if columns.label is None else columns.label
     cell = row[column] if -len(row) <= column < len(row) else ""
     if columns.label is not None and labels is not None:

@@ -30,7 +30,7 @@ class Question:
 
 
 def read_questions(path: str, labelled: bool) -> list[Question]:
-    """Returns the questions of train.csv, val.csv or test.csv, in their order.
+    """Returns the questions of train.csv, val.csv or test.csv, in order.
 
     Args:
         path: a UTF-8 file of comma-separated columns. Its first line names them: sent1, sent2,

@@ -53,7 +53,7 @@ class SentenceSettings(EvaluationSettings):
     )
     loss: str = setting(
         COSINE,
-        help="cosine: the squared difference between a pair's cosine and its score."
+        help="cosine: the squared difference between a pair's cosine and its score / --score_scale."
         " in_batch_negatives: the two texts of a pair mean the same, the texts of different pairs"
         " do not.",
         group=Group.TRAINING,

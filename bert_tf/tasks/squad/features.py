@@ -1,6 +1,6 @@
 """Converts questions and contexts to records: windows of `max_seq_length` tokens.
 
-A context that is too long for one sequence is cut into overlapping windows.
+A context that is too long for one sequence is split into overlapping windows.
 """
 
 import dataclasses

@@ -126,7 +126,7 @@ def _scores(answers: Answers, predictions: Mapping[str, str]) -> dict[str, tuple
         if qas_id not in predictions:
             continue
         prediction = predictions[qas_id]
-        # Answers of only articles and punctuation are ignored, unless all answers are such.
+        # Answers of only articles and punctuation are ignored; if none is left, "" is the answer.
         right = [text for text in texts if normalize_answer(text)] or [""]
         exact = max(exact_match(text, prediction) for text in right)
         if right == [""] or not normalize_answer(prediction):

@@ -9,7 +9,7 @@ from bert_tf.runs.flags.settings import EvaluationSettings, FineTuningSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerSettings(Settings):
-    """How a context is cut into windows, and how answers are chosen."""
+    """How a context is split into windows, and how answers are chosen."""
 
     doc_stride: int = setting(
         128,

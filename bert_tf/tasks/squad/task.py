@@ -93,7 +93,7 @@ class SquadTask(FineTuningTask):
         return SquadModel(config, **options)
 
     def epoch_size(self, num_examples: int, num_records: int) -> int:
-        """Returns the number of questions: as in the original, an epoch is all questions."""
+        """Returns the number of questions: the original counts epochs in questions, not records."""
         path = self.path("train.tf_record")
         logging.info("%s: %d examples, %d records", path, num_examples, num_records)
         if not num_records:

@@ -307,6 +307,6 @@ def test_a_teacher_with_other_classes(reviews, tmp_path):
     with pytest.raises(UserError) as error:
         run(reviews, tmp_path / "out", teacher_checkpoint=f"{tmp_path}/x.ckpt")
     assert (
-        f"--teacher_checkpoint={tmp_path}/x.ckpt must have a classifier with 2 outputs, one for"
-        " each class of the task, or a single one for a regression; it has 3."
+        f"--teacher_checkpoint={tmp_path}/x.ckpt must have one classifier output for each class of"
+        " the task, or a single one for a regression, that is 2; it has 3."
     ) in str(error.value)
