@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-r"""Extracts vectors of tokens, of lines, and attention from a pre-trained BERT for lines of text.
+r"""Extracts a pre-trained BERT's vectors of tokens or whole lines, and its attention.
 
 The original's command:
 
@@ -31,7 +31,7 @@ command_flags.define_flags(*SETTINGS)
 
 
 def main() -> None:
-    """Reads the flags and extracts."""
+    """Reads the flags and extracts the features."""
     config = read_config(FLAGS.bert_config_file)
     settings = command_flags.settings_from_flags(ExtractionSettings)
     read = {"bert_config_file": FLAGS.bert_config_file}

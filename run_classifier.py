@@ -14,7 +14,7 @@ Your own task, in /data/mine/train.csv, dev.csv and test.csv:
     python run_classifier.py --task_name=table --text_a_column=review --label_column=stars \
         --data_dir=/data/mine --do_train --do_eval --do_predict ...
 
-A smaller model that learns from a fine-tuned one, too: add --teacher_checkpoint=/tmp/mrpc.
+To train a smaller model on the outputs of a fine-tuned one, add --teacher_checkpoint=/tmp/mrpc.
 
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-r"""Distils BERT: pre-trains a student with fewer layers by a trained teacher (DistilBERT).
+r"""Distils BERT: pre-trains a student with fewer layers from a teacher (DistilBERT).
 
     python run_distillation.py --input_file='/data/tf_examples.tfrecord*' \
         --teacher_checkpoint=uncased_L-12_H-768_A-12/bert_model.ckpt \
@@ -7,7 +7,7 @@ r"""Distils BERT: pre-trains a student with fewer layers by a trained teacher (D
         --output_dir=/data/student --do_train --max_seq_length=128 --max_predictions_per_seq=20 \
         --train_batch_size=256 --num_train_steps=100000 --learning_rate=5e-4
 
---bert_config_file is the student's. The records are those of create_pretraining_data.py, as for
+--bert_config_file is the student's. create_pretraining_data.py makes the records, as for
 run_pretraining.py. The student is a BERT checkpoint like any other.
 
 Started again, the same command resumes from the last checkpoint in --output_dir.
@@ -29,7 +29,7 @@ command_flags.define_flags(*SETTINGS)
 
 
 def main() -> None:
-    """Reads the flags and distils."""
+    """Reads the flags and distils the student."""
     settings = command_flags.settings_from_flags(DistillationSettings)
     config = read_config(FLAGS.bert_config_file)
     strategy = command_flags.get_strategy(

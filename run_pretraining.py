@@ -33,7 +33,7 @@ command_flags.define_flags(*SETTINGS)
 
 
 def main() -> None:
-    """Reads the flags and pre-trains."""
+    """Reads the flags and pre-trains the model."""
     settings = command_flags.settings_from_flags(PretrainingSettings)
     config = read_config(FLAGS.bert_config_file)
     strategy = command_flags.get_strategy(

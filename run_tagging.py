@@ -7,8 +7,7 @@ Fine-tune, evaluate on valid.txt and tag test.txt:
         --vocab_file=vocab.txt --bert_config_file=bert_config.json \
         --init_checkpoint=bert_model.ckpt --do_train --do_eval --do_predict
 
-With --feature_based, BERT's weights stay as they are, and a BiLSTM is trained on its layers (table
-7).
+With --feature_based, BERT's weights are frozen, and a BiLSTM is trained on its layers (table 7).
 """
 
 from bert_tf.tasks import program

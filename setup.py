@@ -17,18 +17,18 @@ Extras that add to a build:
 
     beam      Apache Beam, for tools/create_pretraining_data_beam.py
     convert   safetensors, for checkpoints in Hugging Face's format (tools/convert_checkpoint.py)
-    export    ONNX and LiteRT, for tools/export.py; a SavedModel needs nothing
-    pictures  matplotlib, for tools that draw: show_attention.py, show_vectors.py, goodput.py
+    export    ONNX and LiteRT, for tools/export.py; a SavedModel needs no extra
+    pictures  matplotlib, for the tools show_attention.py, show_vectors.py and goodput.py
     roberta   tokenizers, for RoBERTa's byte-level BPE
-    text      pyarrow and zstandard, for text to pre-train on in Parquet or .zst files
+    text      pyarrow and zstandard, to read text from Parquet and .zst files
     wikipedia mwparserfromhell, for tools/wikipedia_text.py
     test      what the tests and checks of .ci/run need
 
-What is installed: the package `bert_tf`; the programs as commands (`run_classifier.py`) and as
-modules (`python -m run_classifier`); the tools as `python -m bert_tf.tools.NAME`; and, as data
-files, flags/ with the recipes and model configurations, the page of tools/show_attention.py, and
-of tpu/ the tables of TPU slices and of the memory that steps need there. In a checkout the tools
-and flags/ stay at the top: `python -m tools.NAME`, `--flagfile=flags/...`.
+pip installs the package `bert_tf`; the programs as commands (`run_classifier.py`) and as modules
+(`python -m run_classifier`); the tools as `python -m bert_tf.tools.NAME`; and, as data files,
+flags/ with the recipes and model configurations, the page of tools/show_attention.py, and two
+tables of tpu/: the TPU slices, and the memory that steps need there. In a checkout the tools and
+flags/ stay at the top: `python -m tools.NAME`, `--flagfile=flags/...`.
 """
 
 import re
@@ -79,7 +79,7 @@ setup(
     python_requires=">=3.11,<3.14",
     install_requires=[
         "absl-py",
-        "importlib_resources",  # tensorflow-datasets 4.9.10 imports it and does not require it
+        "importlib_resources",  # tensorflow-datasets 4.9.10 imports but does not require it
         "keras>=3.10",
         "numpy",
         "scikit-learn",
@@ -112,7 +112,7 @@ setup(
             *_ROBERTA,
             *_TEXT,
             *_WIKIPEDIA,
-            "dask[distributed]",  # a runner of Beam with processes of its own
+            "dask[distributed]",  # a Beam runner that starts its own processes
             "ipykernel",
             "mkdocs-material",
             "mkdocstrings[python]",
