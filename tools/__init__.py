@@ -1,6 +1,6 @@
 """Programs around the main ones: `python -m tools.NAME` in the checkout.
 
-Installed, they are `python -m bert_tf.tools.NAME`. So they import each other relatively.
+Installed, they run as `python -m bert_tf.tools.NAME`, so they import each other relatively.
 """
 
 import os

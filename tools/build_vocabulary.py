@@ -4,16 +4,17 @@
     python -m tools.build_vocabulary --kind=byte_bpe --input_file='text/*.txt' \
         --output_file=vocab.json
 
-Word pieces are BERT's.
+BERT uses word pieces.
 The text is split into words as BERT's tokenizer splits it. TensorFlow Text, which the extras `cpu`
 and `gpu` install, learns the word pieces. The output file has one token per line: [PAD], [UNK],
 [CLS], [SEP] and [MASK], then the characters, then words and pieces of words, most frequent first.
 The same text always gives the same file. Time and memory grow with the number of different words. A
 few hundred megabytes of well-mixed text are enough.
 
-A byte-level BPE is RoBERTa's, of text as it stands. The package `tokenizers` learns it (the extra
-`roberta`). The output files are vocab.json, and merges.txt beside it: <s>, <pad>, </s>, <unk> and
-<mask>, then the 256 bytes, then what is joined of them, most frequent first.
+RoBERTa uses a byte-level BPE, which is learned from the text without changing its case or accents.
+The package `tokenizers` learns it (the extra `roberta`). The output files are vocab.json, and
+merges.txt beside it: <s>, <pad>, </s>, <unk> and <mask>, then the 256 bytes, then the merged
+tokens, most frequent first.
 """
 
 import collections
@@ -42,7 +43,7 @@ from bert_tf.text.word_counts import count_words
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 WORD_PIECE, BYTE_BPE = "word_piece", "byte_bpe"
-# The size of the released vocabulary of each kind: BERT's uncased English one, RoBERTa's.
+# The sizes of the released vocabularies: BERT's uncased English one and RoBERTa's.
 _SIZES = {WORD_PIECE: 30522, BYTE_BPE: 50265}
 
 # The search is slow, so it ends at a vocabulary up to this share larger than --vocab_size.
@@ -69,23 +70,23 @@ def learn_vocabulary(
             other characters are ignored, and become [UNK] later.
 
     Raises:
-        UserError: there are no words, the characters alone exceed `vocab_size`, or TensorFlow Text
-            is not installed.
+        UserError: there are no words, `vocab_size` is smaller than the number of characters, or
+            TensorFlow Text is not installed.
     """
     try:
         from tensorflow_text.tools.wordpiece_vocab.wordpiece_tokenizer_learner_lib import learn
     except ImportError as error:
         raise UserError(
             f"learning a vocabulary needs TensorFlow Text, which cannot be imported ({error}). The"
-            " extras `cpu` and `gpu` install it; the TPU build of TensorFlow has none. Run this"
-            " tool on another machine and copy the vocabulary"
+            " extras `cpu` and `gpu` install it; it does not work with the TPU build of TensorFlow."
+            " There, run this tool on another machine and copy the vocabulary"
         ) from error
     if not word_counts:
         raise UserError("--input_file: the text has no words; name files with text")
     counts = collections.Counter(word_counts)
     for word in word_counts:
         if len(word) > _MAX_TOKEN_LENGTH:
-            # The learner drops words this long, but their characters must be kept.
+            # The learner drops words this long, but the vocabulary needs their characters.
             for char in word:
                 counts[char] += word_counts[word]
 
@@ -121,18 +122,18 @@ def learn_vocabulary(
 
 
 def _cut(vocab: Sequence[str], vocab_size: int, max_unique_chars: int) -> list[str]:
-    """Returns the first `vocab_size` tokens of `vocab`, and always special tokens and characters.
+    """Returns the first `vocab_size` tokens of `vocab`, always with special tokens and characters.
 
     Raises:
-        UserError: special tokens and characters alone exceed `vocab_size`.
+        UserError: `vocab_size` is smaller than the number of special tokens and characters.
     """
     must_stay = {
         token for token in vocab if token in SPECIAL_TOKENS or len(token.removeprefix("##")) <= 1
     }
     if len(must_stay) > vocab_size:
         raise UserError(
-            f"--vocab_size={vocab_size} must be at least {len(must_stay)}: so many are the special"
-            " tokens and the characters of the text. Raise it, or lower"
+            f"--vocab_size={vocab_size} must be at least {len(must_stay)}, the number of special"
+            " tokens and of characters in the text. Raise it, or lower"
             f" --max_unique_chars={max_unique_chars}"
         )
     others = [token for token in vocab if token not in must_stay]
@@ -141,7 +142,7 @@ def _cut(vocab: Sequence[str], vocab_size: int, max_unique_chars: int) -> list[s
 
 
 def _can_occur(token: str) -> bool:
-    """Returns False for pieces like "##,": the tokenizer never leaves such marks inside a word."""
+    """Returns False for pieces like "##,": the tokenizer splits words at such marks."""
     char = token.removeprefix("##")
     if len(token) != 3 or len(char) != 1:
         return True
@@ -153,7 +154,7 @@ def learn_byte_pairs(lines: Iterable[str], vocab_size: int) -> tuple[str, str]:
     """Returns the content of a `vocab.json` and of its `merges.txt`.
 
     Args:
-        lines: of text.
+        lines: the text.
         vocab_size: maximum number of tokens; a short text gives fewer.
 
     Raises:
@@ -181,8 +182,11 @@ def learn_byte_pairs(lines: Iterable[str], vocab_size: int) -> tuple[str, str]:
     model = json.loads(tokenizer.to_str())["model"]
     vocab = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
     if not model["merges"]:
-        raise UserError("--input_file: the text has nothing twice to learn; name files with text")
-    logging.info("%d tokens, of which %d are joined", len(vocab), len(model["merges"]))
+        raise UserError(
+            "--input_file: no pair of bytes occurs twice, so there is nothing to merge; give more"
+            " text"
+        )
+    logging.info("%d tokens, %d of them merged", len(vocab), len(model["merges"]))
     merges = "".join(f"{first} {second}\n" for first, second in model["merges"])
     return json.dumps(vocab, ensure_ascii=False) + "\n", f"#version: 0.2\n{merges}"
 
@@ -200,7 +204,7 @@ def build_vocabulary(
 
     Raises:
         UserError: no file matches, the text cannot be read or has no words, or `output_file` cannot
-            be written. No file is left behind.
+            be written. A failed run leaves no file behind.
         OSError: writing failed for another reason, which may be temporary.
     """
     files = storage.expand_files(input_file, "input_file")
@@ -208,8 +212,8 @@ def build_vocabulary(
     if kind == BYTE_BPE:
         if not output_file.endswith(".json"):
             raise UserError(
-                f"--output_file={output_file} must end in .json with --kind={BYTE_BPE}, by which"
-                " the programs know the vocabulary; vocab.json is usual"
+                f"--output_file={output_file} must end in .json with --kind={BYTE_BPE}: the"
+                " programs recognize this kind of vocabulary by its name, usually vocab.json"
             )
         written.append(os.path.join(os.path.dirname(output_file), MERGES))
     check_overwrites(written, "output_file", {"input_file": files})
@@ -220,7 +224,7 @@ def build_vocabulary(
         message = f"--output_file={output_file} cannot be written: {error.message}"
         raise storage.write_error(error, message) from error
     lines = (batch for _, batch in read_files(files, "input_file", text_field))
-    # Opened first, so that a wrong path is found before the work.
+    # Opened first, so that a wrong path fails before the work.
     with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
         if kind == BYTE_BPE:
             vocab_json, merges = learn_byte_pairs(itertools.chain.from_iterable(lines), vocab_size)
@@ -259,13 +263,15 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "input_file",
         None,
-        "UTF-8 text: files or globs, separated by commas. JSON lines (.jsonl) and Parquet"
-        " (.parquet), too; text and JSON lines may be compressed (.gz, .zst).",
+        "UTF-8 text, JSON lines (.jsonl) or Parquet (.parquet): files or globs, separated by"
+        " commas. Text and JSON lines may be compressed (.gz, .zst).",
     )
     flags.DEFINE_string(
         "text_field", TEXT_FIELD, "Field of JSON lines, or column of Parquet files, with the text."
     )
-    flags.DEFINE_string("output_file", None, "The vocabulary to write. It is overwritten.")
+    flags.DEFINE_string(
+        "output_file", None, "The vocabulary to write. An existing file is overwritten."
+    )
     flags.DEFINE_enum(
         "kind",
         WORD_PIECE,
@@ -300,8 +306,8 @@ def main() -> None:
     for name in ("do_lower_case", "max_unique_chars"):
         if settings.kind == BYTE_BPE and settings[name].present:
             raise UserError(
-                f"--{name} is for --kind={WORD_PIECE}; a byte-level BPE has every byte, and text as"
-                " it stands. Leave it out"
+                f"--{name} is for --kind={WORD_PIECE}; a byte-level BPE has every byte, and does"
+                " not change the text. Leave it out"
             )
     build_vocabulary(
         settings.input_file,

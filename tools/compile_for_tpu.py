@@ -1,24 +1,24 @@
-r"""Compiles pre-training steps for a TPU, without one: do they fit, and how fast can they be?
+r"""Compiles pre-training steps for a TPU without having one: do they fit, how fast can they be?
 
     python -m tools.compile_for_tpu --topology=v5e:2x4 \
         --bert_config_file=flags/models/uncased_L-12_H-768_A-12/bert_config.json \
         --phases=128:900000:256:20,512:100000:256:77
 
 It takes the flags of run_pretraining.py, so --flagfile=RECIPE with --topology tries a recipe. The
-TPU's own compiler, libtpu, compiles the training step of each phase. It needs an environment of its
-own: pip install -e ".[compile]". Compiling BERT-Base takes minutes.
+TPU's own compiler, libtpu, compiles the training step of each phase. Install it in a separate
+environment: pip install -e ".[compile]". Compiling BERT-Base takes minutes.
 
---max_sequences_per_pack compiles the step of packed records with so many places for sequences in a
-row. The batch is then the number of rows.
+--max_sequences_per_pack compiles the step for packed records, with room for this many sequences in
+a row. The batch size then counts rows.
 
---teacher_config_file compiles the step of run_distillation.py: a student of --bert_config_file by a
-teacher of that configuration, with the default losses. To try a recipe of distillation, add
---undefok=alpha_ce,alpha_mlm,alpha_cos,temperature,student_layers: they change nothing here.
+--teacher_config_file compiles the step of run_distillation.py: a student of --bert_config_file, a
+teacher of this configuration, and the default losses. To try a recipe of distillation, add
+--undefok=alpha_ce,alpha_mlm,alpha_cos,temperature,student_layers: this tool ignores these flags.
 
 --topology is GENERATION:SHAPE, with the shape in chips: v3:2x2 is a v3-8, v5e:2x4 a v5litepod-8.
 The batch size is global. There is one replica per device of the topology, or --num_tpu_cores.
 
-The exit status is 0 if every phase fits, 2 if one does not, and 1 after a user's error.
+The exit status is 0 if every phase fits, 2 if a phase does not fit, and 1 after a user's error.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
         run.adam,
     )
     group = [list(range(run.replicas))]
-    # TPUStrategy's all_reduce becomes this operation; its own exists in TPU builds only.
+    # TPUStrategy's all_reduce becomes this operation. The strategy itself needs a TPU build.
     replicas = Replicas(
         run.replicas,
         lambda tensors: [xla_all_reduce(x, group, "Add", "CrossReplica") for x in tensors],
@@ -112,11 +112,11 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
 
 
 def _make_teacher(run: Run, phase: PretrainingPhase) -> PretrainingModel | None:
-    """Returns a teacher of random weights; None for pre-training.
+    """Returns a teacher with random weights; None for pre-training.
 
     Raises:
-        UserError: the two models' vectors have different sizes, or the teacher cannot read what
-            the student reads.
+        UserError: the two models' vectors have different sizes, or the teacher cannot read the
+            student's inputs.
     """
     if run.teacher is None:
         return None
@@ -131,7 +131,7 @@ def _make_teacher(run: Run, phase: PretrainingPhase) -> PretrainingModel | None:
 def _distilled(
     student: PretrainingModel, teacher: PretrainingModel, run: Run
 ) -> DistilledPretraining:
-    """Returns the objective of a student with the weights of DistilBERT's losses."""
+    """Returns a student's objective, with DistilBERT's weights of the losses."""
     names = ("alpha_ce", "alpha_mlm", "alpha_cos", "alpha_mse")
     alphas = {name.removeprefix("alpha_"): getattr(DistillationSettings, name) for name in names}
     temperature = DistillationSettings.temperature
@@ -142,12 +142,12 @@ def largest_batch(fits: Callable[[int], bool], start: int, multiple: int) -> int
     """Returns the largest multiple of `multiple` for which `fits` is true, or 0.
 
     The answer is exact to a sixteenth, because each call of `fits` is slow. The search doubles
-    `start` until it does not fit, then bisects.
+    `start` until the batch does not fit, then bisects.
 
     Args:
         fits: whether a batch size fits; called with multiples of `multiple`.
-        start: the first batch size to try, rounded up to a multiple.
-        multiple: the step.
+        start: the first batch size to try, rounded up to a multiple of `multiple`.
+        multiple: the unit of batch sizes.
     """
     low, high = 0, -(-start // multiple)  # low fits; high is tried next
     while fits(high * multiple):
@@ -198,7 +198,7 @@ def try_phase(run: Run, phase: PretrainingPhase, topology: compiler.Topology) ->
 
 
 def search_phase(run: Run, phase: PretrainingPhase, topology: compiler.Topology) -> bool:
-    """Finds and prints the largest batch of a phase that fits; returns whether one fits."""
+    """Finds and prints the largest batch of a phase that fits; returns whether any batch fits."""
 
     def fits(batch_size: int) -> bool:
         return try_phase(run, dataclasses.replace(phase, batch_size=batch_size), topology)
@@ -230,7 +230,8 @@ def main() -> None:
     teacher = FLAGS.teacher_config_file
     if FLAGS.restrict_ce_to_mask and not teacher:
         raise UserError(
-            "--restrict_ce_to_mask needs --teacher_config_file; add it, or leave it out"
+            "--restrict_ce_to_mask needs --teacher_config_file; add --teacher_config_file, or"
+            " remove --restrict_ce_to_mask"
         )
     run = Run(
         config,
@@ -266,13 +267,13 @@ def _define_flags() -> None:
     flags.DEFINE_integer(
         "max_sequences_per_pack",
         None,
-        "Places for sequences in the rows of packed records. Default: records are not packed.",
+        "Largest number of sequences in a row of packed records. Default: not packed.",
         lower_bound=2,
     )
     flags.DEFINE_string(
         "teacher_config_file",
         None,
-        "Configuration of a teacher: compile the step of run_distillation.py.",
+        "Compile the step of run_distillation.py, with a teacher of this configuration.",
     )
     flags.DEFINE_bool(
         "restrict_ce_to_mask", False, "As in run_distillation.py, with --teacher_config_file."

@@ -6,50 +6,50 @@ r"""Converts models of BERT's family between Hugging Face's format and google-re
 
 --input is one of
 
-    a folder of Hugging Face's, with model.safetensors and config.json
-    a checkpoint: the prefix of its files, or its folder, such as that of --export_dir
+    a folder in Hugging Face's format, with model.safetensors and config.json
+    a checkpoint: the prefix of its files, or its folder, such as an --export_dir
     the --output_dir of a run: its newest checkpoint
 
---output_format says what is written to --output_dir:
+--output_format chooses the files that --output_dir gets:
 
     checkpoint    bert_model.ckpt.index and .data-..., bert_config.json, vocab.txt, labels.txt,
                   tokenizer_config.json
     safetensors   model.safetensors, config.json, vocab.txt, tokenizer_config.json
-    distilbert    the same, of a BERT model as a DistilBERT
+    distilbert    the same files, with a BERT model written as a DistilBERT
 
-BERT, ALBERT, RoBERTa and DistilBERT are converted; `model_type` of config.json or bert_config.json,
-or the keys of the latter, say which it is. ALBERT has spm.model, in Hugging Face's format
-spiece.model, in place of vocab.txt; RoBERTa has vocab.json and merges.txt, or Hugging Face's
-tokenizer.json alone.
+The tool converts BERT, ALBERT, RoBERTa and DistilBERT. It recognizes the model by `model_type` in
+config.json or bert_config.json, or by the keys of bert_config.json. In place of vocab.txt, ALBERT
+has spm.model (spiece.model in Hugging Face's format), and RoBERTa has vocab.json and merges.txt, or
+only Hugging Face's tokenizer.json.
 
-DistilBERT has no token types. A checkpoint of one has zeros for them; in the other direction, the
-type of a first text is added to the position embeddings, and a second text is read like a first.
-DistilBERT has no pooler either, but a dense layer with ReLU in its classifier, which is the pooler
-in a checkpoint whose bert_config.json says "model_type": "distilbert". So a classifier of BERT,
-whose pooler has tanh, cannot be written as a DistilBERT; masked LM, tagging and SQuAD can, without
-the pooler and the head of the next sentence.
+DistilBERT has no token types. Its checkpoint has zeros for them. In the other direction, the type
+of a first text is added to the position embeddings, and a second text is read like a first.
+DistilBERT has no pooler either. Its classifier starts with a dense layer with ReLU, which becomes
+the pooler of a checkpoint whose bert_config.json says "model_type": "distilbert". BERT's pooler has
+tanh, so a BERT classifier cannot be written as a DistilBERT. Masked LM, tagging and SQuAD models
+can; they lose the pooler and the next-sentence head.
 
 Every weight keeps its bits; only its name changes, and kernels are transposed. The bias of the
 multiple-choice head exists only in Hugging Face's format. It is added to the score of every choice
 and changes no probability, so a checkpoint omits it, and model.safetensors has zero.
 
-From a checkpoint to a checkpoint, the optimizer's slots and the step are omitted, two thirds of a
-fine-tuned checkpoint. Its other variables may have any names.
+From a checkpoint to a checkpoint, the tool drops the optimizer's slots and the step, two thirds of
+a fine-tuned checkpoint. The other variables may have any names.
 
 The configuration and the vocabulary are read from the folder of --input, or from --bert_config_file
-and --vocab_file: an --output_dir has neither. So are
+and --vocab_file: the --output_dir of a run has neither. The same folder gives
 
 *   the names of the classes: labels.txt of run_classifier and run_tagging, `id2label` of
     config.json. They also distinguish a tagger from a classifier, whose variables have the same
-    names: a tagger has the class O, and its other classes begin with B- or I-. A tagger of Hugging
-    Face's with other classes, such as NOUN and VERB, is converted without its pooler, on which no
-    tag depends; a checkpoint without one has no classifier but a tagger's.
-*   the casing: `do_lower_case` in tokenizer_config.json. If it is not recorded, the name
-    of a released model gives it, or a cased vocabulary.
+    names: a tagger has the class O, and its other classes begin with B- or I-. A Hugging Face
+    tagger with other classes, such as NOUN and VERB, is converted without its pooler, on which no
+    tag depends; a checkpoint that has a classifier but no pooler is a tagger.
+*   the casing: `do_lower_case` in tokenizer_config.json. If it is missing, the casing follows from
+    the name of a released model, or from a cased vocabulary.
 
 `gelu` is the tanh form in google-research/bert and the exact form in Hugging Face's models. So the
 name changes: their `gelu` is `gelu_erf` in bert_config.json, and our `gelu` is `gelu_new` in
-config.json. The epsilon of LayerNorm is RoBERTa's own, and always 1e-12 for the others.
+config.json. RoBERTa's configuration has its own epsilon of LayerNorm; the other models use 1e-12.
 """
 
 import json
@@ -85,7 +85,7 @@ def convert(
 
     Raises:
         UserError: a file is missing or damaged, or does not hold a BERT model.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed for a temporary reason, such as a full disk.
     """
     _check_other_folder(source, output_dir)
     files = ModelFiles(source, "input", bert_config_file, vocab_file)
@@ -93,8 +93,8 @@ def convert(
     as_checkpoint = output_format == "checkpoint"
     if files.is_hugging_face and not as_checkpoint:
         raise UserError(
-            f"--input={source} has a {SAFETENSORS_NAME}: it can be converted to"
-            " --output_format=checkpoint only"
+            f"--input={source} has a {SAFETENSORS_NAME}, so it can only be converted to"
+            " --output_format=checkpoint"
         )
     _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
     config, labels, weights = files.config, files.labels, files.read_weights()
@@ -106,7 +106,7 @@ def convert(
     check_overwrites(written, "output_dir", read)
     if not vocabulary:
         logging.warning(
-            "There is no vocabulary (%s) beside --input and no --vocab_file: none is written",
+            "No vocabulary is written: there is none (%s) beside --input, and no --vocab_file",
             " or ".join(VOCABULARY_FILES),
         )
     tokens = vocabulary.get(WORD_PIECES, b"").decode("utf-8", "replace").split("\n")
@@ -130,8 +130,8 @@ def convert(
 def _check_other_folder(source: str, output_dir: str) -> None:
     if real_path(checkpoints.folder_of(source)) == real_path(output_dir):
         raise UserError(
-            f"--output_dir={output_dir} must not be the folder of --input, whose files it would"
-            " replace"
+            f"--output_dir={output_dir} must not be the folder of --input: the tool would overwrite"
+            " the model's files. Choose another folder"
         )
 
 
@@ -145,19 +145,19 @@ def _define_flags() -> None:
     )
     flags.DEFINE_string("output_dir", None, "Folder to write to.", required=True)
     flags.DEFINE_enum(
-        "output_format", "checkpoint", ["checkpoint", "safetensors", "distilbert"], "Format."
+        "output_format", "checkpoint", ["checkpoint", "safetensors", "distilbert"], "See above."
     )
     flags.DEFINE_string(
         "bert_config_file",
         None,
-        "Configuration of a checkpoint; by default bert_config.json or albert_config.json in its"
+        "Configuration of a checkpoint. Default: bert_config.json or albert_config.json in its"
         " folder.",
     )
-    flags.DEFINE_string("vocab_file", None, "Vocabulary; by default that in the folder of --input.")
+    flags.DEFINE_string("vocab_file", None, "Vocabulary. Default: the one in --input's folder.")
 
 
 def main() -> None:
-    """Reads the flags and converts."""
+    """Reads the flags and converts the model."""
     settings = flags.FLAGS
     for name in ("input", "output_dir"):
         storage.check_file_system(settings[name].value, name)

@@ -2,9 +2,9 @@
 
     python -m bert_tf.tools.copy_flags
 
-Recipes refer to other files as flags/..., relative to the current folder. In a checkout they are
-there. With an installed package run this once in the folder you work in; the documented commands
-with --flagfile=flags/... then work there, and you can edit the recipes.
+Recipes refer to other files as flags/..., relative to the current folder. A checkout has them at
+its top. With an installed package, run this once in the folder you work in. Then the documented
+commands with --flagfile=flags/... work there, and you can edit the recipes.
 """
 
 import os
@@ -27,8 +27,8 @@ def copy_flags(output_dir: str) -> None:
     """
     if os.path.lexists(output_dir):
         raise UserError(
-            f"--output_dir={output_dir} must not exist, because its files could be your own. Remove"
-            " it or name another folder"
+            f"--output_dir={output_dir} must not exist, because its files could be yours. Delete it"
+            " or name another folder"
         )
     try:
         shutil.copytree(os.path.join(ROOT, "flags"), output_dir)
@@ -40,7 +40,7 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "output_dir",
         "flags",
-        "The folder to create. The recipes refer to each other by the name flags.",
+        "The folder to create. The recipes refer to each other as flags/...",
     )
 
 

@@ -1,12 +1,12 @@
-r"""Makes records for pre-training with Apache Beam, where one machine is outgrown.
+r"""Makes records for pre-training with Apache Beam, for text that is too large for one machine.
 
     python -m tools.create_pretraining_data_beam --input_file='gs://my-bucket/text/*.txt' \
         --output_file=gs://my-bucket/records/a.tfrecord --vocab_file=gs://my-bucket/vocab.txt \
         --num_shards=1024 --runner=DataflowRunner --project=my-project --region=us-central1 \
         --temp_location=gs://my-bucket/temporary
 
-The shards are those that create_pretraining_data.py writes with the same flags, whatever the runner
-and the number of workers. All other flags are Beam's pipeline options, such as --runner and
+The shards are the same as create_pretraining_data.py writes with the same flags, whatever the
+runner and the number of workers. All other flags are Beam's pipeline options, such as --runner and
 --direct_num_workers.
 """
 
@@ -21,7 +21,7 @@ def main(others: Sequence[str]) -> None:
     """Reads the flags and makes the records.
 
     Args:
-        others: the words of the command line that are no flags of this program.
+        others: the arguments of the command line that are not this program's flags.
     """
     try:
         from bert_tf.tasks.pretraining.records import beam_shards

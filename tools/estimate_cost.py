@@ -3,11 +3,11 @@ r"""Estimates the time and cost of a pre-training run on a Cloud TPU slice.
     python -m tools.estimate_cost --accelerator=v5e-8 --input_file=... --output_dir=... \
         --flagfile=flags/pretraining/uncased_base.flags
 
-It takes the flags of run_pretraining.py, and of the files that they name it reads only
---bert_config_file. tpu/accelerators.txt lists the slices with their published peaks and prices, and
-tpu/memory.txt what the TPU's compiler has planned. The estimate is not a measurement: it counts the
-model's floating point operations and assumes that they reach a share of the peak. It knows no
-teacher: for a step of run_distillation.py ask tools.compile_for_tpu --teacher_config_file.
+It takes the flags of run_pretraining.py, but the only file that it reads is --bert_config_file.
+tpu/accelerators.txt lists the slices with their published peaks and prices, and tpu/memory.txt the
+memory that the TPU's compiler plans. The estimate is not a measurement: it counts the model's
+floating point operations and assumes that they reach a share of the peak. It does not cover
+distillation; use tools.compile_for_tpu --teacher_config_file for run_distillation.py.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from .tpu.matrix_products import training_flops
 FLAGS = flags.FLAGS
 ACCELERATORS = os.path.join(ROOT, "tpu", "accelerators.txt")
 # The assumed share of the peak, best and worst. BERT-Large in 76 minutes on 1,024 v3 chips
-# (https://arxiv.org/abs/1904.00962, table 1) is 30%.
+# (https://arxiv.org/abs/1904.00962, table 1) reached 30%.
 UTILISATION = (0.5, 0.2)
 
 
@@ -83,10 +83,10 @@ def estimate(
         accelerator: the slice.
         spot: price the slice as a spot machine rather than on demand.
         recompute_activations: count the forward products of the encoder layers twice.
-        memory: what is known of each phase's memory, from `memory.describe`.
-        max_hours: the time that training takes, whatever the number of steps is; for one phase.
+        memory: a line on the memory of each phase, from `memory.describe`.
+        max_hours: how long training runs, whatever the number of steps; for a single phase.
     """
-    # Embedding lookups by one-hot products, a sixth more for BERT-Base, are not counted; the
+    # Embedding lookups by one-hot products, a sixth more work for BERT-Base, are not counted. The
     # assumed share of the peak allows for them.
     operations = sum(
         phase.num_steps * training_flops(config, phase, recompute_activations) for phase in phases
@@ -101,7 +101,7 @@ def estimate(
         )
         work = f"{operations / phase.num_steps:.2g} {products} a step"
         time = (
-            f"{max_hours:g} hours over all starts, by --max_hours, compiling and saving included;"
+            f"{max_hours:g} hours (--max_hours) over all starts, with compiling and saving;"
             " installing and waiting for a machine come on top"
         )
     else:
@@ -117,25 +117,25 @@ def estimate(
         work = f"{operations:.2g} {products}"
         time = (
             f"{hours[0]:.1f} to {hours[1]:.1f} hours, if {UTILISATION[0]:.0%} to"
-            f" {UTILISATION[1]:.0%} of that is reached; installing, compiling, saving and waiting"
-            " for a machine come on top"
+            f" {UTILISATION[1]:.0%} of the peak is reached; installing, compiling, saving and"
+            " waiting for a machine come on top"
         )
     price = accelerator.spot if spot else accelerator.on_demand
     cost = " to ".join(f"{value * accelerator.chips * price:,.2f}" for value in hours)
     kind = "spot" if spot else "on demand"
     return "\n".join(
         [
-            "An estimate, never measured:",
+            "An estimate, not a measurement:",
             f"  steps  {steps}",
             f"  work   {work}",
             f"  slice  {accelerator.name}: {accelerator.chips} chips of {accelerator.tflops:g}"
-            " TFLOP/s at the most",
+            " TFLOP/s at most",
             *(f"  memory {line}" for line in memory),
             f"  time   {time}",
             f"  cost   {cost} US dollars at {price:g} a chip and hour, {kind} in"
             f" {accelerator.zone}; storage comes on top",
-            "Prices are those in tpu/accelerators.txt, which says where they are from; what counts"
-            " is https://cloud.google.com/tpu/pricing",
+            "Prices are from tpu/accelerators.txt, which names their source. Current prices:"
+            " https://cloud.google.com/tpu/pricing",
         ]
     )
 

@@ -3,16 +3,16 @@
     python -m tools.export --input=FOLDER --output=FOLDER --format=saved_model
     python -m tools.export --input=FOLDER --output=FOLDER --format=onnx --quantize=int8
 
---input is any folder that bert_tf.load takes. The folder that is written has
+--input is any folder that bert_tf.load takes. The tool writes to --output
 
     saved_model.pb, variables/    or model.onnx, or model.tflite
-    README.md                     the lines of Python that call the model
+    README.md                     how to call the model from Python
     export.json                   inputs, outputs and classes, for programs
     bert_config.json, vocab.txt, tokenizer_config.json, labels.txt
                                   of the model; labels.txt if it has classes
 
-The exported model is run once and compared with the original one; the largest difference of its
-outputs is printed. Inputs may have any batch size and length unless --batch_size or --seq_length
+The tool runs the exported model once and prints the largest difference between its outputs and the
+original model's. Inputs may have any batch size and length unless --batch_size or --seq_length
 fixes them.
 """
 
@@ -22,7 +22,7 @@ from bert_tf.runs.flags import command_flags
 
 
 def main() -> None:
-    """Reads the flags and exports."""
+    """Reads the flags and exports the model."""
     export(command_flags.settings_from_flags(ExportSettings))
 
 

@@ -1,24 +1,24 @@
-r"""Adds words of your own text to a model's vocabulary, with embeddings to start from.
+r"""Adds words of your own text to a model's vocabulary, with initial embeddings.
 
     python -m tools.extend_vocabulary --input_file='text/*.txt' --num_words=1000 \
         --init_checkpoint=MODEL/bert_model.ckpt --bert_config_file=MODEL/bert_config.json \
         --vocab_file=MODEL/vocab.txt --output_dir=output/extended
 
-It adds the --num_words words and pieces of words that save most tokens of the text. Each gets the
-mean of the embeddings of the pieces that it replaces, and the mean of their output biases. All
-other weights stay; the optimizer's slots and the step are omitted. --output_dir has
+It adds the --num_words words and pieces of words that save the most tokens of the text. A new
+entry's embedding is the mean of the embeddings of the pieces that it replaces; likewise its output
+bias. All other weights stay; the optimizer's slots and the step are dropped. --output_dir gets
 
     bert_model.ckpt.index and .data-...         the weights
     bert_config.json, vocab.txt                 with the new vocabulary
     tokenizer_config.json, labels.txt           the casing, and the classes if there are any
-    new_words.tsv                               each new entry: its id, its number in the text, the
+    new_words.tsv                               each new entry: its id, its count in the text, the
                                                 pieces that it replaces
 
-for run_pretraining --init_checkpoint, bert_tf.load and every other program. A text whose tokens
-under the new vocabulary are all old ones gets the outputs that it got before, bit for bit.
+for run_pretraining --init_checkpoint, bert_tf.load and every other program. If the new vocabulary
+splits a text into old tokens only, its outputs stay the same, bit for bit.
 
-The tool prints what was gained, by tokenizing the text again: tokens a word, words that are split,
-words that are [UNK].
+The tool tokenizes the text again and prints the gain: tokens a word, words that are split, words
+that are [UNK].
 """
 
 import dataclasses
@@ -49,24 +49,24 @@ from bert_tf.text.tokenizers import WORD_PIECES
 from bert_tf.text.word_counts import count_words
 
 NEW_WORDS_FILE = "new_words.tsv"
-# What the folder that is written may have in it.
+# The files that --output_dir may contain.
 _NAMES = (
     *(f"{CHECKPOINT_NAME}.index", f"{CHECKPOINT_NAME}.data-00000-of-00001"),
     *COMPANIONS,
     NEW_WORDS_FILE,
 )
 _EMBEDDINGS = "bert/embeddings/word_embeddings"
-_OUTPUT_BIAS = "cls/predictions/output_bias"  # a checkpoint without this head has none
+_OUTPUT_BIAS = "cls/predictions/output_bias"  # absent without the masked-LM head
 _SHOWN = 20  # new entries in the report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExtensionSettings(ModelSettings, TextSettings):
-    """Settings of extend_vocabulary."""
+    """The flags of this tool."""
 
     input_file: str = setting(
-        help="Text of your domain: files or globs, separated by commas. JSON lines (.jsonl) and"
-        " Parquet (.parquet), too; text and JSON lines may be compressed (.gz, .zst).",
+        help="Text of your domain, also as JSON lines (.jsonl) or Parquet (.parquet): files or"
+        " globs, separated by commas. Text and JSON lines may be compressed (.gz, .zst).",
         group=Group.DATA,
     )
     text_field: str = setting(
@@ -83,8 +83,8 @@ class ExtensionSettings(ModelSettings, TextSettings):
         " `checkpoint`.",
     )
     output_dir: str = setting(
-        help="Folder to write to. What this tool wrote there before is replaced; a folder with"
-        " anything else is refused.",
+        help="Folder to write to. Earlier output of this tool is overwritten; a folder with other"
+        " files is refused.",
         group=Group.OUTPUT,
         not_empty=True,
     )
@@ -93,17 +93,17 @@ class ExtensionSettings(ModelSettings, TextSettings):
     )
     min_count: int = setting(
         5,
-        help="Words that occur less often in the text propose nothing.",
+        help="Ignore words that occur fewer times than this.",
         group=Group.DATA,
         at_least=1,
     )
     whole_words: bool = setting(
-        False, help="Add whole words only, no pieces of words.", group=Group.DATA
+        False, help="Add only whole words, no pieces of words.", group=Group.DATA
     )
     use_unused: bool = setting(
         False,
-        help="Write the new entries into [unusedN] lines of the vocabulary, whose size stays,"
-        " instead of at its end.",
+        help="Write the new entries into [unusedN] lines, so that the vocabulary keeps its size,"
+        " instead of appending them.",
         group=Group.DATA,
     )
 
@@ -114,8 +114,8 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     Raises:
         UserError: the text, the checkpoint, the configuration and the vocabulary do not fit
             together; no word of the text is split; there are too few [unusedN] lines; or
-            `output_dir` is another folder. Nothing is written then.
-        OSError: writing failed in a way that may pass, such as a full disk.
+            `output_dir` has files of other programs. Nothing is written then.
+        OSError: writing failed for a temporary reason, such as a full disk.
     """
     files = storage.expand_files(settings.input_file, "input_file")
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
@@ -170,7 +170,7 @@ def _check_sizes(
     config: BertConfig,
     shapes: Mapping[str, Sequence[int]],
 ) -> None:
-    """Checks that vocabulary, configuration and checkpoint have one number of tokens."""
+    """Checks that vocabulary, configuration and checkpoint have the same number of tokens."""
     if _EMBEDDINGS not in shapes:
         raise UserError(
             f"--init_checkpoint={settings.init_checkpoint} must have {_EMBEDDINGS}; it has"
@@ -200,8 +200,8 @@ def _free_lines(settings: ExtensionSettings, vocab: Mapping[str, int]) -> list[i
     if len(free) < settings.num_words:
         raise UserError(
             f"--num_words={settings.num_words} must be at most {len(free)} with --use_unused, the"
-            f" number of [unusedN] lines of --vocab_file={settings.vocab_file}; lower it, or leave"
-            " --use_unused out"
+            f" number of [unusedN] lines of --vocab_file={settings.vocab_file}; lower --num_words,"
+            " or remove --use_unused"
         )
     return free
 
@@ -217,13 +217,13 @@ def _choose(
     )
     if not chosen:
         raise UserError(
-            "--input_file: nothing can be added that saves a token: no word that occurs at least"
+            "--input_file: no new entry would save a token: no word that occurs at least"
             f" --min_count={settings.min_count} times is split into pieces. Give more text, or"
             " lower --min_count"
         )
     if len(chosen) < settings.num_words:
         logging.warning(
-            "Only %d words and pieces save tokens, fewer than --num_words=%d: all are added",
+            "Only %d words and pieces save tokens, fewer than --num_words=%d: adding all of them",
             len(chosen),
             settings.num_words,
         )
@@ -231,12 +231,11 @@ def _choose(
 
 
 def with_means(table: np.ndarray, rows: Mapping[int, Sequence[int]]) -> np.ndarray:
-    """Returns a table in which rows are means of others.
+    """Returns a copy of a table in which some rows are means of the table's rows.
 
     Args:
-        table: [V, ...].
-        rows: the new rows, which may be more than V, and the rows of `table` that each is the mean
-            of.
+        table: float [V, ...].
+        rows: for each row to set, the rows of `table` to average. Rows from V on extend the table.
     """
     extended = np.resize(table, [max(len(table), *(row + 1 for row in rows)), *table.shape[1:]])
     for row, sources in rows.items():
@@ -245,7 +244,7 @@ def with_means(table: np.ndarray, rows: Mapping[int, Sequence[int]]) -> np.ndarr
 
 
 def _extended(vocab_file: str, ids: Mapping[str, int]) -> str:
-    """Returns the lines of a vocabulary, as they are but for the new ones."""
+    """Returns the text of a vocabulary file with the new entries at their ids."""
     text = read_text(vocab_file, f"--vocab_file={vocab_file}", "it must have a token on each line")
     lines = text.replace("\r", "").removesuffix("\n").split("\n")
     lines += [""] * (max(ids.values()) + 1 - len(lines))
@@ -255,7 +254,7 @@ def _extended(vocab_file: str, ids: Mapping[str, int]) -> str:
 
 
 def report(before: TokenCounts, after: TokenCounts, chosen: Mapping[str, Sequence[str]]) -> str:
-    """Returns what new entries change, and the first of them, in lines."""
+    """Returns a report, in lines: what the new entries change, and the first of them."""
     saved = 1 - after.tokens / before.tokens
     both = (before, after)
     rows = [

@@ -3,10 +3,9 @@
     python -m tools.goodput output/base
     python -m tools.goodput output/base --output=base.png
 
-After the tool's name comes the output directory of a run. The table has the time of each part since
-the run was first started, over all of its starts; it is read from `goodput.json` there, which a run
-writes with every checkpoint and when it ends. The picture is `goodput.png` there if --output names
-no other file.
+The argument is the --output_dir of a run. The table has the time of each part, over all starts
+since the first. The tool reads it from `goodput.json` there, which a run writes with every
+checkpoint and when it ends. The picture is `goodput.png` there, or the file --output.
 """
 
 import datetime
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 
-# What a restart costs wherever it is made, and what no program can help.
+# The cost of a restart on any machine, and pauses, which no program can avoid.
 _NOT_OF_STEPS = ("start_up", "compiling", "restoring", "not_running")
 
 
@@ -36,19 +35,19 @@ def read_run(output_dir: str) -> Record:
     """Returns the record of a run.
 
     Raises:
-        UserError: the directory has none, or it is damaged.
+        UserError: the directory has no record, or the record is damaged.
     """
     record = goodput.read(output_dir)
     if record is None:
         raise UserError(
-            f"{output_dir} must be the --output_dir of a run that has trained: there is no"
+            f"{output_dir} must be the --output_dir of a run that has trained, but it has no"
             f" {goodput.FILE_NAME}"
         )
     return record
 
 
 def beyond_start_up(record: Record) -> float:
-    """Returns the share of steps that count in the time without the starts and the pauses."""
+    """Returns the share of useful steps in the time, not counting starts and pauses."""
     rest = sum(s for part, s in record.seconds.items() if part not in _NOT_OF_STEPS)
     return record.seconds["steps"] / max(rest, 1e-9)
 
@@ -65,7 +64,7 @@ def table(record: Record) -> str:
     lines.append(f"goodput: {100 * record.goodput():.1f}% of all time")
     lines.append(f"goodput beyond start-up: {100 * beyond_start_up(record):.1f}%")
     if abs(total - whole) > 0.01 * whole:
-        lines.append("The sum is not the wall time: clocks of several machines differ.")
+        lines.append("The sum differs from the wall time: the machines' clocks differ.")
     return "\n".join(lines)
 
 
@@ -92,15 +91,15 @@ def draw(record: Record, title: str) -> "Figure":
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("output", None, "The PNG file to write. Default: goodput.png in DIR.")
+    flags.DEFINE_string(
+        "output", None, "The PNG file to write. Default: goodput.png in the run's directory."
+    )
 
 
 def main(words: Sequence[str]) -> None:
     """Prints the table and writes the picture."""
     if len(words) != 1:
-        raise UserError(
-            "the output directory of one run must be named: python -m tools.goodput OUTPUT_DIR"
-        )
+        raise UserError("name the output directory of one run: python -m tools.goodput OUTPUT_DIR")
     output_dir = words[0]
     record = read_run(output_dir)
     print(table(record))

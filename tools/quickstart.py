@@ -2,17 +2,17 @@
 
     python -m tools.quickstart --output_dir=output/quickstart
 
-It runs the programs that pre-train a full-size model, and prints one line for each stage and the
-results. It writes to --output_dir:
+It runs the same programs as for a full-size model. It prints a line for each stage, then the
+results, and writes to --output_dir:
 
     vocab.txt                 the vocabulary of the training text
     train_N.tfrecord          training records of length N
-    heldout_N.tfrecord        records of length N from text that is not trained on
+    heldout_N.tfrecord        records of length N from text that the model does not train on
     model.ckpt-STEP.*         the checkpoints
     eval_results.txt          the results of the evaluation
     quickstart.log            each command, to run by hand or with changes, and what it logged
 
-Run again, it makes the same records, finds the last checkpoint and only evaluates.
+A second run makes the same records, finds the last checkpoint and only evaluates.
 """
 
 import os
@@ -29,26 +29,26 @@ from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 
 _RECIPE = "flags/quickstart"
-# Word pieces at most; flags/quickstart/bert_config.json has a row for each.
+# At most; flags/quickstart/bert_config.json has an embedding for each word piece.
 _VOCAB_SIZE = 1000
 # Sequence length -> masked positions, as in the phases of flags/quickstart/pretraining.flags:
 # 0.15 of the length, rounded, as in the original's README.
 _MAX_PREDICTIONS = {32: 5, 64: 10}
-# Records -> text, and how often each document is cut and masked anew.
+# Records -> text, and how often each document is cut and masked again.
 _TEXTS = {"train": ("corpus.txt", 20), "heldout": ("heldout.txt", 5)}
 _LOG = "quickstart.log"
 _TAIL_LINES = 20  # of the log, shown if a stage fails
 
 
 class Stage(NamedTuple):
-    """A stage of the quickstart: its title, and the words of its command, "python" the first."""
+    """A stage of the quickstart: its title, and the words of its command, from "python" on."""
 
     title: str
     command: list[str]
 
 
 def make_stages(output_dir: str) -> list[Stage]:
-    """Returns the stages in order."""
+    """Returns the stages in the order in which they run."""
     vocab_file = os.path.join(output_dir, "vocab.txt")
     command = ["python", "-m", f"{__package__}.build_vocabulary"]
     command += [f"--input_file={_RECIPE}/corpus.txt", f"--output_file={vocab_file}"]
@@ -73,21 +73,21 @@ def make_stages(output_dir: str) -> list[Stage]:
 
 
 def _program(name: str) -> list[str]:
-    """Returns the words that run a program: its file in a checkout, else its installed module."""
+    """Returns the words that run a program, by its file in a checkout, else by its module."""
     file = f"{name}.py"
     return ["python", file] if os.path.exists(file) else ["python", "-m", name]
 
 
 def run_stages(stages: Sequence[Stage], log: IO[str]) -> None:
-    """Runs the stages with this Python; prints a line for each one.
+    """Runs the stages with this Python and prints a line for each.
 
     Args:
         stages: what to run.
         log: file that gets each command and what it prints.
 
     Raises:
-        SystemExit: a command failed; its exit status is that of the command. The end of the log
-            has been printed.
+        SystemExit: a command failed; the exit status is the command's. The end of the log has been
+            printed.
     """
     for number, (title, command) in enumerate(stages, 1):
         print(f"{number} of {len(stages)}: {title} ...", end="", flush=True)
@@ -108,7 +108,7 @@ def main() -> None:
     """Runs every stage of the quickstart."""
     if not os.path.isdir(_RECIPE):
         raise UserError(
-            f"the quickstart reads {_RECIPE}, which {os.getcwd()} does not have: run it in a"
+            f"the quickstart reads {_RECIPE}, which does not exist in {os.getcwd()}: run it in a"
             " checkout, or copy the recipes with python -m bert_tf.tools.copy_flags"
         )
     output_dir = flags.FLAGS.output_dir

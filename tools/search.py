@@ -5,13 +5,13 @@
         --query="How do I bake bread?"
 
 --vectors is what extract_features.py writes with --output_format=npz, --texts the file that it
-read. Queries are lines of that file, by number from 1, or new texts: those of --query, or else each
-line of the standard input. New texts need --input, the folder of the model that made the vectors,
-as bert_tf.load takes it. The tool computes the vector of the file's first text, too, and refuses a
-model that gives another one than the archive has.
+read. Queries are lines of that file, by number from 1, or new texts: from --query, or else the
+lines of the standard input. New texts need --input, the folder of the model that made the vectors,
+as bert_tf.load takes it. The tool also computes the vector of the file's first text, and refuses a
+model whose vector differs from the archive's.
 
-For each query it prints the cosine, the number and the text of the nearest lines. The search goes
-through all vectors, so that it misses none.
+For each query it prints the cosine, the number and the text of the nearest lines. The search is
+exact: it compares the query with every vector.
 """
 
 import statistics
@@ -40,11 +40,11 @@ def nearest(vectors: np.ndarray, query: np.ndarray, top_k: int) -> list[tuple[in
     Args:
         vectors: float32 [n, H], of unit length.
         query: float32 [H], of unit length.
-        top_k: how many, if there are as many. Of equal ones the first rows come first.
+        top_k: how many rows; all if there are fewer. Among equal cosines the first rows win.
     """
     cosines = vectors @ query
     top_k = min(top_k, len(cosines))
-    # The smallest that is still among them; with it come all that equal it.
+    # The smallest cosine of the result. Rows that tie with it are kept until after the sort.
     least = np.partition(cosines, -top_k)[-top_k]
     rows = np.flatnonzero(cosines >= least)
     rows = rows[np.argsort(-cosines[rows], kind="stable")][:top_k]
@@ -52,7 +52,7 @@ def nearest(vectors: np.ndarray, query: np.ndarray, top_k: int) -> list[tuple[in
 
 
 class _TextQueries:
-    """Computes the vectors of new texts with the model that made those of the archive."""
+    """Computes the vectors of new texts with the model that made the archive's vectors."""
 
     def __init__(self, folder: str, vectors: np.ndarray, first_text: str):
         self._model = bert_tf.load(folder)
@@ -61,15 +61,15 @@ class _TextQueries:
         if len(vector) != width:
             raise UserError(
                 f"--input={folder} must be the model that made the vectors of --vectors, which have"
-                f" {width} numbers; those of the model have {len(vector)}"
+                f" {width} numbers; the model's vectors have {len(vector)}"
             )
         cosine = float(vectors[0] @ vector)
         if cosine < _TOLERANCE:
             raise UserError(
-                f"--input={folder} must be the model that made the vectors of --vectors, and these"
-                " the means of the last layer (extract_features.py --layers=-1"
-                " --outputs=mean_vector): of the first text, the cosine of the archive's vector and"
-                f" the model's must be 1; it is {cosine:.3f}"
+                f"--input={folder} must be the model that made the vectors of --vectors, as means"
+                " of the last layer (extract_features.py --layers=-1 --outputs=mean_vector). For"
+                " the first text, the cosine of the archive's vector and the model's must be 1; it"
+                f" is {cosine:.3f}"
             )
 
     def vector(self, text: str) -> np.ndarray:
@@ -80,20 +80,20 @@ class _TextQueries:
 
 
 def _queries(vectors: np.ndarray, texts: list[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields what is searched for, and its vector, float32 [H]."""
+    """Yields each query's text and its vector, float32 [H]."""
     if FLAGS.lines:
         for line in FLAGS.lines:
             if not line.isdecimal() or not 1 <= int(line) <= len(vectors):
                 raise UserError(
-                    f"--lines must be numbers of lines, from 1 to {len(vectors)}; received {line}"
+                    f"--lines must be line numbers from 1 to {len(vectors)}; received {line}"
                 )
             row = int(line) - 1
             yield texts[row] if texts else f"line {line}", vectors[row]
         return
     if not FLAGS.input or not texts:
         raise UserError(
-            "new texts need the model that made the vectors, and its texts: give --input and"
-            " --texts; or search with --lines for what is like these lines"
+            "to search for new texts, give --input, the model that made the vectors, and --texts;"
+            " or give --lines to search for texts like these lines"
         )
     model = _TextQueries(FLAGS.input, vectors, texts[0])
     for text in FLAGS.query or map(str.strip, sys.stdin):
@@ -104,18 +104,16 @@ def _queries(vectors: np.ndarray, texts: list[str]) -> Iterator[tuple[str, np.nd
 def _define_flags() -> None:
     flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
     flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
-    flags.DEFINE_string(
-        "array", None, "The array of the archive, if it has several to choose from."
-    )
+    flags.DEFINE_string("array", None, "The archive's array to use, if it has several.")
     flags.DEFINE_integer("layer", None, "The layer, if the archive has several.")
-    flags.DEFINE_list("lines", [], "Numbers of lines, from 1: search for what is like them.")
+    flags.DEFINE_list("lines", [], "Search for texts like these lines, numbers from 1.")
     flags.DEFINE_multi_string("query", [], "A text to search for; repeat it for several.")
     flags.DEFINE_string("input", None, "The folder of the model, for new texts.")
-    flags.DEFINE_integer("top_k", 10, "Number of lines to print for a query.", lower_bound=1)
+    flags.DEFINE_integer("top_k", 10, "Number of lines to print for each query.", lower_bound=1)
 
 
 def main() -> None:
-    """Reads the flags and prints what is nearest to each query."""
+    """Reads the flags and prints the nearest texts of each query."""
     vectors = to_unit_length(read_vectors(FLAGS.vectors, FLAGS.array, FLAGS.layer))
     texts = read_lines(FLAGS.texts, "texts", len(vectors)) if FLAGS.texts else []
     seconds = []
@@ -128,7 +126,7 @@ def main() -> None:
             print(f"{cosine:.4f}\t{row + 1}\t{texts[row] if texts else ''}".rstrip(), flush=True)
     if seconds:
         logging.info(
-            "%d x %d vectors: %.1f ms a search (median of %d), besides the model",
+            "%d x %d vectors: %.1f ms a search (median of %d), without the model's time",
             *vectors.shape,
             1000 * statistics.median(seconds),
             len(seconds),

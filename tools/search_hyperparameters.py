@@ -9,7 +9,7 @@ default grid is the paper's (A.3). For GLUE the paper (4.1) uses --vary=train_ba
 --vary=learning_rate=5e-5,4e-5,3e-5,2e-5 --vary=num_train_epochs=3, with random restarts for
 BERT-Large. The search writes to --output_dir:
 
-    TRIAL/            the run of each trial, named after its values; trial.json has its outcome
+    TRIAL/            each trial's run, in a folder named after its values, with a trial.json
     trials.csv        all trials, best first
     best_trial.json   the best trial: its flags, results, output_dir and command
 
@@ -56,7 +56,7 @@ PAPER_GRID = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings(Settings):
-    """Settings of a search."""
+    """The flags of this tool, except for --vary."""
 
     output_dir: str = setting(help="Folder for the trials and tables.", group=Group.OUTPUT)
     num_restarts: int = setting(
@@ -67,13 +67,13 @@ class SearchSettings(Settings):
     )
     restart: str = setting(
         "best",
-        help="Which points get the --num_restarts: the best point of the grid, or each point.",
+        help="Which points --num_restarts repeats: the best point of the grid, or each point.",
         group=Group.TRAINING,
         choices=("best", "each"),
     )
     metric: str = setting(
         "eval_accuracy",
-        help="The metric in eval_results.txt that compares trials.",
+        help="The metric in eval_results.txt by which trials are compared.",
         group=Group.EVALUATION,
     )
     minimize: bool = setting(
@@ -81,8 +81,8 @@ class SearchSettings(Settings):
     )
     keep_checkpoints: str = setting(
         "all",
-        help="Checkpoints to keep: those of all trials, or of the best trial so far. `best` deletes"
-        " the others during the search.",
+        help="Which trials keep their checkpoints: all, or the best one so far. `best` deletes the"
+        " other checkpoints during the search.",
         group=Group.OUTPUT,
         choices=("all", "best"),
     )
@@ -92,10 +92,10 @@ def parse_grid(vary: Sequence[str]) -> list[dict[str, str]]:
     """Returns the points of a grid, the last flag varying fastest.
 
     Args:
-        vary: for each flag `NAME=VALUE,VALUE,...`.
+        vary: `NAME=VALUE,VALUE,...` for each flag.
 
     Raises:
-        UserError: an entry is malformed, repeats a flag, or has a flag that the search sets.
+        UserError: an entry is malformed, repeats a flag, or has a flag that the search itself sets.
     """
     axes: dict[str, list[str]] = {}
     for entry in vary:
@@ -142,8 +142,8 @@ class Search:
     """The trials in the folder of a search.
 
     Args:
-        settings: the flags but --vary.
-        command: the program and its flags, as words for Python.
+        settings: the flags except for --vary.
+        command: the program and its flags, as arguments for Python.
 
     Raises:
         UserError: the folder has trials of another command.
@@ -153,15 +153,14 @@ class Search:
         self._settings = settings
         self._command = command = [*command]
         self._metric = settings.metric
-        # By folder, in the order in which they ended. So of equally good trials the first stays the
-        # best, and its checkpoints are kept.
+        # By folder, in the order in which they ended, so that among equally good trials the first
+        # stays the best and keeps its checkpoints.
         trials = read_trials(settings.output_dir)
         self._trials = {self.folder(trial.flags): trial for trial in trials}
         for trial in trials:
             if trial.status == 0 and trial.command != command:
                 there, here = (
-                    listed(word for word in one if word not in other)
-                    or "none, but in another order"
+                    listed(word for word in one if word not in other) or "none, the order differs"
                     for one, other in ((trial.command, command), (command, trial.command))
                 )
                 raise UserError(
@@ -181,7 +180,7 @@ class Search:
             points: for each trial its flags, without dashes, and their values.
 
         Raises:
-            UserError: two trials would have one folder, a trial ended with the status of wrong
+            UserError: two trials would share a folder, a trial ended with the status for wrong
                 flags before any trial succeeded, or its results lack the metric.
             SystemExit: a trial was interrupted; the exit status is the trial's.
             KeyboardInterrupt: the search was interrupted; the trial has been stopped.
@@ -208,7 +207,7 @@ class Search:
         self._write_tables()
 
     def _check_folders(self, points: Sequence[Mapping[str, str]]) -> None:
-        """Checks that no two trials have one folder: one would count as the other's run."""
+        """Checks that no two trials share a folder: one would count as the other's run."""
         known = {folder: trial.flags for folder, trial in self._trials.items()}
         for point in points:
             folder = self.folder(point)
@@ -251,7 +250,7 @@ class Search:
         return [*self._command, *words(point), f"--output_dir={self.folder(point)}"]
 
     def _badness(self, trial: Trial) -> tuple[bool, float]:
-        """Returns whether a trial failed or has no metric, and what is least for the best trial."""
+        """Returns whether a trial failed or has no metric, and a number: the lower, the better."""
         value = trial.results.get(self._metric, math.nan)
         failed = trial.status != 0 or math.isnan(value)
         return failed, 0.0 if failed else value if self._settings.minimize else -value
@@ -298,15 +297,15 @@ class Search:
 
 
 def _checkpoints(folder: str) -> list[str]:
-    """Returns the checkpoint files in a trial's folder, with the folder of the best checkpoint."""
+    """Returns a trial's checkpoint files and its folder of the best checkpoint."""
     names = ("model.ckpt-*", "checkpoint", "best")
     return tf.io.gfile.glob([os.path.join(folder, name) for name in names])
 
 
 def _run(command: Sequence[str]) -> int:
-    """Runs a command and returns its exit status; passes Ctrl-C and SIGTERM on to it and waits.
+    """Runs a command and returns its exit status; forwards Ctrl-C and SIGTERM to it and waits.
 
-    The command has a session of its own. Otherwise a terminal's Ctrl-C would reach it twice.
+    The command runs in its own session. Otherwise a terminal's Ctrl-C would reach it twice.
     """
     passed_on = False
     with interrupts.hold():
@@ -327,8 +326,8 @@ def search(
     """Runs all trials and returns the best one.
 
     Args:
-        settings: the other flags.
-        command: the program and its flags, as words for Python.
+        settings: the flags except for --vary.
+        command: the program and its flags, as arguments for Python.
         vary: NAME=VALUE,VALUE,... for each flag that varies.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Draws the attention that a model pays within a text, as one HTML page or as PNG.
+"""Draws a model's attention within a text, as one HTML page or as a PNG picture.
 
     python -m tools.show_attention --input=FOLDER --text="The cat sat." --output=attention.html
     python -m tools.show_attention --input=FOLDER --text="A cat. ||| It sat." --output=pair.html
@@ -7,10 +7,10 @@
 
 --input is any folder that bert_tf.load takes. ` ||| ` separates the two texts of a pair.
 
-The page has tokens on both sides and lines between them, all heads as small squares to choose
-from, and nothing that comes from the network: it can be sent and opened anywhere. With
---format=png, a picture for papers: all heads, or with --layer and --head the lines of one.
-Layers and heads count from 0.
+The page shows the tokens on both sides with lines between them, and all heads as small squares to
+choose from. It loads nothing from the network, so you can send it and open it anywhere.
+--format=png makes a picture for papers: all heads, or with --layer and --head the lines of one
+head. Layers and heads count from 0.
 """
 
 import os
@@ -34,10 +34,10 @@ _FORMATS = ("html", "png")
 
 
 def check_output(output: str, output_format: str) -> None:
-    """Checks that the name of the file says what will be in it.
+    """Checks that the file's name fits its format, and that the format can be written.
 
     Raises:
-        UserError: it ends otherwise, or matplotlib is needed and missing.
+        UserError: the name has another ending, or matplotlib is needed but not installed.
     """
     ending = os.path.splitext(output)[1].lower()
     if ending != f".{output_format}":
@@ -50,13 +50,13 @@ def check_output(output: str, output_format: str) -> None:
 
 
 def check_head(attention: TextAttention, layer: int | None, head: int | None) -> None:
-    """Checks that a layer and a head, given both or not at all, are there.
+    """Checks that the model has this layer and head.
 
     Raises:
-        UserError: they are not.
+        UserError: it does not, or only one of the two is given.
     """
     if (layer is None) != (head is None):
-        raise UserError("--layer and --head must be given together, or neither")
+        raise UserError("give both --layer and --head, or neither")
     for name, number, count in zip(
         ("layer", "head"), (layer, head), attention.probabilities.shape, strict=False
     ):
@@ -70,9 +70,9 @@ def _define_flags() -> None:
     flags.DEFINE_string("input", None, "The folder of the model.", required=True)
     flags.DEFINE_string("text", None, "The text, or two with ' ||| ' between them.", required=True)
     flags.DEFINE_string("output", None, "The file to write.", required=True)
-    flags.DEFINE_enum("format", "html", _FORMATS, "What to write.")
-    flags.DEFINE_integer("layer", None, "The layer to show, or to show first.")
-    flags.DEFINE_integer("head", None, "The head to show, or to show first.")
+    flags.DEFINE_enum("format", "html", _FORMATS, "A page or a picture.")
+    flags.DEFINE_integer("layer", None, "The layer to draw; the page shows it first.")
+    flags.DEFINE_integer("head", None, "The head to draw; the page shows it first.")
 
 
 def main() -> None:

@@ -4,16 +4,16 @@
         --output_dir=output/vectors
 
 --vectors is what extract_features.py writes with --output_format=npz, --texts the file that it
-read; a line of --labels is the class of that text, and gives its point a colour. Written are
+read. A line of --labels is the class of that text, which sets the point's colour. The tool writes
 
     pca.png, tsne.png       the points, by principal components and by t-SNE
     vectors.tsv, metadata.tsv, projector_config.pbtxt
-                            the vectors with texts and classes; look at them with
-                            `tensorboard --logdir=output/vectors`, under Projector
+                            the vectors with texts and classes; to see them, run
+                            `tensorboard --logdir=output/vectors` and choose Projector
 
-Vectors are divided by their lengths first, so that near means a large cosine. t-SNE keeps
-neighbours together, and says nothing on distances between far groups. Both pictures are the same
-whenever they are made from the same vectors. Up to 60 texts stand beside their points.
+Vectors are divided by their lengths first, so that near points have a large cosine. t-SNE keeps
+neighbours together, but distances between far groups mean nothing. The same vectors always give the
+same pictures. Up to 60 texts are written beside their points.
 """
 
 import os
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
 FLAGS = flags.FLAGS
 
 METHODS = {"pca": "principal components", "tsne": "t-SNE"}
-_MOST_TEXTS = 60  # that can be read in a picture
+_MOST_TEXTS = 60  # more texts in a picture could not be read
 _LONGEST_TEXT = 40  # characters of a text in a picture
 _SIZE = (11, 8)  # inches of a picture
 _FONT = 7  # points
-_RISES = (0.0, 7.0, -7.0, 14.0, -14.0)  # of a text above its point, in points, the best first
-_PERPLEXITY = 30.0  # of t-SNE, as in its paper; lower where there are few points
+_RISES = (0.0, 7.0, -7.0, 14.0, -14.0)  # of a text above its point, in points, preferred first
+_PERPLEXITY = 30.0  # of t-SNE, as in its paper; lower for few points
 _FEW_POINTS = 1000
 _COLORS = 10
-_MARKERS = "os^vDPX*"  # of the classes, when the colours begin anew
+_MARKERS = "os^vDPX*"  # the next one each time the colours of the classes repeat
 _MOST_CLASSES = _COLORS * len(_MARKERS)
 
 
 def project(vectors: np.ndarray, method: str) -> np.ndarray:
-    """Returns the place of each vector in the plane, float [n, 2].
+    """Returns the position of each vector in the plane, float [n, 2].
 
     Args:
-        vectors: float32 [n, H]; at least three.
+        vectors: float32 [n, H], n >= 3.
         method: "pca" or "tsne".
     """
-    # They take seconds to import.
+    # These take seconds to import.
     import threadpoolctl
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
@@ -65,17 +65,17 @@ def project(vectors: np.ndarray, method: str) -> np.ndarray:
         return PCA(2, random_state=0).fit_transform(vectors)
     perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
     tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=0)
-    # With few points threads only wait for each other; minutes, on a machine with other work.
+    # With few points threads only wait for each other, for minutes on a busy machine.
     threads = 1 if len(vectors) <= _FEW_POINTS else None
     with threadpoolctl.threadpool_limits(threads, "openmp"):
         return tsne.fit_transform(vectors)
 
 
 def text_offsets(places: np.ndarray, texts: Sequence[str]) -> list[tuple[float, float]]:
-    """Returns where each text begins (x > 0) or ends, in points from its point.
+    """Returns each text's offset from its point, in points: of its start (x > 0) or its end.
 
-    A text points to the middle of the picture, so that it does not leave it, and stands above,
-    beside or below its point: where it covers the least of the texts before it.
+    A text runs towards the middle of the picture, so that it stays inside, and stands above, beside
+    or below its point, where it covers the least of the earlier texts.
     """
     spread = np.ptp(places, axis=0)
     points = (places - places.min(axis=0)) / np.where(spread == 0, 1, spread)
@@ -97,7 +97,7 @@ def text_offsets(places: np.ndarray, texts: Sequence[str]) -> list[tuple[float, 
 
 
 def _overlap(box: np.ndarray, others: np.ndarray) -> float:
-    """Returns the area of a box, float [2, 2], that others, float [n, 2, 2], cover."""
+    """Returns the area of a box, float [2, 2], that other boxes, float [n, 2, 2], cover."""
     sides = np.minimum(box[1], others[:, 1]) - np.maximum(box[0], others[:, 0])
     return float(np.clip(sides, 0, None).prod(axis=1).sum())
 
@@ -109,7 +109,7 @@ def draw_points(
 
     Args:
         places: float [n, 2].
-        texts: one for each point, or none; they are written if there are 60 at most.
+        texts: one for each point, or none; drawn if there are at most 60.
         labels: the class of each point, or none.
         method: see `project`.
     """
@@ -151,7 +151,7 @@ def write_projector_files(
 
     Raises:
         UserError: a file cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed for a temporary reason, such as a full disk.
     """
     with UnfinishedFile(os.path.join(output_dir, "vectors.tsv")) as file:
         for vector in vectors:
@@ -163,7 +163,7 @@ def write_projector_files(
     if columns:
         config += '  metadata_path: "metadata.tsv"\n'
         rows = list(zip(*columns.values(), strict=True))
-        # A single column has no header, by the projector's rule.
+        # The projector expects no header above a single column.
         rows = [tuple(columns), *rows] if len(columns) > 1 else rows
         lines = ["\t".join(" ".join(value.split()) for value in row) for row in rows]
         write_whole(os.path.join(output_dir, "metadata.tsv"), "\n".join(lines) + "\n")
@@ -174,24 +174,22 @@ def sample(count: int, most: int) -> np.ndarray:
     """Returns which of `count` points to draw, in order: all, or `most` drawn at random."""
     if count <= most:
         return np.arange(count)
-    logging.info("%d of the %d vectors are drawn, chosen at random (--max_points)", most, count)
+    logging.info("Drawing %d of the %d vectors, chosen at random (--max_points)", most, count)
     return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
 def _define_flags() -> None:
     flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
     flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
-    flags.DEFINE_string("labels", None, "Their classes, one on each line.")
-    flags.DEFINE_string(
-        "array", None, "The array of the archive, if it has several to choose from."
-    )
+    flags.DEFINE_string("labels", None, "The texts' classes, one on each line.")
+    flags.DEFINE_string("array", None, "The archive's array to use, if it has several.")
     flags.DEFINE_integer("layer", None, "The layer, if the archive has several.")
     flags.DEFINE_string("output_dir", None, "The folder to write to.", required=True)
     flags.DEFINE_integer(
         "max_points",
         5000,
-        "Points in a picture at most; t-SNE of 5,000 takes about half a minute. The projector's"
-        " files have all.",
+        "Largest number of points in a picture; t-SNE of 5,000 takes about half a minute. The"
+        " projector's files have all vectors.",
         lower_bound=3,
     )
 
@@ -202,14 +200,14 @@ def main() -> None:
     vectors = to_unit_length(read_vectors(FLAGS.vectors, FLAGS.array, FLAGS.layer))
     if len(vectors) < 3:
         raise UserError(
-            f"--vectors={FLAGS.vectors} must have three vectors at least; it has {len(vectors)}"
+            f"--vectors={FLAGS.vectors} must have at least three vectors; it has {len(vectors)}"
         )
     texts = read_lines(FLAGS.texts, "texts", len(vectors)) if FLAGS.texts else []
     labels = read_lines(FLAGS.labels, "labels", len(vectors)) if FLAGS.labels else []
     if len({*labels}) > _MOST_CLASSES:
         raise UserError(
-            f"--labels={FLAGS.labels} must have at most {_MOST_CLASSES} classes, the colours and"
-            f" marks that there are; it has {len({*labels})}"
+            f"--labels={FLAGS.labels} must have at most {_MOST_CLASSES} classes, one for each pair"
+            f" of colour and marker; it has {len({*labels})}"
         )
     storage.make_output_dir(FLAGS.output_dir)
     write_projector_files(FLAGS.output_dir, vectors, texts, labels)

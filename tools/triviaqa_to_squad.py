@@ -6,8 +6,8 @@ r"""Converts TriviaQA to SQuAD's format, to fine-tune on it before SQuAD (the pa
 
 Both inputs are from the reading comprehension data of http://nlp.cs.washington.edu/triviaqa/. For
 each question and each of its evidence documents, the context is the document's first 400 words and
-punctuation marks. The answer is the first place in it that matches one of the accepted answers.
-Documents without such a place are left out.
+punctuation marks. The answer is the first match of any accepted answer in the context. Documents
+without a match are left out.
 """
 
 import json
@@ -27,10 +27,10 @@ from bert_tf.progress import Progress
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.squad.examples import load_json
 
-# Folders below --evidence_dir, and the key that lists a question's documents in each.
+# Folder below --evidence_dir -> the key that lists a question's documents in it.
 FOLDERS = {"wikipedia": "EntityPages", "web": "SearchResults"}
 
-# Separators of Windows, and what no file system takes.
+# Windows' separator, and characters that no file system takes.
 _NOT_IN_NAMES = re.compile(r"[\\\0\ud800-\udfff]")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
@@ -56,15 +56,15 @@ def first_tokens(text: str, max_tokens: int) -> str:
 def find_answer(context: str, answers: Sequence[str]) -> dict[str, str | int] | None:
     """Returns SQuAD's `text` and `answer_start` of the first answer in a context, or None.
 
-    Matching ignores case and the amount of white space, and matches whole words only. Of several
-    answers at the same place it takes the longest.
+    Matching ignores case and the amount of white space, and matches only whole words. If several
+    answers match at the same place, the longest wins.
 
     Args:
         context: the text to search.
         answers: the accepted answers.
     """
     lowered = " ".join(context.lower().split())
-    # Most answers do not occur. One expression for all of them would take ten times as long.
+    # Most answers do not occur. A single expression for all answers would take ten times as long.
     candidates = [words for words in map(str.split, answers) if " ".join(words).lower() in lowered]
     candidates = sorted(filter(None, candidates), key=lambda words: -len(" ".join(words)))
     if not candidates:
@@ -104,7 +104,7 @@ def read_triviaqa(path: str, folders: Sequence[str]) -> dict[str, list[Question]
         raise UserError(
             f"--triviaqa_file={path} must have `Data`, a list of objects with `QuestionId`,"
             " `Question`, `Answer` (`Value`, `Aliases`, `NormalizedAliases`) and lists of objects"
-            f" with `Filename`, as qa/wikipedia-train.json has;"
+            f" with `Filename`, like qa/wikipedia-train.json;"
             f" {type(error).__name__}: {str(error)[:120]}"
         ) from error
     if not documents:
@@ -125,10 +125,10 @@ def document_path(evidence_dir: str, name: str, question_id: str) -> str:
     Args:
         evidence_dir: the folder of the documents.
         name: the document's path in it, from the file of the questions.
-        question_id: a question on the document, for messages.
+        question_id: a question about the document, for messages.
 
     Raises:
-        UserError: the name, or a link that it leads to, leaves the folder.
+        UserError: the name, or a link on its path, leaves the folder.
     """
     path = os.path.join(evidence_dir, name)
     is_plain = not _NOT_IN_NAMES.search(name) and not {"", ".", ".."}.intersection(name.split("/"))
@@ -139,7 +139,7 @@ def document_path(evidence_dir: str, name: str, question_id: str) -> str:
         raise UserError(
             f"--triviaqa_file, question {quoted(question_id)}: the document {quoted(name)} must be"
             f' a file below --evidence_dir={evidence_dir}, named without "..", backslashes and'
-            " links to other folders; correct the file, which may be harmful"
+            " links to other folders; correct --triviaqa_file, which may be malicious"
         )
     return path
 
@@ -155,7 +155,7 @@ def paragraphs(
         max_tokens: length of a context in words and punctuation marks.
 
     Raises:
-        UserError: all documents are missing, or one lies outside the folder.
+        UserError: all documents are missing, or a document lies outside the folder.
         OSError: a document exists but cannot be read.
     """
     missing = []
@@ -250,13 +250,15 @@ def _define_flags() -> None:
     )
     flags.DEFINE_string("evidence_dir", None, "TriviaQA's folder `evidence`.")
     flags.DEFINE_string(
-        "output_file", None, "The file to write, in SQuAD's format. It is overwritten."
+        "output_file",
+        None,
+        "The file to write, in SQuAD's format. An existing file is overwritten.",
     )
     flags.DEFINE_multi_enum(
         "folders",
         ["wikipedia"],
         list(FOLDERS),
-        "Folders of --evidence_dir to use; repeat the flag for both. The paper used Wikipedia's.",
+        "Folder of --evidence_dir to use; repeat the flag to use both. The paper used wikipedia.",
     )
     flags.DEFINE_integer(
         "max_tokens",

@@ -5,8 +5,8 @@ r"""Makes text to pre-train on from a dump of Wikipedia or another MediaWiki.
 
 The output has a sentence on each line and an empty line between articles, as
 create_pretraining_data.py reads it. It has only the text passages, without lists, tables and
-headers, as in the paper (3.1). The dump is read as a stream. The output does not depend on the
-number of workers, and appears when it is complete.
+headers, as in the paper (3.1). The dump is read as a stream. The number of workers does not change
+the output. The output file appears when it is complete.
 """
 
 import collections
@@ -30,7 +30,7 @@ from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.runs.flags import command_flags
 
 _CHARACTERS_PER_BATCH = 1 << 18
-_BATCHES_PER_WORKER = 4  # that are read ahead
+_BATCHES_PER_WORKER = 4  # read ahead
 
 
 def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> int:
@@ -39,7 +39,7 @@ def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> i
     The arguments are the flags. An error leaves no output file behind.
 
     Raises:
-        UserError: mwparserfromhell is missing, an input is missing or no dump, no article has a
+        UserError: mwparserfromhell is missing, an input is missing or not a dump, no article has a
             sentence, or `output_file` cannot be written.
         OSError: writing failed for another reason, which may be temporary.
     """
@@ -73,8 +73,8 @@ def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> i
                 )
         if not written:
             raise UserError(
-                f"--input_file={input_file} must have an article with a sentence; it has {total}"
-                " articles and no sentence. Nothing was written"
+                f"--input_file={input_file} must have an article with a sentence; its {total}"
+                " articles have none. Nothing was written"
             )
         file.finish()
     logging.info("%s: %d articles, %d sentences", output_file, written, num_sentences)
@@ -82,7 +82,7 @@ def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> i
 
 
 def _batches(articles: Iterable[Article]) -> Iterator[list[Article]]:
-    """Yields the articles in lists that take a worker a moment each."""
+    """Yields the articles in lists, each a moment's work for a worker."""
     batch: list[Article] = []
     size = 0
     for article in articles:
@@ -120,7 +120,7 @@ def _parse(
 
 
 def _begin_worker() -> None:
-    """Leaves Ctrl-C to the first process, and makes this one end when that one is killed."""
+    """Makes a worker ignore Ctrl-C, and end when its parent process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
@@ -137,7 +137,9 @@ def _define_flags() -> None:
         None,
         "Dumps of MediaWiki (.xml, .xml.bz2): files or globs, separated by commas.",
     )
-    flags.DEFINE_string("output_file", None, "The text to write. It is overwritten.")
+    flags.DEFINE_string(
+        "output_file", None, "The text file to write. An existing file is overwritten."
+    )
     flags.DEFINE_integer("num_workers", 1, "Processes that parse the markup.", lower_bound=1)
     flags.mark_flags_as_required(["input_file", "output_file"])
 

@@ -133,7 +133,7 @@ def test_files_that_cannot_be(tmp_path, input_file, output_file, message):
     [
         (b"\n \n\x00\n", 9, "--input_file: the text has no words"),
         (b"good\nbad \xff\n", 99, "text.txt, line 2, is not UTF-8"),
-        (b"a b c d!\n", 13, "--vocab_size=13 must be at least 14: so many are the special"),
+        (b"a b c d!\n", 13, "--vocab_size=13 must be at least 14, the number of special"),
     ],
 )
 def test_unusable_text_leaves_nothing_behind(tmp_path, text, size, message):
@@ -158,7 +158,7 @@ def test_a_byte_level_bpe(tmp_path):
     made = [tmp_path / name / "vocab.json" for name in ("program", "call")]
     flags = (f"--input_file={tmp_path}/text.txt", "--kind=byte_bpe", "--vocab_size=290")
     printed = run(*flags, f"--output_file={made[0]}", **PROGRAM)
-    assert "290 tokens, of which 29 are joined" in printed
+    assert "290 tokens, 29 of them merged" in printed
     build_vocabulary.build_vocabulary(flags[0][13:], str(made[1]), 290, kind="byte_bpe")
     for path in made:
         assert sorted(os.listdir(path.parent)) == ["merges.txt", "vocab.json"]
@@ -187,7 +187,7 @@ def test_what_no_byte_level_bpe_can_be_made_of(tmp_path):
     for others, message in (
         ({"output_file": "vocab.txt"}, r"vocab.txt must end in \.json with --kind=byte_bpe"),
         ({"vocab_size": 260}, "--vocab_size=260 must be at least 261"),
-        ({}, "nothing twice to learn"),
+        ({}, "no pair of bytes occurs twice"),
     ):
         with pytest.raises(UserError, match=message):
             build_pairs(**others)

@@ -233,7 +233,7 @@ def test_older_names_and_narrow_types(tmp_path, warnings):
         "holds weights of type F16: now float32",
         "layer_norm_eps is 1e-05; bert_tf always uses 1e-12",
         "has no pooler",
-        "There is no vocabulary (vocab.txt or spm.model or ",
+        "No vocabulary is written: there is none (vocab.txt or spm.model or ",
     ):
         assert part in text
 
@@ -340,7 +340,7 @@ def test_missing_and_damaged_files(tmp_path):
     (tmp_path / "link").symlink_to("hf")
     assert "must not be the folder of --input" in message(output_dir=f"{tmp_path}/link")
     assert "--output_dir= must not be empty" in message(output_dir="")
-    assert "can be converted to --output_format=checkpoint only" in message(
+    assert "can only be converted to --output_format=checkpoint" in message(
         output_format="safetensors"
     )
     whole = (source / "model.safetensors").read_bytes()

@@ -63,13 +63,13 @@ def test_max_hours_is_the_time():
     assert "  steps  as many of 256 sequences of length 128 as the time allows, what" in text
     assert f"  work   {estimate_cost.training_flops(BASE, phase):.2g} floating" in text
     assert "products a step\n" in text
-    assert "  time   31.5 hours over all starts, by --max_hours, compiling and saving inc" in text
+    assert "  time   31.5 hours (--max_hours) over all starts, with compiling and saving;" in text
     assert "  cost   252.00 US dollars at 2 a chip and hour, on demand in zone-a" in text
 
 
 def test_program():
     printed = estimated()
-    assert "An estimate, never measured:\n  steps  1,000,000: 900,000 of 256" in printed
+    assert "An estimate, not a measurement:\n  steps  1,000,000: 900,000 of 256" in printed
     # What docs/tpu.md shows.
     shown = (ROOT / "docs" / "tpu.md").read_text()
     assert printed[printed.index("An est") : printed.index("Prices are")] in shown
@@ -80,7 +80,7 @@ def test_program_with_a_time():
     assert "--max_hours stretches one phase over the time; --phases has 2" in printed
     one = ("--phases=128:100000:256:20", "--num_warmup_steps=6000")
     printed = estimated("--max_hours=24", *one)
-    assert "  time   24 hours over all starts, by --max_hours" in printed
+    assert "  time   24 hours (--max_hours) over all starts" in printed
     assert "  cost   47.04 US dollars at 0.245 a chip and hour, spot" in printed
 
 
@@ -136,7 +136,7 @@ def test_memory(accelerator, config, phase, parts, expected):
 @pytest.mark.parametrize("flag", ["--optimizer=lamb", "--dtype=float32", "--recompute_activations"])
 def test_plans_say_nothing_of_other_options(flag):
     printed = estimated("--accelerator=v3-8", flag)
-    assert printed.count(": not known; python -m tools.compile_for_tpu tells") == 2
+    assert printed.count(": not known; python -m tools.compile_for_tpu finds out") == 2
 
 
 def test_plans_are_of_known_slices():

@@ -55,7 +55,7 @@ def test_directories_without_an_account(tmp_path):
     with pytest.raises(UserError) as error:
         goodput.read_run(str(tmp_path))
     assert str(error.value) == (
-        f"{tmp_path} must be the --output_dir of a run that has trained: there is no goodput.json"
+        f"{tmp_path} must be the --output_dir of a run that has trained, but it has no goodput.json"
     )
     (tmp_path / "goodput.json").write_text("{")
     with pytest.raises(UserError, match="goodput.json is not JSON"):
@@ -70,7 +70,7 @@ def test_the_program(folder):
     for name in ("goodput.png", "other.png"):
         assert (folder / name).read_bytes()[:4] == b"\x89PNG"
     for words, message in (
-        ([], "the output directory of one run must be named"),
+        ([], "name the output directory of one run"),
         (["--outptu=x", str(folder)], "Unknown command line flag 'outptu'"),
     ):
         assert message in run(*words, program=program, status=1)

@@ -264,10 +264,10 @@ DAMAGED = [
     ("content", "message"),
     [
         ("[" * 100_000, "nested too deeply"),
-        ("[]", r"trial.json must be as a search has written it; it has \[\]; delete the folder"),
-        *((content, "must be as a search has written it") for content in DAMAGED),
-        ({"flags": {}}, "is of the trial '', so it must be in a folder of that name"),
-        ({"flags": {"learning_rate": "0.03"}}, "is of the trial 'learning_rate-0.03', so it must"),
+        ("[]", r"trial.json must be as a search wrote it; it contains \[\]; delete the folder"),
+        *((content, "must be as a search wrote it") for content in DAMAGED),
+        ({"flags": {}}, "describes the trial '', so its folder must have that name"),
+        ({"flags": {"learning_rate": "0.03"}}, "describes the trial 'learning_rate-0.03', so its"),
     ],
 )
 def test_damaged_records_are_refused(tmp_path, content, message):

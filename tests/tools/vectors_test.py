@@ -59,7 +59,7 @@ def test_archives_that_do_not_fit(archive, tmp_path):
         read_vectors(archive, "pooled_vector", -2)
     with pytest.raises(UserError, match=r"--array must be an array of .*; received 'vectors'"):
         read_vectors(archive, "vectors")
-    refused(r"--vectors=.*bad.npz must be a NumPy archive.*cannot be read")
+    refused(r"--vectors=.*bad.npz must be a NumPy archive.*reading it failed")
     refused("must have the array mean_vector or .*it has 'a', 'b'", a=POOLED, b=POOLED)
     refused(r"mean_vector must be float vectors .*it is int64 \[3\]", mean_vector=np.arange(3))
     refused(r"it is float32 \[0, 7\]", mean_vector=POOLED[:0])
@@ -118,7 +118,7 @@ def test_new_texts_need_the_model_of_the_archive(monkeypatch):
     vectors = to_unit_length(np.array([[2, 1, 0], [1, 5, 2]], np.float32))
     queries = search._TextQueries("3", vectors, "two words")
     np.testing.assert_allclose(queries.vector("a b ||| c") * 10**0.5, [3, 1, 0], rtol=1e-6)
-    with pytest.raises(UserError, match="have 3 numbers; those of the model have 4"):
+    with pytest.raises(UserError, match="have 3 numbers; the model's vectors have 4"):
         search._TextQueries("4", vectors, "two words")
     with pytest.raises(UserError, match="must be the model that made .* must be 1; it is 0.976"):
         search._TextQueries("3", vectors, "four words are here")

@@ -1,4 +1,4 @@
-"""Trials of a hyperparameter search: their records, and the table of all."""
+"""Trials of a hyperparameter search: their records, and the table of all trials."""
 
 import csv
 import dataclasses
@@ -18,7 +18,7 @@ from bert_tf.files.whole_files import read_json, write_whole
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A run of the program that has ended, as `trial.json` in its folder describes it.
+    """A finished run of the program, as `trial.json` in its folder describes it.
 
     flags: the flags that this trial added to the command, without dashes.
     status: the exit status.
@@ -42,7 +42,7 @@ class Trial:
 
 
 def words(flags: Mapping[str, str]) -> list[str]:
-    """Returns flags as on a command line."""
+    """Returns flags as arguments of a command, `--name=value`."""
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
@@ -52,7 +52,7 @@ def folder_name(flags: Mapping[str, str]) -> str:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Writes a file in JSON."""
+    """Writes a value as a JSON file."""
     write_whole(path, json.dumps(value, indent=2) + "\n")
 
 
@@ -60,7 +60,7 @@ def read_trials(output_dir: str) -> list[Trial]:
     """Returns the trials in the folder of a search, in the order in which they ended.
 
     Raises:
-        UserError: a trial.json cannot be read, is damaged, or lies in the folder of another trial.
+        UserError: a trial.json cannot be read, is damaged, or is in the wrong trial's folder.
     """
     paths = tf.io.gfile.glob(os.path.join(output_dir, "*", "trial.json"))
     return sorted(map(_read_trial, paths), key=lambda trial: trial.ended)
@@ -82,14 +82,14 @@ def _read_trial(path: str) -> Trial:
             raise TypeError
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path} must be as a search has written it; it has {quoted(record)}; {rule}"
+            f"{path} must be as a search wrote it; it contains {quoted(record)}; {rule}"
         ) from error
     trial.results.update({name: math.nan for name, x in trial.results.items() if x is None})
     name = folder_name(trial.flags)
-    # The search deletes checkpoints by this name.
+    # The search finds the checkpoints that it deletes by this name.
     if os.path.basename(os.path.dirname(path)) != name:
         raise UserError(
-            f"{path} is of the trial {quoted(name)}, so it must be in a folder of that name; rename"
+            f"{path} describes the trial {quoted(name)}, so its folder must have that name; rename"
             " the folder, or delete it to run the trial again"
         )
     return trial
@@ -111,7 +111,7 @@ def as_csv(trials: Sequence[Trial], metric: str) -> str:
 
 
 def aligned(table: str) -> str:
-    """Returns a table in CSV as text in aligned columns."""
+    """Returns a CSV table as text in aligned columns."""
     rows = list(csv.reader(io.StringIO(table)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Reads the vectors of texts from a NumPy archive, and the texts that belong to them."""
+"""Reads the vectors of texts from a NumPy archive, and the texts themselves from a file."""
 
 import zipfile
 from typing import BinaryIO
@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.whole_files import read_text
 
-# The arrays of extract_features.py that have a vector for each text; the first one is taken.
+# The arrays of extract_features.py that have a vector for each text; the first one found is used.
 _PREFERRED = ("mean_vector", "pooled_vector")
 
 
@@ -17,15 +17,15 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
     """Returns the vectors of an archive such as extract_features.py writes, float32 [n, H].
 
     Args:
-        path: the archive, for --vectors.
-        array: its array, float [n, H] or [n, L, H]; None for `mean_vector`, else `pooled_vector`,
-            else the only array of float numbers.
+        path: the archive, the value of --vectors.
+        array: the array's name; the array is float [n, H] or [n, L, H]. None for `mean_vector`,
+            else `pooled_vector`, else the only float matrix.
         layer: which layer, by its number in the array `layers`; None if there is only one, or
             the array is [n, H].
 
     Raises:
-        UserError: it is no archive, has no such vectors or layer, or has values that are not
-            finite.
+        UserError: the file is not an archive, lacks the vectors or the layer, or has values that
+            are not finite.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as file, _open_archive(file) as archive:
@@ -42,19 +42,20 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
             raise
         raise UserError(
             f"--vectors={path} must be a NumPy archive, as extract_features.py --output_format=npz"
-            f" writes it; it cannot be read: {quoted(str(error))}"
+            f" writes it; reading it failed: {quoted(str(error))}"
         ) from error
     if vectors.ndim not in (2, 3) or vectors.dtype.kind != "f" or 0 in vectors.shape:
         raise UserError(
             f"{path}: {name} must be float vectors [texts, hidden size], or [texts, layers, hidden"
-            f" size]; it is {vectors.dtype} {list(vectors.shape)}. Name another by --array"
+            f" size]; it is {vectors.dtype} {list(vectors.shape)}. Choose another with --array"
         )
     if vectors.ndim == 3:
         vectors = vectors[:, _layer_index(path, layers, vectors.shape[1], layer)]
     elif layer is not None:
         raise UserError(
             f"--layer={layer} needs an array of layers, [texts, layers, hidden size]; {path}:"
-            f" {name} is {list(vectors.shape)}. Remove --layer, or name another array by --array"
+            f" {name} is {list(vectors.shape)}. Remove --layer, or choose another array with"
+            " --array"
         )
     vectors = np.ascontiguousarray(vectors, np.float32)
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
@@ -70,7 +71,7 @@ def _open_archive(file: BinaryIO) -> np.lib.npyio.NpzFile:
     """Returns the archive in a file.
 
     Raises:
-        ValueError: it is a single array.
+        ValueError: the file is a single array.
     """
     archive = np.load(file)
     if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -88,13 +89,13 @@ def _find_array(path: str, archive: np.lib.npyio.NpzFile) -> str:
     if len(found) != 1:
         raise UserError(
             f"{path} must have the array mean_vector or pooled_vector, or one float matrix; it has"
-            f" {listed(archive)}. Choose by --array"
+            f" {listed(archive)}. Choose one with --array"
         )
     return found[0]
 
 
 def _layer_index(path: str, layers: list[int], count: int, layer: int | None) -> int:
-    """Returns which of `count` layers is meant."""
+    """Returns the index of the chosen layer among the `count` layers of the array."""
     if layer is None and count == 1:
         return 0
     if layer not in layers:
@@ -113,9 +114,9 @@ def read_lines(path: str, flag: str, count: int) -> list[str]:
         count: the number of vectors.
 
     Raises:
-        UserError: the file cannot be read, or has another number of lines.
+        UserError: the file cannot be read, or its number of lines is not `count`.
     """
-    rule = "it must have one line for each vector, in their order"
+    rule = "it must have one line for each vector, in the same order"
     text = read_text(path, f"--{flag}={path}", rule)
     lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
     if len(lines) != count:
@@ -126,7 +127,7 @@ def read_lines(path: str, flag: str, count: int) -> list[str]:
 def to_unit_length(vectors: np.ndarray) -> np.ndarray:
     """Returns vectors divided by their lengths, float32 [n, H]; a vector of zeros stays as it is.
 
-    The product of two of them is the cosine of their angle.
+    The dot product of two results is the cosine of the angle between the vectors.
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths == 0, 1, lengths).astype(np.float32)

@@ -1,1 +1,1 @@
-"""Pictures."""
+"""Draws the pictures of the tools."""

@@ -1,4 +1,4 @@
-"""Draws the attention of a text with matplotlib, for papers; no model is needed here."""
+"""Draws the attention of a text with matplotlib, for papers; needs no model."""
 
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,14 @@ _CELL = 0.62  # inches of a head in the grid
 
 
 def draw_heads(attention: TextAttention) -> "Figure":
-    """Returns a grid with a square for each head: rows attend, columns are attended to."""
+    """Returns a grid with a square for each head: the tokens of rows attend to those of columns."""
     matplotlib = import_matplotlib()
     layers, heads = attention.probabilities.shape[:2]
     size = (0.6 + _CELL * heads, 0.6 + _CELL * layers)
     figure = matplotlib.figure.Figure(size, layout="constrained")
     axes = figure.subplots(layers, heads, squeeze=False)
     for (layer, head), square in np.ndenumerate(axes):
-        # Small weights can be seen, as on the page.
+        # The power makes small weights visible, as on the page.
         square.imshow(attention.probabilities[layer, head] ** 0.6, cmap="Greys", vmin=0, vmax=1)
         square.set(xticks=[], yticks=[])
         if layer == 0:
@@ -46,7 +46,7 @@ def draw_head(attention: TextAttention, layer: int, head: int) -> "Figure":
     figure = matplotlib.figure.Figure((5, 0.7 + _ROW * length), layout="constrained")
     axes = figure.add_subplot()
     weights = attention.probabilities[layer, head].ravel()
-    order = np.argsort(weights, kind="stable")  # the strongest over the others
+    order = np.argsort(weights, kind="stable")  # the strongest line is drawn last, on top
     rows, columns = np.unravel_index(order, (length, length))
     ends = np.stack([np.zeros(length**2), rows, np.ones(length**2), columns], axis=1)
     colors = matplotlib.colors.to_rgba_array([COLORS[attention.segment_ids[row]] for row in rows])

@@ -1,4 +1,4 @@
-"""Draws the attention of a text as one HTML page that works offline; no model is needed here."""
+"""Draws the attention of a text as one HTML page that works offline; needs no model."""
 
 import base64
 import hashlib
@@ -14,14 +14,14 @@ TEMPLATE = Path(__file__).with_name("attention.html")
 
 
 def attention_page(attention: TextAttention, model: str, layer: int = 0, head: int = 0) -> str:
-    """Returns the page: a square for each head, and the lines of the head that is chosen there.
+    """Returns the page: a square for each head, and the lines of the head chosen on the page.
 
-    It fetches nothing, and a token is never read as HTML. A weight takes one byte, 255 times its
-    square root, so that it is off by 0.004 at most, and small ones by much less.
+    The page fetches nothing, and a token is never read as HTML. A weight is stored in one byte as
+    255 times its square root, so its error is at most 0.004, and much less for small weights.
 
     Args:
         attention: of a text or a pair.
-        model: what the page says on the model.
+        model: the page's line about the model.
         layer: the layer that is shown first, from 0.
         head: the head that is shown first, from 0.
     """
@@ -41,5 +41,5 @@ def attention_page(attention: TextAttention, model: str, layer: int = 0, head: i
     script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     template = template.replace("@SCRIPT_HASH@", f"sha256-{digest}")
-    # In a script element only `<` can mean something else than in JSON: `</script>`, `<!--`.
+    # In a script element only `<` can have another meaning than in JSON: `</script>`, `<!--`.
     return template.replace("@DATA@", json.dumps(data).replace("<", r"\u003c"))

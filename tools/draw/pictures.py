@@ -1,4 +1,4 @@
-"""matplotlib as the tools use it: no window, any text as it is, fonts for any script."""
+"""Sets up matplotlib for the tools: no window, no formulas in texts, fonts for any script."""
 
 import io
 import warnings
@@ -13,7 +13,7 @@ from bert_tf.files.whole_files import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# DejaVu Sans comes with matplotlib. The others have what it lacks, where they are installed.
+# DejaVu Sans comes with matplotlib. The other fonts, if installed, have the scripts it lacks.
 _FONTS = (
     "DejaVu Sans",
     "Noto Sans CJK SC",
@@ -26,10 +26,10 @@ _FONTS = (
 
 
 def import_matplotlib() -> ModuleType:
-    """Returns matplotlib, set up so that no character of a text is taken for a formula.
+    """Returns matplotlib, set up so that it never reads a text as a formula.
 
     Raises:
-        UserError: it is not installed.
+        UserError: matplotlib is not installed.
     """
     try:
         import matplotlib
@@ -50,7 +50,7 @@ def write_png(figure: "Figure", path: str, dpi: int = 150) -> None:
 
     Raises:
         UserError: the file cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed for a temporary reason, such as a full disk.
     """
     data = io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
@@ -58,8 +58,8 @@ def write_png(figure: "Figure", path: str, dpi: int = 150) -> None:
         figure.savefig(data, format="png", dpi=dpi)
     if any("missing from font" in str(warning.message) for warning in caught):
         logging.warning(
-            "%s: no installed font has some of the characters, which are drawn as boxes; install a"
-            " font that has them, such as Noto Sans CJK (fonts-noto-cjk of Debian)",
+            "%s: characters that no installed font has are drawn as boxes; install a font that has"
+            " them, such as Noto Sans CJK (Debian's fonts-noto-cjk)",
             path,
         )
     write_whole(path, data.getvalue())

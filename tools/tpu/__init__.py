@@ -1,1 +1,1 @@
-"""What the tools know of TPUs."""
+"""The TPU's compiler, and the memory and FLOPs of a step on a TPU."""

@@ -1,7 +1,7 @@
 """Calls the TPU compiler on a machine without a TPU and returns the figures of the executable.
 
-libtpu contains the compilers of all TPU generations, and JAX can call them for a topology that is
-only described. Both packages are optional, so they are imported where they are used.
+libtpu contains the compilers of all TPU generations, and JAX can call them with only a description
+of a topology. Both packages are optional, so they are imported where they are used.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from bert_tf.errors import UserError, quoted
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """The peaks of a TPU chip or of a share of one.
+    """The peaks of a TPU chip, or of a part of a chip.
 
     flops: published bfloat16 FLOP/s of the matrix units.
     bandwidth: published bytes per second between the chip and its HBM.

@@ -80,7 +80,7 @@ def matrix_products(hlo: str) -> list[MatrixProduct]:
     """Returns the matrix products of a program before XLA's optimizations.
 
     Raises:
-        ValueError: the program has a convolution, which this does not count.
+        ValueError: the program has a convolution, which this function does not count.
     """
     found = []
     for instruction in instructions(hlo):
@@ -107,7 +107,7 @@ def matrix_products(hlo: str) -> list[MatrixProduct]:
 
 
 def all_reduces(hlo: str) -> tuple[int, int]:
-    """Returns the numbers of all-reduces outside and inside loops of an optimized program."""
+    """Returns how many all-reduces an optimized program has outside loops and inside loops."""
     found = [i for i in instructions(hlo) if i.opcode in ("all-reduce", "all-reduce-start")]
     in_loops = sum(instruction.in_loop for instruction in found)
     return len(found) - in_loops, in_loops

@@ -2,8 +2,8 @@
 
 The product of [m, k] and [k, n] takes 2mkn floating point operations. The backward pass has two
 products of the same size, one for the gradient of each operand. As in model FLOPs utilization
-(appendix B of https://arxiv.org/abs/2204.02311), embedding lookups do not count, even those by
-one-hot products, nor do recomputed activations.
+(appendix B of https://arxiv.org/abs/2204.02311), embedding lookups do not count, even by one-hot
+products, nor do recomputed activations.
 """
 
 import dataclasses
@@ -79,7 +79,7 @@ def training_flops(
         config: the model.
         phase: gives the lengths and the batch size.
         recompute_activations: count the forward products of the encoder layers twice.
-        objective: what is trained: one of `schema.OBJECTIVES`.
+        objective: one of `schema.OBJECTIVES`.
     """
     return sum(
         product.flops * (4 if recompute_activations and product.in_encoder else 3)

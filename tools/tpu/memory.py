@@ -11,9 +11,9 @@ from .. import ROOT
 
 PLANS = os.path.join(ROOT, "tpu", "memory.txt")
 MODELS = os.path.join(ROOT, "flags", "models")
-# What a model's memory depends on. A smaller vocabulary takes less.
+# The sizes that a model's memory depends on, with the vocabulary's: a smaller one takes less.
 _SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-# Options of the model and the optimizer with which the plans were made.
+# The optimizer and the model's options with which the plans were made.
 OPTIMIZER = "adamw"
 OPTIONS = {"use_one_hot_embeddings": True, "dtype": "bfloat16", "recompute_activations": False}
 
@@ -33,12 +33,12 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether the step takes no more than there is."""
+        """Whether the step takes at most the memory of a replica."""
         return self.gib <= self.limit
 
 
 def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
-    """Returns the plans for a slice; none if nothing was compiled for it."""
+    """Returns the plans for a slice; [] if nothing was compiled for it."""
     with open(path, encoding="utf-8") as lines:
         rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     return [
@@ -63,17 +63,18 @@ def describe(
     phase: PretrainingPhase,
     accumulation_steps: int = 1,
 ) -> str:
-    """Returns what is known of the memory of a phase's step, in a line.
+    """Returns a line that says whether a phase's step fits, if the plans tell.
 
     A step with fewer examples takes no more memory, and one with more takes no less.
 
     Args:
-        plans: for the slice; none if the run has other `OPTIONS`, or another optimizer.
+        plans: of the slice; [] if the run's options or optimizer differ from `OPTIONS` and
+            `OPTIMIZER`.
         config: the model.
         phase: its batch size is global.
-        accumulation_steps: parts that a replica computes its batch in.
+        accumulation_steps: number of parts in which a replica computes its batch.
     """
-    known = "not known; python -m tools.compile_for_tpu tells"
+    known = "not known; python -m tools.compile_for_tpu finds out"
     for plan in plans:
         same = type(plan.config) is type(config) and all(
             getattr(plan.config, name) == getattr(config, name) for name in _SIZES

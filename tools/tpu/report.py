@@ -1,4 +1,4 @@
-"""Reports on a pre-training step compiled for a TPU: memory, FLOPs, a lower bound on its time."""
+"""Reports a compiled pre-training step's memory, its FLOPs and a lower bound on its time."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ class Run:
     objective: see `PretrainingModel`.
     adam: the optimizer's numbers.
     max_sequences_per_pack: places for sequences in a row; None if records are not packed.
-    teacher: of a distillation; None for pre-training.
+    teacher: the teacher's configuration; None for pre-training.
     restrict_ce_to_mask: see `DistilledPretraining`.
     """
 
@@ -56,7 +56,7 @@ class Program:
 def program_flops(program: Program, accumulation_steps: int) -> int:
     """Returns the floating point operations in a program's matrix products.
 
-    Only one loop has matrix products: `bert_tf.engine.steps` loops over the parts of a batch.
+    Only one loop has matrix products: the loop of `bert_tf.engine.steps` over a batch's parts.
     """
     return sum(
         product.flops * (accumulation_steps if product.in_loop else 1)
@@ -65,7 +65,7 @@ def program_flops(program: Program, accumulation_steps: int) -> int:
 
 
 def model_flops(run: Run, phase: PretrainingPhase) -> int:
-    """Returns the operations of a step's matrix products as on paper, a teacher's included."""
+    """Returns the FLOPs of a step's matrix products by calculation, a teacher's included."""
     if run.teacher is None:
         return training_flops(run.config, phase, objective=run.objective)
     if not run.restrict_ce_to_mask:  # logits of all tokens
@@ -100,7 +100,7 @@ class Bound:
 def lower_bound(executable: compiler.Executable, flops: int, device: compiler.Chip) -> Bound:
     """Returns the lower bound on the time of a step.
 
-    The compiler's own "bytes accessed" is no lower bound, because it includes on-chip memory.
+    The compiler's own "bytes accessed" is not a lower bound, because it includes on-chip memory.
     """
     moved = executable.arguments + executable.outputs
     return Bound(flops / device.flops, moved / device.bandwidth)
@@ -135,7 +135,8 @@ def report(
     names = float32_products(program)
     named = names[:NAMES_SHOWN] + ["..."] * (len(names) > NAMES_SHOWN)
     outside, in_loops = hlo_text.all_reduces(executable.hlo)
-    # The compiler's sum can exceed what it has laid out to fit: near the limit, do not count on it.
+    # The sum of the sizes can exceed the layout that the compiler made fit, so it is not certain
+    # near the limit.
     fits = "fits" if executable.hbm <= device.memory * GIB else "compiles, but may not fit"
     return [
         f"{fits}: {executable.hbm / GIB:.2f} of {device.memory:.2f} GiB a replica"

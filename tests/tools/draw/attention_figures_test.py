@@ -60,7 +60,7 @@ def test_a_character_without_a_font_is_told(tmp_path, caplog):
     odd = TextAttention(["\U0001fae8"], np.zeros(1, np.int32), np.ones((1, 1, 1, 1), np.float32))
     with caplog.at_level(logging.WARNING):
         pictures.write_png(draw_head(odd, 0, 0), str(tmp_path / "odd.png"))
-    assert "no installed font has some of the characters" in caplog.text
+    assert "characters that no installed font has are drawn as boxes" in caplog.text
 
 
 def test_matplotlib_is_missing(monkeypatch):
@@ -81,7 +81,7 @@ def test_the_name_says_what_is_in_the_file(name, kind):
 def test_the_head_must_be_there():
     show_attention.check_head(ATTENTION, None, None)
     show_attention.check_head(ATTENTION, 1, 2)
-    with pytest.raises(UserError, match="--layer and --head must be given together, or neither"):
+    with pytest.raises(UserError, match="give both --layer and --head, or neither"):
         show_attention.check_head(ATTENTION, 1, None)
     with pytest.raises(UserError, match="--layer must be from 0 to 1 for this model; received 2"):
         show_attention.check_head(ATTENTION, 2, 2)
