@@ -1,4 +1,4 @@
-"""What measures: `python -m benchmarks.NAME`, in a checkout."""
+"""Measurements: `python -m benchmarks.NAME`, in a checkout."""
 
 from bert_tf.runs.flags import quiet_start
 

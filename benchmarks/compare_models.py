@@ -3,10 +3,10 @@ r"""Compares models of the family by size and speed: a table with a row for each
     python -m benchmarks.compare_models --bert_config_file=flags/models/uncased_L-12_H-768_A-12/\
 bert_config.json,flags/models/albert_base_v2/albert_config.json
 
-The weights are random, since neither size nor speed depends on them. A row has the parameters of
-the model without heads, the memory that they take in float32, and how many sequences a second it
-encodes on this machine. The models take turns, because a machine's speed drifts; the speed is the
-median of --num_batches batches. The last column compares it with the first model's.
+The weights are random, since neither size nor speed depends on them. A row has the number of
+parameters without heads, the memory that they take in float32, and how many sequences a second the
+model encodes on this machine. The models take turns, because a machine's speed drifts; the speed is
+the median of --num_batches batches. The last column compares the speed with the first model's.
 """
 
 import os
@@ -71,8 +71,8 @@ def _define_flags() -> None:
         "bert_config_file", None, "Configurations, separated by commas.", required=True
     )
     flags.DEFINE_integer("batch_size", 8, "Sequences in a batch.", lower_bound=1)
-    flags.DEFINE_integer("max_seq_length", 128, "Their length in tokens.", lower_bound=1)
-    flags.DEFINE_integer("num_batches", 8, "Batches to time of each model.", lower_bound=1)
+    flags.DEFINE_integer("max_seq_length", 128, "Length of a sequence in tokens.", lower_bound=1)
+    flags.DEFINE_integer("num_batches", 8, "Batches to time for each model.", lower_bound=1)
 
 
 if __name__ == "__main__":

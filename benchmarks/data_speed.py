@@ -1,6 +1,6 @@
 """How fast the input pipeline and create_pretraining_data.py are on one core.
 
-Each runs in a process of its own that may use one core only. benchmarks/pretraining.py prints the
+Each runs in its own process, which may use only one core. benchmarks/pretraining.py prints the
 results.
 """
 
@@ -23,7 +23,7 @@ from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 
 MASKING = PIECES, WHOLE_WORDS = ("pieces", "whole_words")
-_TOKENS_PER_WORD = 2  # in unmasked records, which makes whole words many
+_TOKENS_PER_WORD = 2  # in unmasked records, so that there are many whole words to mask
 
 
 def synthetic_batch(config: BertConfig, phase: PretrainingPhase) -> dict[str, tf.Tensor]:
@@ -51,7 +51,7 @@ def run_program(arguments: list[str]) -> tuple[float, float, str]:
 
     Raises:
         UserError: the program ended with status 1, as for wrong flags or files.
-        RuntimeError: the program failed otherwise. Both messages have its output.
+        RuntimeError: the program failed with another status. Both messages have its output.
     """
     command = [sys.executable, *arguments]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -83,7 +83,7 @@ def measure_input_pipeline(
     Args:
         config: the model; gives the range of the ids.
         phase: gives the lengths and the batch size.
-        masking: what to mask while reading, one of `MASKING`; None for masked records.
+        masking: what to mask while reading, one of `MASKING`; None: the records are masked.
     """
     length, predictions = phase.max_seq_length, phase.max_predictions_per_seq
     schema = pretraining_schema(length, None if masking else predictions)
@@ -111,7 +111,7 @@ def time_input_pipeline(
     vocab_size: int,
     masking: str | None,
 ) -> None:
-    """Prints how fast this process reads batches from `files`; it should run on one core."""
+    """Prints how fast this process, which should run on one core, reads batches from `files`."""
     schema = pretraining_schema(length, None if masking else predictions)
     # Training checks all features of ids. The cost does not depend on the limit.
     limits = {
@@ -156,7 +156,7 @@ def measure_create_pretraining_data(
 
     Args:
         input_file: the text.
-        vocab_file: the vocabulary; with None one is learned from the text.
+        vocab_file: the vocabulary; None: learn one from the text.
         max_seq_length: as in create_pretraining_data.py.
         max_predictions_per_seq: as in create_pretraining_data.py.
         dupe_factor: the second factor; the first is 1.

@@ -7,15 +7,15 @@
 For each task and seed three models are fine-tuned and evaluated on the dev set:
 
     teacher    the model
-    alone      every second of its layers
-    distilled  the same layers: brought near to the vectors of the model's layers on --text, the
-               training pairs of both tasks and noisy copies of these by run_distillation.py; then
-               with the teacher's pooler and classifier fine-tuned by its vectors and answers
-               alone, on the task's pairs and noisy copies. Few texts come twice: the student has
-               no dropout
+    alone      every second layer of the model
+    distilled  the same layers. run_distillation.py brings their vectors near to the model's, on
+               --text, the training pairs of both tasks and noisy copies of the pairs. Then the
+               student gets the teacher's pooler and classifier, and is fine-tuned only on the
+               teacher's vectors and answers, on the task's pairs and noisy copies. Few texts come
+               twice, so the student has no dropout
 
-The seconds are those of encoding the dev set's pairs, all models in turn; start is left out.
-Started again, it goes on where it was.
+The seconds are the time to encode the dev set's pairs, all models in turn, without the start.
+Started again, the benchmark resumes.
 """
 
 import itertools
@@ -77,7 +77,7 @@ def noisy(text: str, words: list[str], rng: random.Random) -> str:
 
 
 def noisy_pairs(pairs: list[tuple[str, str]], rng: random.Random) -> list[tuple[str, str]]:
-    """Returns a noisy copy of each pair; some are of a text and itself, or of two pairs."""
+    """Returns a noisy copy of each pair; some pair a text with itself, or mix two pairs."""
     words = [word for pair in pairs for text in pair for word in text.split()]
     rows = []
     for a, b in pairs:
@@ -100,7 +100,7 @@ def training_pairs(tasks: Iterable[str], seed: int) -> list[tuple[str, str]]:
 
 
 def write_noisy(folder: Path, task: str, seed: int) -> str:
-    """Writes a folder of the task with its student's pairs, without labels; returns it."""
+    """Writes a task's folder with the student's pairs, without labels; returns the folder."""
     columns = TASKS[task][0].columns
     with open(folder / "train.tsv", "w", encoding="utf-8") as file:
         file.write("\t".join(f"column{i}" for i in range(10)) + "\n")
@@ -117,7 +117,7 @@ def write_records(folder: Path) -> None:
     pairs = training_pairs(TASKS, seed=0)
     text = Path(FLAGS.text).read_text(encoding="utf-8").splitlines()
     pairs += zip(text[::2], text[1::2], strict=False)
-    # Each pair is a document, of which both halves are the two texts of a sequence; or another's.
+    # Each pair is a document: the two texts of a sequence are its halves, or one is another pair's.
     documents = ["\n".join(pair) for pair in pairs if all(pair)]
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     run(
@@ -174,7 +174,7 @@ def seconds_in_turn(task: str, folders: dict[str, Path]) -> dict[str, float]:
 
 
 def write_configs(folder: Path) -> tuple[str, str]:
-    """Writes the configuration of half the layers, and that without dropout; returns both files."""
+    """Writes a configuration with half the layers, and one without dropout; returns both files."""
     config = json.loads(Path(f"{FLAGS.model}/bert_config.json").read_text())
     student = {**config, "num_hidden_layers": config["num_hidden_layers"] // 2}
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -185,7 +185,7 @@ def write_configs(folder: Path) -> tuple[str, str]:
 
 
 def distil_task(task: str, seed: int, config: str, init: str, place: Path) -> list[float]:
-    """Fine-tunes the distilled student by the teacher beside it; returns its figures."""
+    """Fine-tunes the distilled student on the teacher's outputs; returns its figures."""
     return fine_tune(
         *(task, seed, config, init, place / "distilled"),
         *("--alpha_cos=1", "--cos_all_layers", "--alpha_ce=1", "--alpha_labels=0"),
@@ -204,7 +204,7 @@ def main(_: list[str]) -> None:
     if not (folder / "text.tfrecord").exists():
         write_records(folder)
     general = distil(folder, distilled_file, folder / "student", FLAGS.num_train_steps)
-    # The same layers without a teacher: a run of no consequence puts them into a checkpoint.
+    # The same layers without a teacher: this run only serves to write them to a checkpoint.
     alone = distil(folder, student_file, folder / "alone", 1, "--learning_rate=0")
     rows = {task: {"teacher": [], "alone": [], "distilled": []} for task in FLAGS.tasks}
     for seed, task in itertools.product(range(1, FLAGS.num_seeds + 1), FLAGS.tasks):
@@ -222,7 +222,7 @@ def main(_: list[str]) -> None:
 def print_table(
     task: str, names: tuple[str, ...], rows: dict[str, list[list[float]]], folder: Path
 ) -> None:
-    """Prints the figures of a task's models, and their seconds."""
+    """Prints the figures and the seconds of a task's models."""
     seconds = seconds_in_turn(task, {model: folder / f"{task}_1" / model for model in rows})
     for i, name in enumerate(names):
         print(f"{task}, {name.removeprefix('eval_')} on the dev set")
@@ -244,12 +244,16 @@ if __name__ == "__main__":
     flags.DEFINE_string("output_dir", None, "Folder to work in.", required=True)
     flags.DEFINE_list("tasks", list(TASKS), "Tasks to measure.")
     flags.DEFINE_integer("num_seeds", 3, "Seeds, from 1.")
-    flags.DEFINE_integer("num_train_steps", 800, "Steps near the model's vectors.")
-    flags.DEFINE_float("learning_rate", 3e-4, "Peak rate of the distilled student's fine-tuning.")
+    flags.DEFINE_integer("num_train_steps", 800, "Steps of run_distillation.py.")
+    flags.DEFINE_float(
+        "learning_rate", 3e-4, "Peak learning rate of the distilled student's fine-tuning."
+    )
     flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of fine-tuning.")
     flags.DEFINE_integer("num_copies", 2, "Noisy copies of each pair.")
-    flags.DEFINE_multi_string("distillation_flags", [], "More flags of run_distillation.py.")
-    flags.DEFINE_multi_string("fine_tuning_flags", [], "More flags of all fine-tuning.")
-    flags.DEFINE_multi_string("student_flags", [], "More flags of the distilled student's.")
+    flags.DEFINE_multi_string("distillation_flags", [], "More flags for run_distillation.py.")
+    flags.DEFINE_multi_string("fine_tuning_flags", [], "More flags for all fine-tuning.")
+    flags.DEFINE_multi_string(
+        "student_flags", [], "More flags for the distilled student's fine-tuning."
+    )
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     app.run(main)

@@ -18,12 +18,12 @@ DTYPES = ("float32", "bfloat16")
 
 
 def measure_dtypes(config: BertConfig, phase: PretrainingPhase, num_steps: int) -> None:
-    """Prints the seconds of a training step and of a batch's predictions with either dtype.
+    """Prints the seconds of a training step and of a batch's predictions with each dtype.
 
     Args:
         config: the model.
         phase: gives the lengths and the batch size.
-        num_steps: number of steps and of batches to time with each.
+        num_steps: number of steps and of batches to time with each dtype.
     """
     print(f"batch: {phase.batch_size} of length {phase.max_seq_length}; medians of {num_steps}")
     calls = {dtype: _calls(config, phase, dtype) for dtype in DTYPES}
@@ -35,7 +35,7 @@ def measure_dtypes(config: BertConfig, phase: PretrainingPhase, num_steps: int) 
 def _calls(
     config: BertConfig, phase: PretrainingPhase, dtype: str
 ) -> dict[str, Callable[[], object]]:
-    """Returns what makes a training step, and what predicts a batch."""
+    """Returns a function that makes a training step and a function that predicts a batch."""
     model = PretrainingModel(config, dtype=dtype)
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)

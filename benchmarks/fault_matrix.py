@@ -1,13 +1,13 @@
-"""What a run does when something happens to it: every instant with every fault.
+"""Tries every fault at every instant of a run, and shows what happens.
 
     python -m benchmarks.fault_matrix    # prints the table of docs/reliability.md
 
-A small run saves, evaluates, changes its phase and deletes old checkpoints. At an instant something
-happens. After that the run is started again, and ends with the bits of a run that was left alone,
-or is refused with a message.
+A small run saves, evaluates, changes its phase and deletes old checkpoints. A fault happens at one
+instant. Then the run is started again. It either ends with the same bits as an undisturbed run, or
+is refused with a message.
 
-What SIGKILL leaves is a copy of the directory at that instant; for an instant within a write, with
-the file cut in half under the name that TensorFlow gives to unfinished files.
+SIGKILL is imitated by a copy of the directory at that instant. For an instant within a write, the
+file is cut in half and has the name that TensorFlow gives to unfinished files.
 """
 
 import argparse
@@ -68,14 +68,14 @@ Hook = Callable[[str], None]
 
 
 class Disk:
-    """The seams at which files of a run are written; `error` is what all of them raise."""
+    """The functions that write a run's files; if `error` is set, each of them raises it."""
 
     def __init__(self):
         self.error: tf.errors.OpError | None = None
 
     @contextlib.contextmanager
     def attached(self, hook: Hook) -> Iterator[None]:
-        """Calls the hook at the instants of a save; within a write it is called before the file."""
+        """Calls the hook at the instants of a save; an instant within a write comes before it."""
         save_tensors, write_state = tf.raw_ops.SaveV2, checkpoint_names.write_state
         write_bytes, remove = whole_files.UnfinishedFile.write, checkpoint_directory._remove
         save = checkpoint_directory.CheckpointDirectory.save
@@ -131,7 +131,7 @@ class Matrix:
     """Makes the runs.
 
     Args:
-        folder: to work in; empty.
+        folder: an empty folder to work in.
     """
 
     def __init__(self, folder: Path):
@@ -140,7 +140,7 @@ class Matrix:
         self._number = 0
         done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)
         self._dead_pid = int(done.stdout)
-        self._left: dict[str, Path] = {}  # what SIGKILL leaves, by instant
+        self._left: dict[str, Path] = {}  # copies of what SIGKILL leaves, by instant
         alone = self._new()
         self._train(alone, self._snapshot(alone))
         self._expected = variables(alone)
@@ -191,7 +191,7 @@ class Matrix:
             hook("at the end")
 
     def _snapshot(self, output: Path) -> Hook:
-        """Returns a hook that keeps what SIGKILL would leave at each instant."""
+        """Returns a hook that copies what SIGKILL would leave at each instant."""
 
         def hook(instant: str) -> None:
             left = self._left[instant] = self._folder / f"left{len(self._left)}"
@@ -219,7 +219,7 @@ class Matrix:
         return hook
 
     def outcome(self, instant: str, fault: str) -> str:
-        """Returns what happens: `SAME`, the message of a refusal, or `NONE` for what cannot be."""
+        """Returns the outcome: `SAME`, a refusal's message, or `NONE` if the case cannot happen."""
         if instant == EXPORT:
             return self._export(fault)
         if fault in DAMAGES and not list(self._left[instant].glob("model.ckpt-*.index")):
@@ -262,7 +262,7 @@ class Matrix:
         return self._finish(output)
 
     def _finish(self, output: Path) -> str:
-        """Returns what comes of it when the command is started again."""
+        """Returns the outcome when the command is started again."""
         try:
             self._train(output)
         except (UserError, OSError) as error:
@@ -275,7 +275,7 @@ class Matrix:
         return SAME
 
     def _export(self, fault: str) -> str:
-        """Returns the outcome for a folder of an export, which has files of its own."""
+        """Returns the outcome for an export's folder, which is written differently."""
         if fault in (*DAMAGES, "second run", "clock set back"):
             return NONE
         output = self._new()
@@ -306,12 +306,12 @@ class Matrix:
 
 
 def _replicate_uncompiled(*arguments) -> Callable:
-    """Returns what `replicate` does, without XLA: there are many runs, each of a few steps."""
+    """Returns what `replicate` does, without XLA: compiling would not pay for a few steps a run."""
     return replicate(*arguments[:-1], False)
 
 
 def _unfinish(path: Path, content: bytes) -> None:
-    """Replaces a file by what there is of it while it is written."""
+    """Replaces a file by its unfinished form, as in the middle of its write."""
     path.with_name(f"{path.name}.tempstate7").write_bytes(content[: len(content) // 2])
     path.unlink()
 
@@ -338,7 +338,7 @@ def _damage(output: Path, fault: str) -> None:
 
 
 def table(folder: Path) -> str:
-    """Returns the matrix in Markdown. A refusal is a letter, which is explained below the table."""
+    """Returns the matrix in Markdown. A refusal has a number, explained below the table."""
     matrix = Matrix(folder)
     lines = ["| Instant | " + " | ".join(FAULTS) + " |", "|---|" + "---|" * len(FAULTS)]
     messages: list[str] = []
@@ -357,7 +357,7 @@ def table(folder: Path) -> str:
 
 
 def _without_names(message: str, folder: Path) -> str:
-    """Returns a message without what differs between runs and machines."""
+    """Returns a message without the parts that differ between runs and machines."""
     message = re.sub(rf"{re.escape(str(folder))}/run\d+", "OUTPUT_DIR", message)
     return re.sub(r"process \d+ on \S+", "process PID on HOST", message)
 

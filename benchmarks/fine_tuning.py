@@ -35,8 +35,8 @@ from bert_tf.text.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
 SEED = 12345
-# Buckets are chosen for a run of so many epochs: lengths that are rare in it get no bucket. Only
-# the first steps run.
+# Buckets are chosen for a run of this many epochs: lengths that are rare in it get no bucket. Only
+# its first steps run.
 NUM_TRAIN_EPOCHS = 3
 
 

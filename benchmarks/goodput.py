@@ -1,12 +1,12 @@
-"""Measures what kills and saves cost a run.
+"""Measures how much time kills and saves cost a run.
 
     python -m benchmarks.goodput kills [--kills=20] [--seed=1]
     python -m benchmarks.goodput save [--checkout=FOLDER]
 
 `kills` sends a tiny run, which saves after every 1% of its steps, SIGTERM or SIGKILL at random
 moments and starts it again, and then prints its goodput. `save` pre-trains BERT-Base on this
-machine's CPU with a save every few steps and prints the log's lines about them, and the time of the
-steps; of another checkout of this project, such as an older one, with --checkout.
+machine's CPU with a save every few steps, and prints the log's lines about the saves and the time
+of the steps. --checkout measures another checkout of this project, such as an older one.
 """
 
 import argparse
@@ -37,10 +37,10 @@ BASE = {
     "intermediate_size": 3072,
     "max_position_embeddings": 512,
 }
-# A line, which starts in seconds, with products of matrices: a step takes some 70 ms, as that of a
-# small model. With much shorter ones the 0.6 ms in which a step gets its batch would count. It
-# beats more often than the programs, as the time of a kill is known by the last beat, and runs here
-# are short.
+# Fits a line, which starts within seconds, and multiplies matrices, so that a step takes about
+# 70 ms, like a small model's. In much shorter steps, the 0.6 ms to get a batch would matter. The
+# heart beats more often than in the programs, because the last beat gives the time of a kill and
+# these runs are short.
 PROGRAM = """
 import sys
 from bert_tf.runs.flags import command_flags
@@ -75,7 +75,7 @@ command_flags.run_program(main, takes_others=True)
 
 
 def kills(folder: Path, count: int, seed: int) -> dict:
-    """Returns the figures of a run that was killed so often."""
+    """Returns the figures of a run that is killed --kills times."""
     files = [line_task.write(folder / f"{i}.tfrecord", 400, i) for i in range(3)]
     out = folder / "out"
     words = [sys.executable, "-c", PROGRAM, str(out), str(STEPS), str(SAVE), *files]
@@ -126,7 +126,7 @@ def kills(folder: Path, count: int, seed: int) -> dict:
 
 
 def save(folder: Path, checkout: str) -> dict:
-    """Returns what the saves of BERT-Base cost the steps."""
+    """Returns how much time the saves of BERT-Base cost the steps."""
     write_records(folder / "0.tfrecord", 60, 64, 10, seed=1, vocab_size=30522)
     config = write_config(folder / "config.json", **BASE)
     words = [sys.executable, "run_pretraining.py", "--do_train"]
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--checkout", default=ROOT)
     arguments = parser.parse_args()
     if arguments.what == "kills":
-        compile_quickly()  # a start is no part of what is measured
+        compile_quickly()  # the start is not measured
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         if arguments.what == "kills":
             figures = kills(Path(folder), arguments.kills, arguments.seed)

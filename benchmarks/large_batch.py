@@ -2,10 +2,11 @@
 
     python -m benchmarks.large_batch OUTPUT_DIR
 
-Three ways: Adam with the small batch, Adam with the large one, LAMB with the large one. Each is
-tried with the same number of learning rates with one seed, and the one of least held-out loss is
-then run with three other seeds. The text is that of flags/quickstart. The loss is the mean over
-every held-out record, masked LM and next sentence together. Some minutes on two cores.
+Three variants: Adam with the small batch, Adam with the large batch, LAMB with the large batch.
+Each variant tries the same number of learning rates with one seed; the rate with the lowest
+held-out loss then runs with three other seeds. The text is from flags/quickstart. The loss is the
+mean over every held-out record, masked LM and next sentence together. Takes some minutes on two
+cores.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def run(program: list[str], **flags: object) -> None:
 
 
 def make_records(folder: Path) -> None:
-    """Writes vocab.txt, and train.tfrecord and heldout.tfrecord of the two texts."""
+    """Writes vocab.txt, and the two texts' records: train.tfrecord and heldout.tfrecord."""
     vocab_file = folder / "vocab.txt"
     run(
         ["-m", "tools.build_vocabulary"],
@@ -90,7 +91,7 @@ def heldout_loss(folder: Path, optimizer: str, factor: int, rate: float, seed: i
 
 
 def main() -> None:
-    """Prints every loss, and of each way the mean and the range over the seeds."""
+    """Prints every loss, and each variant's mean and range over the seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output_dir", type=Path)
     folder = parser.parse_args().output_dir

@@ -4,17 +4,17 @@
 
 Both texts have a sentence on each line. A vocabulary is learned from the first text, and a small
 BERT is pre-trained on it. Every tenth block of 20 lines of the domain's text is held out, and words
-of the rest are added to the vocabulary. Then the model is trained on the rest for some steps with
-the old vocabulary, with words and pieces added, and with whole words added; with each seed.
+of the rest are added to the vocabulary. Then, with each seed, the model is trained on the rest for
+some steps: with the old vocabulary, with words and pieces added, and with whole words added.
 
 The loss a word is -log P(word | the other words of its line), in nats. Eight words of each held-out
-line are drawn. The drawing knows words and not pieces, so all models get the same words. The line
-is given with the pieces of one drawn word replaced by [MASK], as many as it has; then with its
-first piece shown, then with the first two, and so on. A word's loss is the sum of the cross
-entropies of its pieces, each as the first that is not shown. So pieces are not guessed
-independently of each other, which would count against words of many; that the number of [MASK]
-tells the number of pieces counts for them. Words that are [UNK] in a vocabulary are not drawn.
-Lines are cut where the first of the vocabularies fills the sequence.
+line are drawn. They are drawn before the text is split into pieces, so all models get the same
+words. The model sees the line with all pieces of one drawn word replaced by [MASK], then with the
+word's first piece shown, then with the first two, and so on. A word's loss is the sum of its
+pieces' cross entropies, each predicted as the first piece that is not shown. So the pieces are not
+guessed independently, which would be unfair to words of many pieces; on the other hand the number
+of [MASK] reveals the number of pieces, which favours such words. Words that are [UNK] in a
+vocabulary are not drawn. Lines are cut where the first of the vocabularies fills the sequence.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tokenization import FullTokenizer
 
-_LENGTH, _PREDICTIONS = 64, 10  # of the sequences in pieces, and of those masked in training
+_LENGTH, _PREDICTIONS = 64, 10  # pieces in a sequence, and masked pieces in training
 _LINES_OF_A_DOCUMENT = 20
 _CONFIG = "flags/quickstart/bert_config.json"  # 2 layers of 128
 _DRAWN = 8  # words of a line
@@ -42,14 +42,14 @@ _BATCH = 128
 
 
 class Line(NamedTuple):
-    """A held-out line: its words, and the numbers of those that are drawn."""
+    """A held-out line: its words, and the numbers of the drawn words."""
 
     words: list[str]
     drawn: list[int]
 
 
 class Example(NamedTuple):
-    """A line with a word that is masked from a piece on; that piece is to be predicted."""
+    """A line with a word masked from a piece on; the model predicts that piece."""
 
     ids: list[int]
     position: int
@@ -68,7 +68,7 @@ def run(program: str, **flags: object) -> None:
 
 
 def split_domain(text: Path, folder: Path) -> tuple[Path, list[str]]:
-    """Writes the lines to train on; returns their file and the held-out lines."""
+    """Writes the lines to train on; returns the file and the held-out lines."""
     lines = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
     starts = range(0, len(lines), _LINES_OF_A_DOCUMENT)
     blocks = [lines[start : start + _LINES_OF_A_DOCUMENT] for start in starts]
@@ -111,7 +111,7 @@ def train(folder: Path, records: Path, config: Path, steps: int, rate: float, se
 
 
 def draw_words(lines: Sequence[str], tokenizers: Sequence[FullTokenizer]) -> list[Line]:
-    """Returns the words of lines, and which to mask; the same for all tokenizers."""
+    """Returns the words of the lines, and which to mask; the same for all tokenizers."""
     rng = random.Random(1)
     drawn = []
     for line in lines:
@@ -147,8 +147,8 @@ def losses(folder: Path, model_files: Path, lines: Sequence[Line]) -> list[tuple
     """Returns the word and the cross entropy of each example.
 
     Args:
-        folder: has the checkpoint.
-        model_files: has its configuration and its vocabulary.
+        folder: the folder with the checkpoint.
+        model_files: the folder with the configuration and the vocabulary.
         lines: the held-out lines.
     """
     config, vocab_file = model_files / "bert_config.json", model_files / "vocab.txt"
@@ -212,7 +212,7 @@ def main(arguments: argparse.Namespace) -> None:
     num_changed = sum(word in changed for word in drawn)
 
     def figures(checkpoint: Path, model_files: Path) -> list[float]:
-        """Returns the loss a word: of all words, of those whose split changed, of the others."""
+        """Returns the loss a word: of all words, of words split differently, of the other words."""
         pieces = losses(checkpoint, model_files, lines)
         total = sum(loss for _, loss in pieces)
         of_changed = sum(loss for word, loss in pieces if word in changed)
@@ -233,8 +233,10 @@ def main(arguments: argparse.Namespace) -> None:
         rows["mean of the seeds"] = list(map(statistics.mean, means))
         for title, values in rows.items():
             table.append(f"| {name} | {title} | {' | '.join(f'{x:.3f}' for x in values)} |")
-    print(f"\n{len(drawn)} masked words, {num_changed} of them tokenized anew by either addition")
-    print("| Vocabulary | | all words | tokenized anew | other words |")
+    print(
+        f"\n{len(drawn)} masked words, {num_changed} of them split differently by either addition"
+    )
+    print("| Vocabulary | | all words | split differently | other words |")
     print("|---|---|--:|--:|--:|", *table, sep="\n")
 
 

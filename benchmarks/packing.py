@@ -4,10 +4,10 @@
         --lengths=lengths.json --output_dir=/tmp/packing
 
 The model is the quickstart's, with more positions. Its vocabulary is learned from the text. The
-sequences have the lengths of --lengths, a JSON file with `counts_of_length_1_to_512`; each is a
-stretch of the text, cut in two, or two stretches. A tenth of the text is held out. Both runs see
-the same number of sequences. The seconds are those of the whole program, start and compilation
-included, and of its processor time, in turn, so that another load on the machine shows.
+sequences have the lengths of --lengths, a JSON file with `counts_of_length_1_to_512`; each sequence
+is a stretch of the text, cut in two, or two stretches. A tenth of the text is held out. Both runs
+see the same number of sequences. The benchmark prints the wall time of the whole program, with
+start and compilation, and its processor time: if the machine has other work, the two differ.
 """
 
 import json

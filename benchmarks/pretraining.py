@@ -7,15 +7,15 @@ r"""Benchmarks pre-training on this machine: training steps, the input pipeline,
         --vocab_file=vocab.txt
 
 training_step prints the seconds per step in the training loop of run_pretraining.py, the share of
-time spent between steps, and peak memory. It also times the matrix products of a step alone, in
-turn with the training loop, and prints the speed of the step as a share of theirs. The default is
-BERT-Base with batches of 8 sequences of length 128.
+time spent between steps, and peak memory. In turn with the training loop, it also times a step's
+matrix products on their own, and prints the speed of the step as a share of their speed. The
+default is BERT-Base with batches of 8 sequences of length 128.
 
 dtypes prints the seconds of a training step and of a batch's predictions with --dtype=float32 and
 with --dtype=bfloat16, in turn.
 
 input_pipeline prints how many examples per second one core reads, checks and batches when it does
-nothing else. One core can feed no more than that to an accelerator.
+nothing else. This is the most that one core can feed to an accelerator.
 
 create_pretraining_data prints instances per second, without start-up, and peak memory, for
 --dupe_factor=1 and for the given --dupe_factor. The program runs on one core.
@@ -73,7 +73,7 @@ class TimedLoop(TrainingLoop):
 
 
 def measure_training_step() -> None:
-    """Prints seconds per step, time between steps, and speed compared to matrix products alone."""
+    """Prints seconds per step, time between steps, and the speed compared to matrix products."""
     config = read_config(FLAGS.bert_config_file)
     model = PretrainingModel(config, recompute_activations=FLAGS.recompute_activations)
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
@@ -181,7 +181,7 @@ def _define_flags() -> None:
     flags.DEFINE_integer(
         "dupe_factor",
         5,
-        "For create_pretraining_data: how often each document is cut and masked anew.",
+        "For create_pretraining_data: how often each document is cut and masked again.",
         lower_bound=2,
     )
 

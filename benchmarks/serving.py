@@ -2,14 +2,13 @@
 
     python -m benchmarks.serving --exports=FOLDER,FOLDER,... --data_dir=glue/MRPC
 
-Each folder is one that tools/export.py wrote of one model; a SavedModel must take text, and is
-measured with text and with ids. The latency is that of one pair, the median; the speed is that of
-batches of 32, padded to their longest pair, pairs of like length together. The models take turns,
-so that other work on the machine slows all of them; the ratio to the first is what counts.
+Each folder is an export of the same model by tools/export.py. A SavedModel must take text; it is
+measured with text and with ids. The latency is the median for one pair. The speed is for batches of
+32 pairs of similar length, padded to the longest pair. The models take turns, so that other work on
+the machine slows all of them; compare the ratios to the first model.
 
-With --torch_python, the interpreter of an environment with torch and transformers, the same is
-measured there with --torch_model, the model's folder in Hugging Face's format
-(tools/convert_checkpoint.py).
+--torch_python, the interpreter of an environment with torch and transformers, also measures
+--torch_model there, the model's folder in Hugging Face's format (tools/convert_checkpoint.py).
 """
 
 import functools
@@ -36,7 +35,7 @@ FLAGS = flags.FLAGS
 BATCH_SIZE = 32
 
 Arrays = dict[str, np.ndarray]
-# A model of transformers as a process: a line with the name of an archive in, seconds out.
+# Runs transformers' model in its own process: reads the name of an archive, prints the seconds.
 _TORCH = """
 import sys, time, numpy, torch, transformers
 torch.set_num_threads(int(sys.argv[2]))
@@ -55,13 +54,12 @@ for line in sys.stdin:
 """
 
 
-# A model that is measured: from the number of a batch to the seconds that it took and its classes,
-# int [B].
+# A model to measure: takes the number of a batch, returns its seconds and its classes, int [B].
 Model = Callable[[int], tuple[float, np.ndarray]]
 
 
 def batches_of(rows: Sequence[dict], order: Sequence[int]) -> list[tuple[np.ndarray, Arrays]]:
-    """Returns batches of rows in an order: the rows' numbers, and features, int32 [B, longest]."""
+    """Returns batches of rows, in the given order: the rows' numbers, and int32 [B, longest]."""
     found = []
     for start in range(0, len(order), BATCH_SIZE):
         numbers = np.array(order[start : start + BATCH_SIZE])
@@ -106,7 +104,7 @@ def exported_models(
 
 
 def torch_model(python: str, model: str, threads: int, ids: list[Arrays], folder: str) -> Model:
-    """Returns the model of transformers on PyTorch, in a process of its own."""
+    """Returns transformers' model on PyTorch, in its own process."""
     for i, arrays in enumerate(ids):
         np.savez(os.path.join(folder, f"{i}.npz"), **arrays)
     worker = subprocess.Popen(
@@ -136,13 +134,13 @@ def measure(
     """Returns the seconds of each single pair, the pairs a second in batches, and the accuracy.
 
     Args:
-        model: to measure.
-        numbers: of the pairs in each batch; the first batches have one pair each, and the others
-            together all pairs.
-        singles: the number of those with one pair.
+        model: the model to measure.
+        numbers: the numbers of the pairs in each batch. The first `singles` batches have one pair
+            each, the other batches together have all pairs.
+        singles: how many batches have one pair.
         labels: classes of the pairs, int [pairs].
     """
-    model(0)  # what another model left in the caches is gone
+    model(0)  # warms up the caches after another model's turn
     latencies = [model(i)[0] for i in range(singles)]
     classes, total = np.zeros_like(labels), 0.0
     for i in range(singles, len(numbers)):
@@ -199,7 +197,7 @@ def _define_flags() -> None:
     flags.DEFINE_list("exports", None, "The exported folders.", required=True)
     flags.DEFINE_string("data_dir", None, "Folder with MRPC's dev.tsv.", required=True)
     flags.DEFINE_integer("threads", 2, "Threads of each model.", lower_bound=1)
-    flags.DEFINE_integer("rounds", 5, "Times that all is measured.", lower_bound=1)
+    flags.DEFINE_integer("rounds", 5, "Rounds of measurements.", lower_bound=1)
     flags.DEFINE_string("torch_python", None, "Python with torch and transformers.")
     flags.DEFINE_string("torch_model", None, "The model in Hugging Face's format.")
 

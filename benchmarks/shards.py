@@ -1,10 +1,10 @@
-"""Measures shards: seconds and memory for one worker and for two, and whether all files are equal.
+"""Measures shards: seconds and memory with one worker and with two, and whether files are equal.
 
     python -m benchmarks.shards --input_file=sentences.txt \
         --vocab_file=vocab.txt --output_dir=/tmp/shards
 
-The text is made from a small one: documents of runs of its sentences, in a random order. Some
-capitalized words are joined from the halves of others, so that new words turn up as in real text.
+The text is made from a small text: documents of runs of its sentences, in a random order. Some
+capitalized words are joined from halves of other words, so that new words turn up as in real text.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from tools import ROOT
 
 FLAGS = flags.FLAGS
 _RUN = 3  # sentences that follow each other in the text stay together
-_NEW_NAMES = 0.3  # share of the capitalized words that are joined anew
+_NEW_NAMES = 0.3  # share of the capitalized words that are replaced by joined halves
 
 
 def rearranged(text: str, size: int, seed: int) -> Iterator[str]:
@@ -132,7 +132,7 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("input_file", None, "Text to make more of.", required=True)
+    flags.DEFINE_string("input_file", None, "The small text.", required=True)
     flags.DEFINE_string("vocab_file", None, "Vocabulary.", required=True)
     flags.DEFINE_string("output_dir", None, "Folder to work in.", required=True)
     flags.DEFINE_integer("megabytes", 300, "Size of the text.")

@@ -1,4 +1,4 @@
-"""Runs what is compared in turns, because a machine's speed drifts, and tells how fast each was."""
+"""Runs functions to compare in turns, because a machine's speed drifts, and reports their speed."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ def take_turns(
     Args:
         runs: the functions by name.
         rounds: number of rounds.
-        warm_up: whether a round that does not count comes first, to compile and to fill caches.
+        warm_up: whether to run a round first that does not count, to compile and to fill caches.
     """
     results: dict[str, list[T]] = {name: [] for name in runs}
     for number in range(rounds + warm_up):
@@ -44,7 +44,7 @@ def describe(seconds: Mapping[str, Sequence[float]], examples: int | None = None
 
     Args:
         seconds: the results of functions made by `timed`.
-        examples: number of examples in a call, to describe examples a second; None: seconds.
+        examples: number of examples in a call, to report examples a second; None: report seconds.
     """
     first = np.median(next(iter(seconds.values())))
     lines = []

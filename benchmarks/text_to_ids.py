@@ -1,10 +1,10 @@
-"""Times text to ids in a graph beside the tokenizers in Python, and weighs what it adds to a model.
+"""Times text to ids in a graph against the Python tokenizers, and measures its size in a model.
 
     python -m benchmarks.text_to_ids VOCAB_FILE [LINES_FILE]... [--cased] [--cores=1]
 
 A file of lines is MRPC's train.tsv (the first sentence of each pair), JSON strings (*.jsonl), or
-plain text. Figures are medians over passes in which the ways take turns, as other work on the
-machine then slows all alike.
+plain text. Figures are medians over passes. The variants take turns, so that other work on the
+machine slows all of them alike.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from bert_tf.text.fast_tokenization import FastTokenizer
 
 _BATCH_SIZES = (1, 32, 1024)
 _PASSES = 5
-# A batch of one takes a millisecond, so some of them will do.
+# A batch of one line takes a millisecond, so a part of the lines is enough.
 _MOST_BATCHES = 300
 
 

@@ -1,4 +1,4 @@
-"""The speed of this machine: that of a training step's matrix products by themselves."""
+"""Measures how fast this machine computes a training step's matrix products on their own."""
 
 import functools
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from tools.tpu.matrix_products import Product, forward_products
 
 
 def operands(product: Product) -> list[tuple[list[int], list[int], bool, bool]]:
-    """Returns the operands of the three products that one forward product means in training.
+    """Returns the operands of the three products that training makes of one forward product.
 
-    These are the forward product and the gradients of its first and its second operand. Each is
-    (shape of a, shape of b, transpose a, transpose b).
+    These are the forward product and the gradients of its first and its second operand. Each
+    operand tuple is (shape of a, shape of b, transpose a, transpose b).
     """
     first, result = [product.m, product.k], [product.m, product.n]
     if product.transpose_b:
@@ -31,7 +31,7 @@ def operands(product: Product) -> list[tuple[list[int], list[int], bool, bool]]:
 
 
 class Yardstick:
-    """Times the matrix products of a training step on this machine, alone and in float32.
+    """Times the matrix products of a training step on this machine, on their own and in float32.
 
     Each product runs with TensorFlow's kernels and with XLA; the faster one counts.
 
@@ -50,7 +50,7 @@ class Yardstick:
         ]
 
     def seconds(self, repetitions: int = 3) -> float:
-        """Returns the seconds that all products of a step take, each at the best of repetitions."""
+        """Returns the seconds that all products of a step take, each at its best repetition."""
         return sum(
             count * min(kernel() for _ in range(repetitions) for kernel in kernels)
             for count, kernels in self._calls
@@ -58,7 +58,7 @@ class Yardstick:
 
 
 def _kernels(a: list[int], b: list[int], *transposed: bool) -> list[Callable[[], float]]:
-    """Returns what times a product by TensorFlow's own kernel and by XLA, both compiled."""
+    """Returns functions that time a product by TensorFlow's own kernel and by XLA."""
     x, y = tf.random.normal(a), tf.random.normal(b)
 
     def multiply(x, y):

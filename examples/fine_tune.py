@@ -1,4 +1,4 @@
-"""Fine-tunes a classifier with Keras's fit: has a sentence a number in it?
+"""Fine-tunes a classifier with Keras's fit: does a sentence contain a number?
 
     python examples/fine_tune.py output/quickstart output/has_number.keras
 

@@ -1,8 +1,8 @@
-"""Puts a head of your own on BERT: a number for a text, the share of its letters that are vowels.
+"""Puts your own head on BERT: it predicts the share of vowels among a text's letters.
 
     python examples/own_head.py output/quickstart output/vowels.keras
 
-The first argument is a folder with a model, the second the file to save the new one to.
+The first argument is a folder with a model, the second the file to save the new model to.
 """
 
 import sys
