@@ -2,7 +2,7 @@
 # Functions shared by the scripts in this folder, which source it. Works with macOS's bash 3.2.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# Commands are printed to 3, so that they stay visible where a command's output is captured.
+# Commands are printed to descriptor 3, so that they stay visible if a command's output is captured.
 exec 3>&1
 
 die() {
@@ -30,13 +30,13 @@ run() {
   dry_run || "$@"
 }
 
-# ask COMMAND...: executes a command that only reads. DRY_RUN=1 prints it instead, and the output of
-# the command is empty.
+# ask COMMAND...: executes a command that only reads. DRY_RUN=1 prints the command instead, so that
+# its output is empty.
 ask() {
   if dry_run; then print_command "$@"; else "$@"; fi
 }
 
-# must_match VARIABLE PATTERN RULE: ends the script if the value is not wholly of the pattern.
+# must_match VARIABLE PATTERN RULE: ends the script unless the whole value matches the pattern.
 must_match() {
   local LC_ALL=C value=${!1} pattern="^($2)\$"
   [[ $value =~ $pattern ]] || die "$1 must be $3; received $(printf '%q' "${value:0:60}")"
@@ -44,8 +44,8 @@ must_match() {
 
 ZONE_PATTERN='[a-z]+-[a-z]+[0-9]+-[a-z0-9]+'
 
-# check_values: checks what reaches a command or the machine's metadata, where a comma would add a
-# setting. The rules are Google's:
+# check_values: checks the values that reach a command or the machine's metadata, where a comma
+# would add a setting. The rules are Google's:
 #   https://cloud.google.com/compute/docs/naming-resources
 #   https://cloud.google.com/resource-manager/docs/creating-managing-projects
 #   https://cloud.google.com/iam/docs/service-accounts-create
@@ -91,7 +91,7 @@ load_job() {
     die "ACCELERATOR must be one of ${known% } (tpu/accelerators.txt); received \
 $(printf '%q' "${ACCELERATOR:0:60}")"
   fi
-  # shellcheck disable=SC2034 # PJRT and the others are read by the scripts
+  # shellcheck disable=SC2034 # the scripts read PJRT and the other variables
   read -r _ ACCELERATOR_TYPE RUNTIME_VERSION PJRT _ <<<"$row"
   must_match ACCELERATOR_TYPE '[a-z0-9]+-[0-9]+' "like v5litepod-8 in tpu/accelerators.txt"
   must_match RUNTIME_VERSION '[a-z0-9][-.a-z0-9]*' "like v2-alpha-tpuv5 in tpu/accelerators.txt"
@@ -117,8 +117,8 @@ job_object() {
 }
 
 # request_state: prints the state of the queued resource, PREEMPTED if its machine was preempted, or
-# ABSENT if it does not exist. Fails if gcloud fails. It lists, because `describe` fails for a
-# missing request too.
+# ABSENT if it does not exist. Fails if gcloud fails. It lists the requests, because `describe` also
+# fails for a missing request.
 request_state() {
   local state machine
   state=$(ask gcloud compute tpus queued-resources list --project="$PROJECT" --zone="$ZONE" \
@@ -132,8 +132,8 @@ request_state() {
   printf '%s\n' "${state:-ABSENT}"
 }
 
-# read_submitted: sets UPLOADED to the note of submit.sh, a part of the machine's metadata. It is
-# beside the job file and not in the bucket: who can write to the bucket must not choose what runs.
+# read_submitted: sets UPLOADED to the note of submit.sh, a part of the machine's metadata. The note
+# is beside the job file, not in the bucket: write access to the bucket must not decide what runs.
 read_submitted() {
   local digest='[0-9a-f]{64}'
   UPLOADED=bert-commit=COMMIT
@@ -145,8 +145,8 @@ the job was submitted, copy that file here, or submit the job again (it continue
 ,bert-flags-sha256=$digest" "the line that tpu/submit.sh wrote into $SUBMITTED"
 }
 
-# create_request: requests the machine. It runs tpu/startup.sh, which reads the job from the bucket
-# and compares it with the digests in UPLOADED. The scopes are those of the two services it calls.
+# create_request: requests the machine, which runs tpu/startup.sh. The script reads the job from the
+# bucket and compares it with the digests in UPLOADED. The scopes are for the two services it calls.
 create_request() {
   local spot=() scopes=https://www.googleapis.com/auth
   local settings="bert-folder=$FOLDER,bert-name=$NAME,bert-project=$PROJECT"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# The TPU machine runs this script as root at every boot. It fetches the job and compares it with
-# the digests of what was submitted, copies the log to the bucket every minute, writes a result
-# there, and deletes its own request and so the machine. An ordinary user, who cannot become root,
-# installs the job's commit and runs the program until it is done. tpu/submit.sh passes the script
-# and its settings as metadata. On a new machine the program continues from its last checkpoint.
+# The TPU machine runs this script as root at every boot. The script fetches the job and compares it
+# with the digests of the submitted files, copies the log to the bucket every minute, writes a
+# result there, and deletes its own request, which deletes the machine. An ordinary user, who cannot
+# become root, installs the job's commit and runs the program until it is done. tpu/submit.sh passes
+# the script and its settings as metadata. On a new machine the program continues from its last
+# checkpoint.
 set -euo pipefail
 
 WORK=${BERT_WORK:-/opt/bert} # tests set BERT_WORK
-export HOME=${HOME:-/root}   # startup scripts may have none
+export HOME=${HOME:-/root}   # startup scripts may run without HOME
 export PATH=$PATH:/snap/bin  # where Ubuntu has gcloud
 mkdir -p "$WORK"
 cd "$WORK"
@@ -78,8 +79,8 @@ fi
 logger=$!
 trap 'kill "$logger"; copy_log' EXIT
 
-# The images have Python 3.10, and Keras needs 3.11. uv is one program that installs a Python of its
-# own, which it compares with digests that it contains. The wheel and its digest are PyPI's:
+# The images have Python 3.10, and Keras needs 3.11. uv, a single program, installs its own Python,
+# which it compares with digests that uv contains. The wheel and its digest are from PyPI:
 # https://pypi.org/project/uv/0.13.9/#files
 UV=https://files.pythonhosted.org/packages/3d/aa
 UV=$UV/26d64642d808de4a652579ef950d7cd2d37f080a8babf9c67c6b75fc4c3f
@@ -94,7 +95,7 @@ fetch() {
 # check FILE DIGEST: ends the job if the file is not the expected one.
 check() {
   printf '%s  %s\n' "$2" "$1" | sha256sum --check --status ||
-    finish "failed $(now): $1 is not the file that was expected (its SHA-256 is not $2); nothing \
+    finish "failed $(now): $1 is not the expected file (its SHA-256 is not $2); nothing \
 was unpacked. Look who can write to the bucket, then submit the job again"
 }
 
@@ -104,8 +105,8 @@ check source.tar.gz "$source_sha256"
 check job.flags "$flags_sha256"
 check uv.whl "$UV_SHA256"
 
-# The job's user owns the folder `job` and the chips, and nothing else. What it starts can gain no
-# rights, by sudo for example.
+# The job's user owns only the folder `job` and the chips. Its processes cannot gain rights, for
+# example by sudo.
 make_user() {
   local device
   id -u bert-job >/dev/null 2>&1 ||
@@ -117,8 +118,8 @@ make_user() {
   done
 }
 
-make_user || finish "failed $(now): the job's user could not be made; see the log"
-ulimit -l unlimited || say "memory cannot be locked without a limit" # which the chips' driver does
+make_user || finish "failed $(now): the job's user could not be created; see the log"
+ulimit -l unlimited || say "the limit on locked memory cannot be raised" # the chips' driver locks memory
 as_job=(setpriv --reuid=bert-job --regid=bert-job --init-groups --no-new-privs
   env HOME="$WORK/job")
 
@@ -173,11 +174,11 @@ while :; do
   say "the program ended with status $status"
   case $status in
     0) finish "done $(now)" ;;
-    # Wrong flags, records or files, or a loss that is not finite (65): a repetition would fail too.
+    # Wrong flags, records or files, or a loss that is not finite (65): a retry would fail too.
     1 | 65) finish "failed $(now): run_pretraining.py ended with status $status; see the log" ;;
     75 | 143)
-      # The program was stopped: it saved (75), or had not begun (143). If the machine still exists
-      # after two minutes, the program runs again.
+      # The program was stopped: it saved (75), or had not started yet (143). If the machine still
+      # exists after two minutes, the program runs again.
       copy_log
       sleep 120
       ;;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tpu/submit.sh JOB_FILE [--yes]: estimates the cost of a job, uploads the current commit and the
-# flags to the bucket, and requests the machine. If you submit a job again: a waiting or running job
-# is not changed, a failed one continues from its last checkpoint, and a finished one stays as it is.
+# flags to the bucket, and requests the machine. If you submit a job again, a waiting or running job
+# does not change, a failed job continues from its last checkpoint, a finished job stays as it is.
 # --yes skips the question. DRY_RUN=1 prints every command and executes none.
 set -euo pipefail
 # shellcheck source=tpu/common.sh

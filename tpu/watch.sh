@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tpu/watch.sh JOB_FILE: watches a submitted job until its result is in the bucket, and requests
-# another machine after a preemption. Exits with status 0 if the job is done, 1 if it cannot
-# continue. Stopping this script does not stop the job; start it again to continue watching.
+# a new machine after a preemption. Exits with status 0 if the job is done, 1 if it cannot continue.
+# Stopping this script does not stop the job; start the script again to continue watching.
 set -euo pipefail
 # shellcheck source=tpu/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

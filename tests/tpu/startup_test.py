@@ -59,7 +59,7 @@ def test_machine_refuses_what_was_changed_in_the_bucket(desk, name):
     with open(desk.bucket / "bert-test" / name, "ab") as file:
         file.write(b"--do_eval\n")
     log = desk.machine(0)
-    assert f": {name} is not the file that was expected" in desk.object("result")
+    assert f": {name} is not the expected file" in desk.object("result")
     assert desk.object("result").startswith("failed 20")
     assert not desk.lines("uv") and not desk.lines("runs") and "installing" not in log
     assert not (desk.state / "machine" / "job").exists() and len(desk.requests("delete")) == 1
@@ -69,7 +69,7 @@ def test_machine_refuses_another_uv(desk):
     desk.submit()
     (desk.state / "real_uv_digest").touch()
     desk.machine(0)
-    assert ": uv.whl is not the file that was expected (its SHA-256 is" in desk.object("result")
+    assert ": uv.whl is not the expected file (its SHA-256 is" in desk.object("result")
     assert not desk.lines("uv") and not desk.lines("runs")
 
 
