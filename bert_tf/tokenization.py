@@ -35,7 +35,7 @@ _CASED_MODELS = frozenset(
     ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
 )
 
-# The blocks of ideographs. Hangul, Hiragana and Katakana are not here: they are split at spaces and
+# The blocks of ideographs. Hangul, Hiragana and Katakana are left out: they are split at spaces and
 # into word pieces like any alphabet.
 CJK_RANGES = (
     (0x4E00, 0x9FFF),
@@ -59,7 +59,7 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
         do_lower_case: whether text will be lower-cased.
         init_checkpoint: path of a checkpoint. Only MODEL/bert_model.ckpt with a MODEL of Google's
             archives is checked; other paths, "" and None pass. `text.casing.check_casing` also
-            looks at the vocabulary and at recorded casing.
+            checks the vocabulary and the recorded casing.
 
     Raises:
         UserError: the model was trained with the other casing.
@@ -73,8 +73,8 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
         kind = "lowercased" if needed else "cased"
         raise UserError(
             f"--init_checkpoint={init_checkpoint}: {model_name} was trained on {kind} text, but"
-            f" --do_lower_case={bool(do_lower_case)}; set --do_lower_case={needed}. If the"
-            " model is another one, rename its folder"
+            f" --do_lower_case={bool(do_lower_case)}; set --do_lower_case={needed}. If this is a"
+            " different model, rename its folder"
         )
 
 
@@ -92,7 +92,7 @@ def check_vocab_size(vocab: Mapping[str, int], vocab_size: int, vocab_file: str)
 
     Args:
         vocab: token -> id.
-        vocab_size: of the model's configuration.
+        vocab_size: number of embeddings, from the model's configuration.
         vocab_file: path of the vocabulary, for messages.
 
     Raises:
@@ -110,7 +110,7 @@ def check_vocab_size(vocab: Mapping[str, int], vocab_size: int, vocab_file: str)
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-    """Returns `text` as a str; bytes are decoded as UTF-8, without those that are not UTF-8.
+    """Returns `text` as a str; bytes are decoded as UTF-8, and invalid bytes dropped.
 
     Raises:
         ValueError: `text` is neither str nor bytes.
@@ -134,13 +134,13 @@ def printable_text(text: str | bytes) -> str:
 def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str, int]:
     """Returns the vocabulary: token -> id, which is its line number from 0.
 
-    A token is a line without white space at either end. A repeated token has the id of its last
-    line and the position in the dictionary of its first; an empty line is the token "". A warning
-    lists both. (`load_vocab` in the original.)
+    A token is a line, stripped of white space. A repeated token gets the id of its last line and
+    keeps the dictionary position of its first line. An empty line is the token "". A warning lists
+    repeated and empty lines. (`load_vocab` in the original.)
 
     Args:
         vocab_file: path of a UTF-8 file, one token a line.
-        required_tokens: tokens that it must have.
+        required_tokens: tokens that the vocabulary must have.
 
     Raises:
         UserError: the file is missing, empty or not UTF-8, or lacks required tokens.
@@ -246,8 +246,8 @@ class FullTokenizer:
         Args:
             vocab_file: path of a UTF-8 file, one token a line; or a vocabulary, token -> id.
             do_lower_case: whether to lower-case text and strip its accents.
-            required_tokens: tokens that the vocabulary must have, besides [UNK]. (Without [UNK] the
-                original fails later, at the first unknown word.)
+            required_tokens: tokens that the vocabulary must have in addition to [UNK]. (Without
+                [UNK] the original fails later, at the first unknown word.)
 
         Raises:
             UserError: see `load_vocab`.
@@ -281,7 +281,7 @@ class BasicTokenizer:
     """Splits text into words at white space, punctuation and ideographs."""
 
     def __init__(self, do_lower_case: bool = True):
-        """Takes whether to lower-case text and strip its accents."""
+        """`do_lower_case`: whether to lower-case text and strip its accents."""
         self.do_lower_case = do_lower_case
 
     def tokenize(self, text: str | bytes) -> list[str]:
@@ -332,11 +332,11 @@ class WordpieceTokenizer:
         unk_token: str = UNKNOWN_TOKEN,
         max_input_chars_per_word: int = 200,
     ):
-        """Takes a vocabulary.
+        """Stores the vocabulary.
 
         Args:
             vocab: token -> id.
-            unk_token: stands for words that the vocabulary cannot spell.
+            unk_token: replaces words that the vocabulary cannot spell.
             max_input_chars_per_word: longer words become `unk_token`.
         """
         self.vocab = vocab
@@ -380,7 +380,7 @@ def _is_whitespace(char: str) -> bool:
 
 
 def _is_control(char: str) -> bool:
-    # Unicode counts tabs and line ends as controls; here they are white space.
+    # Unicode counts tabs and line ends as controls; the original counts them as white space.
     return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
 
 

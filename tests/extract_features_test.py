@@ -429,7 +429,7 @@ def test_a_vocabulary_that_does_not_fit(files, tmp_path):
     with pytest.raises(UserError, match="has 14 tokens, and vocab_size of --bert_config_file is"):
         extract(files, tmp_path / "out", vocab_file=str(vocab_file))
     vocab_file.write_text("".join(f"{word}\n" for word in WORDS[:-1]))
-    with pytest.raises(UserError, match="must have every token where the vocabulary of --init_che"):
+    with pytest.raises(UserError, match="token in the same line as the vocabulary of --init_che"):
         extract(files, tmp_path / "out", vocab_file=str(vocab_file))
 
 

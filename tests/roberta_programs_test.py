@@ -94,7 +94,7 @@ def test_a_classifier_is_trained_and_loaded(tmp_path):
     out = tmp_path / "out"
     more = [f"--bert_config_file={config}", f"--vocab_file={vocab_file}"]
     message = run(*flags(reviews, out, "--do_eval"), *more, program="run_classifier.py", status=1)
-    assert "is made of text as it stands; set --do_lower_case=False" in message
+    assert "is trained on text as it is written; set --do_lower_case=False" in message
     run(
         *flags(reviews, out, "--do_train", "--do_eval", "--do_predict", "--num_train_epochs=6"),
         *more,

@@ -1,1 +1,1 @@
-"""Text to ids: fast tokenizer, casing, sequences, documents, TensorFlow Datasets."""
+"""Text to ids: tokenizers, casing, vocabularies, sequences."""

@@ -1,4 +1,4 @@
-"""`Tokenizer`: what every tokenizer here can do, whatever its vocabulary is made of."""
+"""`Tokenizer`: the interface of all tokenizers, whatever the kind of vocabulary."""
 
 import abc
 import functools
@@ -19,12 +19,12 @@ class Tokenizer(abc.ABC):
         vocab: token -> id.
         inv_vocab: id -> token.
         do_lower_case: whether text is lower-cased.
-        unknown_id: id of what the vocabulary has no tokens for.
-        files: the content of the vocabulary's files, by their names in a model's folder.
-        sequence_tokens, mask_token: [CLS] and [SEP], and [MASK], or what the model has for them.
+        unknown_id: id of the unknown token; None if the vocabulary lacks it.
+        files: name of a vocabulary file in a model's folder -> its content.
+        sequence_tokens, mask_token: [CLS] and [SEP], and [MASK], or the model's equivalents.
         continuations: ids of tokens that continue a word.
-        aliases: what other ids of `encode_for_masking` stand for.
-        never_drawn: ids that masking does not put in the place of a token at random.
+        aliases: extra id that only `encode_for_masking` returns -> the vocabulary's id.
+        never_drawn: ids that masking never draws as a random replacement.
     """
 
     vocab: Mapping[str, int]
@@ -41,7 +41,7 @@ class Tokenizer(abc.ABC):
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of all texts in one array, and where each text's ids begin and end.
 
-        A few thousand texts per call are best: the cost of a call of TensorFlow is then small.
+        Pass a few thousand texts per call, so that the overhead of a TensorFlow call is small.
 
         Args:
             texts: any strings.
@@ -66,15 +66,16 @@ class Tokenizer(abc.ABC):
         """Returns (int32 ids of all texts, number of ids of each text)."""
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same as `encode`, with ids of `aliases` where a word would not be seen.
+        """Returns the same as `encode`, but with ids of `aliases` where they are needed.
 
-        An id then says whether its token continues a word, see `continuations`.
+        An alias is used where the plain id would not tell whether the token continues a word; see
+        `continuations`.
         """
         return self.encode(texts)
 
     @functools.cached_property
     def layout(self) -> Layout:
-        """How special tokens stand in a sequence; the vocabulary must have them."""
+        """The special tokens of a sequence; the vocabulary must have them."""
         return Layout(*(self.vocab[token] for token in self.sequence_tokens))
 
     def tokens(self) -> list[str]:
@@ -83,21 +84,21 @@ class Tokenizer(abc.ABC):
         return [names.get(i, f"[no token {i}]") for i in range(max(names) + 1)]
 
     def with_casing(self, do_lower_case: bool) -> "Tokenizer":
-        """Returns this tokenizer, or one with the same vocabulary, that lower-cases text or not."""
+        """Returns a tokenizer with the same vocabulary and this casing; self if it has none."""
         return self
 
     def simplified(self, text: str) -> str:
-        """Returns a text without the characters that are dropped before it is split."""
+        """Returns a text without the characters that the tokenizer drops before it splits."""
         return text
 
     @abc.abstractmethod
     def pieces(self, text: str) -> list[Piece]:
-        """Returns the pieces of a text with their places."""
+        """Returns the pieces of a text with their offsets."""
 
     @abc.abstractmethod
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the text of some pieces."""
+        """Returns the text of a sequence of pieces."""
 
     @abc.abstractmethod
     def words_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the words of some pieces and their marks, with a space between any two."""
+        """Returns the words and punctuation marks of the pieces, separated by single spaces."""

@@ -1,7 +1,7 @@
-"""`BytePairTokenizer`: text to the ids of a byte-level BPE, as RoBERTa and GPT-2 make them.
+"""`BytePairTokenizer`: text to the ids of a byte-level BPE, as in RoBERTa and GPT-2.
 
-The bytes of a text are joined to pieces, a space with the word after it. So no text is unknown and
-none is changed. The package `tokenizers` splits the text.
+The bytes of a text are merged into pieces; a space belongs to the word after it. So every text can
+be encoded, unchanged. The package `tokenizers` splits the text.
 """
 
 import functools
@@ -21,7 +21,7 @@ from bert_tf.text.offsets import Piece
 from bert_tf.text.sequences import Layout
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
-SPACE = "Ġ"  # what stands for the byte of a space in a piece
+SPACE = "Ġ"  # stands for the byte of a space in a piece
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # in the order of RoBERTa's ids
 _UNKNOWN = "<unk>"
 _EXTRA = "roberta"
@@ -30,9 +30,9 @@ _EXTRA = "roberta"
 class BytePairTokenizer(Tokenizer):
     """Converts texts to the ids of a byte-level BPE, which has no casing.
 
-    A token in `vocab` is written with one character for each of its bytes. A special token in a
-    text, such as <mask>, is that token, as in Hugging Face's tokenizer. The space before a <mask>
-    belongs to it.
+    Tokens in `vocab` have one character for each byte. A special token written in a text, such as
+    <mask>, becomes that token, as in Hugging Face's tokenizer. The space before a <mask> belongs to
+    the <mask>.
     """
 
     sequence_tokens = ("<s>", "</s>")
@@ -51,17 +51,17 @@ class BytePairTokenizer(Tokenizer):
         Args:
             vocab_file: path of a `vocab.json`.
             do_lower_case: must be False.
-            required_tokens: tokens that the vocabulary must have, besides <unk>.
-            files: the content of both by name, which is then not read.
+            required_tokens: tokens that the vocabulary must have in addition to <unk>.
+            files: the content of both files by name; they are then not read from disk.
 
         Raises:
-            UserError: a file cannot be read or is damaged, tokens are missing, or the package
-                `tokenizers` is; or `do_lower_case` is True.
+            UserError: a file cannot be read or is damaged, tokens or the package `tokenizers` are
+                missing, or `do_lower_case` is True.
         """
         place = f"--vocab_file={vocab_file}"
         if do_lower_case:
             raise UserError(
-                f"{place} is a byte-level BPE, which is made of text as it stands; set"
+                f"{place} is a byte-level BPE, which is trained on text as it is written; set"
                 " --do_lower_case=False"
             )
         merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
@@ -79,13 +79,13 @@ class BytePairTokenizer(Tokenizer):
 
     @functools.cached_property
     def layout(self) -> Layout:
-        """How special tokens stand in a sequence: <s> a </s></s> b </s>, all of segment 0."""
+        """The special tokens of a sequence: <s> a </s></s> b </s>, all of segment 0."""
         first, separator = (self.vocab[token] for token in self.sequence_tokens)
         return Layout(first, separator, separators=2, second_segment=0)
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
-        """Ids of pieces that continue a word: they do not begin with a space."""
+        """Ids of pieces that continue a word, which do not begin with a space."""
         return frozenset(
             i
             for piece, i in self.vocab.items()
@@ -94,12 +94,12 @@ class BytePairTokenizer(Tokenizer):
 
     @functools.cached_property
     def never_drawn(self) -> frozenset[int]:
-        """Ids of special tokens. A <pad> has no position and would move all tokens behind it."""
+        """Ids of special tokens. A <pad> has no position, so it would shift all tokens after it."""
         return frozenset(self.vocab[token] for token in SPECIAL_TOKENS if token in self.vocab)
 
     @functools.cached_property
     def aliases(self) -> Mapping[int, int]:
-        """The ids of pieces that begin a text, and so a word, and what they stand for."""
+        """Extra id -> id of the piece, for pieces without a space that begin a text, so a word."""
         size = len(self.vocab)
         return {size + i: i for i in self.continuations}
 
@@ -109,9 +109,9 @@ class BytePairTokenizer(Tokenizer):
         return np.fromiter((i for row in rows for i in row), np.int32, sum(lengths)), lengths
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same, but the first piece of a text has an id of `aliases`.
+        """Returns the same as `encode`, but a text's first piece without a space has an alias.
 
-        It begins a word, also without a space.
+        That piece begins a word even without a space; see `aliases`.
         """
         ids, row_splits = self.encode(texts)
         first = row_splits[:-1][np.diff(row_splits) > 0]
@@ -120,7 +120,7 @@ class BytePairTokenizer(Tokenizer):
         return ids, row_splits
 
     def pieces(self, text: str) -> list[Piece]:
-        """Returns the pieces of a text with their places; the space before a word is in none."""
+        """Returns the pieces of a text with their offsets, without the space before a word."""
         (encoding,) = self._encodings([text])
         found = zip(encoding.ids, encoding.offsets, encoding.word_ids, strict=True)
         placed, last_word = [], None
@@ -130,7 +130,7 @@ class BytePairTokenizer(Tokenizer):
         return placed
 
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the text of some pieces; U+FFFD stands for bytes that are no character."""
+        """Returns the text of the pieces; U+FFFD stands for bytes that are not valid UTF-8."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
     def words_of(self, token_ids: Sequence[int]) -> str:
@@ -138,7 +138,7 @@ class BytePairTokenizer(Tokenizer):
         return " ".join(words)
 
     def _encodings(self, texts: Sequence[str]) -> list[Any]:
-        # Half of a surrogate pair, which no UTF-8 has, becomes a question mark.
+        # Half a surrogate pair, which UTF-8 cannot encode, becomes a question mark.
         valid = [text.encode("utf-8", "replace").decode() for text in texts]
         return self._tokenizer.encode_batch(valid, add_special_tokens=False)
 
@@ -147,18 +147,18 @@ def read_files(vocab_file: str, place: str) -> dict[str, str]:
     """Returns the content of a `vocab.json` and of the `merges.txt` beside it, by name.
 
     Args:
-        vocab_file: path of the former.
-        place: how messages name it.
+        vocab_file: path of the `vocab.json`.
+        place: how messages name the `vocab.json`.
 
     Raises:
-        UserError: one of them is missing or is not UTF-8.
+        UserError: a file is missing or is not UTF-8.
     """
     vocabulary = _read(vocab_file, place)
     merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
     if not tf.io.gfile.exists(merges_file):
         raise UserError(
-            f"{place} needs the file {MERGES} beside it, which says how bytes are joined; there is"
-            f" no {merges_file}"
+            f"{place} needs the file {MERGES} in the same folder, which says how bytes are merged;"
+            f" there is no {merges_file}"
         )
     return {VOCABULARY: vocabulary, MERGES: _read(merges_file, merges_file)}
 
@@ -172,7 +172,7 @@ def _read(path: str, place: str) -> str:
 
 def _parse_vocabulary(content: str, place: str) -> dict[str, int]:
     """Returns token -> id in the order of ids."""
-    rule = "the file must be a dictionary of tokens and their ids, the numbers from 0 on, each once"
+    rule = "the file must map tokens to ids, which must be the numbers from 0 on, each once"
     try:
         vocab = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -184,7 +184,7 @@ def _parse_vocabulary(content: str, place: str) -> dict[str, int]:
 
 
 def _make_tokenizer(vocab: Mapping[str, int], merges: str, merges_file: str, place: str):
-    """Returns the package's tokenizer."""
+    """Returns the tokenizer of the package `tokenizers`."""
     tokenizers = import_tokenizers(place)
     lines = merges.split("\n")
     if lines[0].startswith("#version"):
@@ -193,8 +193,9 @@ def _make_tokenizer(vocab: Mapping[str, int], merges: str, merges_file: str, pla
     for pair in pairs:
         if len(pair) != 2 or any(token not in vocab for token in (*pair, "".join(pair))):
             raise UserError(
-                f"{merges_file}: each line must have two tokens of {place}, which joined are a"
-                f" third; received {quoted(' '.join(pair))}. Are both files of one model?"
+                f"{merges_file}: each line must have two tokens of {place} that make a third token"
+                f" when joined; received {quoted(' '.join(pair))}. Are both files from the same"
+                " model?"
             )
     model = tokenizers.models.BPE(dict(vocab), pairs, unk_token=_UNKNOWN)
     tokenizer = tokenizers.Tokenizer(model)
@@ -214,10 +215,10 @@ def import_tokenizers(needed_by: str):
     """Returns the package `tokenizers`.
 
     Args:
-        needed_by: what needs it, the subject of the error's message.
+        needed_by: what needs the package, the subject of the error's message.
 
     Raises:
-        UserError: it is not installed.
+        UserError: the package is not installed.
     """
     try:
         import tokenizers

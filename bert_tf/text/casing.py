@@ -1,8 +1,8 @@
 """Casing: whether a model was trained on lower-cased text, recorded in folders and checked.
 
-The wrong `do_lower_case` raises no error by itself: words become [UNK], and results are poor. So
-folders with a model that the programs write record it in `tokenizer_config.json`, under Hugging
-Face's name and key, and `check_casing` compares the flag with all that is known.
+A wrong `do_lower_case` does not fail: words become [UNK], and results are poor. So the programs
+record it with each model that they write, in Hugging Face's file and key (`do_lower_case` in
+`tokenizer_config.json`), and `check_casing` compares the flag with everything that is known.
 """
 
 import json
@@ -20,9 +20,9 @@ from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.whole_files import write_whole
 from bert_tf.text.tokenizer_files import DO_LOWER_CASE, TOKENIZER_CONFIG, read_tokenizer_config
 
-# A vocabulary is cased if more of its entries than this have an upper-case letter: both the number
-# and the share. The released English cased vocabulary has 10,898 of 28,996, an uncased one none.
-# Words that users put into an uncased vocabulary's 994 [unused] lines are at most 3% of it.
+# A vocabulary is cased if the entries with an upper-case letter exceed both this number and this
+# share. The released English cased vocabulary has 10,898 of 28,996, an uncased one none. Words that
+# users put into an uncased vocabulary's 994 [unused] lines are at most 3% of the vocabulary.
 _MAX_ADDED_ENTRIES = 5
 _MAX_ADDED_SHARE = 0.05
 _NUM_EXAMPLES = 3
@@ -31,7 +31,7 @@ _SPECIAL = re.compile(r"\[.*\]")
 
 
 def read_casing(folder: str) -> bool | None:
-    """Returns the `do_lower_case` that a folder's `tokenizer_config.json` records; None if none.
+    """Returns `do_lower_case` from a folder's `tokenizer_config.json`; None if not recorded.
 
     Raises:
         UserError: the file cannot be read or is damaged.
@@ -40,16 +40,16 @@ def read_casing(folder: str) -> bool | None:
 
 
 def write_casing(folder: str, do_lower_case: bool | None) -> None:
-    """Records `do_lower_case` in a folder's `tokenizer_config.json`; other keys there stay.
+    """Records `do_lower_case` in a folder's `tokenizer_config.json`; other keys are kept.
 
     Args:
         folder: an existing folder with a model or its vocabulary.
-        do_lower_case: whether the model's text is lower-cased; None removes the record of another
-            model.
+        do_lower_case: whether the model's text is lower-cased; None removes the record that an
+            earlier model left.
 
     Raises:
-        UserError: the file that is there is damaged, or it cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        UserError: the existing file is damaged, or cannot be written.
+        OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
     path = os.path.join(folder, TOKENIZER_CONFIG)
     config = read_tokenizer_config(folder)
@@ -66,27 +66,24 @@ def write_casing(folder: str, do_lower_case: bool | None) -> None:
 
 
 def is_cased(vocab: Collection[str]) -> bool:
-    """Returns whether a vocabulary was made of cased text: many entries have upper-case letters.
+    """Returns whether a vocabulary was made from cased text: many entries have upper-case letters.
 
-    False means uncased or unknown: the vocabulary of a language without case has none either.
-
-    Args:
-        vocab: the tokens.
+    False means uncased or unknown: in a language without case no entry has upper-case letters.
     """
     count = len(_upper_case_entries(vocab))
     return count > max(_MAX_ADDED_ENTRIES, _MAX_ADDED_SHARE * len(vocab))
 
 
 def find_casing(folder: str, vocab_file: str | None, vocab: Collection[str]) -> bool | None:
-    """Returns a model's `do_lower_case` by what is known without the flag; None if it is unknown.
+    """Returns a model's `do_lower_case`, found without the flag; None if it is unknown.
 
-    The first that tells counts: the records in the model's folder and in its vocabulary's, the name
-    of a released model, a cased vocabulary.
+    The first source that knows it wins: the record in the model's folder, the record in the
+    vocabulary's folder, the name of a released model, a cased vocabulary.
 
     Args:
-        folder: of the model.
+        folder: the model's folder.
         vocab_file: path of the vocabulary, if there is one.
-        vocab: its tokens.
+        vocab: the vocabulary's tokens.
 
     Raises:
         UserError: a `tokenizer_config.json` is damaged.
@@ -111,24 +108,24 @@ def check_casing(
 ) -> None:
     """Checks that `do_lower_case` agrees with the vocabulary, the folders and the checkpoint.
 
-    These are asked, and the first that contradicts is named in the error:
+    These sources are checked in order, and the error names the first that contradicts:
 
     1.  the name of a released checkpoint (`tokenization.validate_case_matches_checkpoint`);
     2.  the records (`read_casing`) in `output_dir`, if it has a checkpoint, and in the folders of
         `init_checkpoint` and `vocab_file`;
-    3.  the vocabulary. Where a record agrees with `do_lower_case`, the record counts and the
-        vocabulary only gives a warning. A vocabulary without any upper-case letter may belong to a
-        cased model in a language without case, so it gives a warning, too.
+    3.  the vocabulary. If a record agrees with `do_lower_case`, the record overrides the
+        vocabulary, which only causes a warning. A vocabulary without any upper-case letter may
+        belong to a cased model in a language without case, so it only causes a warning, too.
 
     Args:
         do_lower_case: whether text will be lower-cased, --do_lower_case.
         vocab: the tokens.
-        vocab_file: the path they were read from.
+        vocab_file: the path that the tokens were read from.
         init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
-        output_dir: the run's; None if there is none.
+        output_dir: the run's folder; None if there is none.
 
     Raises:
-        UserError: there is a contradiction, or a `tokenizer_config.json` is damaged.
+        UserError: a source contradicts, or a `tokenizer_config.json` is damaged.
         OSError: a file system does not respond.
     """
     tokenization.validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
@@ -146,7 +143,7 @@ def check_casing(
                 f' nevertheless, record that: write {{"{DO_LOWER_CASE}": true}} to'
                 f" {os.path.join(os.path.dirname(vocab_file), TOKENIZER_CONFIG)}"
             )
-        logging.warning("%s. A %s says that this is right", message, TOKENIZER_CONFIG)
+        logging.warning("%s. A %s says that this is intended", message, TOKENIZER_CONFIG)
     elif not do_lower_case and not upper and not is_recorded:
         if any(token != token.upper() and not _SPECIAL.fullmatch(token) for token in vocab):
             logging.warning(
@@ -160,9 +157,9 @@ def check_casing(
 def _check_records(
     do_lower_case: bool, vocab_file: str, init_checkpoint: str | None, output_dir: str | None
 ) -> bool:
-    """Returns whether a folder records the casing, having checked that no record contradicts."""
+    """Raises if a record contradicts `do_lower_case`; returns whether any folder has a record."""
     folders = []
-    # What a run that stopped before its first checkpoint has left does not count.
+    # The record of a run that stopped before its first checkpoint does not count.
     if output_dir and CheckpointDirectory(output_dir).latest():
         folders.append(output_dir)
     if init_checkpoint:

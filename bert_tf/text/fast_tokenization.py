@@ -3,11 +3,11 @@
 A text takes one of two paths, which give the same ids:
 
 *   The cache: the text is cleaned and split at white space, and the ids of each part are looked up
-    in a cache. New parts are split by the reference's rules, with one table lookup a character.
-*   tensorflow-text, in batches, for texts of printable ASCII only: its Unicode tables (ICU) are not
-    Python's. It is up to twice as fast, but takes most of a second to import and to build. So it is
-    loaded only after several megabytes of text. Not every TensorFlow build has it; without it, all
-    texts take the first path.
+    in a cache. New parts are split by the reference's rules, with one table lookup per character.
+*   tensorflow-text, in batches, only for printable ASCII, because its Unicode tables (ICU) differ
+    from Python's. It is up to twice as fast, but takes most of a second to import and build. So it
+    is loaded only after several megabytes of text. It is not available for every TensorFlow build;
+    without it, all texts take the first path.
 """
 
 import functools
@@ -40,11 +40,11 @@ _MAX_CACHED_LENGTH = 100
 _FROM_FIRST_IDEOGRAPH = re.compile(f"[{chr(min(tokenization.CJK_RANGES)[0])}-\U0010ffff]")
 
 # The tokens that a word of printable ASCII can consist of, once punctuation is split off.
-# tensorflow-text gets only these: it need not understand the rest of the vocabulary.
+# tensorflow-text gets only these tokens, so the rest of the vocabulary cannot trouble it.
 _ASCII_TOKEN = re.compile(r"(##)?[0-9A-Za-z]+|[!-~]")
 
 
-# Texts -> (int32 ids of all texts, int64 number of ids of each).
+# Texts -> (int32 ids of all texts, int64 number of ids of each text).
 _Encoder = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
 
 
@@ -76,7 +76,7 @@ class _IdsOfToken(dict):
         return f" {char} " if tokenization._is_punctuation(char) else char
 
     def __missing__(self, token: str) -> tuple[int, ...]:
-        # Lowercasing depends on neighbours (the sigma at a word's end), so no table can do it.
+        # Lower-casing depends on neighbours (the sigma at a word's end), so a table cannot do it.
         text = unicodedata.normalize("NFD", token.lower()) if self._do_lower_case else token
         pieces = self._wordpiece.tokenize(text.translate(self._split_table))
         ids = tuple([self._vocab[piece] for piece in pieces])
@@ -90,7 +90,7 @@ class _IdsOfToken(dict):
 class FastTokenizer(Tokenizer):
     """Converts texts to exactly the ids of `FullTokenizer`; lower-casing strips accents, too.
 
-    Attributes, besides those of every `Tokenizer`:
+    Attributes, in addition to every `Tokenizer`'s:
         reference: the `FullTokenizer` with the same ids.
     """
 
@@ -100,7 +100,7 @@ class FastTokenizer(Tokenizer):
         do_lower_case: bool = True,
         required_tokens: Sequence[str] = (),
     ):
-        """Reads the vocabulary; arguments and errors are those of `FullTokenizer`."""
+        """Reads the vocabulary; same arguments and errors as `FullTokenizer`."""
         reference = tokenization.FullTokenizer(vocab_file, do_lower_case, required_tokens)
         self.vocab = reference.vocab
         self.inv_vocab = reference.inv_vocab
@@ -135,7 +135,7 @@ class FastTokenizer(Tokenizer):
         return ids, lengths
 
     def with_casing(self, do_lower_case: bool) -> "FastTokenizer":
-        """Returns a tokenizer with the same vocabulary that lower-cases text or not."""
+        """Returns a tokenizer with the same vocabulary and this casing."""
         return FastTokenizer(self.vocab, do_lower_case)
 
     @functools.cached_property
@@ -152,19 +152,19 @@ class FastTokenizer(Tokenizer):
         return pieces_with_offsets(text, self.reference)
 
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """Returns word pieces with a space between any two."""
+        """Returns the word pieces, separated by single spaces."""
         return " ".join(self.inv_vocab[i] for i in token_ids)
 
     def words_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the words of some word pieces and their marks, with a space between any two.
+        """Returns the words and punctuation marks of the pieces, separated by single spaces.
 
-        Pieces are joined as in the original's run_squad.py, where one may be just "##".
+        Pieces are joined as in the original's run_squad.py, where a piece may be just "##".
         """
         text = self.text_of(token_ids).replace(" ##", "").replace("##", "")
         return " ".join(text.split())
 
     def _load_ascii_encoder(self, texts: Sequence[str]) -> _Encoder | None:
-        """Returns tensorflow-text's encoder; None if it is missing or there was little text yet."""
+        """Returns tensorflow-text's encoder; None if missing, or after too little text to pay."""
         if not self._is_loaded:
             self._num_characters += sum(map(len, texts))
             if self._num_characters < _LOAD_AFTER:
@@ -193,10 +193,10 @@ def _is_printable_ascii(text: str) -> bool:
 
 
 def _make_ascii_encoder(reference: tokenization.FullTokenizer) -> _Encoder | None:
-    """Returns an encoder of texts of printable ASCII that uses tensorflow-text.
+    """Returns an encoder of printable ASCII that uses tensorflow-text.
 
-    Returns None if tensorflow-text is missing or does not fit the TensorFlow build, which it warns
-    of once, or if the vocabulary has no token for it.
+    Returns None, with one warning, if tensorflow-text is missing or does not fit the TensorFlow
+    build. Also returns None if no token of the vocabulary is made of printable ASCII.
     """
     try:
         import tensorflow_text
@@ -222,7 +222,7 @@ def _make_ascii_encoder(reference: tokenization.FullTokenizer) -> _Encoder | Non
         return None  # tensorflow-text needs at least one
     tokens.append(wordpiece.unk_token)
     ids_of_tokens = np.array([reference.vocab[token] for token in tokens], np.int32)
-    # The model is a constant. On a GPU it would be copied back for each call.
+    # The tokenizer's model is a constant; on a GPU, each call would copy it back.
     with tf.device("CPU:0"):
         tokenizer = tensorflow_text.FastBertTokenizer(
             tokens,

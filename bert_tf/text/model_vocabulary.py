@@ -1,4 +1,4 @@
-"""Is a vocabulary the one that a checkpoint was trained with? Its folder may say so."""
+"""Checks that a vocabulary is the one that a checkpoint was trained with."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from bert_tf.text.tokenizers import (
 )
 
 _PADDING = ("<pad>", "[PAD]")
-UNUSED_TOKEN = re.compile(r"\[unused\d+\]")  # of a line that is there to be given a meaning
+UNUSED_TOKEN = re.compile(r"\[unused\d+\]")  # a reserved line, free for new words
 
 
 def check_model_vocabulary(
@@ -23,27 +23,28 @@ def check_model_vocabulary(
 ) -> None:
     """Checks that tokens have the ids that they had when the checkpoint was trained.
 
-    The folder of a released model, of a run or of an export has the model's `vocab.txt`. A
-    vocabulary may differ from it where that one has [unusedN], and may be longer. A SentencePiece
-    model must have the pieces of the `spm.model` there, a byte-level BPE those of the
-    `vocab.json`. Where there is only a vocabulary of another kind, none of this kind fits.
+    The folder of a released model, a run or an export has the model's vocabulary. A given
+    vocabulary of word pieces may replace the [unusedN] of the model's `vocab.txt` and may be
+    longer. A SentencePiece model must have all pieces of the `spm.model`, a byte-level BPE all
+    pieces of the `vocab.json`. If the folder only has a vocabulary of another kind, the given one
+    is refused. If it has none, every vocabulary passes.
 
     Args:
         vocab: token -> id.
-        vocab_file: the path that they were read from.
+        vocab_file: the path that `vocab` was read from.
         checkpoint: see `checkpoints.find_prefix`.
         flag: the flag (no dashes) that names the checkpoint, for messages.
 
     Raises:
-        UserError: a token of the model's vocabulary has another id now, or none.
+        UserError: a token of the model's vocabulary has a different id or is missing.
     """
     name, folder = vocabulary_name(vocab_file), checkpoints.folder_of(checkpoint)
     same_kind = [other for other in VOCABULARY_FILES if vocabulary_name(other) == name]
     model_file = storage.first_file(folder, same_kind)
     if model_file is None and (other_kind := storage.first_file(folder, VOCABULARY_FILES)):
         raise UserError(
-            f"--vocab_file={vocab_file} must be the vocabulary of --{flag}, {other_kind}, which is"
-            f" one of another kind. Give --vocab_file={other_kind}"
+            f"--vocab_file={vocab_file} must be the vocabulary of --{flag}, {other_kind}, but is a"
+            f" different kind of vocabulary. Give --vocab_file={other_kind}"
         )
     if model_file is None or real_path(vocab_file) == real_path(model_file):
         return
@@ -57,31 +58,31 @@ def check_model_vocabulary(
             if name != WORD_PIECES:
                 raise UserError(
                     f"--vocab_file={vocab_file} must have the pieces of {model_file}, the"
-                    f" vocabulary of --{flag}: {quoted(token)} has the id {number} there, and"
-                    f" {vocab.get(token, 'none')} here. Give --vocab_file={model_file}"
+                    f" vocabulary of --{flag}: {quoted(token)} has the id {number} there, but"
+                    f" {vocab.get(token, 'none')} in --vocab_file. Give --vocab_file={model_file}"
                 )
-            now = f"in line {vocab[token] + 1}" if token in vocab else "nowhere"
+            now = f"in line {vocab[token] + 1}" if token in vocab else "missing"
             raise UserError(
-                f"--vocab_file={vocab_file} must have every token where the vocabulary of"
-                f" --{flag} has it: {quoted(token)} is in line {number + 1} of"
-                f" {model_file}, and {now} here. Give --vocab_file={model_file}; own words may"
-                " replace its [unused...] lines, or follow at its end"
+                f"--vocab_file={vocab_file} must have every token in the same line as the"
+                f" vocabulary of --{flag}: {quoted(token)} is in line {number + 1} of"
+                f" {model_file}, but {now} in --vocab_file. Give --vocab_file={model_file}; you may"
+                " replace its [unused...] lines by your own words, or add words at its end"
             )
 
 
 def check_padding(
     vocab: Mapping[str, int], pad_token_id: int | None, place: str, config_place: str
 ) -> None:
-    """Checks that padding has the id that the model does not count as a position.
+    """Checks that the padding token has the id that the model gives no position.
 
     Args:
         vocab: token -> id.
-        pad_token_id: of the model's configuration; None if the id does not matter.
+        pad_token_id: from the model's configuration; None if the id does not matter.
         place: how messages name the vocabulary.
         config_place: how messages name the configuration.
 
     Raises:
-        UserError: it has another id.
+        UserError: the padding token has a different id.
     """
     for token in _PADDING:
         if pad_token_id is not None and vocab.get(token, pad_token_id) != pad_token_id:

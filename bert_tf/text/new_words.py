@@ -1,9 +1,9 @@
-"""Chooses words and pieces of words to add to a vocabulary: those that save most tokens of a text.
+"""Chooses words and word pieces to add to a vocabulary so that a text takes the fewest tokens.
 
-WordPiece takes the longest piece that fits, so a new entry may change the split of other words
-than the one it was made for, to fewer tokens or to more. So savings are measured by splitting the
-words again. What can be said for certain: a word's split changes only if the new split has a new
-entry in it, or if the word becomes [UNK].
+WordPiece takes the longest piece that fits, so a new entry may also change the split of words that
+it was not made for, to fewer tokens or to more. So savings are measured by splitting the words
+again. A word's split changes only if the new split contains a new entry, or if the word becomes
+[UNK].
 """
 
 import bisect
@@ -20,13 +20,13 @@ _INSIDE = "##"  # begins every piece but a word's first
 
 @dataclasses.dataclass(frozen=True)
 class TokenCounts:
-    """What a vocabulary makes of the words of a text. A punctuation mark is a word, too.
+    """How a vocabulary splits the words of a text. A punctuation mark is a word, too.
 
     words: number of words.
-    tokens: number of tokens that they are split into.
+    tokens: number of tokens that the words are split into.
     split: number of words that are split into two tokens or more.
-    unknown: number of words that are [UNK].
-    uses: number of times that each token occurs.
+    unknown: number of words that become [UNK].
+    uses: token -> number of times that it occurs.
     """
 
     words: int
@@ -37,7 +37,7 @@ class TokenCounts:
 
 
 def count_tokens(word_counts: Mapping[str, int], vocab: Mapping[str, int]) -> TokenCounts:
-    """Returns what a vocabulary makes of words.
+    """Returns how a vocabulary splits words.
 
     Args:
         word_counts: number of occurrences of each word.
@@ -67,20 +67,20 @@ def choose_entries(
     min_count: int,
     whole_words: bool = False,
 ) -> dict[str, tuple[str, ...]]:
-    """Returns new entries, and the pieces of `vocab` that each replaces.
+    """Returns new entries, and the pieces of `vocab` that each entry replaces.
 
-    A candidate is made of two or more neighbouring pieces of a word: "##card" and "##io" give
-    "##cardio", and all pieces of a word give the word. Again and again the candidate is taken that
-    saves most tokens of the text as the vocabulary is by then; among equals, the first by code
-    points. One that saves none, or makes a word [UNK], is left out. So is one that the text no
-    longer has in the end, because longer ones took its place.
+    A candidate joins two or more neighbouring pieces of a word: "##card" and "##io" give
+    "##cardio", and all pieces of a word give the word. The choice is greedy: each step adds the
+    candidate that saves the most tokens with the vocabulary so far; ties go to the first by code
+    points. Candidates that save nothing, or turn a word into [UNK], are skipped. An entry that no
+    word uses in the end, because longer entries replaced it, is removed.
 
     Args:
         word_counts: number of occurrences of each word.
         vocab: token -> id.
-        num_entries: how many to choose. There may be fewer.
+        num_entries: the largest number of entries to choose.
         min_count: words that occur less often give no candidates.
-        whole_words: whether only words are candidates, not pieces of them.
+        whole_words: whether only whole words are candidates, not pieces.
     """
     text = _SplitText(word_counts, vocab)
     replaced, estimates = _candidates(word_counts, text, min_count, whole_words)
@@ -112,10 +112,10 @@ def choose_entries(
 def _candidates(
     word_counts: Mapping[str, int], text: "_SplitText", min_count: int, whole_words: bool
 ) -> tuple[dict[str, tuple[str, ...]], Mapping[str, int]]:
-    """Returns the pieces that each candidate replaces, and how many tokens it saves by itself.
+    """Returns the pieces that each candidate replaces, and an estimate of the tokens it saves.
 
     A word's neighbouring pieces p and q give the entry pq, which saves a token wherever p and q are
-    neighbours. Its effect on other words, and that of earlier choices, is not counted.
+    neighbours. The estimate ignores its effect on other words and the effect of earlier choices.
     """
     splits = [(count, text.split(word)) for word, count in word_counts.items()]
     replaced: dict[str, tuple[str, ...]] = {}
@@ -134,7 +134,7 @@ def _candidates(
 
 
 def _joined(pieces: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields each run of two or more neighbouring pieces of a word, joined to one; and the run."""
+    """Yields each run of two or more neighbouring pieces of a word: joined, and as a tuple."""
     for start in range(len(pieces) - 1):
         for end in range(start + 2, len(pieces) + 1):
             run = tuple(pieces[start:end])
@@ -149,7 +149,7 @@ class _SplitText:
         vocab: token -> id.
 
     Attributes:
-        vocab: a copy of `vocab` with the entries that were added.
+        vocab: a copy of the argument, plus the added entries.
     """
 
     def __init__(self, word_counts: Mapping[str, int], vocab: Mapping[str, int]):
@@ -158,7 +158,7 @@ class _SplitText:
         self.vocab = dict(vocab)
         self._tokenizer = tokenization.WordpieceTokenizer(self.vocab)
         self._lengths = [len(self.split(word)) for word in self._words]
-        # All words in one string, each after a line end, where an entry is looked for.
+        # All words in one string, each after a line end, to find the words that contain an entry.
         self._text = "".join(f"\n{word}" for word in self._words)
         self._starts = [0]
         for word in self._words:
@@ -169,10 +169,10 @@ class _SplitText:
         return self._tokenizer.tokenize(word)
 
     def changes(self, entry: str) -> dict[int, int] | None:
-        """Returns the new number of tokens of each word that a new entry shortens or lengthens.
+        """Returns number of a word -> its new number of tokens, for words that an entry changes.
 
-        None if a word would become [UNK], which happens where the vocabulary has no piece for a
-        character alone.
+        None if a word would become [UNK], which happens if the vocabulary lacks a piece for a
+        single character.
         """
         changes = {}
         self.vocab[entry] = -1
@@ -188,7 +188,7 @@ class _SplitText:
         return changes
 
     def _words_with(self, entry: str) -> Iterator[int]:
-        """Yields the numbers of the words that have the characters of an entry in its place."""
+        """Yields the numbers of the words that contain an entry: at the start, or inside for ##."""
         inside = entry.startswith(_INSIDE)
         sought = entry.removeprefix(_INSIDE) if inside else f"\n{entry}"
         found = self._text.find(sought)
@@ -208,7 +208,7 @@ class _SplitText:
         )
 
     def add(self, entry: str, changes: Mapping[int, int]) -> None:
-        """Adds an entry, whose `changes` are given, to the vocabulary."""
+        """Adds an entry to the vocabulary; `changes` are the ones that `changes()` returned."""
         self.vocab[entry] = -1
         for number, length in changes.items():
             self._lengths[number] = length

@@ -1,7 +1,7 @@
-"""Where each word piece stands in its text.
+"""Offsets of word pieces in their text.
 
-The tokenizer drops, adds and replaces characters, so a piece does not say by itself which
-characters it was made of.
+The tokenizer drops, adds and replaces characters, so the pieces do not tell which characters of the
+text they were made from.
 """
 
 import functools
@@ -14,7 +14,7 @@ class Piece(NamedTuple):
     """A word piece of a text.
 
     token_id: its id.
-    start, end: first character of the text that it was made of, and last character + 1.
+    start, end: first character of the text that it was made from, and last character + 1.
     begins_word: whether it is the first piece of a word: a run of characters without white space
         or punctuation, or one punctuation mark.
     """
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 
 def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> list[Piece]:
-    """Returns the word pieces of a text, the same as `tokenizer.tokenize`, with their places."""
+    """Returns the word pieces of a text, the same as `tokenizer.tokenize`, with their offsets."""
     basic = tokenizer.basic_tokenizer
     sources = _sources(text, basic)
     pieces: list[Piece] = []
@@ -56,9 +56,9 @@ def _sources(text: str, basic: tokenization.BasicTokenizer) -> list[int]:
 
 @functools.lru_cache(1 << 16)
 def _num_kept(char: str, do_lower_case: bool) -> int:
-    """Returns how many characters of the words are made of a character of the text.
+    """Returns how many characters of the words come from one character of the text.
 
-    One at a time gives as many as whole words do, if not always the same: the sigma at a word's
-    end, and the order of combining marks.
+    Tokenizing one character at a time gives as many characters as tokenizing whole words, though
+    not always the same ones: the sigma at a word's end, and the order of combining marks.
     """
     return len("".join(tokenization.BasicTokenizer(do_lower_case).tokenize(char)))

@@ -1,7 +1,7 @@
-"""`SentencePieceTokenizer`: text to the ids of a SentencePiece model, as ALBERT makes them.
+"""`SentencePieceTokenizer`: text to the ids of a SentencePiece model, as in ALBERT.
 
-tensorflow-text splits the text. Before that ALBERT simplifies it, and after it splits numbers once
-more (original: google-research/albert, tokenization.py).
+ALBERT simplifies the text, tensorflow-text splits it, and then numbers are split once more
+(original: google-research/albert, tokenization.py).
 """
 
 import copy
@@ -21,7 +21,7 @@ from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.offsets import Piece
 
 MODEL = "spm.model"
-WORD_START = "▁"  # what stands for the space before a word
+WORD_START = "▁"  # stands for the space before a word
 UNKNOWN_PIECE = "<unk>"
 _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # without the apostrophe
 _LETTERS_AND_MARKS = _MARKS | frozenset(string.ascii_lowercase)
@@ -40,9 +40,9 @@ def preprocess_text(text: str, lower: bool = False) -> str:
 
 
 def continues_word(piece: str) -> bool:
-    """Returns whether a piece continues a word, as ALBERT masks whole words (_is_start_piece_sp).
+    """Returns whether a piece continues a word in ALBERT's whole-word masking (_is_start_piece_sp).
 
-    Such a piece consists of English letters and marks; a mark alone does not.
+    Such a piece consists of English letters and marks. A single mark does not continue a word.
     """
     if piece.startswith((WORD_START, "<")) or piece in _MARKS:
         return False
@@ -52,7 +52,7 @@ def continues_word(piece: str) -> bool:
 class SentencePieceTokenizer(Tokenizer):
     """Converts texts to the ids of a SentencePiece model.
 
-    `aliases` has one more id of an unknown piece: that of one which continues a word.
+    `aliases` has a second id for unknown pieces, which says that the piece continues a word.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class SentencePieceTokenizer(Tokenizer):
             required_tokens: pieces that the model must have.
 
         Raises:
-            UserError: the file cannot be read, is no such model, or lacks required pieces; or
-                tensorflow-text is missing.
+            UserError: the file cannot be read, is not a SentencePiece model, or lacks required
+                pieces; or tensorflow-text is missing.
         """
         try:
             import tensorflow_text
@@ -94,9 +94,8 @@ class SentencePieceTokenizer(Tokenizer):
         missing = [token for token in required if token not in self.vocab]
         if missing:
             raise UserError(
-                f"--vocab_file={model_file}: the model lacks {', '.join(missing)}; it must have"
-                f" been made with --control_symbols={','.join(required_tokens)} and without"
-                " another --unk_piece"
+                f"--vocab_file={model_file}: the model lacks {', '.join(missing)}; train it with"
+                f" --control_symbols={','.join(required_tokens)} and the default --unk_piece"
             )
         self.do_lower_case = do_lower_case
         self.files = {MODEL: model}
@@ -107,18 +106,18 @@ class SentencePieceTokenizer(Tokenizer):
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
-        """Ids of pieces that continue a word, that of `aliases` included."""
+        """Ids of pieces that continue a word, including the id in `aliases`."""
         known = (i for piece, i in self.vocab.items() if continues_word(piece))
         return frozenset([*known, *self.aliases])
 
     def with_casing(self, do_lower_case: bool) -> "SentencePieceTokenizer":
-        """Returns a tokenizer with the same model that lower-cases text or not."""
+        """Returns a tokenizer with the same model and this casing."""
         other = copy.copy(self)
         other.do_lower_case = do_lower_case  # nothing else depends on it
         return other
 
     def simplified(self, text: str) -> str:
-        """Returns a text without combining marks; the vocabulary decides on the rest."""
+        """Returns a text without combining marks and with single spaces; its case stays."""
         return preprocess_text(text)
 
     def _encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -127,9 +126,9 @@ class SentencePieceTokenizer(Tokenizer):
         return np.array(ids, np.int32), np.diff(row_splits)
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same, but for unknown pieces that continue a word: the id in `aliases`.
+        """Returns the same as `encode`, but unknown pieces that continue a word get an alias.
 
-        Their text, which the id does not tell, decides on it; see `continues_word`.
+        The piece's text decides, which an id cannot tell; see `continues_word` and `aliases`.
         """
         pieces, row_splits = self.split([preprocess_text(x, self.do_lower_case) for x in texts])
         ids = [self._ids.get(piece, -1) for piece in pieces]
@@ -140,11 +139,11 @@ class SentencePieceTokenizer(Tokenizer):
         return np.array(ids, np.int32), row_splits
 
     def pieces(self, text: str) -> list[Piece]:
-        """Returns the pieces of a text with their places.
+        """Returns the pieces of a text with their offsets.
 
-        The pieces of a run of characters without white space are counted along its characters, as
-        `preprocess_text` changes them. If the model changes them further, so that they are more or
-        fewer, each piece has the place of the whole run.
+        In each run of characters without white space, pieces are matched to the characters that
+        `preprocess_text` returns. If the model changes their number further, or the run has an
+        unknown piece, each piece gets the offsets of the whole run.
         """
         words = list(re.finditer(r"\S+", text))
         found, row_splits = self.encode([word[0] for word in words])
@@ -165,7 +164,7 @@ class SentencePieceTokenizer(Tokenizer):
                     start = sources[place]
                     stop = sources[place + len(piece) - 1] + 1
                     place += len(piece)
-                elif exact:  # the word start alone
+                elif exact:  # only a word start
                     stop = start = sources[place]
                 known = bool(piece) and piece_id != self.unknown_id
                 mark = known and tokenization._is_punctuation(piece[0])
@@ -187,8 +186,9 @@ class SentencePieceTokenizer(Tokenizer):
             texts: as `preprocess_text` returns them.
         """
         pieces, row_splits = self._split(texts)
-        # A number and the comma after it are two pieces, by a second look at the number. The word
-        # start that this puts in front of it stays: the original compares a string with bytes.
+        # A number with a comma after it is split again without the comma, which becomes a piece of
+        # its own. The word start that this puts before the number stays, as in the original, which
+        # fails to remove it because it compares a string with bytes.
         numbers = [i for i, piece in enumerate(pieces) if _ends_in_digit_and_comma(piece)]
         if not numbers:
             return pieces, row_splits

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The special tokens of a sequence: [CLS] a [SEP] b [SEP], or what a model has for them.
+    """The special tokens of a sequence: [CLS] a [SEP] b [SEP], or the model's equivalents.
 
     cls_id: id of [CLS].
     sep_id: id of [SEP].
@@ -38,10 +38,10 @@ def truncate_pair(
 ) -> tuple[int, int, int, int]:
     """Truncates two sequences at random ends; returns (start_a, end_a, start_b, end_b) to keep.
 
-    One token at a time is dropped from the longer sequence (from b if both are equally long), from
-    its front or its back with equal probability, until both together have at most
-    `max_num_tokens`. Each dropped token takes one random number (`truncate_seq_pair` in the
-    original's create_pretraining_data.py).
+    Drops one token at a time from the longer sequence (from b if both are equally long), at its
+    front or its back with equal probability, until both together have at most `max_num_tokens`.
+    Each dropped token takes one random number (`truncate_seq_pair` in the original's
+    create_pretraining_data.py).
     """
     start_a, end_a, start_b, end_b = 0, length_a, 0, length_b
     for _ in range(length_a + length_b - max_num_tokens):
@@ -61,7 +61,7 @@ def truncate_pair(
 def truncate_longer(length_a: int, length_b: int, max_num_tokens: int) -> tuple[int, int]:
     """Truncates two sequences at their ends; returns the two lengths to keep.
 
-    One token at a time is dropped from the end of the longer one (of b if both are equally long)
+    Drops one token at a time from the end of the longer sequence (of b if both are equally long)
     until both together have at most `max_num_tokens` (`_truncate_seq_pair` in the original).
     """
     for _ in range(length_a + length_b - max_num_tokens):
@@ -78,8 +78,8 @@ def pack_pair(
     """Returns `input_ids`, `input_mask` and `segment_ids` of [CLS] a [SEP] b [SEP].
 
     Each is a list of `max_seq_length` ints. `input_mask` is 1 for a token and 0 for padding.
-    `segment_ids` is 0 before the second text, and in it `second_segment`, as in the [SEP] after it.
-    Padding is 0 in all three. If b is empty there is no second [SEP].
+    `segment_ids` is 0 up to the second text, and `second_segment` in the second text and the [SEP]
+    after it. Padding is 0 in all three. If b is empty there is no second [SEP].
     """
     part_a, part_b = [layout.cls_id, *ids_a, layout.sep_id], []
     if len(ids_b):
@@ -97,14 +97,14 @@ def pack_pair(
 def truncate_and_pack(
     ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, layout: Layout
 ) -> dict[str, list[int]]:
-    """Truncates two sequences by `truncate_longer` to fit, and packs them by `pack_pair`."""
+    """Truncates two sequences to fit with `truncate_longer`, and packs them with `pack_pair`."""
     room = max_seq_length - layout.num_special(len(ids_b) > 0)
     length_a, length_b = truncate_longer(len(ids_a), len(ids_b), room)
     return pack_pair(ids_a[:length_a], ids_b[:length_b], max_seq_length, layout)
 
 
 def stack(packed: Sequence[Mapping[str, list[int]]]) -> dict[str, list[int]]:
-    """Returns the features of several sequences as one: their values one after another."""
+    """Returns the features of several sequences concatenated, by name."""
     return {name: [value for one in packed for value in one[name]] for name in packed[0]}
 
 

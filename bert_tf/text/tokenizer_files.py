@@ -28,17 +28,17 @@ _CONFIG_KEYS = JsonKeys(
     used={DO_LOWER_CASE, "added_tokens_decoder"},
     harmless={"clean_up_tokenization_spaces", "name_or_path", "special_tokens_map_file"},
 )
-# Those of a byte-level BPE.
+# The keys of a byte-level BPE's tokenizer_config.json.
 _BYTE_PAIR_CONFIG_KEYS = JsonKeys(
     used=_CONFIG_KEYS.used,
     needed={
         "add_prefix_space": Needed(
             (False, None),
-            "a byte-level BPE is made of text as it stands here. Choose another model, or begin"
-            " every text with a space and correct the file",
+            "a space before every text is not supported. Choose a different model, or begin every"
+            " text with a space and correct the file",
         )
     },
-    harmless={*_CONFIG_KEYS.harmless, "errors"},  # how bytes that are no character are shown
+    harmless={*_CONFIG_KEYS.harmless, "errors"},  # how invalid UTF-8 is displayed
 )
 _TOKENIZER_KEYS = JsonKeys(
     used={"model", "normalizer", "pre_tokenizer", "added_tokens"},
@@ -68,11 +68,10 @@ def read_tokenizer_config(folder: str) -> dict[str, Any]:
 
 
 def check_byte_pair_files(folder: str) -> None:
-    """Checks that the files beside a byte-level BPE ask for nothing that is not done here.
+    """Checks that the files beside a byte-level BPE ask for nothing unsupported.
 
     Raises:
-        UserError: there is to be a space before every text, or there are added tokens; or a file is
-            damaged.
+        UserError: a file is damaged, or asks for a space before every text or for added tokens.
     """
     config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
     _BYTE_PAIR_CONFIG_KEYS.check(config, path)
@@ -90,10 +89,10 @@ def _contents(tokens: Iterable[Any]) -> list[str]:
 
 
 def _check_added_tokens(tokens: Iterable[str], path: str) -> None:
-    """Checks that no tokens but RoBERTa's own are looked for in a text before it is split."""
+    """Checks that only RoBERTa's own tokens are looked for in a text before it is split."""
     if others := [token for token in tokens if token not in SPECIAL_TOKENS]:
         raise UserError(
-            f"{path}: the tokens that are added to a byte-level BPE must be among"
+            f"{path}: the added tokens of a byte-level BPE must be among"
             f" {', '.join(SPECIAL_TOKENS)}; received {listed(others)}. Choose a model without them"
         )
 
@@ -102,11 +101,11 @@ def _check_added_tokens(tokens: Iterable[str], path: str) -> None:
 
 
 def read_tokenizer(path: str, do_lower_case: bool) -> tuple[Tokenizer, bool | None]:
-    """Returns the tokenizer of a `tokenizer.json`, and its casing; None if it has none.
+    """Returns the tokenizer of a `tokenizer.json`, and its casing; None for a byte-level BPE.
 
     Args:
         path: the file.
-        do_lower_case: whether the tokenizer lower-cases text, whatever the file says.
+        do_lower_case: whether the tokenizer lower-cases text; overrides the file.
 
     Raises:
         UserError: the file is damaged, or is the tokenizer of another kind of model.
@@ -122,10 +121,10 @@ def read_tokenizer(path: str, do_lower_case: bool) -> tuple[Tokenizer, bool | No
 
 
 def read_byte_pairs(path: str) -> dict[str, str]:
-    """Returns the `vocab.json` and `merges.txt` of a `tokenizer.json`; {} if it is no such BPE.
+    """Returns the `vocab.json` and `merges.txt` of a `tokenizer.json`; {} if it is not a BPE.
 
     Raises:
-        UserError: the file is damaged, or has tokens that a byte-level BPE here does not have.
+        UserError: the file is damaged, or asks for something unsupported, such as added tokens.
     """
     return _byte_pairs(_read(path), path)
 
@@ -152,21 +151,20 @@ def _word_pieces(content: dict[str, Any], path: str) -> tuple[dict[str, int], bo
     ids = list(vocab.values())
     if not ids or any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
         raise UserError(
-            f"{path}: the ids of the vocabulary must be the numbers from 0 to {len(ids) - 1}, each"
-            " once"
+            f"{path}: the vocabulary's ids must be the numbers from 0 to {len(ids) - 1}, each once"
         )
     lowercase, strip_accents = normalizer.get("lowercase"), normalizer.get("strip_accents")
     if not isinstance(lowercase, bool) or strip_accents not in (None, lowercase):
         raise UserError(
-            f"{path}: lowercase of BertNormalizer must be true or false, and strip_accents null or"
-            f" the same, as in google-research/bert; received {quoted(lowercase)} and"
+            f"{path}: lowercase of BertNormalizer must be true or false, and strip_accents must be"
+            f" null or equal to it, as in google-research/bert; received {quoted(lowercase)} and"
             f" {quoted(strip_accents)}"
         )
     return dict(sorted(vocab.items(), key=lambda item: item[1])), lowercase
 
 
 def _byte_pairs(content: dict[str, Any], path: str) -> dict[str, str]:
-    """Returns the content of the `vocab.json` and `merges.txt` of a BPE by name; {} for others."""
+    """Returns the content of a BPE's `vocab.json` and `merges.txt` by name; {} if not a BPE."""
     model = content.get("model")
     if not isinstance(model, dict) or model.get("type") != "BPE":
         return {}
@@ -183,7 +181,7 @@ def _byte_pairs(content: dict[str, Any], path: str) -> dict[str, str]:
             " pre-tokenizer ByteLevel without add_prefix_space, and no normalizer; received"
             f" {quoted(splitter)} and {quoted(content.get('normalizer'))}"
         )
-    # A pair is a list, or in older files a text with a space in it.
+    # A pair is a list, or in older files a string with a space in it.
     lines = [merge if isinstance(merge, str) else " ".join(map(str, merge)) for merge in merges]
     tokens = {
         token["content"]: token["id"]

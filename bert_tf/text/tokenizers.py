@@ -12,8 +12,8 @@ from bert_tf.text.sentence_pieces import MODEL, SentencePieceTokenizer
 from bert_tf.text.tokenizer_files import TOKENIZER_FILE, check_byte_pair_files, read_byte_pairs
 
 WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, MODEL, VOCABULARY
-# Names of a model's vocabulary in its folder; the others are those of ALBERT's released models, and
-# of Hugging Face's.
+# Names of a model's vocabulary in its folder. The last two come from ALBERT's released models and
+# from Hugging Face's.
 VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, "30k-clean.model", "spiece.model")
 
 _KINDS = {
@@ -24,14 +24,14 @@ _KINDS = {
 
 
 def vocabulary_name(vocab_file: str) -> str:
-    """Returns the name that a vocabulary has in a model's folder; its ending says what it is."""
+    """Returns the name of a vocabulary in a model's folder, by the ending of `vocab_file`."""
     if vocab_file.endswith(".model"):
         return SENTENCE_PIECES
     return BYTE_PAIRS if vocab_file.endswith(".json") else WORD_PIECES
 
 
 def vocabulary_files(vocab_file: str) -> dict[str, str]:
-    """Returns the paths of a vocabulary's files, by their names in a model's folder."""
+    """Returns the paths of a vocabulary's files by their names in a model's folder."""
     name = vocabulary_name(vocab_file)
     files = {name: vocab_file}
     if name == BYTE_PAIRS:
@@ -40,12 +40,12 @@ def vocabulary_files(vocab_file: str) -> dict[str, str]:
 
 
 def read_vocabulary(vocab_file: str) -> dict[str, bytes]:
-    """Returns the content of a vocabulary's files, by their names in a model's folder.
+    """Returns the content of a vocabulary's files by their names in a model's folder.
 
-    A `tokenizer.json` has the files of a byte-level BPE; {} for one with another tokenizer.
+    For a `tokenizer.json` these are the files of its byte-level BPE; {} if it is not a BPE.
 
     Raises:
-        UserError: a file cannot be read, or asks for what is not done here.
+        UserError: a file cannot be read, or asks for something unsupported.
     """
     folder, name = os.path.split(vocab_file)
     if name == TOKENIZER_FILE:
@@ -59,9 +59,9 @@ def read_vocabulary(vocab_file: str) -> dict[str, bytes]:
 
 
 def vocabulary_in(folder: str) -> str | None:
-    """Returns the path of the vocabulary in a model's folder; None if it has none.
+    """Returns the path of the vocabulary in a model's folder; None if there is none.
 
-    A `vocab.json` without `merges.txt` is none if there is a `tokenizer.json`, which has both.
+    A `vocab.json` without `merges.txt` is skipped if there is a `tokenizer.json`, which has both.
     """
     path = storage.first_file(folder, VOCABULARY_FILES)
     if path and vocabulary_name(path) == BYTE_PAIRS:
@@ -79,11 +79,12 @@ def load_tokenizer(vocab_file: str, do_lower_case: bool, needs_mask: bool = Fals
         vocab_file: a `vocab.txt`; or a SentencePiece model, whose name ends in `.model`; or a
             `vocab.json` with a `merges.txt` beside it.
         do_lower_case: whether to lower-case text; word pieces then lose their accents, too.
-        needs_mask: whether the vocabulary must have the token for a mask.
+        needs_mask: whether the vocabulary must have the mask token.
 
     Raises:
-        UserError: the file cannot be read, is no vocabulary, or lacks a special token; or a
-            `vocab.json` is to lower-case text, or a file beside it asks for what is not done here.
+        UserError: the file cannot be read, is not a vocabulary, or lacks a special token. Or the
+            vocabulary is a `vocab.json` and `do_lower_case` is True, or a file beside it asks for
+            something unsupported.
     """
     kind = _KINDS[vocabulary_name(vocab_file)]
     if kind is BytePairTokenizer:

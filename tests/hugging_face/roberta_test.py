@@ -252,7 +252,7 @@ def test_a_vocabulary_without_merges(tmp_path):
         lambda: bert_tf.load(str(folder)),
         lambda: convert_checkpoint.convert(str(folder), str(tmp_path / "to"), "checkpoint"),
     ):
-        with pytest.raises(UserError, match="hf/vocab.json needs the file merges.txt beside it"):
+        with pytest.raises(UserError, match="hf/vocab.json needs the file merges.txt in "):
             call()
     (folder / "tokenizer.json").write_text(json.dumps(content))
     assert bert_tf.load(str(folder)).fill_mask("a house by the <mask>") == expected
@@ -267,7 +267,7 @@ def test_a_vocabulary_without_merges(tmp_path):
         (
             "tokenizer_config.json",
             {"add_prefix_space": True},
-            "must be false, not True: a byte-le",
+            "must be false, not True: a space be",
         ),
         (
             "tokenizer_config.json",
@@ -297,7 +297,7 @@ def test_a_tokenizer_json_with_more_special_tokens(tmp_path):
     _, content = tokenizer_json(tmp_path)
     content["added_tokens"].append({"content": "<e1>", "id": len(content["model"]["vocab"])})
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="tokenizer.json: the tokens that are added .* '<e1>'"):
+    with pytest.raises(UserError, match="tokenizer.json: the added tokens of a .* '<e1>'"):
         read_byte_pairs(str(tmp_path / "tokenizer.json"))
 
 

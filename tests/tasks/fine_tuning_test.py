@@ -133,9 +133,9 @@ def test_a_vocabulary_of_another_model_than_the_run_s_is_refused(reviews, settin
     with pytest.raises(UserError) as info:
         make_tokenizer(config, settings, None, settings.output_dir)
     assert str(info.value).startswith(
-        f"--vocab_file={mine} must have every token where the vocabulary of --output_dir has it:"
-        f" '{lines[5]}' is in line 6 of {out}/vocab.txt, and in line {len(lines)} here. Give"
-        f" --vocab_file={out}/vocab.txt; "
+        f"--vocab_file={mine} must have every token in the same line as the vocabulary of"
+        f" --output_dir: '{lines[5]}' is in line 6 of {out}/vocab.txt, but in line {len(lines)} in"
+        f" --vocab_file. Give --vocab_file={out}/vocab.txt; "
     )
     settings = dataclasses.replace(settings, vocab_file=f"{reviews}/vocab.txt")
     make_tokenizer(config, settings, None, settings.output_dir)

@@ -111,11 +111,11 @@ def test_the_ending_tells_the_kind(vocab_file):
 @pytest.mark.parametrize(
     ("vocab", "merges", "message"),
     [
-        (None, None, r"needs the file merges.txt beside it, .* there is no .*merges\.txt"),
-        ("[1, 2]", "", r"must be a dictionary of tokens and their ids, .*; received \[1, 2\]"),
+        (None, None, r"needs the file merges.txt in the same folder, .* no .*merges\.txt"),
+        ("[1, 2]", "", r"must map tokens to ids, .*; received \[1, 2\]"),
         ('{"a": 0, "b": 2}', "", r"the numbers from 0 on, each once; received {'a': 0, 'b': 2}"),
         ('{"a": "0"}', "", "each once; received {'a': '0'}"),
-        ("[PAD]\n[UNK]", "", "must be a dictionary .*; it is not JSON"),
+        ("[PAD]\n[UNK]", "", "must map tokens to ids, .*; it is not JSON"),
         (b"\xff", "", "the file must be UTF-8"),
         ('{"<s>": 0, "<mask>": 1}', "", "lacks <unk>, </s>; RoBERTa's has <s>, <pad>, </s>"),
         (None, "#version: 0.2\nĠ zz\n", "merges.txt: each line must have two tokens .* 'Ġ zz'"),
@@ -136,7 +136,7 @@ def test_bad_files(tmp_path, vocab, merges, message):
 def test_other_wrong_use(tmp_path, vocab_file, tokenizer, monkeypatch):
     with pytest.raises(UserError, match="absent.json cannot be read"):
         BytePairTokenizer(str(tmp_path / "absent.json"))
-    with pytest.raises(UserError, match="text as it stands; set --do_lower_case=False"):
+    with pytest.raises(UserError, match="text as it is written; set --do_lower_case=False"):
         load_tokenizer(vocab_file, do_lower_case=True)
     with pytest.raises(TypeError, match="not one string"):
         tokenizer.encode("cats")

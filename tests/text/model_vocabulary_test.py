@@ -34,7 +34,7 @@ def test_the_same_and_own_words_in_free_places_are_accepted(folder):
     ("tokens", "token", "line", "now"),
     [
         ([*MODEL[:4], "of", "the"], "the", 5, "in line 6"),
-        (MODEL[:5], "of", 6, "nowhere"),
+        (MODEL[:5], "of", 6, "missing"),
         (["[PAD]", "[UNK]", *MODEL[4:]], "[UNK]", 4, "in line 2"),
     ],
 )
@@ -42,10 +42,10 @@ def test_another_model_s_vocabulary_is_refused(folder, tokens, token, line, now)
     with pytest.raises(UserError) as info:
         check(folder, tokens)
     assert str(info.value) == (
-        f"--vocab_file={folder}/mine.txt must have every token where the vocabulary of"
-        f" --init_checkpoint has it: '{token}' is in line {line} of {folder}/vocab.txt, and {now}"
-        f" here. Give --vocab_file={folder}/vocab.txt; own words may replace its [unused...]"
-        " lines, or follow at its end"
+        f"--vocab_file={folder}/mine.txt must have every token in the same line as the vocabulary"
+        f" of --init_checkpoint: '{token}' is in line {line} of {folder}/vocab.txt, but {now} in"
+        f" --vocab_file. Give --vocab_file={folder}/vocab.txt; you may replace its [unused...]"
+        " lines by your own words, or add words at its end"
     )
 
 
@@ -65,7 +65,7 @@ def test_pieces_have_ids_instead_of_lines(tmp_path):
             check_model_vocabulary(vocab, mine, checkpoint, flag)
         assert str(info.value) == (
             f"--vocab_file={mine} must have the pieces of {theirs}, the vocabulary of --{flag}:"
-            f" 'th' has the id 261 there, and 262 here. Give --vocab_file={theirs}"
+            f" 'th' has the id 261 there, but 262 in --vocab_file. Give --vocab_file={theirs}"
         )
     vocab = json.loads((tmp_path / "model" / "vocab.json").read_text())
     check_model_vocabulary(vocab, mine, checkpoint)
@@ -77,7 +77,7 @@ def test_a_vocabulary_of_another_kind_is_refused(tmp_path):
         check(tmp_path, MODEL)
     assert str(info.value) == (
         f"--vocab_file={tmp_path}/mine.txt must be the vocabulary of --init_checkpoint, {theirs},"
-        f" which is one of another kind. Give --vocab_file={theirs}"
+        f" but is a different kind of vocabulary. Give --vocab_file={theirs}"
     )
     (tmp_path / "vocab.txt").write_text("\n".join(MODEL))
     check(tmp_path, MODEL)  # a folder may have both

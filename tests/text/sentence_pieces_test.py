@@ -84,7 +84,7 @@ def test_what_is_no_model_is_refused(tmp_path, model_file):
     with pytest.raises(UserError, match=r"lacks \[X\]; .* --control_symbols=\[CLS\],\[X\]"):
         SentencePieceTokenizer(model_file, True, ("[CLS]", "[X]"))
     other = write_model(tmp_path / "other.model", PIECES, unknown="<UNK>")
-    with pytest.raises(UserError, match="other.model: the model lacks <unk>; .* another --unk_pi"):
+    with pytest.raises(UserError, match="other.model: the model lacks <unk>; .* default --unk_pi"):
         SentencePieceTokenizer(other, True, ("[CLS]", "[SEP]"))
     with pytest.raises(TypeError, match="not one string"):
         SentencePieceTokenizer(model_file).encode("cats")

@@ -289,7 +289,7 @@ def test_a_vocabulary_of_another_model(model, tmp_path):
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*VOCAB[:5], *VOCAB[6:], VOCAB[5]]) + "\n")
     message = error_of(model, tmp_path / "new", vocab_file=str(other))
-    assert "must have every token where the vocabulary of --init_checkpoint has it" in message
+    assert "every token in the same line as the vocabulary of --init_checkpoint" in message
 
 
 def test_a_checkpoint_without_word_embeddings(model, tmp_path):
