@@ -1,1 +1,1 @@
-"""Files of text, tables, TFDS, Wikipedia: examples and documents."""
+"""Reads examples and documents from text files, tables, TFDS and Wikipedia."""

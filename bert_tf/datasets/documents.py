@@ -1,4 +1,4 @@
-"""Documents for pre-training: splits sentences, and holds tokenized documents."""
+"""Documents for pre-training: splits text into sentences, and stores tokenized documents."""
 
 import random
 import re
@@ -25,16 +25,16 @@ _SENTENCE_END = re.compile(
 Lines = Iterable[list[str]]
 # Texts -> (int32 ids, int64 row splits), such as `FastTokenizer.encode`.
 Encode = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
-# A line -> what must be left of it for the line not to be an empty one.
+# A line -> the same line cleaned; a line that is empty when cleaned ends a document.
 Clean = Callable[[str], str]
-# Gets the number of documents that have no sentence, and of all documents.
+# Is called with the number of documents without a sentence, and the number of all documents.
 EmptyReport = Callable[[int, int], None]
 
 
 class Document:
     """One document: sentences of token ids.
 
-    Sentence i is the tokens from edge(i) to before edge(i + 1) of the document.
+    Sentence i has the document's tokens from edge(i) up to, not including, edge(i + 1).
     """
 
     __slots__ = ("_documents", "_first_edge", "_first_token", "num_sentences")
@@ -46,11 +46,11 @@ class Document:
         self.num_sentences = documents.first_edges[index + 1] - self._first_edge - 1
 
     def edge(self, sentence: int) -> int:
-        """Returns the number of tokens before `sentence`; edge(num_sentences) is their total."""
+        """Returns the number of tokens before `sentence`; edge(num_sentences) is the total."""
         return self._documents.edges[self._first_edge + sentence]
 
     def ids(self, start: int, end: int) -> list[int]:
-        """Returns the ids of the document's tokens from `start` to before `end`."""
+        """Returns the ids of the document's tokens from `start` up to, not including, `end`."""
         start += self._first_token
         end += self._first_token
         low = self._documents.low[start:end].tolist()
@@ -64,7 +64,7 @@ class Documents:
     """All documents of a corpus, in flat arrays.
 
     A token takes 2 bytes (3 if the vocabulary has more than 65,536 entries), a sentence 4, a
-    document 24. An `array` grows in place by a sixteenth at a time: a list of arrays or a buffer
+    document 24. An `array` grows in place, by a sixteenth at a time; a list of arrays or a buffer
     that doubles would need a second copy.
     """
 
@@ -72,7 +72,7 @@ class Documents:
         self.low = array("H")
         self.high = array("B") if vocab_size > 1 << 16 else None
         self.edges = array("I")
-        # One entry more than there are documents: the start of the next one.
+        # One entry more than there are documents: where the next document starts.
         self.first_edges = array("Q", [0])
         self.first_tokens = array("Q", [0])
         self._order = array("I")
@@ -92,7 +92,7 @@ class Documents:
         return len(self.low)
 
     def add_lines(self, lines: Sequence[str], encode: Encode, clean: Clean = str) -> None:
-        """Appends sentences; an empty line ends the open document, if there is one.
+        """Appends sentences; an empty line ends the open document, if any.
 
         Args:
             lines: stripped lines. A line that is not empty but has no tokens (control characters,
@@ -134,13 +134,13 @@ class Documents:
 
 
 def read_documents(lines: Lines, encode: Encode, vocab_size: int, clean: Clean = str) -> Documents:
-    """Returns the tokenized documents of `lines` in their order, without empty ones.
+    """Returns the tokenized documents of `lines` in order, without empty documents.
 
     Args:
-        lines: batches of lines, e.g. of `text_files.read_files`.
+        lines: batches of lines, e.g. from `text_files.read_files`.
         encode: texts -> (int32 ids, int64 row splits), such as `FastTokenizer.encode`.
         vocab_size: the largest id plus one.
-        clean: a line of which it leaves nothing is an empty line.
+        clean: a line for which it returns "" counts as empty.
     """
     documents = Documents(vocab_size)
     for batch in lines:
@@ -158,7 +158,7 @@ def warn_of_empty_documents(num_empty: int, num_documents: int) -> None:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Returns the sentences of `text`, stripped, without empty ones.
+    """Returns the sentences of `text`, stripped, without empty sentences.
 
     A sentence ends
 

@@ -1,4 +1,4 @@
-"""Tables of examples: .tsv and .csv files whose columns are chosen by name."""
+"""Reads tables of examples: .tsv and .csv files whose columns are chosen by name."""
 
 import csv
 import io
@@ -14,9 +14,9 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
-_NO_DELIMITERS = '"\r\n'  # they have a meaning of their own in a table
+_NO_DELIMITERS = '"\r\n'  # these have a meaning of their own in a table
 
-# (number of its first line from 0, columns); an empty row has no columns.
+# (number of the row's first line from 0, columns); an empty row has no columns.
 NumberedRow = tuple[int, list[str]]
 
 
@@ -46,10 +46,10 @@ def contents(folder: str) -> str:
 
 
 def check_delimiter(delimiter: str | None) -> None:
-    """Checks --delimiter; None stands for the one of the file's ending.
+    """Checks --delimiter; None means that the file's ending decides.
 
     Raises:
-        UserError: it is not one character, or one with a meaning of its own.
+        UserError: the delimiter is not a single character, or is a quote or the end of a line.
     """
     if delimiter is not None and (len(delimiter) != 1 or delimiter in _NO_DELIMITERS):
         raise UserError(
@@ -59,7 +59,7 @@ def check_delimiter(delimiter: str | None) -> None:
 
 
 def read_table(path: str, delimiter: str | None, has_header: bool) -> list[NumberedRow]:
-    """Returns the rows of a file from the first one that is not empty; the header is one of them.
+    """Returns the rows of a file, header included, without empty rows at the start.
 
     Args:
         path: a .tsv or .csv file.
@@ -91,17 +91,17 @@ def column_numbers(
     columns: Mapping[str, str | None],
     needed_by: str,
 ) -> dict[str, int]:
-    """Returns the number of each column that flags name, from 0.
+    """Returns flag -> number of the column that it names, from 0.
 
     Args:
-        rows: of the file, from `read_table`.
+        rows: the file's rows, from `read_table`.
         path: the file, for messages.
-        has_header: whether the first row names the columns; else their numbers are their names.
-        columns: the flag (no dashes) -> the name of the column that it gives.
+        has_header: whether the first row names the columns; else columns are named by number.
+        columns: the flag (no dashes) -> the column name that it gives.
         needed_by: what needs these flags, for messages.
 
     Raises:
-        UserError: a flag gives no name, or the file has not exactly one such column.
+        UserError: a flag gives no name, or the file does not have exactly one such column.
     """
     names = rows[0][1] if has_header else range(len(rows[0][1]))
     names = [str(name).strip() for name in names]
@@ -127,11 +127,11 @@ def column_numbers(
 
 
 def read_text(path: str, header: bool = False) -> str:
-    """Returns the text of a UTF-8 file without byte-order mark and carriage returns.
+    """Returns the text of a UTF-8 file without its byte-order mark and carriage returns.
 
     Args:
         path: the file.
-        header: whether it must begin with a header line, for messages.
+        header: whether the file must begin with a header line, for messages.
 
     Raises:
         UserError: the file is missing, empty or not UTF-8.
@@ -150,9 +150,8 @@ def read_text(path: str, header: bool = False) -> str:
 def read_rows(path: str, header: bool = False) -> Iterator[list[str]]:
     """Yields the columns of each line of a tab-separated file; an empty line has none.
 
-    Quotes are ordinary characters (the original: csv.reader with quotechar=None).
-
-    Args and errors are those of `read_text`.
+    Quotes are ordinary characters (the original: csv.reader with quotechar=None). Arguments and
+    errors: see `read_text`.
     """
     for line in read_text(path, header).removesuffix("\n").split("\n"):
         yield line.split("\t") if line else []
@@ -167,12 +166,12 @@ def examples(
     refuse_empty: bool = False,
     skip_short: bool = False,
 ) -> Iterator[tuple[int, str, Sequence[str]]]:
-    """Yields of each row that is an example: its number, its place for messages, its columns.
+    """Yields each example: its row number, its place for messages, its columns.
 
     Args:
-        rows: of the file, without the header. Empty rows are no examples.
+        rows: the file's rows, without the header. Empty rows are skipped.
         path: the file.
-        needed: the number of columns that a row must have at least.
+        needed: the smallest number of columns that a row may have.
         has_header: whether the file has a header, for messages.
         refuse_empty: whether to raise at an empty row that has an example after it.
         skip_short: whether to skip rows with too few columns, with a warning, instead of raising.
@@ -213,7 +212,7 @@ def examples(
 
 
 def no_examples(path: str, header: bool) -> UserError:
-    """Returns the error of a file that has no examples."""
+    """Returns the error for a file without examples."""
     after = " after the header" if header else ""
     return UserError(f"{path} has no examples; it must have one on each line{after}")
 
@@ -237,5 +236,5 @@ def _read_csv(path: str, delimiter: str, header: bool) -> list[NumberedRow]:
 
 
 def _without_leading_empty(rows: Iterable[NumberedRow]) -> list[NumberedRow]:
-    """Returns the rows from the first one that is not empty."""
+    """Returns the rows, starting with the first that is not empty."""
     return list(itertools.dropwhile(lambda numbered: not numbered[1], rows))

@@ -1,7 +1,7 @@
-"""Text for pre-training from files: plain text, JSON lines, Parquet; compressed or not.
+"""Reads text for pre-training from files: plain text, JSON lines, Parquet; compressed or not.
 
-A file's name says what it is: NAME.jsonl is JSON lines, NAME.parquet Parquet, all else text. Text
-and JSON lines may be compressed: NAME.gz, NAME.zst.
+The name gives the format: NAME.jsonl and NAME.ndjson are JSON lines, NAME.parquet is Parquet, all
+else is text. Text and JSON lines may be compressed: NAME.gz, NAME.zst.
 """
 
 import contextlib
@@ -29,21 +29,21 @@ def read_files(
     text_field: str = TEXT_FIELD,
     report_empty: EmptyReport = warn_of_empty_documents,
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields stripped lines of files, about a megabyte at a time, each with its file's name.
+    """Yields batches of stripped lines, about a megabyte each, with the name of their file.
 
     Text has a sentence on each line and an empty line between documents. The end of a file does not
     end a document: the next file continues it, as in the original. In JSON lines and Parquet each
-    object or row is a document, whose text is split into sentences. Byte-order marks are left out.
+    object or row is a document, and its text is split into sentences. Byte-order marks are dropped.
 
     Args:
-        files: UTF-8 text, or see above.
+        files: paths of files in UTF-8, in one of the formats above.
         flag: the flag (no dashes) that named the files, for messages.
-        text_field: of JSON lines the field, of Parquet the column that holds a document's text.
-        report_empty: called at the end, for JSON lines and Parquet.
+        text_field: the field (JSON lines) or column (Parquet) that holds a document's text.
+        report_empty: called at the end, with numbers for JSON lines and Parquet only.
 
     Raises:
-        UserError: a file cannot be read, is not what its name says, or is cut off; the message
-            names the file and line. Or a package is missing.
+        UserError: a file cannot be read, is not in the format of its name, or is truncated (the
+            message names the file and line); or a package is missing.
     """
     total = sum(tf.io.gfile.stat(path).length for path in files)
     num_empty = num_documents = 0
@@ -66,7 +66,7 @@ def read_files(
 
 
 def _texts_of(path: str) -> Callable[..., Iterator[list[str]]] | None:
-    """Returns what reads the documents of a file; None for text, which has them line by line."""
+    """Returns the function that reads a file's documents; None for text, a sentence a line."""
     if path.endswith(".parquet"):
         return _read_parquet
     if path.removesuffix(".gz").removesuffix(".zst").endswith(_JSON_ENDINGS):
@@ -139,9 +139,9 @@ def _read_parquet(
 def _numbered_lines(
     path: str, work: progress.Progress, flag: str
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields the lines of a file in batches, with the number of the first one, from 1."""
+    """Yields the lines of a file in batches, each with the number of its first line, from 1."""
     number = 1
-    rest: list[bytes] = []  # of a line whose end is not read yet
+    rest: list[bytes] = []  # the start of a line whose end has not been read yet
     with _open(path, work, flag) as reader:
         while data := reader.read(_BYTES_PER_READ):
             whole, newline, begun = data.rpartition(b"\n")
@@ -156,12 +156,12 @@ def _numbered_lines(
 
 
 class _ZstdError(Exception):
-    """The zstandard package says that data is cut off or damaged."""
+    """The zstandard package found truncated or damaged data."""
 
 
 @contextlib.contextmanager
 def _open(path: str, work: progress.Progress, flag: str) -> Iterator[BinaryIO]:
-    """Opens a file that may be compressed; damage that reading it meets becomes a UserError."""
+    """Opens a file that may be compressed; damage found while reading raises a UserError."""
     with tf.io.gfile.GFile(path, "rb") as file:
         reader = CountedFile(file, work)
         if path.endswith(".gz"):
@@ -182,7 +182,7 @@ def _open(path: str, work: progress.Progress, flag: str) -> Iterator[BinaryIO]:
 
 
 class CountedFile(io.RawIOBase):
-    """A file whose progress is shown while it is read."""
+    """A file that advances a progress display while it is read."""
 
     def __init__(self, file: Any, work: progress.Progress):
         self._file = file
@@ -208,7 +208,7 @@ class CountedFile(io.RawIOBase):
 
 
 class _Zstd:
-    """The content of a zstd file, which may be of several frames."""
+    """The content of a zstd file, which may have several frames."""
 
     def __init__(self, zstandard: Any, file: BinaryIO):
         self._error = zstandard.ZstdError
@@ -218,7 +218,7 @@ class _Zstd:
         self._rest = b""
 
     def read(self, size: int) -> bytes:
-        """Returns some bytes; none at the end."""
+        """Returns the next bytes, at least one; b"" at the end."""
         try:
             while True:
                 data = self._rest or self._file.read(size)

@@ -1,7 +1,7 @@
-"""Text from TensorFlow Datasets: finds prepared datasets and reads their splits and documents.
+"""Reads splits and documents of prepared datasets of TensorFlow Datasets (TFDS).
 
-Nothing is downloaded. tensorflow_datasets is imported only when it is used, since that takes
-seconds and most runs read files.
+Nothing is downloaded. tensorflow_datasets is imported only when it is used: the import takes
+seconds, and most runs read files.
 """
 
 import re
@@ -17,7 +17,7 @@ from bert_tf.errors import UserError, listed, quoted
 _DOCUMENTS_PER_BATCH = 256
 _ID = "tfds_id"
 
-# NAME[/CONFIG][:VERSION][:SPLIT]. A version begins with a digit, which no split does.
+# NAME[/CONFIG][:VERSION][:SPLIT]. A version begins with a digit, a split never does.
 _SPECIFICATION = re.compile(r"(?P<name>[^:\[\]]+(:\d[\d.*]*)?)(:(?P<split>[^:\d].*))?")
 
 
@@ -56,13 +56,13 @@ def find(name: str, data_dir: str | None, specification: str) -> Any:
 def read_split(
     builder: Any, split: str, specification: str, *, add_ids: bool = False
 ) -> tuple[tf.data.Dataset, int]:
-    """Returns the examples of a split, in the order of its files, and their number.
+    """Returns the examples of a split, in the order of its files, and the number of examples.
 
     Args:
         builder: from `find`.
         split: a split, which may be sliced: `train[:10%]`.
         specification: the value of --tfds, for messages.
-        add_ids: whether each example, a dictionary, also has `tfds_id`.
+        add_ids: whether each example, a dictionary, also gets the key `tfds_id`.
 
     Raises:
         UserError: there is no such split.
@@ -83,7 +83,7 @@ def read_split(
 def read_tfds(specification: str, data_dir: str | None, text_feature: str) -> Iterator[list[str]]:
     """Yields batches of lines: the sentences of a dataset's documents, and "" after each document.
 
-    Arguments and errors are those of `read_tfds_documents`.
+    Arguments and errors: see `read_tfds_documents`.
     """
     for documents in read_tfds_documents(specification, data_dir, text_feature):
         yield [line for _, sentences in documents for line in (*sentences, "")]
@@ -97,8 +97,8 @@ def read_tfds_documents(
 ) -> Iterator[list[tuple[str, list[str]]]]:
     """Yields batches of a dataset's documents: the example's TFDS id, and the sentences.
 
-    An id names the example's file and its number there. It is the same whatever part of a split is
-    read.
+    An id names the example's file and its number in the file. It does not depend on which part of a
+    split is read.
 
     Args:
         specification: NAME[:SPLIT] of a prepared dataset, --tfds. The split is "train" by default
@@ -108,7 +108,7 @@ def read_tfds_documents(
         report_empty: called at the end.
 
     Raises:
-        UserError: the dataset, split or feature cannot be found, or a text is not UTF-8.
+        UserError: the dataset, split or feature does not exist, or a text is not UTF-8.
     """
     dataset, total = _read_texts(specification, data_dir, text_feature)
     number = num_empty = 0
@@ -134,7 +134,7 @@ def read_tfds_documents(
 def _read_texts(
     specification: str, data_dir: str | None, text_feature: str
 ) -> tuple[tf.data.Dataset, int]:
-    """Returns a dataset of ids and texts, scalar strings, and their number."""
+    """Returns a dataset of pairs (id, text), both scalar strings, and the number of pairs."""
     match = _SPECIFICATION.fullmatch(specification)
     if match is None:
         raise UserError(f"--tfds must be NAME[:SPLIT]; got {quoted(specification)}")

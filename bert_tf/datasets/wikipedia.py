@@ -23,25 +23,25 @@ from bert_tf.progress import Progress
 
 _BYTES_PER_READ = 1 << 20
 _FIELDS = ("title", "ns", "model", "text")
-# Numbers of the namespaces Media, File and Category, and their English names, which each wiki knows
-# beside its own. A link to one of them shows a file or sorts the article.
+# Numbers of the namespaces Media, File and Category, and their English names, which every wiki
+# accepts in addition to its own names. A link to one of them shows a file or sorts the article.
 _MEDIA_NUMBERS = ("-2", "6", "14")
 _MEDIA_NAMES = ("media", "file", "image", "category")
 
-# Tags whose contents belong to a passage. What is in others (ref, math, table, ul, gallery) does
-# not.
+# Tags whose contents belong to a passage. The contents of all other tags (ref, math, table, ul,
+# gallery) do not.
 _BLOCK_TAGS = frozenset("blockquote center div p poem".split())
 _TEXT_TAGS = _BLOCK_TAGS.union(
     "abbr b bdi bdo big cite del dfn em font i ins kbd mark nowiki q s samp section small span"
     " strong sub sup tt u var".split()
 )
 _LIST_TAGS = frozenset(("dd", "dt", "li"))
-_LIST = "\0"  # marks the line of a list's item; no text has it
+_LIST = "\0"  # marks the line of a list's item; never occurs in text
 
-# The parser's time grows with the square of what is open at once, so that a harmful page could take
-# days. Articles have a few dozen open brackets.
+# The parser's time grows with the square of the number of brackets open at once, so a malicious
+# page could take days. Articles have a few dozen open brackets.
 _MOST_OPEN = 200
-# Group 1 opens, all else closes. Tags that may stay open are not counted.
+# A match with group 1 opens, any other match closes. Tags that may stay open are not counted.
 _NESTING = (
     re.compile(r"(\{)|\}"),
     re.compile(r"(\[)|\]"),
@@ -49,11 +49,11 @@ _NESTING = (
     re.compile(r"(<(?!(?:br|hr|wbr|li|td|th|tr|dd|dt)\b)[A-Za-z])|</|/>", re.IGNORECASE),
 )
 
-# What is left of a table, template or list that is not closed begins its line.
+# The rest of an unclosed table, template or list begins its line with one of these.
 _LEFTOVER = re.compile(r"\s*[{|}]")
-# Marks of bold and italic, switches such as __NOTOC__, and tags that are not closed.
+# Marks of bold and italic, switches such as __NOTOC__, and unclosed tags.
 _MARKS = re.compile(r"'{2,5}|__[A-Z]+__|</?[A-Za-z][^<>]*>")
-# What templates leave behind in "Paris ({{IPA|...}}; the capital {{note}}) is", with single spaces.
+# Leftovers of templates, as in "Paris ({{IPA|...}}; the capital {{note}}) is", with single spaces.
 _EMPTY_BRACKETS = re.compile(r" ?\([,;:. ]*\)| ?\[ ?\]")
 _OPENING = re.compile(r"\( ?[,;:] ?|\( ")
 _SPACE_BEFORE = re.compile(r" ([,.;)](?: |$))")
@@ -62,7 +62,6 @@ _SPACE_BEFORE = re.compile(r" ([,.;)](?: |$))")
 class Article(NamedTuple):
     """An article of a dump.
 
-    title: its title.
     markup: its text with MediaWiki's markup.
     media: prefixes of links that show a file or sort the article, in lower case.
     """
@@ -73,18 +72,19 @@ class Article(NamedTuple):
 
 
 def read_articles(path: str, flag: str) -> Iterator[Article]:
-    """Yields the articles of a dump: pages of namespace 0 with wikitext that are no redirects.
+    """Yields the articles of a dump: pages of namespace 0 with wikitext, except redirects.
 
-    Of several revisions the last one counts. If the dump is cut off or damaged, the articles before
-    that place are yielded, and a warning says so.
+    If a page has several revisions, the last one counts. If the dump is truncated or damaged, the
+    articles before the damage are yielded, and a warning says so.
 
     Args:
-        path: XML as of MediaWiki's dumps and Special:Export; compressed if the name ends in .bz2.
-        flag: the flag (no dashes) that gave it, for messages.
+        path: XML in the format of MediaWiki's dumps and Special:Export; compressed if the name
+            ends in .bz2.
+        flag: the flag (no dashes) that gave the path, for messages.
 
     Raises:
-        UserError: the file cannot be read, is no such dump, or has a document type, in which a
-            harmful file could define entities without end.
+        UserError: the file cannot be read, is not such a dump, or has a document type, with which
+            a malicious file could define endless entities.
     """
     place = f"--{flag}: {path}"
     collector = _Collector(place)
@@ -109,26 +109,26 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
         raise UserError(f"{place} cannot be read: {error.message}") from error
     if problem and not count:
         raise UserError(
-            f"{place} must be a dump of MediaWiki, as .xml or .xml.bz2. It is something else, or"
-            f" is cut off before the end of the first article ({problem})"
+            f"{place} must be a dump of MediaWiki, as .xml or .xml.bz2. The file is something else,"
+            f" or is cut off before the end of the first article ({problem})"
         )
     if problem:
         logging.warning(
-            "%s is cut off or damaged (%s). The %d articles before that are used; the last is %s",
+            "%s is cut off or damaged (%s). The %d articles before it are used; the last is %s",
             *(path, problem, count, quoted(last)),
         )
     logging.info(
-        "%s: %d articles; left out are %d redirects and %d pages that are no articles",
+        "%s: %d articles; skipped %d redirects and %d pages that are not articles",
         *(path, count, collector.num_redirects, collector.num_others),
     )
 
 
 class _Collector:
-    """Gets the parts of a dump from an `XMLParser` and collects its articles.
+    """The target of an `XMLParser`: collects the articles of a dump.
 
     Attributes:
         num_redirects: redirects in namespace 0 so far.
-        num_others: pages so far that are no wikitext, or belong to other namespaces.
+        num_others: pages so far that are not wikitext, or belong to other namespaces.
     """
 
     def __init__(self, place: str):
@@ -137,20 +137,20 @@ class _Collector:
         self._articles: list[Article] = []
         self._media = frozenset(_MEDIA_NAMES)
         self._begun = False
-        self._fields: dict[str, str] = {}  # of the page
-        self._data: list[str] | None = None  # of the field
+        self._fields: dict[str, str] = {}  # of the current page
+        self._data: list[str] | None = None  # of the current field
 
     def take(self) -> list[Article]:
         """Returns the articles since the last call."""
         articles, self._articles = self._articles, []
         return articles
 
-    # The methods that XMLParser calls.
+    # XMLParser calls these methods.
 
     def doctype(self, name: str, *_) -> None:
         raise UserError(
-            f"{self._place} must be a dump of MediaWiki; these have no document type, and this one"
-            f" has {quoted(name)}"
+            f"{self._place} must be a dump of MediaWiki, which has no document type; this file has"
+            f" the document type {quoted(name)}"
         )
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -198,7 +198,7 @@ def check_parser() -> None:
     """Checks that mwparserfromhell is installed.
 
     Raises:
-        UserError: it is not; the message has the command that installs it.
+        UserError: it is not; the message gives the command that installs it.
     """
     try:
         import mwparserfromhell  # noqa: F401
@@ -209,9 +209,10 @@ def check_parser() -> None:
 
 
 def sentences_of(articles: Sequence[Article]) -> list[list[str] | None]:
-    """Returns the sentences of each article's passages; None for one that cannot be parsed.
+    """Returns the sentences of each article's passages; None for an article that is not parsed.
 
-    That is one on which the parser fails, or with so many open brackets that it would take hours.
+    An article is not parsed if the parser fails, or if the article has so many open brackets that
+    parsing would take hours.
 
     Args:
         articles: from `read_articles`.
@@ -229,7 +230,7 @@ def sentences_of(articles: Sequence[Article]) -> list[list[str] | None]:
 
 
 def _most_open(markup: str, pattern: re.Pattern) -> int:
-    """Returns how many of the brackets that a pattern of `_NESTING` finds are open at once."""
+    """Returns the largest number of brackets open at once; `pattern` is one of `_NESTING`."""
     count = most = 0
     for opening in pattern.findall(markup):
         count = count + 1 if opening else max(count - 1, 0)
@@ -244,18 +245,18 @@ def passage_sentences(markup: str, media: frozenset[str] = frozenset(_MEDIA_NAME
 
     Args:
         markup: the text.
-        media: prefixes of links that are left out, in lower case.
+        media: prefixes of links to leave out, in lower case.
     """
     import mwparserfromhell
 
     parts: list[str] = []
-    # Without marks of bold and italic, which in articles often overlap and stay open.
+    # Bold and italic are not parsed: in articles their marks often overlap or stay open.
     _add_text(mwparserfromhell.parse(markup, skip_style_tags=True), media, parts)
     lines = [
         "" if _LIST in line or _LEFTOVER.match(line) else _clean(line)
         for line in "".join(parts).splitlines()
     ]
-    # As MediaWiki shows it, a paragraph goes on until an empty line.
+    # As in MediaWiki, a paragraph goes on until an empty line.
     paragraphs = [
         " ".join(group) for is_text, group in itertools.groupby(lines, key=bool) if is_text
     ]
@@ -264,7 +265,7 @@ def passage_sentences(markup: str, media: frozenset[str] = frozenset(_MEDIA_NAME
 
 
 def _add_text(code: Any, media: frozenset[str], parts: list[str]) -> None:
-    """Adds the text of parsed markup to `parts`; what is not named here is left out."""
+    """Adds the text of parsed markup to `parts`; all other kinds of nodes are left out."""
     from mwparserfromhell import nodes
 
     for node in code.nodes:

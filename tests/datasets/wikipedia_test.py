@@ -153,7 +153,7 @@ def test_articles_before_a_cut_are_used(tmp_path, warnings, ending):
     assert read(path) == [(f"Page {i}", f"Text {i * i}.") for i in range(77)]
     (warning,) = warnings
     assert warning.startswith(f"{path} is cut off or damaged (")
-    assert warning.endswith("). The 77 articles before that are used; the last is 'Page 76'")
+    assert warning.endswith("). The 77 articles before it are used; the last is 'Page 76'")
 
 
 BOMB = '<!DOCTYPE lolz [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>\n'
@@ -162,11 +162,11 @@ BOMB = '<!DOCTYPE lolz [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>\n'
 @pytest.mark.parametrize(
     "name, data, message",
     [
-        ("a.xml", "Not XML.", "must be a dump of MediaWiki, as .xml or .xml.bz2. It is something"),
+        ("a.xml", "Not XML.", "must be a dump of MediaWiki, as .xml or .xml.bz2. The file is so"),
         (
             "a.xml.bz2",
             dump(PAGES[0]),
-            "It is something else, or is cut off before the end",
+            "The file is something else, or is cut off before the end",
         ),
         ("a.xml", dump(PAGES[0])[:900], "cut off before the end of the first article (unclosed t"),
         (
@@ -174,7 +174,7 @@ BOMB = '<!DOCTYPE lolz [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>\n'
             "<rss><page></page></rss>",
             "with <mediawiki>; this file begins with <rss>",
         ),
-        ("a.xml", BOMB + dump(page("x", "&b;")), "have no document type, and this one has 'lolz'"),
+        ("a.xml", BOMB + dump(page("x", "&b;")), "this file has the document type 'lolz'"),
     ],
 )
 def test_what_is_no_dump_is_named(tmp_path, name, data, message):

@@ -33,8 +33,8 @@ def test_program(tmp_path):
     printed = run(*files, "--num_workers=2", program="tools.wikipedia_text")
     assert (tmp_path / "out").read_text() == "A river.\nIt flows.\nEast.\n\nBrot für 中.\n"
     for line in (
-        "a.xml.bz2: 2 articles; left out are 0 redirects and 1 pages that are no articles",
-        "b.xml: 1 articles; left out are 1 redirects and 0 pages",
+        "a.xml.bz2: 2 articles; skipped 0 redirects and 1 pages that are not articles",
+        "b.xml: 1 articles; skipped 1 redirects and 0 pages",
         "1 of 3 articles have no sentence and are left out, such as 'Tabelle'",
         "out: 2 articles, 4 sentences",
     ):
