@@ -338,8 +338,8 @@ def test_a_teacher_without_configuration_or_without_a_head(inputs, tmp_path):
     with pytest.raises(UserError) as error:
         distil(inputs, tmp_path / "out", teacher_checkpoint=path)
     assert (
-        f"--teacher_checkpoint={path} must have bert_config.json or albert_config.json, with which"
-        f" the model was trained; there is none in {tmp_path}/teacher. Copy it there, or give"
+        f"--teacher_checkpoint={path} must have bert_config.json or albert_config.json, which the"
+        f" model was trained with; {tmp_path}/teacher has none. Copy the file there, or give"
         " --teacher_config_file"
     ) == str(error.value)
 
@@ -365,7 +365,7 @@ def test_another_vocabulary_than_the_teachers(inputs, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
     with pytest.raises(UserError) as error:
         distil(inputs, tmp_path / "out", vocab_file=f"{tmp_path}/vocab.txt")
-    assert "must have every token where the vocabulary of --teacher_checkpoint has it: 'w4'" in str(
+    assert "every token in the same line as the vocabulary of --teacher_checkpoint: 'w4'" in str(
         error.value
     )
 

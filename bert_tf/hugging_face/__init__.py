@@ -1,1 +1,1 @@
-"""Models in the format of Hugging Face: names of weights, configuration, folders."""
+"""Models in Hugging Face's format: names of weights, configuration, folders."""

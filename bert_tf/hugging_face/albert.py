@@ -13,7 +13,7 @@ CONFIG = AlbertConfig
 CLASS_NAME = "Albert"
 VOCABULARY = "spiece.model"
 KEYS = {*CONFIG.known_keys(), "layer_norm_eps"}
-# Settings of the original's code on which no weight and no output depends.
+# Settings of the original's code that affect neither weights nor outputs.
 HARMLESS_KEYS = {
     *("classifier_dropout_prob", "down_scale_factor", "gap_size", "layers_to_keep"),
     *("net_structure_type", "num_memory_blocks"),
@@ -30,10 +30,10 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
     Args:
         config: the content of a `config.json`.
-        path: its file, for messages.
+        path: path of the `config.json`, for messages.
     """
     bert.warn_of_epsilon(config, path)
-    # Hugging Face's defaults where they are others than ALBERT's.
+    # Hugging Face's defaults where they differ from ALBERT's.
     return {
         "vocab_size": 30000,
         "hidden_act": "gelu_new",
@@ -59,24 +59,25 @@ def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
     """Returns the weights of each part of a model; see `bert.parts`.
 
     Raises:
-        UserError: the model lacks what every one of Hugging Face's has.
+        UserError: the model has no equivalent in Hugging Face's format.
     """
     hidden, inner, width = config.hidden_size, config.intermediate_size, config.embedding_size
     if width == hidden:
         raise UserError(
-            "In Hugging Face's format every ALBERT widens its embeddings, in google-research's none"
-            f" whose embedding_size is hidden_size; both are {hidden}, so it cannot be converted"
+            "Hugging Face's ALBERT always projects embeddings to hidden_size, google-research's"
+            f" only if embedding_size differs from hidden_size; both are {hidden}, so the model"
+            " cannot be converted"
         )
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     if [int(i / (layers / groups)) for i in range(layers)] != config.layer_groups:
         raise UserError(
-            f"Of {layers} layers in {groups} groups, some have another group in Hugging Face's"
-            " format than in google-research's, so the model cannot be converted"
+            f"{layers} layers in {groups} groups: Hugging Face's ALBERT assigns some layers to"
+            " other groups than google-research's, so the model cannot be converted"
         )
     if len(config.used_groups) < groups:
         raise UserError(
             f"num_hidden_groups ({groups}) must be at most num_hidden_layers ({layers}): Hugging"
-            " Face's format also has weights of groups that no layer has, google-research's has"
+            " Face's format also has weights for groups that no layer uses, google-research's does"
             " not, so the model cannot be converted"
         )
     mapping = "embedding_hidden_mapping_in"

@@ -1,7 +1,7 @@
 """BERT in Hugging Face's format: the names of its weights, and its `config.json`.
 
-Each model of the family has such a module with the same names; `FAMILY` in `config.py` has them
-by `model_type`.
+Each kind of model has a module with the same constants and functions; `FAMILY` in `config.py` maps
+`model_type` to the module.
 """
 
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ from bert_tf.model.configuration import BertConfig
 CONFIG = BertConfig
 CLASS_NAME = "Bert"  # BertForMaskedLM
 VOCABULARY = "vocab.txt"
-KEYS = {*CONFIG.known_keys(), "layer_norm_eps"}  # of config.json that are used
-# Settings of a pooler that no model of the family has.
+KEYS = {*CONFIG.known_keys(), "layer_norm_eps"}  # the keys of config.json that are used
+# Settings of a kind of pooler that none of the models has.
 HARMLESS_KEYS = {
     f"pooler_{name}"
     for name in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")
 }
-PREFIX = "bert."  # of the names of encoder and pooler, in a model with a head
-# Tensors that are copies of others, which are stored once here.
+PREFIX = "bert."  # begins the names of encoder and pooler if the model has a head
+# Copy -> original: tensors that a checkpoint of this library stores only once.
 TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -35,7 +35,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
     Args:
         config: the content of a `config.json`.
-        path: its file, for messages.
+        path: path of the `config.json`, for messages.
     """
     warn_of_epsilon(config, path)
     known = {key: config[key] for key in CONFIG.known_keys() if key in config}
@@ -45,7 +45,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def warn_of_epsilon(config: Mapping[str, Any], path: str) -> None:
-    """Warns if a `config.json` has another epsilon of LayerNorm than BERT, ALBERT's too."""
+    """Warns if `layer_norm_eps` in a `config.json` differs from the epsilon of BERT and ALBERT."""
     if config.get("layer_norm_eps", 1e-12) != 1e-12:
         logging.warning(
             "%s: layer_norm_eps is %s; bert_tf always uses 1e-12, so outputs will differ a little",
@@ -69,7 +69,7 @@ def parts(config: BertConfig, task: str) -> dict[str, list[Weight]]:
     """Returns the weights of each part of a model; a model may lack any part but the encoder.
 
     Args:
-        task: the end of its architecture's name, such as "ForMultipleChoice"; "" if unknown.
+        task: the end of the architecture's name, such as "ForMultipleChoice"; "" if unknown.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     encoder = embeddings(config)
@@ -103,7 +103,7 @@ def parts(config: BertConfig, task: str) -> dict[str, list[Weight]]:
 
 
 def embeddings(config: BertConfig) -> list[Weight]:
-    """Returns the weights of the embeddings, which the family names alike."""
+    """Returns the weights of the embeddings, whose names are the same in all kinds of models."""
     width = config.embedding_width
     sizes = {
         "word": config.vocab_size,
@@ -118,7 +118,7 @@ def embeddings(config: BertConfig) -> list[Weight]:
 
 
 def fine_tuning_heads(hidden: int, task: str) -> dict[str, list[Weight]]:
-    """Returns the weights of the heads of fine-tuning, which the family names alike."""
+    """Returns the weights of the fine-tuning heads, the same names in all kinds of models."""
     classifier = ("multiple-choice head", 1) if task == "ForMultipleChoice" else ("classifier", -1)
     return {
         classifier[0]: output("", "classifier", classifier[1], hidden),

@@ -11,30 +11,30 @@ from bert_tf.files.whole_files import read_json
 from bert_tf.hugging_face import albert, bert, distilbert, roberta
 from bert_tf.model.configuration import BertConfig
 
-# By model_type.
+# model_type -> module.
 FAMILY = {"bert": bert, "albert": albert, "distilbert": distilbert, "roberta": roberta}
-# Names of activations -> ours. Others, such as relu, have one name.
+# Hugging Face's names of activations -> ours. All others, such as relu, have the same name.
 _ACTIVATIONS = {
     "gelu": "gelu_erf",
     "gelu_python": "gelu_erf",
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
 }
-# The keys of a `config.json`, beside those that a model's module has in KEYS and HARMLESS_KEYS.
-_NO_SUCH_MODEL = "google-research/bert has no other model. Choose another one"
+# Keys of `config.json` that all kinds of models share. A module's KEYS and HARMLESS_KEYS add more.
+_NO_SUCH_MODEL = "no other value is supported. Choose a different model"
 _NEEDED = {
     "position_embedding_type": Needed(("absolute",), _NO_SUCH_MODEL),
     "is_decoder": Needed((False,), _NO_SUCH_MODEL),
     "add_cross_attention": Needed((False,), _NO_SUCH_MODEL),
 }
 _HARMLESS = {
-    # Of a library's version and of a file's history.
+    # The library's version, and the history of the file.
     *("_name_or_path", "_num_labels", "transformers_version", "dtype", "torch_dtype"),
     *("torchscript", "finetuning_task", "language", "name", "directionality"),
-    # Of what is returned, and of the memory and time that it takes.
+    # What is returned, and how much memory and time it takes.
     *("output_attentions", "output_hidden_states", "output_past", "return_dict", "use_cache"),
     *("chunk_size_feed_forward", "gradient_checkpointing"),
-    # Of training, and of generating text. `label2id` is `id2label` the other way round.
+    # Training, and generating text. `label2id` is the inverse of `id2label`.
     *("classifier_dropout", "initializer_factor", "label2id", "num_labels"),
     *("bos_token_id", "eos_token_id", "pad_token_id"),
 }
@@ -44,9 +44,9 @@ def read_config(path: str) -> dict[str, Any]:
     """Returns the content of a `config.json`.
 
     Raises:
-        UserError: the file is missing or damaged, or describes no model of the family.
+        UserError: the file is missing or damaged, or its model is not supported.
     """
-    config = read_json(path, path, "it must describe the model beside it")
+    config = read_json(path, path, "it must describe the model in its folder")
     if not isinstance(config, dict):
         raise UserError(f"{path} must hold a dictionary; received {quoted(config)}")
     model_type = config.setdefault("model_type", "bert")
@@ -62,7 +62,7 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def module_of(config: BertConfig) -> ModuleType:
-    """Returns the module of `FAMILY` for the models of a configuration."""
+    """Returns the module of `FAMILY` for a configuration."""
     return next(module for module in FAMILY.values() if module.CONFIG is type(config))
 
 
@@ -71,7 +71,7 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
 
     Args:
         config: from `read_config`.
-        path: its file, for messages.
+        path: path of the `config.json`, for messages.
 
     Raises:
         UserError: a value is missing or impossible.
@@ -81,7 +81,7 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
     hidden_act = known["hidden_act"]
     try:
         if not isinstance(hidden_act, str):
-            raise UserError(f"hidden_act must be a text; it is {quoted(hidden_act)}")
+            raise UserError(f"hidden_act must be a string; it is {quoted(hidden_act)}")
         known["hidden_act"] = _ACTIVATIONS.get(hidden_act, hidden_act)
         return module.CONFIG.from_dict(known)
     except UserError as error:
@@ -92,9 +92,9 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
 
 
 def task_of(config: Mapping[str, Any]) -> str:
-    """Returns the end of the name of a model's architecture, such as "ForTokenClassification".
+    """Returns the end of the architecture's name, such as "ForTokenClassification".
 
-    "" if `architectures` does not name one.
+    Returns "" if `architectures` does not name an architecture.
     """
     architectures = config.get("architectures")
     name = architectures[0] if isinstance(architectures, list) and architectures else ""
@@ -105,16 +105,16 @@ def task_of(config: Mapping[str, Any]) -> str:
 def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] | None:
     """Returns the names of a classifier's classes in the order of the logits; None if unknown.
 
-    They are unknown if `id2label` is missing or has Hugging Face's default names. [] for a single
-    output: it is a number, not a class.
+    The names are unknown if `id2label` is missing or has Hugging Face's default names. Returns []
+    for a single output, which is a number, not a class.
 
     Args:
         config: from `read_config`.
         count: number of outputs of the classifier.
-        path: the file of `config`, for messages.
+        path: path of the `config.json`, for messages.
 
     Raises:
-        UserError: `id2label` does not give `count` different names of one line each.
+        UserError: `id2label` does not have `count` different names of one line each.
     """
     names = config.get("id2label")
     if names is None:
@@ -128,9 +128,9 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
     ):
         raise UserError(
             f"{path}: id2label must name each of the classifier's {count} outputs: the keys are"
-            f" the numbers from 0 to {count - 1}, and the names are texts of one line, no two of"
-            f" them the same; received {quoted(names)}. Correct it, or remove id2label from the"
-            " file: the classes then have no names"
+            f" the numbers from 0 to {count - 1}, and the names are different strings of one line;"
+            f" received {quoted(names)}. Correct id2label, or remove it from the file: the classes"
+            " then have no names"
         )
     labels = [names[key] for key in keys]
     for label in labels:
@@ -145,13 +145,13 @@ def _default_names(count: int) -> list[str]:
 
 
 def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> bool:
-    """Returns whether the classifier of a checkpoint is one of words, a tagger.
+    """Returns whether the classifier of a checkpoint classifies words: whether it is a tagger.
 
-    A classifier of texts has the same names. But it depends on a pooler, and the classes of a
-    tagger that has one are tags.
+    The variables of a text classifier have the same names. But a text classifier needs a pooler,
+    and if a tagger has a pooler too, its classes are tags.
 
     Args:
-        shapes: the shapes of the checkpoint's variables by name.
+        shapes: variable of the checkpoint -> its shape.
         labels: the names of the classes; None if unknown, [] for a number.
     """
     if "output_bias" not in shapes or labels == []:
@@ -162,10 +162,10 @@ def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None)
 
 
 def task_to_write(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> str:
-    """Returns the end of the name of an architecture, as `task_of`, for the model of a checkpoint.
+    """Returns the end of the architecture's name, like `task_of`, for the model of a checkpoint.
 
     Args:
-        shapes: the shapes of its variables by name.
+        shapes: variable of the checkpoint -> its shape.
         labels: the names of the classes; None if unknown, [] for a number.
     """
     tasks = {
@@ -188,10 +188,10 @@ def to_config(
     """Returns the `config.json` of a model.
 
     Args:
-        bert_config: its configuration.
+        bert_config: the model's configuration.
         task: from `task_to_write`.
         labels: the names of the classes; None if unknown.
-        num_outputs: number of outputs of the classifier; 0 if it has none.
+        num_outputs: number of outputs of the classifier; 0 if the model has none.
 
     Raises:
         UserError: there are more or fewer names than outputs.
@@ -200,8 +200,8 @@ def to_config(
     if labels and num_outputs != len(labels):
         raise UserError(
             f"labels.txt must name each of the classifier's {num_outputs} outputs; it names"
-            f" {len(labels)}: {listed(labels)}. Correct it, or remove it: the classes then have"
-            " no names"
+            f" {len(labels)}: {listed(labels)}. Correct the file, or remove it: the classes then"
+            " have no names"
         )
     module = module_of(bert_config)
     values = bert_config.to_dict()

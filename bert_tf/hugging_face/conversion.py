@@ -1,4 +1,4 @@
-"""`model.safetensors` and `config.json`, read and made with the weights under our names."""
+"""Reads and makes `model.safetensors` and `config.json`; weights go by this library's names."""
 
 import os
 import re
@@ -19,17 +19,16 @@ from bert_tf.model.configuration import BertConfig
 
 SAFETENSORS_NAME = "model.safetensors"
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
-# Tensors of Hugging Face's that are not weights: constants, and copies of other weights.
+# Hugging Face's tensors that are not weights but constants.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
 
 class ConvertedModel(NamedTuple):
-    """A model of Hugging Face's, under our names.
+    """A model of Hugging Face's, converted to this library's names.
 
-    weights: float32, by the names of a checkpoint.
-    config: its configuration.
-    labels: the names of its classes, see `hugging_face_config.class_names`.
-    task: the end of its architecture's name, such as "ForTokenClassification"; "" if unknown.
+    weights: name in a checkpoint -> float32 value.
+    labels: the names of the classes, see `hugging_face_config.class_names`.
+    task: the end of the architecture's name, such as "ForTokenClassification"; "" if unknown.
     """
 
     weights: dict[str, np.ndarray]
@@ -42,8 +41,8 @@ def read_safetensors(folder: str) -> ConvertedModel:
     """Returns the model in the `model.safetensors` and the `config.json` of a folder.
 
     Raises:
-        UserError: safetensors is not installed, a file is missing or damaged, or it is no model of
-            the family in its published architecture.
+        UserError: safetensors is not installed, a file is missing or damaged, or the model's
+            architecture is not supported.
     """
     path, config_path = (os.path.join(folder, name) for name in (SAFETENSORS_NAME, "config.json"))
     _import_safetensors()
@@ -61,8 +60,8 @@ def read_safetensors(folder: str) -> ConvertedModel:
     if "multiple-choice head" in parts:
         del weights["output_bias"]
         logging.info(
-            "%s: the bias of the multiple-choice head is omitted: it is the same for all choices"
-            " and changes no probability",
+            "%s: the bias of the multiple-choice head is omitted: it is the same for all choices,"
+            " so probabilities do not depend on it",
             path,
         )
     labels = None
@@ -70,7 +69,7 @@ def read_safetensors(folder: str) -> ConvertedModel:
         labels = hugging_face_config.class_names(content, len(weights["output_bias"]), config_path)
     if task == "ForTokenClassification" and not hugging_face_config.is_tagger(weights, labels):
         weights = {k: v for k, v in weights.items() if not k.startswith("bert/pooler/")}
-        logging.info("%s: the pooler is omitted: a tagger whose classes are no tags has none", path)
+        logging.info("%s: the pooler is omitted: this tagger's outputs do not depend on it", path)
     return ConvertedModel(weights, config, labels, task)
 
 
@@ -88,16 +87,17 @@ def _deserialize(path: str) -> dict[str, dict[str, Any]]:
 def _canonical_names(
     tensors: Mapping[str, dict[str, Any]], prefix: str, path: str
 ) -> dict[str, dict[str, Any]]:
-    """Returns the weights by their newest names without the prefix, sorted by their old ones."""
+    """Returns the weights by their current names without the prefix, sorted by the old names."""
     by_name: dict[str, dict[str, Any]] = {}
     for full_name in sorted(tensors):
         name = full_name.removeprefix(prefix)
-        # Names in files that are older than the format, such as bert-base-uncased's.
+        # Names in files from before the current format, such as bert-base-uncased's.
         name = re.sub("LayerNorm.gamma$", "LayerNorm.weight", name)
         name = re.sub("LayerNorm.beta$", "LayerNorm.bias", name)
         if name in by_name:
             raise UserError(
-                f"{path} has {quoted(name)} twice, with and without the prefix `{prefix}`"
+                f"{path} must have each weight once; it has {quoted(name)} both with and without"
+                f" the prefix `{prefix}`"
             )
         if not _BUFFERS.search(name):
             by_name[name] = tensors[full_name]
@@ -105,11 +105,11 @@ def _canonical_names(
 
 
 def _untie(tensors: dict[str, dict[str, Any]], tied: Mapping[str, str], path: str) -> None:
-    """Removes tensors that are copies of others.
+    """Removes tensors that are copies of other tensors.
 
     Args:
-        tensors: by name; changed.
-        tied: the name of a copy -> the name of its original.
+        tensors: name -> tensor; changed in place.
+        tied: name of the copy -> name of the original.
         path: the file, for messages.
     """
     for name, original in tied.items():
@@ -124,7 +124,7 @@ def _untie(tensors: dict[str, dict[str, Any]], tied: Mapping[str, str], path: st
 def _as_checkpoint(
     tensors: Mapping[str, dict[str, Any]], config: BertConfig, task: str, path: str
 ) -> tuple[dict[str, np.ndarray], Collection[str]]:
-    """Returns the weights under a checkpoint's names, float32, and the parts that there are."""
+    """Returns the weights by their names in a checkpoint, float32, and the parts they belong to."""
     shapes = {name: tensor["shape"] for name, tensor in tensors.items()}
     known = _parts(config, task, len(shapes), path)
     present = present_parts(known, shapes, "other_name", path)
@@ -135,7 +135,7 @@ def _as_checkpoint(
             f" {listed(sorted(dtypes.difference(_DTYPES)))}"
         )
     if dtypes != {"F32"}:
-        logging.warning("%s holds weights of type %s: now float32", path, ", ".join(sorted(dtypes)))
+        logging.warning("%s: weights converted from %s to float32", path, ", ".join(sorted(dtypes)))
     weights = {}
     for weight in (weight for part in present.values() for weight in part):
         tensor = tensors[weight.other_name]
@@ -161,14 +161,14 @@ def to_safetensors(
 
     Args:
         variables: the variables of a checkpoint by name, without slots.
-        bert_config: its configuration.
+        bert_config: the checkpoint's configuration.
         path: the checkpoint, for messages.
         labels: the names of the classes; None if unknown, [] for a number.
-        as_distilbert: whether a BERT model is written as a DistilBERT.
+        as_distilbert: whether to write a BERT model as a DistilBERT.
 
     Raises:
-        UserError: safetensors is not installed, or the variables are not those of a model whose
-            heads both formats have.
+        UserError: safetensors is not installed, or the variables do not make up a model and heads
+            that Hugging Face's format has too.
     """
     safetensors = _import_safetensors()
     shapes = {name: value.shape for name, value in variables.items()}
@@ -183,7 +183,7 @@ def to_safetensors(
         variables = {**variables, "output_bias": np.zeros(1, np.float32)}
         shapes["output_bias"] = (1,)
     present = present_parts(_parts(bert_config, task, len(shapes), path), shapes, "name", path)
-    # Hugging Face's names begin with it if the model has a head.
+    # Hugging Face's names of encoder and pooler begin with the prefix if the model has a head.
     prefix = module.PREFIX if set(present) - {"encoder", "pooler"} else ""
     tensors = {}
     for part, weights in present.items():
@@ -206,14 +206,14 @@ def _parts(config: BertConfig, task: str, num_weights: int, path: str) -> dict[s
         path: the file, for messages.
 
     Raises:
-        UserError: the configuration has more layers than the file has weights. Listing them might
-            take all memory.
+        UserError: the configuration has more layers than the file has weights. Listing their
+            weights might take all memory.
     """
     layers = len(config.layer_scopes)
     if layers > num_weights:
         raise UserError(
-            f"{path} must hold the weights of the model that its configuration describes: it has"
-            f" {layers} layers, but there are only {num_weights} weights"
+            f"{path} must hold the weights of the model that its configuration describes: the"
+            f" model has {layers} layers, but the file only {num_weights} weights"
         )
     return hugging_face_config.module_of(config).parts(config, task)
 

@@ -1,7 +1,7 @@
 """DistilBERT in Hugging Face's format: what differs from `bert_tf/hugging_face/bert.py`.
 
-DistilBERT has no token types and no pooler. Here their places are taken by zeros, and by the dense
-layer of its classifier, `pre_classifier`; see `DistilBertConfig`.
+DistilBERT has no token types and no pooler. In this library's format, the token types are zeros and
+the pooler is the dense layer of the classifier, `pre_classifier`; see `DistilBertConfig`.
 """
 
 import re
@@ -23,7 +23,7 @@ CLASS_NAME = "DistilBert"
 VOCABULARY = "vocab.txt"
 PREFIX = "distilbert."
 TIED = {"vocab_projector.weight": "embeddings.word_embeddings.weight"}
-# Our keys -> Hugging Face's, and Hugging Face's defaults.
+# Our key -> Hugging Face's key and default.
 _KEYS = {
     "vocab_size": ("vocab_size", 30522),
     "hidden_size": ("dim", 768),
@@ -37,11 +37,11 @@ _KEYS = {
     "initializer_range": ("initializer_range", 0.02),
 }
 KEYS = {theirs for theirs, _ in _KEYS.values()}
-# Rates of training; and how positions were initialized, whose weights are in the file.
+# Dropout rates of training, and how the position embeddings, which the file has, were initialized.
 HARMLESS_KEYS = {"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"}
 _TYPES = "bert/embeddings/token_type_embeddings"
 _POSITIONS = "bert/embeddings/position_embeddings"
-_NUM_TYPES = 2  # as in every program's records
+_NUM_TYPES = 2  # the records of every program have two
 _POOLER = "bert/pooler/"
 _NEXT_SENTENCE = "cls/seq_relationship/"
 _WITH_PRE_CLASSIFIER = ("ForSequenceClassification", "ForMultipleChoice")
@@ -52,7 +52,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
     Args:
         config: the content of a `config.json`.
-        path: its file, for messages.
+        path: path of the `config.json`, for messages.
     """
     values = {ours: config.get(theirs, default) for ours, (theirs, default) in _KEYS.items()}
     return {**values, "type_vocab_size": _NUM_TYPES}
@@ -72,7 +72,7 @@ def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_their_keys(message: str) -> str:
-    """Returns an error about the values of `to_ours` with the names that the file has for them."""
+    """Returns an error message about the values of `to_ours` with the keys of `config.json`."""
     return re.sub(r"\w+", lambda word: _KEYS.get(word[0], word)[0], message)
 
 
@@ -109,21 +109,21 @@ def parts(config: DistilBertConfig, task: str) -> dict[str, list[Weight]]:
 
 
 def token_types(config: DistilBertConfig) -> dict[str, np.ndarray]:
-    """Returns the token types that Hugging Face's format has not: zeros."""
+    """Returns the token types, which Hugging Face's format does not have: zeros."""
     return {_TYPES: np.zeros([config.type_vocab_size, config.hidden_size], np.float32)}
 
 
 def without_places(
     variables: Mapping[str, np.ndarray], task: str, path: str
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Returns variables without those that DistilBERT has no place for, and the task they leave.
+    """Returns the variables that DistilBERT has a place for, and the task of the remaining model.
 
-    The first token type, that of a single text, is added to every position embedding, so that the
-    sum of the embeddings stays the same. A pooler on which no output depends is omitted, and with
-    it the head of the next sentence.
+    Token type 0, which single texts use, is added to every position embedding, so that the sum of
+    the embeddings stays the same. The next-sentence head is omitted, and the pooler too if no other
+    output depends on it.
 
     Args:
-        variables: of a checkpoint, by name.
+        variables: the variables of a checkpoint by name.
         task: the end of the architecture's name, as `config.task_to_write` returns it.
         path: the checkpoint, for messages.
     """
@@ -136,8 +136,8 @@ def without_places(
     if types is not None and _POSITIONS in kept and types.any():
         kept[_POSITIONS] = kept[_POSITIONS] + types[0]
         logging.warning(
-            "%s: DistilBERT has no token types: that of a first text is added to the position"
-            " embeddings, and a second text is read like the first",
+            "%s: DistilBERT has no token types: token type 0 is added to the position embeddings,"
+            " and a second text is read like the first",
             path,
         )
     return kept, "ForMaskedLM" if task == "ForPreTraining" else task
@@ -155,13 +155,13 @@ def config_of_bert(config: BertConfig, task: str, path: str) -> DistilBertConfig
     """
     if type(config) not in (BertConfig, DistilBertConfig):
         raise UserError(
-            f"--output_format=distilbert is for models with BERT's encoder; {path} is an"
+            f"--output_format=distilbert needs a model with BERT's encoder; {path} is an"
             f" {config.NAME}. Give --output_format=safetensors"
         )
     if task in _WITH_PRE_CLASSIFIER and config.pooler_activation != "relu":
         raise UserError(
             f"{path} cannot be written as a DistilBERT: its classifier depends on a pooler with"
-            f" {config.pooler_activation}, and DistilBERT's has ReLU in that place. Give"
+            f" {config.pooler_activation}, where DistilBERT has ReLU. Give"
             " --output_format=safetensors, or fine-tune a model whose bert_config.json has"
             ' "model_type": "distilbert"'
         )

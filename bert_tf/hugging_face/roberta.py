@@ -27,9 +27,9 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
     Args:
         config: the content of a `config.json`.
-        path: its file, for messages.
+        path: path of the `config.json`, for messages.
     """
-    # Hugging Face's defaults where they are others than RoBERTa's.
+    # Hugging Face's defaults where they differ from RoBERTa's.
     return {
         "vocab_size": 50265,
         "hidden_act": "gelu",
@@ -47,13 +47,13 @@ def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def drop_unused_pooler(tensors: dict[str, Any], task: str, path: str) -> str:
-    """Removes the pooler of a classifier of texts; returns the task that the names show.
+    """Removes the pooler of a text classifier; returns the task that the names show.
 
-    The classifier has a first layer of its own. Files of older versions of Hugging Face's library,
-    such as roberta-large-mnli's, have a pooler too, on which no output depends.
+    RoBERTa's classifier has a first layer of its own. Files from older versions of Hugging Face's
+    library, such as roberta-large-mnli's, also have a pooler, which no output depends on.
 
     Args:
-        tensors: by their names without the prefix; changed.
+        tensors: name without the prefix -> tensor; changed in place.
         task: the end of the architecture's name; "" if unknown.
         path: the file, for messages.
     """
@@ -70,7 +70,7 @@ def drop_unused_pooler(tensors: dict[str, Any], task: str, path: str) -> str:
 def parts(config: RobertaConfig, task: str) -> dict[str, list[Weight]]:
     """Returns the weights of each part of a model; see `bert.parts`.
 
-    The classifier of texts has what is BERT's pooler as its own first layer.
+    BERT's pooler is the first layer of RoBERTa's text classifier.
     """
     hidden, transform = config.hidden_size, "cls/predictions/transform"
     known = bert.parts(config, task)

@@ -1,4 +1,4 @@
-"""How a folder of the sentence-transformers library makes the vector of a text."""
+"""Reads how the sentence-transformers library makes the vector of a text with a model."""
 
 import os
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.json_keys import JsonKeys
 from bert_tf.files.whole_files import read_json
 
-# The library's names of poolings, old and new, and ours.
+# sentence-transformers' names of poolings, old and new -> ours.
 _POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "mean": "mean", "cls": "cls"}
 _POOLING_FLAGS = ("cls_token", "lasttoken", "max_tokens", "mean_sqrt_len_tokens", "mean_tokens")
 _MODULES = ("Transformer", "Pooling", "Normalize")
@@ -23,7 +23,7 @@ _POOLING_KEYS = JsonKeys(
 
 
 class VectorSettings(NamedTuple):
-    """How the vector of a text is made; the defaults are those of a folder that does not say.
+    """How the vector of a text is made; the defaults apply if the folder does not say.
 
     pooling: "mean" or "cls".
     normalize: whether the vector is divided by its length.
@@ -36,10 +36,10 @@ class VectorSettings(NamedTuple):
 
 
 def read_vector_settings(folder: str) -> VectorSettings:
-    """Returns what a folder says, whether sentence-transformers wrote it or not.
+    """Returns the settings in a folder; the defaults if sentence-transformers did not write it.
 
     Raises:
-        UserError: a file is damaged, or the library makes vectors of the folder in another way.
+        UserError: a file is damaged, or asks for a kind of vector that is not supported.
     """
     path = os.path.join(folder, "modules.json")
     modules = _read(path, list)
@@ -52,8 +52,8 @@ def read_vector_settings(folder: str) -> VectorSettings:
     if others:
         raise UserError(
             f"{path} lists {listed(others)}; only {', '.join(_MODULES)} are supported. To load the"
-            " model without the others, delete the file. Its vectors will then differ from those of"
-            " sentence-transformers"
+            " model without the others, delete the file. Its vectors will then differ from"
+            " sentence-transformers'"
         )
     path = os.path.join(folder, "sentence_bert_config.json")
     settings = _read(path, dict)
@@ -81,14 +81,14 @@ def _pooling(path: str) -> str:
     if len(chosen) != 1 or chosen[0] not in _POOLINGS:
         raise UserError(
             f"{path} must choose one pooling, mean or cls; it chooses {listed(chosen) or 'none'}."
-            " To load the model with the mean, delete the file. Its vectors will then differ from"
-            " those of sentence-transformers"
+            " To load the model with mean pooling, delete the file. Its vectors will then differ"
+            " from sentence-transformers'"
         )
     return _POOLINGS[chosen[0]]
 
 
 def _read(path: str, kind: type[list] | type[dict]) -> Any:
-    """Returns the content of a JSON file, of a type; empty if there is no such file."""
+    """Returns the list or dictionary in a JSON file; empty if there is no such file."""
     if not tf.io.gfile.exists(path):
         return kind()
     content = read_json(path, path, "correct or delete it")

@@ -1,4 +1,4 @@
-"""Names and shapes of weights, in a checkpoint and in Hugging Face's format."""
+"""Names and shapes of weights in a checkpoint and in Hugging Face's format."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -52,17 +52,17 @@ def _first(names: Sequence[str]) -> str:
 def present_parts(
     known: Mapping[str, Sequence[Weight]], shapes: Mapping[str, Sequence[int]], key: str, path: str
 ) -> dict[str, Sequence[Weight]]:
-    """Returns the parts that a file holds; checks that they are complete and all that it holds.
+    """Returns the parts that a file has; checks that they are complete and make up the whole file.
 
     Args:
-        known: every part, from `parts` of the model's module.
-        shapes: the shapes in the file by name.
-        key: "name" or "other_name", depending on the names in `shapes`.
+        known: every part, from the function `parts` of the model's module.
+        shapes: name in the file -> shape.
+        key: the field of `Weight` that has the names in `shapes`: "name" or "other_name".
         path: the file, for messages.
 
     Raises:
-        UserError: weights are missing, unexpected or of another shape; the message names the first
-            of each kind.
+        UserError: weights are missing, unexpected or of a different shape; the message names the
+            first of each kind.
     """
 
     def expected(weight: Weight) -> list[int]:
@@ -99,7 +99,5 @@ def present_parts(
     absent = [part for part in known if part not in present]
     logging.info("%s has: %s", path, ", ".join(present))
     if "pooler" in absent:
-        logging.warning(
-            "%s has no pooler: a program that needs one gives it random initial values", path
-        )
+        logging.warning("%s has no pooler: a program that needs one initializes it at random", path)
     return present

@@ -1,1 +1,1 @@
-"""A model's folder: which files it has, read by one class and written by one function."""
+"""Reads and writes the files of a model's folder."""

@@ -1,4 +1,4 @@
-"""`ModelFiles`: which files a trained model has, where they are, and what they hold."""
+"""`ModelFiles`: finds and reads the files of a trained model."""
 
 import functools
 import os
@@ -27,24 +27,24 @@ from bert_tf.text.tokenizers import (
 
 
 class ModelFiles:
-    """The files of a trained model. Each is read once, when it is first asked for.
+    """The files of a trained model. Each is read once, on first use.
 
-    The model is in a folder of Hugging Face's, with `model.safetensors` and `config.json`; or it is
-    a checkpoint, with `bert_config.json` and `labels.txt` beside it: a released model's, an
-    --output_dir's, an --export_dir's. A run's OUTPUT_DIR/best has no configuration: the files that
-    it lacks are those of OUTPUT_DIR.
+    The model is either in Hugging Face's format, a folder with `model.safetensors` and
+    `config.json`; or it is a checkpoint with `bert_config.json` and `labels.txt` in the same
+    folder: a released model, an --output_dir, an --export_dir. A run's OUTPUT_DIR/best has no
+    configuration or vocabulary; they are read from OUTPUT_DIR.
 
     Args:
         path: the folder, or the prefix of a checkpoint.
         flag: the flag (no dashes) that gave the path, for messages; None if none did.
-        config_file, vocab_file: instead of the files in the folder; the former not with a folder of
-            Hugging Face's.
+        config_file, vocab_file: override the files in the folder. `config_file` must not be given
+            for Hugging Face's format.
         config_flag: the argument or flag (no dashes) of `config_file`, for messages.
-        only_checkpoint: whether a `model.safetensors` is left alone.
+        only_checkpoint: whether to ignore a `model.safetensors`.
 
     Attributes:
-        path: as it was given.
-        is_hugging_face: whether the folder is one of Hugging Face's.
+        path: the argument.
+        is_hugging_face: whether the folder is in Hugging Face's format.
 
     Raises:
         UserError: from every method and attribute: a file is missing or damaged.
@@ -71,7 +71,8 @@ class ModelFiles:
         """Checks that there is a model, and only one.
 
         Args:
-            allow_two: whether a folder of Hugging Face's may have a checkpoint, which is not read.
+            allow_two: whether a folder in Hugging Face's format may also have a checkpoint, which
+                is then ignored.
         """
         path, place = self.path, given(self.path, self._flag)
         if checkpoints.folder_of(path) != path:
@@ -85,7 +86,7 @@ class ModelFiles:
         if has_checkpoint and self.is_hugging_face and not allow_two:
             raise UserError(
                 f"{place} must have one model; it has {SAFETENSORS_NAME} and a checkpoint. Name the"
-                " prefix of the checkpoint, such as bert_model.ckpt, or move one of them away"
+                " prefix of the checkpoint, such as bert_model.ckpt, or move one of the two away"
             )
         if not has_checkpoint and not self.is_hugging_face:
             raise UserError(
@@ -103,9 +104,9 @@ class ModelFiles:
 
     @functools.cached_property
     def home(self) -> str:
-        """The folder of the configuration and the vocabulary: of OUTPUT_DIR/best it is OUTPUT_DIR.
+        """The folder of the configuration and the vocabulary: for OUTPUT_DIR/best, OUTPUT_DIR.
 
-        A folder of this name with a configuration of its own is a model's.
+        A folder named `best` with a configuration of its own is a complete model's.
         """
         above, name = os.path.split(self.folder.rstrip("/"))
         is_of_run = name == "best" and not self.is_hugging_face
@@ -132,7 +133,7 @@ class ModelFiles:
 
     @functools.cached_property
     def vocab_file(self) -> str | None:
-        """The path of the vocabulary, or of a `tokenizer.json`, which has one; None without."""
+        """The path of the vocabulary, or of a `tokenizer.json` that has it; None if not found."""
         own = self._vocab_file or vocabulary_in(self.folder) or vocabulary_in(self.home)
         return own or storage.first_file(self.home, [TOKENIZER_FILE])
 
@@ -144,8 +145,8 @@ class ModelFiles:
     def _must_have(self, names: Sequence[str], argument: str) -> str:
         remedy = f"--{argument}" if self._flag else f"load(..., {argument}=...)"
         raise UserError(
-            f"{given(self.path, self._flag)} must have {' or '.join(names)}, with which the model"
-            f" was trained; there is none in {self.home or 'this folder'}. Copy it there, or give"
+            f"{given(self.path, self._flag)} must have {' or '.join(names)}, which the model was"
+            f" trained with; {self.home or 'this folder'} has none. Copy the file there, or give"
             f" {remedy}"
         )
 
@@ -153,7 +154,7 @@ class ModelFiles:
 
     @functools.cached_property
     def checkpoint(self) -> checkpoints.CheckpointReader:
-        """The checkpoint; a folder of Hugging Face's has none."""
+        """The checkpoint; not for a model in Hugging Face's format."""
         return checkpoints.CheckpointReader(self.path, self._flag)
 
     @functools.cached_property
@@ -162,7 +163,7 @@ class ModelFiles:
 
     @functools.cached_property
     def config(self) -> BertConfig:
-        """The configuration."""
+        """The model's configuration."""
         path = self.config_file
         if self.is_hugging_face:
             return self._converted.config
@@ -170,7 +171,7 @@ class ModelFiles:
 
     @functools.cached_property
     def shapes(self) -> Mapping[str, Sequence[int]]:
-        """The shape of each weight by its name in a checkpoint; slots of an optimizer, too."""
+        """Name in a checkpoint -> shape, of every weight and of an optimizer's slots."""
         if self.is_hugging_face:
             return {name: list(x.shape) for name, x in self._converted.weights.items()}
         return self.checkpoint.shapes
@@ -182,7 +183,7 @@ class ModelFiles:
         return self.checkpoint.read(name)
 
     def read_weights(self) -> dict[str, np.ndarray]:
-        """Returns every weight by its name in a checkpoint, without an optimizer's slots."""
+        """Returns all weights by their names in a checkpoint, without an optimizer's slots."""
         return self._converted.weights if self.is_hugging_face else self.checkpoint.read_weights()
 
     @functools.cached_property
@@ -192,26 +193,26 @@ class ModelFiles:
 
     @functools.cached_property
     def is_tagger(self) -> bool:
-        """Whether the classifier is one of words; an architecture's name in the folder says so."""
+        """Whether the classifier classifies words, by `architectures`, else by names and shapes."""
         if self.is_hugging_face and self._converted.task:
             return self._converted.task == "ForTokenClassification"
         return is_tagger(self.shapes, self.labels)
 
     @functools.cached_property
     def recorded_casing(self) -> bool | None:
-        """Whether text is lower-cased, as `tokenizer_config.json` says; None if it does not."""
+        """Whether text is lower-cased, from `tokenizer_config.json`; None if not recorded."""
         return read_casing(self.home)
 
     @functools.cached_property
     def vocabulary(self) -> dict[str, bytes]:
-        """The content of the vocabulary's files by name; {} without, see `read_vocabulary`."""
+        """Name of a vocabulary file -> its content, see `read_vocabulary`; {} if there is none."""
         return read_vocabulary(self.vocab_file) if self.vocab_file else {}
 
     def tokenizer(self, do_lower_case: bool | None = None) -> Tokenizer:
         """Returns the tokenizer.
 
         Args:
-            do_lower_case: whether text is lower-cased; None finds it out.
+            do_lower_case: whether text is lower-cased; None to detect it, see `find_casing`.
         """
         path = self.vocab_file or self._must_have(VOCABULARY_FILES, "vocab_file")
         if os.path.basename(path) == TOKENIZER_FILE:
@@ -226,5 +227,5 @@ class ModelFiles:
 
     @functools.cached_property
     def vector_settings(self) -> VectorSettings:
-        """How sentence-transformers makes the vector of a text with this model."""
+        """How sentence-transformers makes a text's vector with this model."""
         return read_vector_settings(self.folder)

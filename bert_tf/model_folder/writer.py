@@ -1,4 +1,4 @@
-"""Writes what every program, tool and `bert_tf.load` find in a model's folder."""
+"""Writes the files that the programs, the tools and `bert_tf.load` read in a model's folder."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from bert_tf.text.tokenizers import BYTE_PAIRS, SENTENCE_PIECES, WORD_PIECES
 
 CHECKPOINT_NAME = "bert_model.ckpt"
 CONFIG_FILE = CONFIG_FILES[0]
-# What may stand beside a checkpoint.
+# Files that may be in the folder of a checkpoint.
 COMPANIONS = (
     *(CONFIG_FILE, WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, MERGES),
     *(TOKENIZER_CONFIG, LABELS_FILE),
@@ -33,17 +33,17 @@ def write_model(
     do_lower_case: bool | None,
     labels: Sequence[str] | None,
 ) -> None:
-    """Writes a folder like that of a released model, with the casing and the classes.
+    """Writes the files of a released model, plus the casing and the classes.
 
     Args:
         folder: an existing folder.
-        weights: by the names of a checkpoint.
+        weights: name in a checkpoint -> value.
         config, vocabulary, do_lower_case: see `write_model_files`.
         labels: see `label_file.write_labels`.
 
     Raises:
         UserError: a file cannot be written.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
     checkpoints.write(os.path.join(folder, CHECKPOINT_NAME), weights)
     write_model_files(folder, config, vocabulary, do_lower_case)
@@ -56,12 +56,12 @@ def write_model_files(
     vocabulary: Mapping[str, str | bytes],
     do_lower_case: bool | None,
 ) -> None:
-    """Writes `bert_config.json`, the vocabulary and the casing; errors as `write_model`.
+    """Writes `bert_config.json`, the vocabulary and the casing; errors: see `write_model`.
 
     Args:
-        folder: of the checkpoint.
-        vocabulary: the content of its files by name, see `tokenizers.read_vocabulary`.
-        do_lower_case: whether text is lower-cased; None if that is unknown.
+        folder: the checkpoint's folder.
+        vocabulary: name of a vocabulary file -> its content, see `tokenizers.read_vocabulary`.
+        do_lower_case: whether text is lower-cased; None if unknown.
     """
     write_config(folder, config)
     write_vocabulary(folder, vocabulary, do_lower_case)
@@ -75,14 +75,14 @@ def write_config(folder: str, config: BertConfig) -> None:
             if read_config(path).to_dict() == config.to_dict():
                 return  # it may be the user's own file, the --bert_config_file
         except UserError:
-            pass  # another model's, or damaged
+            pass  # damaged, or from an earlier model
     write_whole(path, config.to_json_string())
 
 
 def write_vocabulary(
     folder: str, vocabulary: Mapping[str, str | bytes], do_lower_case: bool | None
 ) -> None:
-    """Writes a vocabulary and its casing; leaves files alone that have this content already."""
+    """Writes a vocabulary and its casing; skips files that already have this content."""
     for name, text in vocabulary.items():
         path = os.path.join(folder, name)
         content = text.encode() if isinstance(text, str) else text

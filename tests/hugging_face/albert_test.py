@@ -150,10 +150,10 @@ def test_heads(tmp_path, model, architecture, name):
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"embedding_size": 6}, "whose embedding_size is hidden_size; both are 6, so it cannot"),
+        ({"embedding_size": 6}, "differs from hidden_size; both are 6, so the model cannot"),
         (
             {"num_hidden_layers": 22, "num_hidden_groups": 22},
-            "Of 22 layers in 22 groups, some have another group in Hugging Face's format",
+            "22 layers in 22 groups: Hugging Face's ALBERT assigns some layers to other groups",
         ),
         (
             {"num_hidden_layers": 2, "num_hidden_groups": 3},

@@ -150,8 +150,8 @@ def test_names_that_do_not_fit_are_refused(tmp_path, names):
         convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
     assert str(error.value) == (
         f"{source}/config.json: id2label must name each of the classifier's 3 outputs: the keys are"
-        " the numbers from 0 to 2, and the names are texts of one line, no two of them the same;"
-        f" received {names!r}. Correct it, or remove id2label from the file: the classes then have"
+        " the numbers from 0 to 2, and the names are different strings of one line;"
+        f" received {names!r}. Correct id2label, or remove it from the file: the classes then have"
         " no names"
     )
     assert not (tmp_path / "tf").exists()
@@ -174,10 +174,10 @@ LONG = ["x" * 10_000] * 3
         (json.dumps({"is_decoder": {"a": LONG}}), "is_decoder must be false, not {'a': "),
         (
             json.dumps({**CONFIG, "hidden_act": ["gelu"]}),
-            "hidden_act must be a text; it is ['gelu']",
+            "hidden_act must be a string; it is ['gelu']",
         ),
-        (json.dumps({**CONFIG, "hidden_act": {"a": LONG}}), "hidden_act must be a text; it is {"),
-        (json.dumps({**CONFIG, "hidden_act": None}), "hidden_act must be a text; it is None"),
+        (json.dumps({**CONFIG, "hidden_act": {"a": LONG}}), "hidden_act must be a string; it is {"),
+        (json.dumps({**CONFIG, "hidden_act": None}), "hidden_act must be a string; it is None"),
         (json.dumps({**CONFIG, "vocab_size": "13"}), "vocab_size must be a whole number between"),
         (json.dumps({**CONFIG, "vocab_size": [13]}), "vocab_size must be a whole number between"),
         (json.dumps({**CONFIG, "hidden_dropout_prob": "x"}), "hidden_dropout_prob must be at leas"),
@@ -203,7 +203,7 @@ def test_configurations_that_are_none(tmp_path, content, message):
             "n_layers must be a whole number between 1 and 1000, not",
         ),
         ({"attention_dropout": 1}, "attention_dropout must be at least 0 and below 1, not 1"),
-        ({"activation": 3}, "config.json: activation must be a text; it is 3"),
+        ({"activation": 3}, "config.json: activation must be a string; it is 3"),
         ({"activation": "sine"}, "invalid: activation: "),
     ],
     ids=str,

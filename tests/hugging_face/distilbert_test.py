@@ -212,8 +212,8 @@ def test_a_classifier_with_a_tanh_pooler_is_refused(tmp_path):
         convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
     assert str(error.value) == (
         f"{source} cannot be written as a DistilBERT: its classifier depends on a pooler with tanh,"
-        " and DistilBERT's has ReLU in that place. Give --output_format=safetensors, or fine-tune a"
-        ' model whose bert_config.json has "model_type": "distilbert"'
+        " where DistilBERT has ReLU. Give --output_format=safetensors, or fine-tune a model whose"
+        ' bert_config.json has "model_type": "distilbert"'
     )
 
 

@@ -31,6 +31,6 @@ def test_the_files_of_a_run_s_best_checkpoint_are_one_folder_up(tmp_path, name, 
                 _ = files.config_file
             assert str(error.value) == (
                 f"--teacher_checkpoint={path} must have bert_config.json or albert_config.json,"
-                f" with which the model was trained; there is none in {files.home}. Copy it there,"
+                f" which the model was trained with; {files.home} has none. Copy the file there,"
                 " or give --teacher_config_file"
             )

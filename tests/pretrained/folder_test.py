@@ -37,7 +37,7 @@ def edit(path, old, new):
         ),
         (
             lambda f: os.remove(f / "vocab.txt"),
-            r"must have vocab.txt or spm.model or .*, with .*load\(..., vocab_file=...\)",
+            r"must have vocab.txt or spm.model or .*, which .*load\(..., vocab_file=...\)",
         ),
         (
             lambda f: edit(f / "vocab.txt", "[PAD]", "more\nand\nmore\n[PAD]"),

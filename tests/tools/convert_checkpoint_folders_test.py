@@ -93,8 +93,8 @@ def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
     with pytest.raises(UserError) as error:
         convert_checkpoint.convert("bert_model.ckpt", str(tmp_path / "new"), "checkpoint")
     assert str(error.value) == (
-        "--input=bert_model.ckpt must have bert_config.json or albert_config.json, with which the"
-        " model was trained; there is none in this folder. Copy it there, or give"
+        "--input=bert_model.ckpt must have bert_config.json or albert_config.json, which the model"
+        " was trained with; this folder has none. Copy the file there, or give"
         " --bert_config_file"
     )
 

@@ -230,7 +230,7 @@ def test_older_names_and_narrow_types(tmp_path, warnings):
     assert not os.path.exists(tmp_path / "tf" / "vocab.txt")
     text = "\n".join(warnings)
     for part in (
-        "holds weights of type F16: now float32",
+        "weights converted from F16 to float32",
         "layer_norm_eps is 1e-05; bert_tf always uses 1e-12",
         "has no pooler",
         "No vocabulary is written: there is none (vocab.txt or spm.model or ",
@@ -279,7 +279,7 @@ def test_slots_are_left_out(tmp_path):
             "of another shape: 'encoder.layer.0.intermediate.dense.weight: [6, 10], not [10, 6]'",
         ),
         ({"classifier.weight": (3, 5), "classifier.bias": (3,)}, {}, "weight: [3, 5], not [-1, 6]"),
-        ({"bert.pooler.dense.bias": (6,)}, {}, "'pooler.dense.bias' twice, with and without the"),
+        ({"bert.pooler.dense.bias": (6,)}, {}, "'pooler.dense.bias' both with and without the"),
         (
             {"cls.predictions.decoder.weight": (13, 6)},
             {},
@@ -371,7 +371,7 @@ def test_a_checkpoint_of_another_model_is_not_written_as_bert(tmp_path):
     (tmp_path / "bert_config.json").write_text(json.dumps(SIZES))
     with pytest.raises(UserError) as error:
         convert_checkpoint.convert(str(tmp_path / "x.ckpt"), str(tmp_path / "hf"), "safetensors")
-    assert "it has 2 layers, but there are only 1" in str(error.value)
+    assert "the model has 2 layers, but the file only 1" in str(error.value)
 
 
 def test_a_classifier_without_its_bias_is_not_multiple_choice(tmp_path):
