@@ -131,7 +131,7 @@ def test_a_classifier_is_trained_and_loaded(tmp_path):
             assert (folder / name).read_bytes() == source.read_bytes()
     again = bert_tf.load(str(there)).classify(texts)
     assert [r.probabilities for r in again] == [r.probabilities for r in results]
-    with pytest.raises(UserError, match="of word pieces; that of .* is vocab.json and merges.txt"):
+    with pytest.raises(UserError, match="of word pieces; .* has vocab.json and merges.txt"):
         export(ExportSettings(input=str(out), output=str(tmp_path / "text")))
 
 

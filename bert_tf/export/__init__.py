@@ -1,1 +1,1 @@
-"""A trained model in the formats of servers, other languages and phones."""
+"""Exports a trained model for servers, other languages and phones."""

@@ -33,27 +33,27 @@ from bert_tf.text import sequences
 from bert_tf.text.tokenizers import WORD_PIECES
 
 DESCRIPTION_FILE = "export.json"
-# What an exported folder may have in it.
+# Names that an exported folder may contain.
 _NAMES = (
     *formats.FILES.values(),
-    *("variables", "assets", "fingerprint.pb"),  # of a SavedModel
+    *("variables", "assets", "fingerprint.pb"),  # belong to a SavedModel
     *COMPANIONS,
     *("README.md", DESCRIPTION_FILE),
 )
-# Rounding gives 1e-5 at most; more than this is another function.
+# Rounding errors are at most 1e-5; a difference above this means a wrong conversion.
 _MOST_DIFFERENCE = 1e-3
 
 
 def export(settings: ExportSettings) -> None:
-    """Writes a trained model in another format.
+    """Writes a trained model in the format that `settings` names.
 
-    The exported model is run and compared with the original one before its folder appears.
+    Before its folder appears, the exported model is run and compared with the original model.
 
     Raises:
-        UserError: the folder has no such model, a package is missing, or the output folder has
-            something else in it.
-        OSError: writing failed in a way that may pass, such as a full disk.
-        RuntimeError: the exported model computes something else; a defect of a converter.
+        UserError: the input has no such model, a package is missing, or the output folder has other
+            files in it.
+        OSError: writing failed for a reason that may be temporary, such as a full disk.
+        RuntimeError: the exported model's outputs differ; a converter has a defect.
     """
     running.import_runtime(settings.format)
     what = "one that an earlier export wrote"
@@ -68,7 +68,7 @@ def export(settings: ExportSettings) -> None:
         logging.info("%s", folder)
         if settings.takes_text and WORD_PIECES not in folder.tokenizer.files:
             raise UserError(
-                f"--input_kind=text needs a vocabulary of word pieces; that of {folder.path} is"
+                f"--input_kind=text needs a vocabulary of word pieces; {folder.path} has"
                 f" {' and '.join(folder.tokenizer.files)}. Set --input_kind=ids, and make the ids"
                 " with bert_tf.load(...).tokenizer or the package that made the vocabulary"
             )
@@ -113,7 +113,7 @@ def export(settings: ExportSettings) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps the converters from saying how they go about it."""
+    """Silences the converters' progress messages and warnings."""
     before = python_logging.root.manager.disable
     python_logging.disable(python_logging.WARNING)
     try:
@@ -126,11 +126,11 @@ def choose_head(wanted: str | None, folder: ModelFolder) -> str:
     """Returns the head to export.
 
     Args:
-        wanted: --head; None for the first one that the model has.
-        folder: has the model.
+        wanted: --head; None for the first of `HEADS` that the model has.
+        folder: the model's folder.
 
     Raises:
-        UserError: the model does not have it.
+        UserError: the model does not have the wanted head.
     """
     present = [head for head in HEADS if head in (*folder.heads, ENCODER)]
     if wanted is not None and wanted not in present:
@@ -148,7 +148,7 @@ def _write_companions(
     vocab: Sequence[str],
     signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
 ) -> None:
-    """Writes what a user of the model needs beside it."""
+    """Writes README.md, export.json, the configuration, the vocabulary and the classes."""
     labels = folder.labels if head in ("classification", "tagging") else ()
     interfaces = {name: Interface.of(function) for name, function in signatures.items()}
     description = {
@@ -190,14 +190,15 @@ def _check(
     inputs: Mapping[str, np.ndarray],
     signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
 ) -> None:
-    """Runs the exported model on ids, and compares it with the one it came from."""
+    """Runs the exported model on ids, and compares its outputs with the original model's."""
     name = IDS if settings.takes_text else DEFAULT_SIGNATURE
     outputs = signatures[name](**{key: tf.constant(value) for key, value in inputs.items()})
     expected = {key: value.numpy() for key, value in outputs.items()}
     found = running.open_exported(place, settings.format, name)(inputs)
     difference = running.largest_difference(expected, found)
-    logging.info("Its outputs differ from the model's by %.1e at most", difference)
+    logging.info("Its outputs differ from the original model's by at most %.1e", difference)
     if not difference <= _MOST_DIFFERENCE and not settings.quantize:
         raise RuntimeError(
-            f"The exported model computes something else: its outputs differ by {difference}"
+            f"The exported model computes something else: its outputs differ by {difference}, more"
+            " than rounding explains. The converter has a defect; do not use this model"
         )

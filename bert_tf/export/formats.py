@@ -1,4 +1,4 @@
-"""The three formats: how a model is written in each."""
+"""Writes a model in each of the three formats."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ from bert_tf.export.signatures import DEFAULT_SIGNATURE, POSITIONS, Outputs
 from bert_tf.files.whole_files import write_whole
 
 FILES = {ONNX: "model.onnx", LITERT: "model.tflite", SAVED_MODEL: "saved_model.pb"}
-# Older than what ONNX Runtime reads, so that older versions of it read the file, too; tf2onnx knows
+# Not the newest, so that older versions of ONNX Runtime can read the file, too. tf2onnx supports
 # all operations of BERT in it.
 OPSET = 17
 _AXES = {2: ("batch", "length"), 3: ("batch", "choices", "length")}
@@ -26,9 +26,9 @@ def write_saved_model(
     """Writes a SavedModel.
 
     Args:
-        path: of its folder.
+        path: the SavedModel's folder.
         module: has all variables and tables that the signatures use.
-        signatures: functions by name.
+        signatures: name -> function.
     """
     tf.saved_model.save(module, path, signatures=dict(signatures))
 
@@ -43,11 +43,11 @@ def write_onnx(
     """Writes a model for ONNX Runtime.
 
     Args:
-        path: of the file.
-        model: has the variables.
-        outputs: returns tensors by name, of inputs by name.
-        specs: of the inputs.
-        quantize: "int8" for matrices of 8-bit integers; None for float32.
+        path: path of the file.
+        model: the model with the variables that `outputs` uses.
+        outputs: input tensors by name -> output tensors by name.
+        specs: name of an input -> its dtype and shape.
+        quantize: "int8" to store matrices as 8-bit integers; None for float32.
 
     Raises:
         UserError: a package is missing.
@@ -55,8 +55,8 @@ def write_onnx(
     tf2onnx = import_package("tf2onnx", "tf2onnx", "--format=onnx")
     onnx = import_package("onnx", "onnx", "--format=onnx")
 
-    # The weights are inputs while tf2onnx works on the graph: it would copy constants many times,
-    # and take fifty times the size of the model in memory.
+    # The weights are inputs while tf2onnx works on the graph: it copies constants so often that it
+    # would take fifty times the size of the model in memory.
     def with_weights(features, weights):
         with keras.StatelessScope(list(zip(model.variables, weights, strict=True))):
             return outputs(features)
@@ -103,7 +103,7 @@ def _set_weights(onnx: ModuleType, graph, variables: Sequence[keras.Variable]) -
 
 
 def _name_axes(graph) -> None:
-    """Names the axes of the inputs that may have any size."""
+    """Names those axes of the inputs that may have any size."""
     for value in graph.input:
         dimensions = value.type.tensor_type.shape.dim
         axes = _AXES[len(dimensions)] if value.name != POSITIONS else ("batch", "masks")
@@ -121,9 +121,9 @@ def write_litert(
     """Writes a model for LiteRT.
 
     Args:
-        path: of the file.
+        path: path of the file.
         module, signatures: see `write_saved_model`.
-        quantize: "int8" for matrices of 8-bit integers; None for float32.
+        quantize: "int8" to store matrices as 8-bit integers; None for float32.
     """
     with tempfile.TemporaryDirectory() as folder:
         write_saved_model(folder, module, signatures)

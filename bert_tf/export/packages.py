@@ -1,4 +1,4 @@
-"""Packages that some formats need, imported when they are used."""
+"""Imports the packages that only some formats need, when they are used."""
 
 import importlib
 from types import ModuleType
@@ -10,12 +10,12 @@ def import_package(name: str, package: str, needed_by: str) -> ModuleType:
     """Returns a module of a package of the extra `export`.
 
     Args:
-        name: of the module.
-        package: its name for pip.
-        needed_by: what needs it, for the message.
+        name: the module's name.
+        package: the package's name for pip.
+        needed_by: what needs the package, for the message.
 
     Raises:
-        UserError: it is not installed.
+        UserError: the package is not installed.
     """
     try:
         return importlib.import_module(name)

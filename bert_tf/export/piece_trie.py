@@ -1,9 +1,9 @@
-"""`PieceTrie`: the word pieces of all words at a time, in TensorFlow operations.
+"""`PieceTrie`: splits all words into word pieces at once, in TensorFlow operations.
 
-The vocabulary is a trie in which a word is read from left to right, once. Where it leads no
-further, the trie says which pieces end there and where to read on (Song et al., "Fast WordPiece
-Tokenization", section 3.1). So a word of n characters takes at most 2n + 1 steps, and all words
-take a step together.
+The vocabulary is a trie. Each word is read once, from left to right. Where a node has no edge for
+the next character, the trie says which pieces end there and at which node to continue (Song et al.,
+"Fast WordPiece Tokenization", section 3.1). So a word of n characters takes at most 2n + 1 steps,
+and all words take each step together.
 """
 
 import itertools
@@ -14,16 +14,16 @@ import tensorflow as tf
 
 from bert_tf.export.unicode_tables import SPACE, narrow
 
-# The nodes where the first piece of a word begins, and where others do; and none.
+# The nodes where a word's first piece begins, and where its later pieces begin; and no node.
 FIRST_PIECE, LATER_PIECE, NOWHERE = 0, 1, -1
 _NO_PIECE = tf.int32.min
 
 
 class PieceTrie(tf.Module):
-    """Does what `tokenization.WordpieceTokenizer` does, and gives ids.
+    """Splits words like `tokenization.WordpieceTokenizer`, and returns ids.
 
     Attributes:
-        num_nodes: of the trie.
+        num_nodes: number of nodes of the trie.
 
     K: symbols of all texts, W: words of all texts, N: texts, P: pieces of all texts.
     """
@@ -39,8 +39,8 @@ class PieceTrie(tf.Module):
 
         Args:
             vocab: token -> id.
-            letters: symbol of each character, see `unicode_tables.letters_of`.
-            unknown_id: for words that the vocabulary cannot spell.
+            letters: character -> symbol, see `unicode_tables.letters_of`.
+            unknown_id: the id of words that the vocabulary cannot spell.
             max_input_chars_per_word: longer words are unknown.
         """
         super().__init__()
@@ -51,8 +51,8 @@ class PieceTrie(tf.Module):
         self._unknown_id = unknown_id
         self._max_input_chars_per_word = max_input_chars_per_word
 
-        # Nodes are in the order of their edges, so that edge i leads to node i + 2. An edge is its
-        # node * symbols + symbol. The last one is never found.
+        # Nodes are in the order of the edges that lead to them: edge i leads to node i + 2. An edge
+        # is stored as (node it starts from) * symbols + symbol. The last edge is never found.
         self._num_symbols = max(letters.values(), default=0) + 1
         edges = [number[name[:-1]] * self._num_symbols + letters[name[-1]] for name in names[2:]]
         edges = np.array([*edges, len(names) * self._num_symbols])
@@ -61,7 +61,7 @@ class PieceTrie(tf.Module):
         depths = [len(name) - 1 for name in names]
         self._first_of_depth = tf.constant(np.searchsorted(depths, range(depths[-1] + 1)), tf.int32)
 
-        # Pieces that end where the trie leads no further, stored once for all nodes alike.
+        # The pieces that end where a node has no edge. Nodes with the same pieces share a list.
         lists = {found: i for i, found in enumerate(dict.fromkeys(pieces))}
         self._list_of = tf.constant(narrow(np.array([lists[found] for found in pieces])))
         self._list_starts = tf.constant(np.cumsum([0, *map(len, lists)]), tf.int32)
@@ -73,7 +73,7 @@ class PieceTrie(tf.Module):
         """Returns the ids of texts, int32 [N, None].
 
         Args:
-            symbols: int32 [K], see `TextSymbols`; the last one is SPACE.
+            symbols: int32 [K], see `TextSymbols`; the last symbol is SPACE.
             row_splits: int64 [N + 1], where texts begin and end.
         """
         in_word = symbols != SPACE
@@ -107,7 +107,7 @@ class PieceTrie(tf.Module):
         )
 
     def _walk(self, symbols: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Reads all words; returns where the trie led no further, positions and nodes.
+        """Reads all words; returns where no edge was found: positions in `symbols`, and nodes.
 
         Args:
             symbols: int32 [K].
@@ -119,7 +119,7 @@ class PieceTrie(tf.Module):
             symbol = tf.gather(symbols, position)
             edge = tf.cast(node, self._edges.dtype) * self._num_symbols
             edge += tf.cast(symbol, self._edges.dtype)
-            # tf.searchsorted is this operation and several more.
+            # tf.searchsorted would run this operation and several more.
             index = tf.raw_ops.LowerBound(sorted_inputs=sorted_edges, values=edge[tf.newaxis])[0]
             found = tf.gather(self._edges, index) == edge
             failed = tf.where(~found)[:, 0]
@@ -148,7 +148,7 @@ class PieceTrie(tf.Module):
         return positions.concat(), nodes.concat()
 
     def _pieces(self, position: tf.Tensor, node: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the pieces that end where the trie led no further: ids, and where they begin."""
+        """Returns the pieces that end where no edge was found: ids, and where they begin."""
         depth = tf.searchsorted(self._first_of_depth, node, side="right") - 1
         which = tf.cast(tf.gather(self._list_of, node), tf.int32)
         pieces = tf.ragged.range(
@@ -162,14 +162,14 @@ class PieceTrie(tf.Module):
 def _nodes(
     vocab: Mapping[str, int], max_input_chars_per_word: int
 ) -> tuple[list[str], dict[str, int]]:
-    """Returns the names of the trie's nodes, and the ids of those where a token ends.
+    """Returns the names of the trie's nodes, and name -> id for the nodes where a token ends.
 
-    A name is "0" (first piece of a word) or "1" (later piece) and the characters that lead there.
-    Nodes are sorted by depth, then by name. Tokens that no word can have are left out.
+    A name is "0" (first piece of a word) or "1" (later piece) plus the characters that lead there.
+    Nodes are sorted by depth, then by name. Tokens that cannot occur in a word are left out.
     """
     ids = {}
     for token, token_id in vocab.items():
-        # No word begins with "##": "#" is punctuation, a word by itself.
+        # Words never begin with "##": "#" is punctuation, so a word of its own.
         is_later = token.startswith("##")
         name = f"1{token[2:]}" if is_later else f"0{token}"
         if 1 < len(name) <= 1 + max_input_chars_per_word:
@@ -183,11 +183,12 @@ def _nodes(
 def _failures(
     names: list[str], number: dict[str, int], ids: dict[str, int]
 ) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
-    """Returns what follows for each node where a word leads no further.
+    """Returns, for each node, what to do if it has no edge for the next character.
 
     Returns:
-        failures: the node to read on from; NOWHERE if no pieces spell such a word.
-        pieces: (id, characters from the node's first) of each piece that ends before it.
+        failures: the node to continue from; NOWHERE if no pieces can spell the word.
+        pieces: (id, offset from the node's first character) of each piece that ends before the node
+            to continue from.
     """
     failures = [NOWHERE, NOWHERE]
     pieces: list[tuple[tuple[int, int], ...]] = [(), ()]

@@ -1,4 +1,4 @@
-"""The README.md of an exported folder, made of `templates/`: what is in it, how to call it."""
+"""Makes the README.md of an exported folder from `templates/`: its files and how to call it."""
 
 import dataclasses
 import string
@@ -28,7 +28,7 @@ _TEXTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Interface:
-    """What a signature takes and gives, by name."""
+    """The inputs and outputs of a signature, by name."""
 
     inputs: Mapping[str, tf.TensorSpec]
     outputs: Mapping[str, tf.TensorSpec]
@@ -44,7 +44,7 @@ class Interface:
         return cls(inputs, outputs)
 
     def described(self) -> dict[str, object]:
-        """Returns the same for JSON; a size is null where it may be any."""
+        """Returns the interface for JSON; null stands for any size."""
         return {
             kind: {
                 name: {"dtype": spec.dtype.name, "shape": list(spec.shape)}
@@ -67,13 +67,13 @@ def readme(
     """Returns the text of README.md.
 
     Args:
-        about: what the model is, on one line.
+        about: a description of the model, on one line.
         output_format: one of `settings.FORMATS`.
-        signatures: by name; formats other than a SavedModel have the default alone.
-        labels: classes of the model; () without any.
-        tokens, ids: of the example.
-        tokenizer: of the model.
-        vocabulary: names of its files.
+        signatures: by name; formats other than a SavedModel only have the default.
+        labels: classes of the model; () if it has none.
+        tokens, ids: the example's.
+        tokenizer: the model's.
+        vocabulary: names of the vocabulary's files.
     """
     interface = signatures[DEFAULT_SIGNATURE]
     template, inputs, output = output_format, "", _first(interface, "probabilities")
@@ -94,7 +94,7 @@ def readme(
         special = f"`{start} A {end}`, and two texts as `{start} A {end}{end} B {end}`"
     more = ""
     if any(POSITIONS in interface.inputs for interface in signatures.values()):
-        more += f"- `{POSITIONS}`: places of `{tokenizer.mask_token}` in `input_ids`, from 0.\n"
+        more += f"- `{POSITIONS}`: positions of `{tokenizer.mask_token}` in `input_ids`, from 0.\n"
     if labels:
         more += "- `labels.txt`: the classes, in the order of the outputs' last axis.\n"
     segments = "0."
@@ -121,7 +121,7 @@ def _fill(template: str, **values: str) -> str:
 
 
 def _tables(signatures: Mapping[str, Interface]) -> Iterator[str]:
-    """Yields lines with what each signature takes and gives."""
+    """Yields the lines of tables with the inputs and outputs of each signature."""
     for name, interface in signatures.items():
         if len(signatures) > 1:
             yield f"\n## Signature `{name}`"
@@ -133,7 +133,7 @@ def _tables(signatures: Mapping[str, Interface]) -> Iterator[str]:
 
 
 def _texts(interface: Interface) -> dict[str, str]:
-    """Returns an example of each input that is text."""
+    """Returns an example for each input that is text."""
     is_masked_lm = "logits" not in interface.outputs and {"tokens", "probabilities"}.issubset(
         interface.outputs
     )
@@ -146,7 +146,7 @@ def _first(interface: Interface, preferred: str) -> str:
 
 
 def _ids(interface: Interface, tokens: Sequence[str], ids: Sequence[int]) -> str:
-    """Returns the lines of Python that make `inputs`, the ids of an example."""
+    """Returns the lines of Python that make `inputs` from the ids of the example."""
     shape = list(interface.inputs["input_ids"].shape)
     tokens, ids = tokens[: shape[-1]], list(ids[: shape[-1]])
     comment = f"  # {' '.join(tokens)}"

@@ -1,4 +1,4 @@
-"""Runs an exported model as those do who have it, and compares it with the model it came from."""
+"""Runs an exported model as its users do, and compares it with the original model."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ def import_runtime(output_format: str) -> None:
     """Checks that the package that runs a format is installed.
 
     Raises:
-        UserError: it is not.
+        UserError: the package is not installed.
     """
     if output_format == ONNX:
         import_package("onnxruntime", "onnxruntime", "--format=onnx")
@@ -33,10 +33,10 @@ def open_exported(
     """Returns an exported model as a function from arrays by name to arrays by name.
 
     Args:
-        folder: with the model.
+        folder: the exported folder.
         output_format: one of `settings.FORMATS`.
-        signature: of a SavedModel; the others have one.
-        threads: that compute, for onnx and litert; None for the runtime's default.
+        signature: the signature of a SavedModel; the other formats only have one.
+        threads: number of threads, for onnx and litert; None for the runtime's default.
 
     Raises:
         UserError: the package that runs the format is missing.
@@ -71,13 +71,13 @@ def open_exported(
 def sample_inputs(
     specs: Mapping[str, tf.TensorSpec], vocab_size: int, longest: int, num_segments: int = 2
 ) -> dict[str, np.ndarray]:
-    """Returns a small batch of random ids, each row with another number of tokens, then padding.
+    """Returns a small batch of random ids; rows have a random number of tokens, then padding.
 
     Args:
-        specs: of `signatures.input_specs`.
-        vocab_size: the ids are smaller.
-        longest: input that the model can take.
-        num_segments: 1 for a model that knows no second segment.
+        specs: from `signatures.input_specs`.
+        vocab_size: all ids are smaller than this.
+        longest: length of the longest input that the model can take.
+        num_segments: 1 for a model without a second segment.
     """
     generator = np.random.default_rng(0)
     shape = [
@@ -104,7 +104,7 @@ def sample_inputs(
 def largest_difference(expected: Arrays, found: Arrays) -> float:
     """Returns the largest difference of any output.
 
-    It is relative to the largest value of the output where that exceeds 1, as logits' may.
+    If an output has values above 1, as logits may, its difference is relative to the largest value.
     """
     assert expected.keys() == found.keys(), f"{sorted(expected)} and {sorted(found)}"
     return max(

@@ -21,12 +21,12 @@ class ExportSettings(Settings):
 
     input: str = setting(
         help="Folder with the model, any that bert_tf.load takes: a released model, an --output_dir"
-        " or --export_dir, or one of Hugging Face's. Or the prefix of a checkpoint.",
+        " or --export_dir, or a Hugging Face model. Or the prefix of a checkpoint.",
         group=Group.MODEL,
         not_empty=True,
     )
     output: str = setting(
-        help="Folder to write to. What an earlier export wrote there is replaced.",
+        help="Folder to write to. An earlier export there is overwritten.",
         group=Group.OUTPUT,
         not_empty=True,
     )
@@ -40,13 +40,13 @@ class ExportSettings(Settings):
     input_kind: str | None = setting(
         None,
         help="What the exported model takes: text, or the ids of word pieces. Default: text with"
-        " --format=saved_model, and ids with the others, which cannot take text.",
+        " --format=saved_model, and ids with onnx and litert, which cannot take text.",
         group=Group.OUTPUT,
         choices=INPUT_KINDS,
     )
     quantize: str | None = setting(
         None,
-        help="Store the matrices of weights as 8-bit integers: a quarter of the size.",
+        help="Store weight matrices as 8-bit integers, at a quarter of the size.",
         group=Group.OUTPUT,
         choices=(INT8,),
         needs=("format", ONNX, LITERT),
@@ -54,40 +54,41 @@ class ExportSettings(Settings):
     )
     head: str | None = setting(
         None,
-        help="What the exported model computes. Default: the first of these that the model has.",
+        help="Head to export: what the exported model computes. Default: the first of these that"
+        " the model has.",
         group=Group.MODEL,
         choices=HEADS,
     )
     bert_config_file: str | None = setting(
         None,
-        help="Configuration of the model; by default that in --input. Not with a model.safetensors,"
-        " whose configuration is its config.json.",
+        help="Configuration of the model. Default: the one in --input. Must not be given with a"
+        " model.safetensors, whose configuration is config.json.",
         group=Group.MODEL,
     )
     vocab_file: str | None = setting(
-        None, help="Vocabulary of the model; by default that in --input.", group=Group.MODEL
+        None, help="Vocabulary of the model. Default: the one in --input.", group=Group.MODEL
     )
     do_lower_case: bool | None = setting(
-        None, help="Whether text is lower-cased; by default it is found out.", group=Group.MODEL
+        None, help="Whether text is lower-cased. Default: detected.", group=Group.MODEL
     )
     max_seq_length: int | None = setting(
         None,
-        help="Longest text in word pieces, [CLS] and [SEP] included; longer ones are cut. Default:"
-        " what the model can take.",
+        help="Longest text in word pieces, [CLS] and [SEP] included; longer texts are truncated."
+        " Default: the longest that the model can take.",
         group=Group.MODEL,
         at_least=4,
     )
     batch_size: int | None = setting(
         None,
-        help="Fixed number of examples of each call, for devices that need one. With ids only;"
-        " default: any number.",
+        help="Fixed number of examples per call, for devices that need one. Only with ids."
+        " Default: any number.",
         group=Group.OUTPUT,
         at_least=1,
     )
     seq_length: int | None = setting(
         None,
-        help="Fixed length of each example in word pieces, for devices that need one. With ids"
-        " only; default: any length.",
+        help="Fixed length of each example in word pieces, for devices that need one. Only with"
+        " ids. Default: any length.",
         group=Group.OUTPUT,
         at_least=4,
     )
@@ -98,7 +99,7 @@ class ExportSettings(Settings):
             raise UserError(
                 f"--input_kind=text needs --format=saved_model: {self.format} has no operations for"
                 " text, so it takes the ids of word pieces. Leave --input_kind out, and make the"
-                " ids as the README.md of the exported folder says"
+                " ids as described in the README.md of the exported folder"
             )
         fixed = [name for name in ("batch_size", "seq_length") if getattr(self, name) is not None]
         if fixed and self.takes_text:
@@ -109,5 +110,5 @@ class ExportSettings(Settings):
 
     @property
     def takes_text(self) -> bool:
-        """Whether the exported model takes text."""
+        """Whether the exported model takes text, by `input_kind` or its default."""
         return (self.input_kind or (TEXT if self.format == SAVED_MODEL else IDS)) == TEXT

@@ -1,7 +1,7 @@
-"""What an exported model computes: for each head its inputs and its outputs, by name.
+"""The inputs and outputs of an exported model, for each head, by name.
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`; here also C, classes or choices, and P,
-masks of a text.
+Dimension letters and dtypes: see `bert_tf/modeling.py`. In addition, C is the number of classes or
+choices, and P the number of masks in a text.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.pooling import text_vectors
 
 ENCODER = "encoder"
-# What training made last comes first; a model may have several.
+# A model may have several heads; those that training adds last come first, to be the default.
 HEADS = (
     "classification",
     "regression",
@@ -68,8 +68,8 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
 
     Args:
         head: one of `HEADS`.
-        model: with that head.
-        folder: that the model was read from.
+        model: a model with that head.
+        folder: the folder that the model was read from.
     """
 
     def encoder(features: Tensors) -> dict[str, tf.Tensor]:

@@ -1,4 +1,4 @@
-"""`TextInputs`: a model's input from raw text, in core TensorFlow operations."""
+"""`TextInputs`: makes a model's input from raw text, in core TensorFlow operations."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,12 @@ from bert_tf.tokenization import MASK_TOKEN, SEQUENCE_TOKENS
 
 MIN_SEQ_LENGTH = 3  # [CLS], [SEP], [SEP]
 
-# [CLS], [SEP] and padding, in front of the ids of all texts.
+# Indices of [CLS], [SEP] and padding, which come before the ids of all texts.
 _CLS, _SEP, _PAD, _FIRST = range(4)
 
 
 class TextInputs(tf.Module):
-    """Makes `input_ids`, `input_mask` and `segment_ids` of texts, as `sequences.pack_pair` does.
+    """Makes `input_ids`, `input_mask` and `segment_ids` from texts, like `sequences.pack_pair`.
 
     Each is int32 [N, S]. S is the length of the longest example, or `seq_length` if it is set.
     `input_mask` is 1 for a token and 0 for padding; `segment_ids` is 1 for the second text and its
@@ -23,8 +23,8 @@ class TextInputs(tf.Module):
 
     Attributes:
         to_ids: the tokenizer.
-        max_seq_length: of an example, [CLS] and [SEP] included; longer ones are cut.
-        seq_length: S, or None.
+        max_seq_length: longest example, [CLS] and [SEP] included; longer ones are truncated.
+        seq_length: S if it is fixed, else None.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TextInputs(tf.Module):
             vocab: token -> id.
             do_lower_case: whether to lower-case text and strip its accents.
             max_seq_length: longest example.
-            seq_length: length to which every example is padded; default: the longest of a call.
+            seq_length: length to pad every example to; None for the longest example of each call.
 
         Raises:
             UserError: the vocabulary lacks a special token, or a length is out of bounds.
@@ -49,8 +49,8 @@ class TextInputs(tf.Module):
         missing = [token for token in SEQUENCE_TOKENS if token not in vocab]
         if missing:
             raise UserError(
-                f"The vocabulary lacks {', '.join(missing)}, which a model's input needs; it has"
-                f" {len(vocab)} tokens"
+                f"The vocabulary lacks {', '.join(missing)}, which a model's input needs. The"
+                f" vocabulary has {len(vocab)} tokens"
             )
         if max_seq_length < MIN_SEQ_LENGTH:
             raise UserError(
@@ -73,12 +73,12 @@ class TextInputs(tf.Module):
     ) -> dict[str, tf.Tensor]:
         """Returns the input for texts, or for pairs of texts.
 
-        A pair that is too long loses the last token of the longer text first, see
-        `sequences.truncate_longer`.
+        Pairs that are too long are truncated as by `sequences.truncate_longer`, which drops tokens
+        from the end of the longer text.
 
         Args:
             texts: string [N].
-            second_texts: string [N]; one without tokens, such as "", makes no second segment.
+            second_texts: string [N]; a text without tokens, such as "", gives no second segment.
         """
         if second_texts is None:
             ids = self.to_ids(texts)
@@ -92,39 +92,39 @@ class TextInputs(tf.Module):
     def question_and_context(
         self, questions: tf.Tensor, contexts: tf.Tensor, max_query_length: int
     ) -> dict[str, tf.Tensor]:
-        """Returns the input for questions with contexts, of which the context is cut.
+        """Returns the input for questions with contexts; contexts are truncated to fit.
 
         Args:
             questions: string [N].
-            contexts: string [N]; what does not fit into one sequence is left out.
-            max_query_length: longest question in word pieces; longer ones are cut.
+            contexts: string [N]; the part that does not fit into one sequence is dropped.
+            max_query_length: longest question in word pieces; longer questions are truncated.
         """
         ids, lengths, context_lengths = self._ids_of_both(questions, contexts)
         kept = tf.minimum(lengths, min(max_query_length, self.max_seq_length - 3))
         return self._pack(ids, kept, tf.minimum(context_lengths, self.max_seq_length - 3 - kept))
 
     def masked(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the input for texts with masks; [MASK] in a text is one.
+        """Returns the input for texts with masks, which are written as [MASK].
 
         Args:
             texts: string [N].
 
         Returns:
-            `input_ids`, `input_mask`, `segment_ids`; `masked_lm_positions`, int32 [N, P], where the
-            masks are, 0 in place of missing ones; `masked_lm_weights`, float32 [N, P], 1 for a mask
-            and 0 for a missing one. P is the largest number of masks in a text. A mask in what is
-            cut is missing.
+            `input_ids`, `input_mask`, `segment_ids`; `masked_lm_positions`, int32 [N, P], the
+            positions of the masks, padded with 0; `masked_lm_weights`, float32 [N, P], 1 for a mask
+            and 0 for padding. P is the largest number of masks in a text. Masks in the truncated
+            part of a text are dropped.
 
         Raises:
             UserError: the vocabulary has no [MASK].
         """
         if self._mask_id is None:
             raise UserError(f"The vocabulary has no {MASK_TOKEN}, so this model cannot fill one in")
-        # Bytes that are ignored may stand within a [MASK].
+        # Ignored bytes may be inside a [MASK], so they are removed first.
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         parts = tf.strings.split(texts, MASK_TOKEN)
         ids = self.to_ids(parts.values)
-        # A mask after each part; that after the last part of a text is not kept.
+        # Adds a mask after each part; the mask after a text's last part is dropped below.
         ids = tf.concat([ids, tf.fill([ids.nrows(), 1], self._mask_id)], 1)
         ids = tf.RaggedTensor.from_row_splits(
             ids.values, tf.gather(ids.row_splits, parts.row_splits)
@@ -143,7 +143,7 @@ class TextInputs(tf.Module):
     def _ids_of_both(
         self, texts: tf.Tensor, second_texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Returns the ids of all texts and then all second texts, int32 [2N, None]; lengths [N]."""
+        """Returns the ids of texts, then second texts, int32 [2N, None], and both lengths, [N]."""
         tf.debugging.assert_equal(
             tf.shape(texts), tf.shape(second_texts), "There must be as many texts as second texts"
         )
@@ -152,7 +152,7 @@ class TextInputs(tf.Module):
         return ids, lengths, second_lengths
 
     def _pack_one(self, ids: tf.RaggedTensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the input for `lengths`, int32 [N], of ids, int32 [N, None], or what fits."""
+        """Returns the input for the first `lengths`, int32 [N], of ids, int32 [N, None]."""
         kept = tf.minimum(lengths, self.max_seq_length - 2)
         return self._pack(ids, kept, tf.zeros_like(kept))
 
@@ -162,8 +162,9 @@ class TextInputs(tf.Module):
         """Returns the input: [CLS] a [SEP] b [SEP], padded.
 
         Args:
-            ids: int32 [N or 2N, None], of a, and then of b if any is kept.
-            kept, second_kept: int32 [N], how many ids of a and b are kept; no second [SEP] if none.
+            ids: int32 [N or 2N, None], the ids of a, then the ids of b if there are second texts.
+            kept, second_kept: int32 [N], how many ids of a and b to keep; without ids of b there is
+                no second [SEP].
         """
         values = tf.concat([self._special, ids.values], 0)
         # Columns [N, 1], to compare with positions [S].
@@ -177,7 +178,7 @@ class TextInputs(tf.Module):
         if length is None:
             length = (
                 tf.maximum(tf.reduce_max(end), 1) + 1
-            )  # without examples the largest is negative
+            )  # without examples tf.reduce_max is negative
         position = tf.range(length)
         in_first = (position > 0) & (position < sep)
         in_second = (position > sep) & (position < end)

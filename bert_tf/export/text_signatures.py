@@ -1,6 +1,7 @@
-"""What an exported model that takes text computes: its signatures, of strings.
+"""The signatures of an exported model that takes text.
 
-Dimension letters and dtypes: see `bert_tf/export/signatures.py`; here also K, tokens for a mask.
+Dimension letters and dtypes: see `bert_tf/export/signatures.py`. In addition, K is the number of
+tokens for each mask.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,26 +21,27 @@ from bert_tf.tasks.squad.settings import AnswerSettings
 
 TOKENIZE = "tokenize"
 PAIRS = "pairs"
-_TOP_K = 5  # tokens for a mask, as many as `fill_mask` gives
+_TOP_K = 5  # tokens for a mask; `fill_mask` has the same default
 
 
 def text_signatures(
     head: str, outputs: Outputs, text_inputs: TextInputs, vocab: Sequence[str]
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
-    """Returns functions by the names of their signatures.
+    """Returns name of a signature -> function.
 
-    serving_default: of `texts`, string [N]. For answers of `questions` and `contexts`, both [N];
-        for multiple choice of `contexts`, [N], and `choices`, [N, C]. The outputs are the head's
-        with B = N, and for tagging and answers `tokens`, string [N, S]. The masked language model
-        gives, best first, `tokens`, string [N, P, K], and `probabilities`, where "" and 0 fill up.
-    pairs: of `texts` and `second_texts`, both [N]: encoder, classification and regression.
-    tokenize: the same inputs as the default; `input_ids`, `input_mask`, `segment_ids`.
-    tokenize_pairs: the same for `pairs`.
+    serving_default: takes `texts`, string [N]; for squad `questions` and `contexts`, both [N]; for
+        multiple choice `contexts`, [N], and `choices`, [N, C]. The outputs are the head's with
+        B = N, plus `tokens`, string [N, S], for tagging and squad. The masked language model
+        instead returns `tokens`, string [N, P, K], and `probabilities`, float32 [N, P, K], best
+        first, padded with "" and 0.
+    pairs: takes `texts` and `second_texts`, both [N]; for encoder, classification and regression.
+    tokenize: same inputs as serving_default; returns `input_ids`, `input_mask`, `segment_ids`.
+    tokenize_pairs: same inputs as pairs; returns the same as tokenize.
 
     Args:
         head: one of `signatures.HEADS`.
-        outputs: of `signatures.outputs_of`.
-        text_inputs: makes ids of text.
+        outputs: from `signatures.outputs_of`.
+        text_inputs: makes ids from text.
         vocab: the tokens, by id.
     """
     tokens_of = tf.constant(list(vocab))

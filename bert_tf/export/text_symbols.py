@@ -1,4 +1,4 @@
-"""`TextSymbols`: texts cleaned, lower-cased and split into words, in TensorFlow operations."""
+"""`TextSymbols`: cleans, lower-cases and splits texts into words, in TensorFlow operations."""
 
 import tensorflow as tf
 
@@ -8,7 +8,7 @@ from bert_tf.export.unicode_tables import BLOCK, CLASSES, DROPPED
 
 
 class TextSymbols(tf.Module):
-    """Does what `tokenization.BasicTokenizer` does; words come as runs of symbols.
+    """Splits texts like `tokenization.BasicTokenizer`; words are runs of symbols.
 
     For symbols see `unicode_tables`. C: code points of all texts, K: symbols of all texts, N:
     texts.
@@ -38,12 +38,12 @@ class TextSymbols(tf.Module):
             texts: string [N], UTF-8; bytes that are not UTF-8 are ignored.
 
         Returns:
-            symbols: int32 [K]. Words have at least one `SPACE` between them, and each text ends
-                with one.
+            symbols: int32 [K]. At least one `SPACE` separates words, and each text ends with a
+                `SPACE`.
             row_splits: int64 [N + 1]; the symbols of text i are
                 symbols[row_splits[i] : row_splits[i + 1]].
         """
-        # With a space at the end no rule looks from one text into the next.
+        # The space at the end keeps the rules from looking into the next text.
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="ignore")
         points = decoded.values
         if self._do_lower_case:
@@ -64,7 +64,7 @@ class TextSymbols(tf.Module):
         return symbols, row_splits
 
     def _with_final_sigmas(self, points: tf.Tensor) -> tf.Tensor:
-        """Returns code points, int32 [C], with the small final sigma where str.lower has it."""
+        """Returns code points, int32 [C], with the small final sigma where str.lower puts it."""
         case = self._case_of(points)
         kept = tf.where(case != unicode_tables.IGNORED)[:, 0]
         cased = tf.gather(case, kept) == unicode_tables.CASED
@@ -79,8 +79,8 @@ class TextSymbols(tf.Module):
 def _with_ordered_marks(symbols: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns symbols without negative ones: marks in canonical order, `DROPPED` dropped.
 
-    A run of characters of other combining classes than 0 is sorted by class (Unicode Standard,
-    section 3.11). Those that no token has need no order, since their word is unknown.
+    Runs of characters whose combining class is not 0 are sorted by class (Unicode Standard, section
+    3.11). Characters that occur in no token need no order, since their word is unknown anyway.
     """
     is_mark = symbols < DROPPED
     mark_class = tf.where(is_mark, tf.math.floormod(-symbols, CLASSES), 0)
@@ -93,16 +93,16 @@ def _with_ordered_marks(symbols: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.T
 
 
 class CodePointTable(tf.Module):
-    """An int for each code point."""
+    """A table with an int for each code point."""
 
     def __init__(self, table):
-        """Takes the table, int [0x110000]."""
+        """Stores `table`, int [0x110000], in two stages."""
         super().__init__()
         block_starts, blocks = map(unicode_tables.narrow, unicode_tables.two_stages(table))
         self._block_starts = tf.constant(block_starts)
         self._blocks = tf.constant(blocks)
 
     def __call__(self, points: tf.Tensor) -> tf.Tensor:
-        """Returns the entry of each code point, int32 as they are."""
+        """Returns the entry of each code point, int32; `points` are int32 of any shape."""
         starts = tf.cast(tf.gather(self._block_starts, points // BLOCK), tf.int32)
         return tf.cast(tf.gather(self._blocks, starts + points % BLOCK), tf.int32)

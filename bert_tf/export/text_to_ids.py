@@ -1,8 +1,8 @@
 """`TextToIds`: text to word-piece ids in core TensorFlow operations.
 
-The ids are exactly those of `tokenization.FullTokenizer`. Since nothing but TensorFlow itself is
-needed, a SavedModel with it loads in TensorFlow Serving and through the C API. The tables are made
-from the Unicode data of the Python that makes the object, and are constants of the graph.
+The ids equal `tokenization.FullTokenizer`'s exactly. Only TensorFlow itself is needed, so a
+SavedModel with it loads in TensorFlow Serving and through the C API. The tables are constants of
+the graph, made from the Unicode data of the Python that creates the object.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class TextToIds(tf.Module):
             )
         wordpiece = tokenization.WordpieceTokenizer(vocab)
         letters = unicode_tables.letters_of(vocab)
-        # Strings are the CPU's. On a GPU the tables would be copied back for each call.
+        # TensorFlow keeps strings on the CPU. Each call would copy tables on a GPU back.
         with tf.device("CPU:0"):
             self._symbols = TextSymbols(letters, do_lower_case)
             self._trie = PieceTrie(

@@ -1,12 +1,13 @@
-"""Tables of what tokenization makes of each character, from Python's own Unicode data.
+"""Tables of what tokenization turns each character into, from Python's own Unicode data.
 
 A character becomes a string of symbols. A symbol is an int: `SPACE`, `UNKNOWN` for a character that
-no token has, and from `FIRST_LETTER` on the characters of the vocabulary. The other two kinds occur
-in lower-cased text only, where `text_symbols` puts marks in order:
+occurs in no token, and from `FIRST_LETTER` on the characters of the vocabulary. Two more kinds only
+occur in lower-cased text, where `text_symbols` puts marks in order:
 
-*   `DROPPED`, a nonspacing mark of combining class 0, which parts marks before it goes.
-*   A character of the vocabulary with another combining class that is no nonspacing mark:
-    -(symbol * CLASSES + class).
+*   `DROPPED`, a nonspacing mark of combining class 0. It separates runs of marks before it is
+    removed.
+*   -(symbol * CLASSES + class), a character of the vocabulary whose combining class is not 0 and
+    that is not a nonspacing mark.
 """
 
 import itertools
@@ -41,11 +42,11 @@ def symbol_strings(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the string of symbols that each character becomes.
 
-    Punctuation and ideographs have a space on either side, control characters become "".
+    Punctuation and ideographs get a space on either side, control characters become "".
 
     Args:
         letters: see `letters_of`.
-        basic: the rules.
+        basic: the tokenizer whose rules apply.
 
     Returns:
         string_of: int [0x110000], the number of the string of each code point.
@@ -82,7 +83,7 @@ def _spell(char: str, letters: dict[str, int], basic: tokenization.BasicTokenize
         if part.isspace():  # where str.split splits
             yield SPACE
         elif basic.do_lower_case and unicodedata.category(part) == "Mn":
-            # One of another class neither parts marks nor changes the order of those that stay.
+            # A mark of any other class neither separates runs nor affects the order of the rest.
             yield from [] if combining else [DROPPED]
         elif combining and symbol != UNKNOWN:
             yield -(symbol * CLASSES + combining)
@@ -95,9 +96,10 @@ def _spell(char: str, letters: dict[str, int], basic: tokenization.BasicTokenize
 def case_classes(basic: tokenization.BasicTokenizer) -> np.ndarray:
     """Returns UNCASED, CASED or IGNORED for each code point, int [0x110000].
 
-    str.lower makes a capital sigma the final one if the next character to its left that is not
-    IGNORED is CASED and the next one to its right is not. Python does not expose these classes, so
-    they are read off what str.lower does. Characters that cleaning removes are IGNORED.
+    str.lower turns a capital sigma into a final sigma if the nearest character to its left that is
+    not IGNORED is CASED and the nearest one to its right is not CASED. Python does not expose these
+    classes, so they are derived from what str.lower does. Characters that cleaning removes are
+    IGNORED.
     """
     classes = np.full(_CODE_POINTS, UNCASED)
     for point in _points_with_rules():
@@ -114,9 +116,9 @@ def _ends_word(start: str) -> bool:
 
 
 def two_stages(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a table of all code points as blocks, each of which is stored once.
+    """Returns a table of all code points as blocks; equal blocks are stored once.
 
-    The entry of code point p is blocks[block_starts[p // block] + p % block], see `BLOCK`.
+    The entry of code point p is blocks[block_starts[p // BLOCK] + p % BLOCK].
     """
     starts: dict[bytes, int] = {}  # block -> where it starts
     blocks = table.reshape(-1, BLOCK)
@@ -125,7 +127,7 @@ def two_stages(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def narrow(array: np.ndarray) -> np.ndarray:
-    """Returns integers as the first of int16, uint16, int32 and int64 that fits all."""
+    """Returns integers in the first of int16, uint16, int32 and int64 that can hold them all."""
     for dtype in (np.int16, np.uint16, np.int32):
         limits = np.iinfo(dtype)
         if array.size == 0 or limits.min <= array.min() and array.max() <= limits.max:
