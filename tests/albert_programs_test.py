@@ -76,7 +76,7 @@ def test_a_classifier_is_trained_and_loaded(tmp_path):
         program="run_classifier.py",
         status=1,
     )
-    assert "must be of the kind of model that --bert_config_file describes" in message
+    assert "must be the kind of model that --bert_config_file describes" in message
 
 
 @pytest.mark.slow

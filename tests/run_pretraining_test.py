@@ -174,7 +174,7 @@ def test_a_truncated_newest_checkpoint_leads_to_the_one_before(trained, inputs, 
     os.truncate(output_dir / "model.ckpt-20.data-00000-of-00001", 1000)
     phases = "--phases=12:14:8:2,20:6:4:3"
     log = run(*flags(inputs, output_dir, "--do_train", phases))
-    warned = [line for line in log.splitlines() if "Looking for the checkpoint before it" in line]
+    warned = [line for line in log.splitlines() if "Trying the checkpoint before it" in line]
     assert len(warned) == 1 and "model.ckpt-20" in warned[0]
     assert f"Resumed from {output_dir}/model.ckpt-18" in log and "Saved step 20" in log
     expected = variables(trained[0] / "model.ckpt-20")
@@ -316,7 +316,7 @@ WRONG = {
     "checkpoint": ({"init_checkpoint": "{inputs}/none.ckpt"}, "PREFIX.index"),
     "bucket": ({"output_dir": "gs://nobody/out"}, "Google Cloud Storage needs"),
     "bucket of records": ({"input_file": "gs://nobody/x"}, "Google Cloud Storage needs"),
-    "file system": ({"output_dir": "abc://out"}, "knows no file system abc://"),
+    "file system": ({"output_dir": "abc://out"}, "does not support abc://"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: `CheckpointDirectory` saves, restores and deletes old ones."""
+"""`CheckpointDirectory` saves and restores the checkpoints of a run, and deletes old ones."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -40,15 +40,15 @@ class CheckpointDirectory:
         return [prefix for prefix in listed if checkpoint_names.number_of(prefix) is not None]
 
     def _candidates(self, listed: list[str]) -> list[str]:
-        """Returns the prefixes to start from, the best last: unlisted ones come first."""
+        """Returns the prefixes to resume from, the best last; unlisted checkpoints come first."""
         numbered = checkpoint_names.numbered_in(self.directory)
         return [prefix for prefix in numbered if prefix not in listed] + listed
 
     def latest(self) -> str | None:
         """Returns the prefix of the newest checkpoint, or None.
 
-        That is the last one in the file `checkpoint`. If the file is lost, it is the one with the
-        highest number.
+        The newest is the last in the file `checkpoint`. If the file is missing or lists none, it is
+        the checkpoint with the highest number.
         """
         candidates = self._candidates(self._listed())
         return candidates[-1] if candidates else None
@@ -56,12 +56,12 @@ class CheckpointDirectory:
     def restore_latest(self, variables: Mapping[str, tf.Variable]) -> str | None:
         """Sets all variables from the newest undamaged checkpoint and returns its prefix.
 
-        Returns None if there is no checkpoint. Skips a damaged one with a warning. Falls back on
-        checkpoints that the file `checkpoint` does not name if it names none that is undamaged.
+        Returns None if there is no checkpoint. Skips damaged checkpoints with a warning. If the
+        file `checkpoint` lists no undamaged checkpoint, falls back to unlisted ones.
 
         Raises:
-            UserError: all checkpoints are damaged, or there are none but a file `checkpoint`, or a
-                checkpoint does not fit the variables (see `checkpoints.restore`).
+            UserError: all checkpoints are damaged; or there is a file `checkpoint` but no
+                checkpoint; or a checkpoint does not fit the variables (see `checkpoints.restore`).
         """
         state_file = checkpoint_names.state_file(self.directory)
         listed = self._listed()
@@ -70,11 +70,11 @@ class CheckpointDirectory:
             try:
                 checkpoints.restore(variables, prefix)
             except checkpoints.DamagedCheckpointError as error:
-                logging.warning("%s. Looking for the checkpoint before it", error)
+                logging.warning("%s. Trying the checkpoint before it", error)
                 continue
             if prefix not in listed:
                 logging.warning(
-                    "%s names no undamaged checkpoint: taking %s, the undamaged one with the"
+                    "%s lists no undamaged checkpoint: resuming from %s, the undamaged one with the"
                     " highest number",
                     state_file,
                     prefix,
@@ -84,9 +84,9 @@ class CheckpointDirectory:
         if candidates or tf.io.gfile.exists(state_file):
             found = f": {checkpoint_names.some(candidates)}" if candidates else ""
             raise UserError(
-                f"--output_dir={self.directory} must hold an undamaged checkpoint to continue from,"
-                f" or none and no file `checkpoint`; all of its checkpoints are missing or damaged"
-                f"{found}. Copy one back to there, or choose another --output_dir to start anew"
+                f"--output_dir={self.directory} must hold an undamaged checkpoint to resume from,"
+                f" or neither checkpoints nor a file `checkpoint`; all checkpoints are missing or"
+                f" damaged{found}. Copy one back, or choose a new --output_dir to start over"
             )
         return None
 
@@ -103,17 +103,17 @@ class CheckpointDirectory:
     ) -> str:
         """Writes a checkpoint, deletes the oldest ones, and returns the new one's prefix.
 
-        The file `checkpoint` names the new checkpoint once it is complete. It names an old one
-        until that is deleted. So a run that is killed at any moment leaves a complete checkpoint,
-        and the next run knows what is left to delete.
+        The file `checkpoint` lists the new checkpoint once it is complete, and an old checkpoint
+        until it is deleted. So a run that is killed at any moment leaves a complete checkpoint, and
+        the next run knows what is left to delete.
 
         Args:
             variables: every variable by name, `global_step` included.
             step: the number in the file names.
-            write_beside: called with the prefix; writes what the format has no place for to files
-                whose names begin with it.
-            when_complete: called with the prefix once all files are there, before the file
-                `checkpoint` names them.
+            write_beside: called with the prefix; writes data that the format has no place for to
+                files whose names begin with the prefix.
+            when_complete: called with the prefix once all files are complete, before the file
+                `checkpoint` lists the new checkpoint.
 
         Raises:
             OSError: the checkpoint cannot be written. Its files are removed, and the earlier
@@ -121,7 +121,8 @@ class CheckpointDirectory:
         """
         prefix = self.prefix(step)
         listed = self._listed()
-        # If the file `checkpoint` was lost, what this run went on from is all that is surely its.
+        # Without the file `checkpoint`, only the checkpoint that this run resumed from is surely
+        # its own.
         known = listed or ([self._restored] if self._restored else [])
         kept = [p for p in known if p != prefix]
         try:
@@ -146,7 +147,7 @@ class CheckpointDirectory:
         return prefix
 
     def _delete_oldest(self, listed: list[str]) -> None:
-        """Deletes the oldest of the listed checkpoints, all but those to keep."""
+        """Deletes all listed checkpoints but the newest `keep`."""
         old = listed[: -self.keep] if self.keep else []
         for prefix in old:
             _delete(prefix)
@@ -157,7 +158,7 @@ class CheckpointDirectory:
                 logging.warning("%s; the next save tries again", error)
 
     def remove_left_behind(self) -> None:
-        """Removes what killed runs left behind. For a run that has the directory to itself."""
+        """Removes what killed runs left behind. No other run may be using the directory."""
         for name in checkpoint_names.names_in(self.directory):
             if is_temporary(name) or checkpoint_names.is_part(name):
                 _remove(os.path.join(self.directory, name))
@@ -165,13 +166,13 @@ class CheckpointDirectory:
 
 
 def _delete(prefix: str) -> None:
-    """Deletes a checkpoint's files, the index first: without it nothing takes it for whole."""
+    """Deletes a checkpoint's files, the index first: without one it never counts as complete."""
     for path in sorted(checkpoint_names.files_of(prefix), key=lambda p: not p.endswith(".index")):
         _remove(path)
 
 
 def _remove(path: str) -> None:
-    """Deletes a file or folder; warns if it cannot."""
+    """Deletes a file or folder; warns if that fails."""
     try:
         if tf.io.gfile.isdir(path):  # left by an interrupted tf.train.Checkpoint write
             tf.io.gfile.rmtree(path)

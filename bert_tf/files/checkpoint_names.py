@@ -1,4 +1,4 @@
-"""Which checkpoints a directory has: by its file `checkpoint`, and by their own files."""
+"""Finds the checkpoints of a directory, by its file `checkpoint` and by the names of its files."""
 
 import os
 import re
@@ -9,9 +9,9 @@ import tensorflow as tf
 from bert_tf.errors import UserError, given, quoted
 from bert_tf.files import storage, whole_files
 
-# A step is an int64. A name with more digits is no checkpoint of ours.
+# A step is an int64. A name with more digits is not a checkpoint of this library.
 _NUMBERED = re.compile(r"model\.ckpt-([0-9]{1,18})")
-# As BundleWriter names a file until it is complete.
+# TensorFlow's BundleWriter names a file like this until it is complete.
 _PART = re.compile(r"model\.ckpt-\d+\..*\.tempstate\d+")
 _PATTERN = re.compile(r"[\[*?]")
 
@@ -39,12 +39,12 @@ def state_file(directory: str) -> str:
 def listed_in(directory: str) -> list[str]:
     """Returns the prefixes that the file `checkpoint` of a directory lists, the newest last.
 
-    The file is data: of a path in it only the name counts, which is looked for in this directory.
-    The list is empty if there is no such file, or if it names nothing.
+    The file is untrusted: only the last part of each path is used, as a name in this directory. The
+    list is empty if there is no such file, or if the file lists nothing.
 
     Raises:
-        UserError: the file must not be read.
-        OSError: the file cannot be read, perhaps only now.
+        UserError: no permission to read the file.
+        OSError: the file cannot be read, perhaps temporarily.
     """
     path = state_file(directory)
     try:
@@ -72,7 +72,7 @@ def listed_in(directory: str) -> list[str]:
 
 
 def names_in(directory: str) -> list[str]:
-    """Returns the names of files and folders in a directory; none if there is none."""
+    """Returns the names of files and folders in a directory; [] if it does not exist."""
     try:
         return [name.rstrip("/") for name in tf.io.gfile.listdir(directory or ".")]
     except tf.errors.NotFoundError:
@@ -80,7 +80,7 @@ def names_in(directory: str) -> list[str]:
 
 
 def number_of(prefix: str) -> int | None:
-    """Returns the number in the name `model.ckpt-NUMBER` of a prefix; None for another name."""
+    """Returns the number in the name `model.ckpt-NUMBER` of a prefix; None for other names."""
     numbered = _NUMBERED.fullmatch(os.path.basename(prefix))
     return int(numbered[1]) if numbered else None
 
@@ -93,24 +93,24 @@ def numbered_in(directory: str) -> list[str]:
 
 
 def files_of(prefix: str) -> list[str]:
-    """Returns the files and folders whose names are a prefix and something after a full stop."""
+    """Returns the files and folders whose names begin with the prefix and a full stop."""
     directory, name = os.path.split(prefix)
     return [os.path.join(directory, n) for n in names_in(directory) if n.startswith(name + ".")]
 
 
 def is_part(name: str) -> bool:
-    """Returns whether TensorFlow gave a file this name before it was written to its end."""
+    """Returns whether a file's name is the one that TensorFlow uses until the file is complete."""
     return _PART.fullmatch(name) is not None
 
 
 def write_state(directory: str, prefixes: Sequence[str]) -> None:
-    """Writes the file `checkpoint`: these prefixes, oldest first, without their directory.
+    """Writes the file `checkpoint`: these prefixes, oldest first.
 
-    So the directory can be moved.
+    It lists names without their directory, so the directory can be moved.
 
     Raises:
-        UserError: the file must not be written.
-        OSError: the file cannot be written, perhaps only now.
+        UserError: no permission to write the file.
+        OSError: the file cannot be written, perhaps temporarily.
     """
     names = [os.path.basename(prefix) for prefix in prefixes]
     lines = [f'model_checkpoint_path: "{names[-1]}"']

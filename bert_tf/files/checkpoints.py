@@ -1,9 +1,10 @@
-"""Checkpoints in the format of google-research/bert: found, read, restored and written by name.
+"""Finds, reads, restores and writes checkpoints in the format of google-research/bert.
 
-A checkpoint is the files `model.ckpt-STEP.index` and `model.ckpt-STEP.data-00000-of-00001`. They
-hold every variable under its name, its Adam slots as `NAME/adam_m` and `NAME/adam_v`, and
-`global_step`: the name-based format of TensorFlow 1. A checkpoint is named by the prefix of its
-files, here `model.ckpt-STEP`. The file `checkpoint` in the same directory lists the prefixes.
+A checkpoint consists of the files `model.ckpt-STEP.index` and
+`model.ckpt-STEP.data-00000-of-00001`. They hold every variable under its name, its Adam slots as
+`NAME/adam_m` and `NAME/adam_v`, and `global_step`: the name-based format of TensorFlow 1. A
+checkpoint is named by the prefix of its files, such as `model.ckpt-STEP`. The file `checkpoint` in
+the same directory lists the prefixes.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from bert_tf.files import checkpoint_names
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
 
-_ENCODER = "bert/encoder/"  # of every model of the family
+_ENCODER = "bert/encoder/"  # begins the names of the layers in every kind of model
 _NAME_ONE = "name a prefix such as MODEL/bert_model.ckpt, or the directory of a run"
 
 
@@ -37,13 +38,13 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
 
     Args:
         path: a prefix (`.../bert_model.ckpt`), one of the checkpoint's files, or a directory. In a
-            directory the file `checkpoint` names the newest checkpoint; without that file it must
-            hold exactly one.
+            directory the file `checkpoint` names the newest checkpoint; without that file the
+            directory must hold exactly one checkpoint.
         flag: the flag (no dashes) that gave the path, for messages; None if none did.
 
     Raises:
         UserError: there is no checkpoint.
-        DamagedCheckpointError: a file of it is missing.
+        DamagedCheckpointError: a file of the checkpoint is missing.
     """
     checkpoint_names.check_path(path, flag)
     place = given(path, flag)
@@ -73,9 +74,9 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
 
 
 def folder_of(path: str) -> str:
-    """Returns the directory of the checkpoint at `path`: a prefix, a file of it or the directory.
+    """Returns the directory of the checkpoint at `path`, which need not exist.
 
-    The checkpoint need not exist.
+    `path` is a prefix, one of the checkpoint's files, or the directory itself.
     """
     return path if _is_directory(path) else os.path.dirname(path)
 
@@ -96,14 +97,14 @@ class CheckpointReader:
         flag: see `find_prefix`.
 
     Attributes:
-        prefix: of the checkpoint's files.
-        shapes: the shape of each tensor by its name, a list.
-        dtypes: the dtype of each tensor by its name.
+        prefix: the prefix of the checkpoint's files.
+        shapes: name of a tensor -> its shape, a list.
+        dtypes: name of a tensor -> its dtype.
 
     Raises:
-        UserError: there is no checkpoint at `path`, or it is an object-based one of TensorFlow 2,
-            which does not hold variables by name.
-        DamagedCheckpointError: a file of it is missing or cannot be read.
+        UserError: there is no checkpoint at `path`, or it is an object-based checkpoint of
+            TensorFlow 2, which does not hold variables by name.
+        DamagedCheckpointError: a file of the checkpoint is missing or cannot be read.
     """
 
     def __init__(self, path: str, flag: str | None = "init_checkpoint"):
@@ -163,20 +164,21 @@ class CheckpointReader:
 
 
 def load_weights(model: keras.Model, path: str) -> list[str]:
-    """Sets the weights of a model from a checkpoint, and returns the names of those that it has.
+    """Sets the weights of a model from a checkpoint, and returns the names of the weights it set.
 
     Weights that the checkpoint lacks, such as a new head's, keep their values. A warning lists
-    them, and another one lists the weights that only the checkpoint has.
+    them, and a second warning lists the weights that only the checkpoint has.
 
     Args:
-        model: one of this library's; of a model of your own, the `BertModel` in it.
+        model: a model of this library; for your own model, pass the `BertModel` in it.
         path: a checkpoint in the format of google-research/bert: its prefix
-            (`MODEL/bert_model.ckpt`), or a folder, such as an --output_dir, whose newest is taken.
+            (`MODEL/bert_model.ckpt`), or a folder, such as an --output_dir, whose newest checkpoint
+            is used.
 
     Raises:
-        UserError: there is no checkpoint at `path`, a weight has another shape or type in it, or
-            none of the model's weights, or of its encoder's, is in it; the message lists both
-            sides.
+        UserError: there is no checkpoint at `path`; or a weight differs in shape or type; or the
+            checkpoint has none of the model's weights, or none of its encoder's. The message lists
+            both sides.
         DamagedCheckpointError: a file of the checkpoint is missing or damaged.
     """
     return initialize({variable.path: variable.value for variable in model.variables}, path, None)
@@ -189,9 +191,10 @@ def initialize(
 ) -> list[str]:
     """Sets the variables that the checkpoint has, and returns their names.
 
-    Only weights are read: like the original's get_assignment_map_from_checkpoint, it ignores the
-    checkpoint's slots and step. Variables that the checkpoint lacks keep their initial values. A
-    warning lists them, and a second warning lists the weights that only the checkpoint has.
+    Only weights are read; like the original's get_assignment_map_from_checkpoint, this function
+    ignores the checkpoint's slots and step. Variables that the checkpoint lacks keep their initial
+    values. A warning lists them, and a second warning lists the weights that only the checkpoint
+    has.
 
     Args:
         variables: the model's variables by name.
@@ -199,8 +202,8 @@ def initialize(
         flag: see `find_prefix`.
 
     Raises:
-        UserError: a variable has another shape or type in the checkpoint, or they have no variable
-            in common, or none of the encoder's; the message lists both sides.
+        UserError: a variable differs in shape or type; or the checkpoint has none of the variables,
+            or none of the encoder's. The message lists both sides.
         DamagedCheckpointError: a file of the checkpoint is missing or damaged.
     """
     reader = CheckpointReader(init_checkpoint, flag)
@@ -222,9 +225,9 @@ def initialize(
     )
     if layers and other_layers and not common_layers:
         raise UserError(
-            f"{place} must be of the kind of model that {configuration} describes. The encoder of"
-            f" the model has {layers[0]} and {len(layers) - 1} more; that of the checkpoint has"
-            f" none of them, but {other_layers[0]} and {len(other_layers) - 1} more"
+            f"{place} must be the kind of model that {configuration} describes. The model's encoder"
+            f" has {layers[0]} and {len(layers) - 1} more; the checkpoint's encoder has none of"
+            f" these, but {other_layers[0]} and {len(other_layers) - 1} more"
         )
     _check_shapes(variables, reader, common, place, configuration if flag else "it")
     _assign(variables, reader, common)
@@ -240,9 +243,10 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
     """Sets every variable, slots and `global_step` included, from the checkpoint at `prefix`.
 
     Raises:
-        UserError: the checkpoint lacks a variable or has one of another shape or type; the message
-            lists both sides, and no variable is changed.
-        DamagedCheckpointError: a file of it is missing or damaged; see `CheckpointReader.read`.
+        UserError: the checkpoint lacks a variable, or a variable differs in shape or type. The
+            message lists both sides, and no variable is changed.
+        DamagedCheckpointError: a file of the checkpoint is missing or damaged; see
+            `CheckpointReader.read`.
     """
     reader = CheckpointReader(prefix, "output_dir")
     shapes = reader.shapes
@@ -300,7 +304,7 @@ def _lines(names: Sequence[str]) -> str:
 
 
 def write(prefix: str, tensors: Mapping[str, tf.Tensor | tf.Variable | np.ndarray]) -> None:
-    """Writes a checkpoint of named tensors; its files get their names when they are complete."""
+    """Writes a checkpoint of named tensors; the files get their final names once complete."""
     names = sorted(tensors)
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(

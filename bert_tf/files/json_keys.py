@@ -1,4 +1,4 @@
-"""`JsonKeys`: what becomes of each key of a JSON file that another library wrote."""
+"""`JsonKeys`: checks the keys of a JSON file that a different library wrote."""
 
 import dataclasses
 import json
@@ -13,8 +13,8 @@ from bert_tf.errors import UserError, quoted
 class Needed(NamedTuple):
     """The only values that a key may have.
 
-    values: the first one is named in messages.
-    reason: why it must have one of them, and what to do otherwise, for messages.
+    values: the allowed values; messages name the first.
+    reason: why only these values are allowed, and what to do otherwise, for messages.
     """
 
     values: tuple[Any, ...]
@@ -23,11 +23,11 @@ class Needed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class JsonKeys:
-    """What becomes of the keys of a file.
+    """How the keys of a file are handled.
 
     used: keys that are read.
-    needed: keys that may have a few values only; a file may lack them.
-    harmless: keys on which no output depends.
+    needed: keys that may only have certain values; a file may lack them.
+    harmless: keys that do not affect the output.
     """
 
     used: Collection[str]
@@ -35,14 +35,14 @@ class JsonKeys:
     harmless: Collection[str] = ()
 
     def check(self, content: Mapping[str, Any], path: str) -> None:
-        """Checks the keys of a file. A key that is in no table is ignored so far.
+        """Checks the keys of a file. Unknown keys are ignored, and logged for debugging.
 
         Args:
-            content: of the file.
+            content: the file's content.
             path: the file, for messages.
 
         Raises:
-            UserError: a key of `needed` has another value.
+            UserError: a key of `needed` has a value that is not allowed.
         """
         for key, (values, reason) in self.needed.items():
             if key in content and content[key] not in values:

@@ -17,13 +17,14 @@ _TAG = re.compile(r"O|[BI]-.+")
 def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
     """Returns the classes of the model that a run starts with; [] for regression, None if unknown.
 
-    They are unknown if there is no checkpoint or no `labels.txt` beside it. A `labels.txt` in an
-    output directory without a checkpoint does not count: a run that stopped early left it.
+    The classes are unknown if there is no checkpoint, or no `labels.txt` in its folder. A
+    `labels.txt` in an output directory without a checkpoint is ignored: a run that stopped early
+    left it.
 
     Args:
-        output_dir: the run's; if it has a checkpoint, the run starts with that one.
-        init_checkpoint: see `checkpoints.find_prefix`. None if the run trains, which may give the
-            checkpoint's head other classes.
+        output_dir: the run's folder; if it has a checkpoint, the run starts with that.
+        init_checkpoint: see `checkpoints.find_prefix`. None if the run trains: training may give
+            the checkpoint's head different classes.
 
     Raises:
         UserError: a file cannot be read, or there is no such checkpoint.
@@ -86,12 +87,12 @@ def labels_in(folder: str) -> list[str] | None:
 
 
 def write_labels(folder: str, labels: Sequence[str] | None) -> None:
-    """Writes `labels.txt`, one class a line; None removes a file that another model left.
+    """Writes `labels.txt`, one class a line; None removes a file that an earlier model left.
 
     Raises:
         UserError: a class does not fit (see `check_label`), or the file cannot be written (no
             permission, no directory).
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
     path = os.path.join(folder, LABELS_FILE)
     if labels is None:

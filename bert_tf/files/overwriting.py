@@ -9,17 +9,17 @@ from bert_tf.errors import UserError
 def check_overwrites(
     written: Sequence[str], flag: str, read: Mapping[str, str | Iterable[str] | None]
 ) -> None:
-    """Checks that no file to write is also read, and that none is named twice.
+    """Checks that files to write are not also read, and are not named twice.
 
     Links are followed, so two spellings of one name count as the same file.
 
     Args:
         written: the files to write.
         flag: the flag (no dashes) that names them, for messages.
-        read: the files that are read, one or several, by the flag that names them; None for none.
+        read: flag (no dashes) -> the file or files that it names to be read; None for no file.
 
     Raises:
-        UserError: a file is one that is read, or is written twice, or has an empty name.
+        UserError: a file is also read, is written twice, or has an empty name.
     """
     if not all(written):
         raise UserError(f"--{flag} must name a file; received an empty name")

@@ -1,4 +1,4 @@
-"""Identifies the process that made a file, so that others can tell whether it still runs."""
+"""Identifies the process that made a file, so that other processes can tell if it still runs."""
 
 import contextlib
 import functools
@@ -9,12 +9,12 @@ import time
 
 @functools.cache
 def process_space() -> str:
-    """Returns the name of the set of processes in which this process's number is unique.
+    """Returns a name for the set of processes within which this process's number is unique.
 
     The host name is not enough: containers may share it, and each numbers its own processes.
     """
     names = [socket.gethostname()]
-    with contextlib.suppress(OSError):  # there is no /proc beyond Linux
+    with contextlib.suppress(OSError):  # only Linux has /proc
         with open("/proc/sys/kernel/random/boot_id") as reader:
             names.append(reader.read().strip())
         names.append(os.readlink("/proc/self/ns/pid"))
@@ -22,7 +22,7 @@ def process_space() -> str:
 
 
 def age() -> float:
-    """Returns the seconds since this process was started; 0 where the system does not say."""
+    """Returns the seconds since this process was started; 0 if the system does not tell."""
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
         with open("/proc/self/stat") as reader:
             ticks = int(reader.read().rpartition(")")[2].split()[19])  # proc_pid_stat(5), 22

@@ -1,8 +1,8 @@
 """Finds what is wrong with record files, and in which record.
 
-When files are opened, `check_files` looks at the first record of each and `check_ends` at its end,
-which costs two short reads a file. Everything else shows while records are read; `explain` then
-names the record.
+When files are opened, `check_files` checks the first record of each file, and `check_ends` its end,
+which takes two short reads per file. All other problems show up while records are read; `explain`
+then names the record.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ _FRAME_BYTES = 16  # around a record: its length, and the checksums of length an
 _SHOWN_PROBLEMS = 3
 _SHOWN_CHARACTERS = 150
 _BATCH = 1024
-# What TensorFlow raises while it reads and parses records. UnicodeDecodeError comes from a message
-# that quotes a record which is not a tf.Example.
+# The errors that TensorFlow raises while it reads and parses records. UnicodeDecodeError comes from
+# a message that quotes a record which is not a tf.Example.
 READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 
 
@@ -32,7 +32,7 @@ READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 
 
 def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None:
-    """Checks that the first record of every file holds what `schema` says, and every file's end.
+    """Checks every file's first record against `schema`, and that every file's end is whole.
 
     Args:
         files: TFRecord files.
@@ -40,8 +40,9 @@ def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None
         flag: the flag (no dashes) that named the files, for messages.
 
     Raises:
-        UserError: a file is not a TFRecord file of tf.Examples, has no record, or its first record
-            lacks a feature or has one of another length, type or range; or its last record is cut.
+        UserError: a file is not a TFRecord file of tf.Examples, or has no record; its first record
+            lacks a feature, or has a feature of the wrong length, type or range; or its last record
+            is truncated.
         OSError: a file cannot be read.
     """
     for path, features in _first_records(files, flag):
@@ -53,9 +54,9 @@ def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None
 
 
 def feature_lengths(file: str, flag: str) -> dict[str, int]:
-    """Returns the features of a file's first record and their numbers of values.
+    """Returns feature -> number of values, from a file's first record.
 
-    Errors are those of `check_files`.
+    Errors: see `check_files`.
     """
     ((_, features),) = _first_records([file], flag)
     return {
@@ -68,7 +69,7 @@ def _first_records(
     files: Sequence[str], flag: str
 ) -> Iterator[tuple[str, dict[str, tf.train.Feature]]]:
     """Yields each file with the features of its first record."""
-    # One pipeline for all files: a pipeline each takes a minute for a thousand files.
+    # One pipeline for all files: with a pipeline per file, a thousand files take a minute.
     first_records = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(
         lambda path: tf.data.TFRecordDataset(path).take(1).map(lambda record: (path, record))
     )
@@ -99,12 +100,12 @@ class Ends(NamedTuple):
 
 
 def check_ends(files: Sequence[str]) -> list[Ends]:
-    """Checks that every file ends with a whole record; returns what identifies each file.
+    """Checks that every file ends with a whole record; returns length and digest of each file.
 
-    TensorFlow silently takes up to 11 stray bytes for the end of the file.
+    TensorFlow silently ignores up to 11 stray bytes at the end of a file.
 
     Raises:
-        UserError: the last record of a file is cut, or it is not a TFRecord file.
+        UserError: the last record of a file is truncated, or it is not a TFRecord file.
         OSError: a file cannot be read.
     """
     with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes some requests
@@ -121,18 +122,18 @@ def _check_end(path: str) -> Ends:
                 tail = reader.read(END_BYTES)
     except tf.errors.OpError as error:
         raise unreadable(path, error) from error
-    # If no record is found, the last record is cut, or longer than the tail.
+    # If no record is found, the last record is truncated, or longer than the tail.
     if not _ends_with_record(tail) and (problem := _first_problem(path, None)):
         raise UserError(problem)
     return Ends(size, hashlib.sha256(head + tail).hexdigest()[:16])
 
 
 def _ends_with_record(tail: bytes) -> bool:
-    """Returns whether the end of a file is that of a record that begins in it.
+    """Returns whether `tail` ends with a whole record, which begins in `tail`.
 
     A record is its length (8 bytes), the length's checksum (4), the data, and their checksum (4).
     """
-    count = len(tail) - _FRAME_BYTES + 1  # of places where a record may begin
+    count = len(tail) - _FRAME_BYTES + 1  # number of places where a record may begin
     if count < 1:
         return not tail
     data = np.frombuffer(tail, np.uint8).astype(np.uint64)
@@ -145,7 +146,7 @@ def _ends_with_record(tail: bytes) -> bool:
 
 
 def _masked_crc32c(data: bytes) -> bytes:
-    """Returns the checksum of a few bytes as TFRecord files have it."""
+    """Returns the checksum of a few bytes in the form that TFRecord files use."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -166,12 +167,12 @@ def explain(
 ) -> Exception:
     """Returns an error that says what is wrong with the input, or `error` itself if nothing is.
 
-    To name the record it reads the files again.
+    To name the record, this function reads the files again.
 
     Args:
         error: one of `READ_ERRORS`, raised by TensorFlow while it read batches.
-        files: the files that it read.
-        schema: what it read from them; None if it did not look into the records.
+        files: the files that TensorFlow read.
+        schema: what TensorFlow parsed; None if it did not parse the records.
 
     Raises:
         OSError: a file cannot be read again.
@@ -184,26 +185,26 @@ def explain(
         if problem := find_problem(files, schema):
             return UserError(f"The input is wrong: {problem}")
         return OSError(
-            f"A record was wrong when it was read ({one_line(error)}), but none of the"
-            f" {len(files)} record files is wrong now: {_shown_files(files)}. Run the command again"
+            f"A record was wrong when it was read ({one_line(error)}), but when read again, all"
+            f" {len(files)} record files are sound: {_shown_files(files)}. Run the command again"
         )
     named = [path for path in files if path in message]
     return unreadable(max(named, key=len), error) if named else error
 
 
 def unreadable(path: str, error: tf.errors.OpError) -> OSError:
-    """Returns the exception to raise where a file cannot be read."""
+    """Returns the exception to raise if a file cannot be read."""
     return OSError(f"{path} cannot be read: {one_line(error)}.{storage.advice(path)}")
 
 
 def find_problem(files: Sequence[str], schema: records.Schema | None) -> str | None:
-    """Returns what is wrong with the first wrong record of some files, and where; None if nothing.
+    """Returns what is wrong with the first wrong record of the files, and where; None if nothing.
 
-    It reads the files from the start.
+    Reads the files from the start.
 
     Args:
         files: TFRecord files.
-        schema: what the records must hold; None to look for damaged ones only.
+        schema: what the records must hold; None to only look for damaged records.
 
     Raises:
         OSError: a file cannot be read.
@@ -215,7 +216,7 @@ def find_problem(files: Sequence[str], schema: records.Schema | None) -> str | N
 
 
 def _is_sound(path: str, schema: records.Schema | None) -> bool:
-    """Returns whether all records of a file are sound; it reads thousands at a time."""
+    """Returns whether all records of a file are sound; reads a thousand at a time."""
 
     def count_bytes(serialized: tf.Tensor) -> tf.Tensor:
         checked = [] if schema is None else list(records.parse(serialized, schema).values())
@@ -234,7 +235,7 @@ def _is_sound(path: str, schema: records.Schema | None) -> bool:
 
 
 def _first_problem(path: str, schema: records.Schema | None) -> str | None:
-    """Returns what is wrong with the first wrong record of a file; it reads one at a time."""
+    """Returns what is wrong with the first wrong record of a file; reads one at a time."""
     count = offset = 0
     try:
         for record in _read(path):
@@ -281,7 +282,7 @@ def _features(record: bytes) -> dict[str, tf.train.Feature]:
 
 
 def _differences(found: Mapping[str, tf.train.Feature], schema: records.Schema) -> list[str]:
-    """Returns which features are missing, or have other types or lengths."""
+    """Returns which features are missing, or differ in type or length."""
     kinds = {tf.int64: "int64_list", tf.float32: "float_list"}
     problems = []
     lengths: dict[tuple, list[str]] = {}  # one message for all lengths that a flag sets
@@ -309,7 +310,7 @@ def _differences(found: Mapping[str, tf.train.Feature], schema: records.Schema) 
 
 
 def _wrong_values(found: Mapping[str, tf.train.Feature], schema: records.Schema) -> list[str]:
-    """Returns which features have a value out of their range, and the first such value."""
+    """Returns which features have a value outside their range, and the first such value."""
     problems = []
     for name, feature in schema.items():
         if name not in found:
@@ -338,9 +339,9 @@ def _shown_files(files: Sequence[str]) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Returns the line of an error's message that says what went wrong, cut."""
+    """Returns the line of an error's message that says what went wrong, shortened."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    # In the graph of a step, lines on the node come before it and after it.
+    # Errors from the graph of a step have lines about the node before and after this line.
     found = re.search(r"\n *(.*)\n\s*\[\[\{\{node", text)
     line = found[1] if found else text.strip().partition("\n")[0]
     return _cut(re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", line))

@@ -1,8 +1,9 @@
-"""TFRecord files of tf.Examples: writing and parsing.
+"""Writes and parses TFRecord files of tf.Examples.
 
-A *schema* says what one record holds. It is a dict from feature name to `tf.io.FixedLenFeature`,
-int64 or float32, of a fixed shape; `int64_feature` and `float_feature` make them, with the range of
-their values. Each task defines its schema once, for writing the records and for training on them.
+A *schema* says what a record holds. It is a dict from feature name to `tf.io.FixedLenFeature`,
+int64 or float32, of a fixed shape. `int64_feature` and `float_feature` make such features, with the
+range of their values. Each task defines its schema once, for writing the records and for training
+on them.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from bert_tf.files import storage
 from bert_tf.files.whole_files import UnfinishedFile
 
 Schema = Mapping[str, tf.io.FixedLenFeature]
-# For a feature of ids the number that they must be below, and what sets that number.
+# Feature of ids -> the number that its ids must be below, and what sets that number.
 Limits = Mapping[str, tuple[int, str]]
 OUT_OF_RANGE = "values out of their range:"  # in the message of `parse`'s InvalidArgumentError
 
@@ -26,7 +27,7 @@ OUT_OF_RANGE = "values out of their range:"  # in the message of `parse`'s Inval
 class Range(NamedTuple):
     """The values that a feature may have, both ends included.
 
-    `source` says what sets them, for messages; None if the feature's meaning does.
+    `source` says what sets the range, for messages; None if the feature's meaning does.
     """
 
     low: float
@@ -34,7 +35,7 @@ class Range(NamedTuple):
     source: str | None = None
 
     def rule(self, name: str) -> str:
-        """Returns what must hold for the feature of a name, for messages."""
+        """Returns the rule for a feature of this name, for messages."""
         if self.high == _FLOAT32_MAX:
             return f"{name} must be finite"
         source = f" ({self.source})" if self.source else ""
@@ -47,7 +48,7 @@ _FLOAT32_MAX = 3.4028234663852886e38
 
 
 class _Feature(tf.io.FixedLenFeature):
-    """FixedLenFeature that also knows its range, and what sets its length."""
+    """A FixedLenFeature with its range, and with what sets its length."""
 
     length_flag: str | None = None
     length_source: str = BY_FLAGS
@@ -81,10 +82,10 @@ def int64_feature(
     """Returns an int64 feature.
 
     Args:
-        shape: of its values.
+        shape: shape of the feature's values.
         length_flag: the flag (no dashes) that sets the shape, for messages.
-        low: the least value.
-        high: the greatest value. Values become int32, so none may be beyond that.
+        low: the smallest value.
+        high: the largest value. Values become int32, so both must fit into int32.
         default: the value where a record lacks the feature; None if every record must have it.
         length_source: what sets the shape, in words, for messages.
     """
@@ -107,8 +108,8 @@ def model_inputs(shape: Sequence[int]) -> Schema:
     """Returns the features that every model reads.
 
     Args:
-        shape: of `input_ids`, `input_mask` (1 = token, 0 = padding) and `segment_ids`;
-            --max_seq_length sets its last axis.
+        shape: shape of `input_ids`, `input_mask` (1 = token, 0 = padding) and `segment_ids`;
+            --max_seq_length sets the last axis.
     """
     ids = int64_feature(shape, "max_seq_length", low=0)
     mask = int64_feature(shape, "max_seq_length", low=0, high=1)
@@ -150,8 +151,8 @@ def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Sch
     """Returns a serialized tf.Example of these values; the same values give the same bytes.
 
     Args:
-        values: for each feature of the schema a flat sequence of numbers, as many as its shape
-            holds. For an int64 feature it may be `bytes`.
+        values: feature -> flat sequence of numbers, as many as the feature's shape holds. For an
+            int64 feature the sequence may be `bytes`.
         schema: what the record must hold.
 
     Raises:
@@ -171,7 +172,7 @@ def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Sch
             features[name].int64_list.value.extend(numbers)
         else:
             features[name].float_list.value.extend(numbers)
-    # Without `deterministic` the order of the features changes from run to run.
+    # Without `deterministic` the order of the features would change from run to run.
     return example.SerializeToString(deterministic=True)
 
 
@@ -190,7 +191,7 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], o
     Raises:
         UserError: no path, a path twice, a directory, or a file that cannot be written (no
             permission, no directory).
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
     if not paths or not all(paths):
         raise UserError(f"--{flag} names no file: {','.join(paths)!r}")
@@ -217,14 +218,13 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], o
 def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     """Returns the features of a batch of records by name, each [batch, *shape], int32 or float32.
 
-    Values outside of their range raise InvalidArgumentError, as do records without the features.
-    `record_checks.explain` says which record it was.
+    Values outside their range raise InvalidArgumentError, as do records without the features.
+    `record_checks.explain` finds the record. int64 becomes int32 because TPUs have no int64 (the
+    original's `_decode_record`).
 
     Args:
         serialized: string [batch], serialized tf.Examples.
-        schema: what they hold; other features are ignored.
-
-    int64 becomes int32 because TPUs have no int64 (the original's `_decode_record`).
+        schema: what the records hold; other features are ignored.
     """
     features = tf.io.parse_example(serialized, dict(schema))
     checks = [_check(name, value, range_of(schema[name])) for name, value in features.items()]
@@ -236,6 +236,6 @@ def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
 
 
 def _check(name: str, values: tf.Tensor, allowed: Range) -> tf.Operation | None:
-    """Returns an assertion that all values are in the range. NaN is in none."""
+    """Returns an assertion that all values are in the range; NaN never is."""
     inside = tf.reduce_all((values >= allowed.low) & (values <= allowed.high))
     return tf.debugging.Assert(inside, [OUT_OF_RANGE, allowed.rule(name)], name="range")

@@ -1,6 +1,6 @@
 """Paths that TensorFlow can reach: checks, globs, output directories, and error messages.
 
-A path is local or in a bucket of Google Cloud Storage (gs://). Messages name the flag that gave it.
+A path is local or in a bucket of Google Cloud Storage (gs://). Messages name the path's flag.
 """
 
 import contextlib
@@ -25,17 +25,17 @@ def check_file_system(path: str, flag: str | None) -> None:
 
     Args:
         path: any path.
-        flag: the flag (no dashes) that gave it, for messages; None if none did.
+        flag: the flag (no dashes) that gave the path, for messages; None if none did.
 
     Raises:
         UserError: this TensorFlow does not support the scheme (`gs://`, ...).
-        OSError: Google Cloud Storage does not respond. A refusal counts as a response: whatever
-            uses the path next reports it.
+        OSError: Google Cloud Storage does not respond. A refusal counts as a response; the next
+            use of the path reports the refusal.
     """
     scheme, separator, rest = path.partition("://")
     if separator and scheme not in tf.io.gfile.get_registered_schemes():
         raise UserError(
-            f"{given(path, flag)}: this TensorFlow knows no file system {scheme}://.{advice(path)}"
+            f"{given(path, flag)}: this TensorFlow does not support {scheme}://.{advice(path)}"
         )
     if scheme == "gs" and separator and not _bucket_responds(rest.partition("/")[0]):
         raise OSError(
@@ -53,7 +53,7 @@ def _bucket_responds(bucket: str) -> bool:
             tf.io.gfile.exists(f"gs://{bucket}/.answer")
         responded.set()
 
-    # A daemon thread: TensorFlow's retries cannot be stopped, so they end with the program.
+    # A daemon thread ends with the program: TensorFlow's retries cannot be stopped.
     threading.Thread(target=ask, daemon=True).start()
     return responded.wait(_STORAGE_SECONDS)
 
@@ -64,8 +64,8 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
     Args:
         patterns: file names or globs, in a sequence or in one string with commas between them. The
             matches of a glob are sorted, so that a seed gives the same result on every machine (the
-            original takes the directory's order). A file that matches two patterns comes twice.
-        flag: the flag (no dashes) that gave them, for messages.
+            original takes the directory's order). A file that matches two patterns is listed twice.
+        flag: the flag (no dashes) that gave the patterns, for messages.
 
     Raises:
         UserError: a pattern matches nothing, or a file is missing, empty, a directory, or on a
@@ -111,7 +111,7 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
 
 
 def first_file(folder: str, names: Sequence[str]) -> str | None:
-    """Returns the path of the first of these files that a folder has; None if it has none."""
+    """Returns the path of the first of these files that exists in a folder; None if none does."""
     paths = [os.path.join(folder, name) for name in names]
     return next(filter(tf.io.gfile.exists, paths), None)
 
@@ -124,8 +124,8 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
         flag: the flag (no dashes) that named it, for messages.
 
     Raises:
-        UserError: it is not a directory, or is not writable.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        UserError: the path is not a directory, or the directory is not writable.
+        OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
     if not output_dir:
         raise UserError(f"--{flag}= must not be empty; name a folder")
@@ -142,7 +142,7 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
             tf.io.gfile.remove(probe)
         raise write_error(
             error,
-            f"--{flag}={output_dir} must be a directory that can be written to, with free space:"
+            f"--{flag}={output_dir} must be a writable directory with free space:"
             f" {error.message}.{advice(output_dir)}",
         ) from error
 
@@ -165,19 +165,19 @@ def error_text(error: tf.errors.OpError) -> str:
 
 
 def tells_of_full_disk(message: str) -> bool:
-    """Returns whether the message of a ResourceExhaustedError is of a disk and not of memory."""
+    """Returns whether the message of a ResourceExhaustedError is about a disk, not memory."""
     return re.search("space left|quota", message) is not None
 
 
 class WriteErrors:
-    """Raises errors of the file system within a block again, as `write_error` says.
+    """Converts errors of the file system within a block to the exceptions of `write_error`.
 
-    A context manager that can be used again and again.
+    A context manager that can be reused.
 
     Args:
         path: the file or folder that is written.
-        place: how messages name it, with its flag if it has one.
-        is_other: whether an error is none of writing; it then passes unchanged.
+        place: how messages name the file or folder, with its flag if it has one.
+        is_other: whether an error has nothing to do with writing; it is then left unchanged.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Names of files that are still being written, and the removal of those that nobody finishes."""
+"""Names files that are still being written, and removes files that killed processes left."""
 
 import contextlib
 import functools
@@ -11,16 +11,16 @@ import tensorflow as tf
 
 from bert_tf.files import processes
 
-# The digest of the process's space, its number, and what is unique.
+# The digest of the process's space, the process's number, and a random part.
 _NAME = re.compile(r"([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{12}\.unfinished")
 
 
 def temporary_name(folder: str) -> str:
-    """Returns a new name in a folder, for what gets its final name when it is complete.
+    """Returns a new name in a folder, for a file or folder that is renamed when it is complete.
 
-    It says which process writes the file or folder. The first call for a folder removes those that
-    processes of this machine left there when they were killed. It is not made from the final name,
-    which may already be as long as the file system allows.
+    The name says which process writes it. The first call for a folder removes what killed processes
+    of this machine left there. The name does not contain the final name, which may already be as
+    long as the file system allows.
     """
     _remove_left_behind(folder)
     name = f"{_space_digest()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.unfinished"
@@ -36,7 +36,7 @@ def is_temporary(name: str) -> bool:
 def _remove_left_behind(folder: str) -> None:
     with contextlib.suppress(tf.errors.OpError):
         for entry in tf.io.gfile.listdir(folder or "."):
-            name = entry.rstrip("/")  # a folder in a bucket ends in one
+            name = entry.rstrip("/")  # in a bucket, names of folders end in a slash
             made = _NAME.fullmatch(name)
             if made and made[1] == _space_digest() and not processes.runs(int(made[2])):
                 path = os.path.join(folder, name)

@@ -1,4 +1,4 @@
-"""Reading whole files, and writing files atomically."""
+"""Reads whole files, and writes files atomically."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ from bert_tf.files.temporary_names import temporary_name
 class UnfinishedFile:
     """A file that is written under a temporary name and renamed when it is complete.
 
-    A context manager: if `finish` was not called by its end, the temporary file is removed and a
-    file that had the final name before is unchanged.
+    A context manager: if `finish` was not called by its end, the temporary file is removed, and an
+    earlier file with the final name is unchanged.
 
     Args:
         path: the final name.
@@ -26,7 +26,7 @@ class UnfinishedFile:
 
     Raises:
         UserError: from the methods too: the file cannot be written (no permission, no directory).
-        OSError: from the methods too: writing failed in a way that may pass, such as a full disk.
+        OSError: from the methods too: writing failed, perhaps temporarily, such as on a full disk.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class UnfinishedFile:
         self.name = temporary_name(os.path.dirname(path))
         with self._explained:
             self._writer = (open_writer or _open)(self.name)
-        self.flush()  # the first request that a bucket can refuse: now, not after hours of work
+        self.flush()  # makes a bucket that refuses writes do so now, not after hours of work
 
     def write(self, data: bytes) -> int:
         """Writes all of `data` and returns its length."""
@@ -57,7 +57,7 @@ class UnfinishedFile:
             self._writer.flush()
 
     def close(self) -> None:
-        """Closes the file; until the end of the block it can be read under its temporary `name`."""
+        """Closes the file; it can be read as `name` until the end of the block."""
         with self._explained:
             self._writer.close()
 
@@ -84,15 +84,15 @@ def _open(name: str) -> tf.io.gfile.GFile:
 
 
 def write_whole(path: str, content: str | bytes) -> None:
-    """Writes a file atomically; after an error an earlier file of that name is unchanged.
+    """Writes a file atomically; after an error, an earlier file of that name is unchanged.
 
     Args:
         path: the file.
-        content: its content; a text is written as UTF-8.
+        content: the file's content; a str is written as UTF-8.
 
     Raises:
         UserError: the file cannot be written (no permission, no directory).
-        OSError: writing failed in a way that may pass, such as a full disk.
+        OSError: writing failed for a reason that may be temporary, such as a full disk.
     """
     with UnfinishedFile(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)

@@ -1,4 +1,4 @@
-"""Writing whole folders: one appears when all that belongs into it is there."""
+"""Writes folders atomically: a folder appears only when its content is complete."""
 
 import contextlib
 import functools
@@ -16,22 +16,22 @@ from bert_tf.files.temporary_names import temporary_name
 def whole_folder(
     path: str, flag: str, marker: str, names: Collection[str], what: str
 ) -> Iterator[str]:
-    """Gives the name of a temporary folder, which becomes `path` at the end of the block.
+    """Yields the name of a temporary folder, which is renamed to `path` at the end of the block.
 
-    After an error the temporary folder is removed, and what was at `path` is unchanged, or kept
-    under another name that the message tells. A folder that was written by the same function before
-    is replaced; one with anything else is not.
+    After an error the temporary folder is removed, and an earlier folder at `path` is unchanged, or
+    kept under a different name, which the message gives. An earlier folder of this kind is
+    replaced; a folder with any other content is refused.
 
     Args:
         path: the final name.
-        flag: the flag (no dashes) that gave it, for messages.
+        flag: the flag (no dashes) that gave the path, for messages.
         marker: name of a file that every folder of this kind has.
-        names: all names that a folder of this kind may have in it.
+        names: all names that a folder of this kind may contain.
         what: the kind, for messages.
 
     Raises:
-        UserError: `path` is a file or another folder, or cannot be written to.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        UserError: `path` is a file or a folder of another kind, or cannot be written to.
+        OSError: writing failed for a reason that may be temporary, such as a full disk.
         tf.errors.ResourceExhaustedError: the block ran out of memory.
         tf.errors.InvalidArgumentError: from the block.
     """
@@ -54,18 +54,18 @@ def whole_folder(
 
 
 def _is_of_computing(error: tf.errors.OpError) -> bool:
-    """Returns whether an error of the block is not one of writing: too little memory, a defect."""
+    """Returns whether an error has nothing to do with writing: out of memory, or a defect."""
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return not storage.tells_of_full_disk(error.message)
     return isinstance(error, tf.errors.InvalidArgumentError)
 
 
 def _replace(final: str, new: str) -> None:
-    """Renames a folder to its final name, in place of what is there.
+    """Renames a folder to its final name, replacing an earlier folder.
 
-    After an error the old one is back. If that fails too, it stays under a name that nothing
-    removes, and the message says so. In a bucket each file is renamed by itself, so that a rename
-    may fail midway.
+    After an error the earlier folder is put back. If that fails too, it is kept under a name that
+    nothing removes, and the message gives the name. In a bucket each file is renamed separately, so
+    a rename may fail midway.
     """
     old = f"{new}.replaced"
     free = False
@@ -105,6 +105,6 @@ def _check_replaceable(
     others = [name for name in found if name not in names]
     if others or found and marker not in found:
         raise UserError(
-            f"--{flag}={path} must be a new or empty folder, or {what}, which would be replaced;"
+            f"--{flag}={path} must be a new or empty folder, or {what}, which is then replaced;"
             f" it has {listed(others or found)}. Choose another folder, or empty this one"
         )

@@ -381,7 +381,7 @@ def test_what_was_wrong_only_while_it_was_read_may_be_tried_again(files):
     error = tf.errors.DataLossError(None, None, "corrupted record at 5")
     problem = record_checks.explain(error, files, SCHEMA)
     assert isinstance(problem, OSError)
-    assert "(corrupted record at 5), but none of the 5 record files is wrong now" in str(problem)
+    assert "record at 5), but when read again, all 5 record files are sound" in str(problem)
 
 
 def test_other_errors_pass_through():

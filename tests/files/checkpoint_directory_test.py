@@ -174,7 +174,7 @@ def test_a_damaged_newest_falls_back_on_the_newest_whole_one(tmp_path, warnings,
     _assert_equal(_values(variables), _values(_variables(2)))
     assert len(warnings) == 1
     assert f"{tmp_path}/model.ckpt-3" in warnings[0]
-    assert warnings[0].endswith(". Looking for the checkpoint before it")
+    assert warnings[0].endswith(". Trying the checkpoint before it")
     # The step is made again, and its checkpoint is whole again.
     directory.save(_variables(3), 3)
     assert directory.restore_latest(variables) == f"{tmp_path}/model.ckpt-3"
@@ -190,9 +190,9 @@ def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
     with pytest.raises(UserError) as info:
         directory.restore_latest(_variables())
     assert str(info.value) == (
-        f"--output_dir={tmp_path} must hold an undamaged checkpoint to continue from, or none and"
-        " no file `checkpoint`; all of its checkpoints are missing or damaged: 'model.ckpt-1,"
-        " model.ckpt-2'. Copy one back to there, or choose another --output_dir to start anew"
+        f"--output_dir={tmp_path} must hold an undamaged checkpoint to resume from, or neither"
+        " checkpoints nor a file `checkpoint`; all checkpoints are missing or damaged:"
+        " 'model.ckpt-1, model.ckpt-2'. Copy one back, or choose a new --output_dir to start over"
     )
     assert len(warnings) == 2
 
@@ -233,8 +233,8 @@ def test_without_its_names_the_newest_whole_checkpoint_is_taken(tmp_path, warnin
     assert directory.restore_latest(variables) == f"{tmp_path}/model.ckpt-10"
     _assert_equal(_values(variables), _values(_variables(10)))
     assert warnings[1:] == [
-        f"{state} names no undamaged checkpoint: taking {tmp_path}/model.ckpt-10, the undamaged one"
-        " with the highest number"
+        f"{state} lists no undamaged checkpoint: resuming from {tmp_path}/model.ckpt-10, the"
+        " undamaged one with the highest number"
     ]
     # The damaged one is replaced; the one that the run went on from is its own, and the oldest.
     for step in (11, 12):
@@ -253,7 +253,7 @@ def test_names_of_missing_checkpoints_beside_whole_ones(tmp_path, warnings):
 
 def test_a_file_checkpoint_that_names_nothing_does_not_start_a_run_anew(tmp_path):
     (tmp_path / "checkpoint").write_text("garbage")
-    with pytest.raises(UserError, match="must hold an undamaged checkpoint to continue from, or"):
+    with pytest.raises(UserError, match="must hold an undamaged checkpoint to resume from, or"):
         CheckpointDirectory(str(tmp_path)).restore_latest(_variables())
 
 

@@ -293,9 +293,9 @@ def test_initialize_refuses_the_encoder_of_another_model(tmp_path):
     with pytest.raises(UserError) as info:
         checkpoints.initialize(variables, prefix)
     assert str(info.value) == (
-        f"--init_checkpoint={prefix} must be of the kind of model that --bert_config_file"
-        " describes. The encoder of the model has bert/encoder/layer_0/c and 0 more; that of the"
-        " checkpoint has none of them, but bert/encoder/transformer/a and 1 more"
+        f"--init_checkpoint={prefix} must be the kind of model that --bert_config_file describes."
+        " The model's encoder has bert/encoder/layer_0/c and 0 more; the checkpoint's encoder has"
+        " none of these, but bert/encoder/transformer/a and 1 more"
     )
     assert variables[names[0]].numpy() == [7.0]
     # A checkpoint without an encoder, such as a head's, is taken.

@@ -133,7 +133,7 @@ def test_google_storage_that_cannot_be_reached():
 
 def test_google_storage_without_support(monkeypatch):
     monkeypatch.setattr(tf.io.gfile, "get_registered_schemes", lambda: ["", "file", "ram"])
-    message = "=gs://b/x: this TensorFlow knows no file system gs://.*tensorflow-io-gcs-filesystem"
+    message = "=gs://b/x: this TensorFlow does not support gs://.*tensorflow-io-gcs-filesystem"
     with pytest.raises(UserError, match="--input_file" + message):
         storage.expand_files("gs://b/x", "input_file")
     with (

@@ -105,7 +105,7 @@ def test_what_is_of_no_use_or_would_do_harm_is_refused(reviews, settings):
         ({"export_dir": f"file://{settings.output_dir}", "do_train": True}, harm),
         (
             {"export_dir": f"{reviews}/vocab.txt/x", "do_train": True},
-            "--export_dir=.* must be a directory that can be written to",
+            "--export_dir=.* must be a writable directory with free",
         ),
     ):
         with pytest.raises(UserError, match=message):

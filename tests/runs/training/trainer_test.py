@@ -332,7 +332,7 @@ def test_parts_must_divide_the_batch(files, tmp_path):
 
 def test_an_output_directory_that_cannot_be_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="must be a directory that can be written to"):
+    with pytest.raises(UserError, match="must be a writable directory with free"):
         trainer(tmp_path / "file" / "out")
 
 

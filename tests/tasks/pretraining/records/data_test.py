@@ -320,7 +320,7 @@ def test_bad_input(tmp_path, vocab_file):
             _create(input_file=f"{tmp_path}/{name}", **output)
     with _refused(tmp_path, "latin, line 4"):
         _create(input_file=f"{tmp_path}/good,{tmp_path}/latin", **output)
-    with _refused(tmp_path, "--input_file=nosuch://b/x: .* knows no file system nosuch://"):
+    with _refused(tmp_path, "--input_file=nosuch://b/x: .* does not support nosuch://"):
         _create(input_file="nosuch://b/x", **output)
     for sources in (dict(input_file=None), dict(input_file="a", tfds="b")):
         with _refused(tmp_path, "exactly one of --input_file and --tfds"):
@@ -332,7 +332,7 @@ def test_bad_output(tmp_path, vocab_file):
     paths = dict(input_file=f"{tmp_path}/text", vocab_file=vocab_file)
     with _refused(tmp_path, f"--output_file={tmp_path}/no/out cannot be written"):
         _create(output_file=f"{tmp_path}/no/out", **paths)
-    with _refused(tmp_path, "--output_file=nosuch://b/x: .* knows no file system nosuch://"):
+    with _refused(tmp_path, "--output_file=nosuch://b/x: .* does not support nosuch://"):
         _create(output_file="nosuch://b/x", **paths)
     with _refused(tmp_path, f"temporary file in {tmp_path}/no: .*--spill_dir"):
         _create(output_file=f"{tmp_path}/out", spill_dir=f"{tmp_path}/no", **paths)
