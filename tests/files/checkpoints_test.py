@@ -204,7 +204,7 @@ def test_a_directory_without_the_file_checkpoint(tmp_path):
 
 
 def test_an_unknown_file_system():
-    with pytest.raises(UserError, match="--init_checkpoint=nosuch://x: .* no file system nosuch"):
+    with pytest.raises(UserError, match="--init_checkpoint=nosuch://x: .* not support nosuch"):
         checkpoints.find_prefix("nosuch://x")
 
 

@@ -95,7 +95,7 @@ def test_expand_files_errors(tmp_path):
         (f"{tmp_path}/full,{tmp_path}/no", f"--input_file: {tmp_path}/no does not exist"),
         (f"{tmp_path}/*", f"--input_file: {tmp_path}/empty is empty"),
         (f"{tmp_path}", f"--input_file: {tmp_path} is a directory"),
-        ("nosuch://bucket/x", "--input_file=nosuch://bucket/x: .* no file system nosuch://"),
+        ("nosuch://bucket/x", "--input_file=nosuch://bucket/x: .* not support nosuch://"),
     ):
         with pytest.raises(UserError, match=message):
             storage.expand_files(pattern, "input_file")

@@ -211,7 +211,7 @@ def test_the_name_of_a_released_model_is_looked_at():
 
 
 def test_an_unknown_file_system_is_named():
-    with pytest.raises(UserError, match="--init_checkpoint=nosuch://x: .* no file system nosuch"):
+    with pytest.raises(UserError, match="--init_checkpoint=nosuch://x: .* not support nosuch"):
         check_casing(True, UNCASED, "vocab.txt", "nosuch://x")
 
 
