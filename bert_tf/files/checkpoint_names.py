@@ -43,7 +43,7 @@ def listed_in(directory: str) -> list[str]:
     list is empty if there is no such file, or if the file lists nothing.
 
     Raises:
-        UserError: no permission to read the file.
+        UserError: the file cannot be read, for a permanent reason such as missing permission.
         OSError: the file cannot be read, perhaps temporarily.
     """
     path = state_file(directory)
@@ -109,7 +109,7 @@ def write_state(directory: str, prefixes: Sequence[str]) -> None:
     It lists names without their directory, so the directory can be moved.
 
     Raises:
-        UserError: no permission to write the file.
+        UserError: the file cannot be written, for a permanent reason such as missing permission.
         OSError: the file cannot be written, perhaps temporarily.
     """
     names = [os.path.basename(prefix) for prefix in prefixes]

@@ -32,7 +32,7 @@ class ModelFiles:
     The model is either in Hugging Face's format, a folder with `model.safetensors` and
     `config.json`; or it is a checkpoint with `bert_config.json` and `labels.txt` in the same
     folder: a released model, an --output_dir, an --export_dir. A run's OUTPUT_DIR/best has no
-    configuration or vocabulary; they are read from OUTPUT_DIR.
+    configuration; the files that it lacks are read from OUTPUT_DIR.
 
     Args:
         path: the folder, or the prefix of a checkpoint.

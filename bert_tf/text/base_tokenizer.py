@@ -84,7 +84,7 @@ class Tokenizer(abc.ABC):
         return [names.get(i, f"[no token {i}]") for i in range(max(names) + 1)]
 
     def with_casing(self, do_lower_case: bool) -> "Tokenizer":
-        """Returns a tokenizer with the same vocabulary and this casing; self if it has none."""
+        """Returns a tokenizer with the same vocabulary and this casing; here, `self`."""
         return self
 
     def simplified(self, text: str) -> str:

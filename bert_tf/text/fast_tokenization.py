@@ -40,7 +40,7 @@ _MAX_CACHED_LENGTH = 100
 _FROM_FIRST_IDEOGRAPH = re.compile(f"[{chr(min(tokenization.CJK_RANGES)[0])}-\U0010ffff]")
 
 # The tokens that a word of printable ASCII can consist of, once punctuation is split off.
-# tensorflow-text gets only these tokens, so the rest of the vocabulary cannot trouble it.
+# tensorflow-text gets only these tokens, so it need not support the rest of the vocabulary.
 _ASCII_TOKEN = re.compile(r"(##)?[0-9A-Za-z]+|[!-~]")
 
 

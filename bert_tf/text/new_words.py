@@ -208,7 +208,7 @@ class _SplitText:
         )
 
     def add(self, entry: str, changes: Mapping[int, int]) -> None:
-        """Adds an entry to the vocabulary; `changes` are the ones that `changes()` returned."""
+        """Adds an entry to the vocabulary; `changes` is what `self.changes(entry)` returned."""
         self.vocab[entry] = -1
         for number, length in changes.items():
             self._lengths[number] = length
