@@ -37,7 +37,7 @@ def words(tmp_path_factory):
     [
         (
             ["--tpu=local", "--distribution_strategy=mirrored"],
-            "--distribution_strategy is for runs without a TPU; leave it or --tpu out",
+            "is for runs without a TPU; leave out --distribution_strategy or --tpu",
         ),
         (
             ["--distribution_strategy=mirrored", "--num_cpu_devices=4"],

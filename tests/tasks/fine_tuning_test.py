@@ -75,7 +75,7 @@ BAD = {
     "buckets": ({"length_buckets": "25"}, "no length may be above --max_seq_length=24"),
     "grouping": (
         {"length_buckets": "none", "group_by_length": True},
-        "--group_by_length needs batches of several lengths; give --length_buckets",
+        "--group_by_length needs batches of several lengths; give several --length_buckets",
     ),
     "freezing": ({"freeze_layers": "1"}, "encoder layers from 0 to 0"),
     "vocabulary": (

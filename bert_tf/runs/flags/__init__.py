@@ -1,1 +1,1 @@
-"""Settings and the flags that are made of them."""
+"""Settings, and the flags made from them."""

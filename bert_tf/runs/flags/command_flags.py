@@ -1,5 +1,5 @@
 # ruff: noqa: E402
-"""Flags from settings, and how a program runs. For programs and tools."""
+"""Defines flags from settings and runs a program's main function. For programs and tools."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from absl import app, flags, logging
 
 from bert_tf.runs.flags import quiet_start
 
-quiet_start.import_tensorflow()  # before the imports that follow do
+quiet_start.import_tensorflow()  # before the imports below load TensorFlow with all its messages
 
 import tensorflow as tf
 
@@ -41,43 +41,41 @@ IO_ERROR_STATUS = 74
 
 T = TypeVar("T", bound=Settings)
 
-# Heading in --help of the flags that no settings have.
+# Heading in --help of flags that do not come from settings.
 _OTHER = "Flags"
-_LONG = 45  # characters of choices that are listed below the flag, not beside it
+_LONG = 45  # choices with more characters than this are listed below the flag, not beside it
 _groups: dict[str, Group] = {}
 
-# What the functions below define counts as the calling program's own in its --help.
+# --help then lists the flags that the functions below define as the calling program's own.
 flags.disclaim_key_flags()
 
 if multiprocessing.current_process().name != "MainProcess":
-    # A worker of a program gets settings and no command line, and absl would warn of that.
+    # A worker process gets settings and no command line; without this, absl would warn.
     flags.FLAGS.mark_as_parsed()
 
 
 def run_program(
     main: Callable[..., None], takes_words: bool = False, takes_others: bool = False
 ) -> None:
-    """Parses the command line, and runs `main`.
+    """Parses the command line and runs `main`.
 
-    --help prints the program's docstring and flags, and ends with status 0. An error that the user
-    can mend, in the command line or later, ends the program with its message and status 1; with
-    --verbosity=1 its traceback is shown, too. The status is 65 where training diverged. What may
-    pass by itself has other statuses, so that a job can be started again: 74 where reading or
-    writing failed, 70 for what nobody expected. An interrupt ends the program politely: what is
-    begun is saved or removed. The status is then 130 for Ctrl-C and 75 for SIGTERM, which is what a
-    machine that is taken away sends.
+    --help prints the program's docstring and flags, and exits with status 0. Other exit statuses:
+    1 for an error that the user can fix, in the command line or later: the message on one line
+    (with --verbosity=1 also the traceback); 65 if training diverged; 74 if reading or writing
+    failed and 70 for an unexpected exception, both worth a retry; 130 after Ctrl-C and 75 after
+    SIGTERM, which a preempted machine gets, once work in progress is saved or removed.
 
     Args:
         main: the program.
-        takes_words: whether `main` is called with the list of words that are not flags, or follow
-            `--`. Without it such words are an error.
-        takes_others: the same, and unknown flags are among the words, for those of a library.
+        takes_words: call `main` with the list of words that are not flags, or that follow `--`.
+            By default such words are an error.
+        takes_others: the same, and unknown flags are passed among the words, for a library's flags.
     """
 
     def guarded(argv: list[str]) -> None:
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.INFO)
-            # TensorFlow's lines on devices and collectives, each of which comes twice.
+            # TensorFlow logs lines about devices and collectives, each of them twice.
             tf.get_logger().setLevel(logging.converter.ABSL_TO_STANDARD[logging.WARNING])
         interrupts.raise_on_sigterm()
         goodput.count_from_process_start()
@@ -99,8 +97,8 @@ def run_program(
                 _print_error(text)
                 sys.exit(IO_ERROR_STATUS)
             _print_error(
-                f"the memory of this machine or device is not enough ({text}); lower the batch size"
-                " or the length of sequences, or take a smaller model"
+                f"this machine or device ran out of memory ({text}); lower the batch size or the"
+                " sequence length, or use a smaller model"
             )
             sys.exit(1)
         except Exception:
@@ -118,7 +116,7 @@ def _print_error(error: object) -> None:
 
 
 def _parse(argv: list[str], takes_words: bool = False, takes_others: bool = False) -> list[str]:
-    """Parses the command line, and returns the program's name and the words that are not flags."""
+    """Parses the command line; returns the program's name and the words that are not flags."""
     flags.FLAGS.set_gnu_getopt(takes_words)  # words may stand before flags
     for name in ("help", "helpshort"):
         flags.FLAGS[name] = _HelpFlag(name)
@@ -135,7 +133,7 @@ def _parse(argv: list[str], takes_words: bool = False, takes_others: bool = Fals
     return names
 
 
-# absl's messages -> those of `Settings`.
+# absl's messages -> the words that `Settings` uses.
 _MESSAGES = (
     (r"flag (--[^:]*): (must .*)", r"\1 \2"),
     (r"flag (--[^:]*): invalid literal for int.*", r"\1 must be a whole number"),
@@ -150,10 +148,10 @@ _NOT_GIVEN = "other than None"  # in absl's message on a required flag
 def _describe(error: flags.Error | ValueError | RecursionError) -> str:
     """Returns absl's message on one line, in the words of `Settings`.
 
-    What is no `flags.Error` comes from a flagfile, or from absl's search for similar names.
+    A `ValueError` comes from a flagfile, a `RecursionError` from absl's search for similar names.
     """
     if isinstance(error, RecursionError):
-        return "flags are written --name=value; received one whose name is too long to be any"
+        return "flags are written --name=value; received a name too long to be any flag's"
     if isinstance(error, UnicodeDecodeError):
         line = error.object[error.object.rfind(b"\n", 0, error.start) + 1 :].split(b"\n")[0]
         return f"--flagfile must be UTF-8 text: in {quoted(line)}, {error.reason}"
@@ -172,13 +170,13 @@ def _describe(error: flags.Error | ValueError | RecursionError) -> str:
     if missing:
         others.insert(0, f"{', '.join(missing)} must be given")
     text = "; ".join(others)
-    if len(text) > _LONGEST:  # a value of any length may be in it
+    if len(text) > _LONGEST:  # the message quotes a value, of any length
         text = f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
     return text
 
 
 class _IntegerParser(flags.IntegerParser):
-    """Parses whole numbers that can be written in a message."""
+    """Parses whole numbers, and refuses numbers too long to quote in a message."""
 
     def convert(self, argument: int | str) -> int:
         if isinstance(argument, str) and len(argument) > 100:
@@ -187,7 +185,7 @@ class _IntegerParser(flags.IntegerParser):
 
 
 class _HelpFlag(flags.BooleanFlag):
-    """--help: prints the program's docstring and its own flags, and ends with status 0."""
+    """--help: prints the program's docstring and its own flags, and exits with status 0."""
 
     def __init__(self, name: str):
         short_name = "?" if name == "help" else None
@@ -222,7 +220,7 @@ def _flag_help(flag: flags.Flag) -> FlagHelp:
 
 
 def define_flags(*settings: type[Settings]) -> None:
-    """Defines a flag for each field of the settings that was made by `setting`."""
+    """Defines a flag for each field of the settings that `setting` made."""
     for cls in settings:
         hints = get_type_hints(cls)
         for field in flags_of(cls):
@@ -263,29 +261,30 @@ def _define_flag(field: dataclasses.Field, hint: Any, text: str) -> None:
 
 
 def settings_from_flags(settings: type[T]) -> T:
-    """Returns settings with the values of their flags, which `define_flags` has defined."""
+    """Returns settings with the values of the flags that `define_flags` defined."""
     return settings.from_flags(flags.FLAGS.flag_values_dict(), _given())
 
 
 def _given() -> set[str]:
-    """Returns the names of the flags that the command line or a flagfile gives."""
+    """Returns the names of the flags set on the command line or in a flagfile."""
     return {name for name in flags.FLAGS if flags.FLAGS[name].present}
 
 
 def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
-    """Returns the strategy for the devices in the flags of `DeviceSettings`.
+    """Returns the strategy for the devices that the flags of `DeviceSettings` name.
 
-    TensorFlow's global seed is then --random_seed, if the program has that flag.
+    Also sets TensorFlow's global seed to --random_seed, if the program has that flag.
 
     Args:
         path_flags: names of the flags with paths that the hosts of the devices read or write.
 
     Raises:
-        UserError: flags contradict each other; the TPU cannot be reached, has another number of
-            cores, or is another machine's, which does not see the paths.
+        UserError: flags contradict each other; the TPU cannot be reached or its number of cores
+            differs from --num_tpu_cores; or the TPU's host is another machine, which cannot see
+            the paths.
     """
     if "random_seed" in flags.FLAGS:
-        # The shuffles of tf.data depend on it; the library leaves it to whoever calls it.
+        # tf.data's shuffles depend on the global seed. The library never sets it: callers do.
         tf.random.set_seed(flags.FLAGS.random_seed)
     devices = settings_from_flags(DeviceSettings)
     if not (devices.use_tpu or devices.tpu):
@@ -294,7 +293,7 @@ def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
         return strategy
     for name in ("distribution_strategy", "num_cpu_devices"):
         if name in _given():
-            raise UserError(f"--{name} is for runs without a TPU; leave it or --tpu out")
+            raise UserError(f"--{name} is for runs without a TPU; leave out --{name} or --tpu")
     tpu = devices.tpu or devices.tpu_name or devices.master or os.environ.get("TPU_NAME", "local")
     distribution.check_paths(tpu, {name: flags.FLAGS[name].value for name in path_flags})
     strategy = distribution.get_tpu_strategy(

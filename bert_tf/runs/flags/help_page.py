@@ -17,11 +17,11 @@ class FlagHelp:
     """What --help shows of a flag.
 
     name: name of the flag, without dashes.
-    value: what its value looks like, such as N; None for a flag that is true or false.
-    default: its default; "" for none.
-    required: whether it must be given.
+    value: placeholder for the value, such as N; None for a flag that is true or false.
+    default: the default; "" for none.
+    required: whether the flag must be given.
     text: the help text.
-    heading: what it is listed under.
+    heading: the heading under which the flag is listed.
     """
 
     name: str
@@ -32,11 +32,11 @@ class FlagHelp:
     heading: str
 
     def rank(self) -> int:
-        """Returns the flag's place: required ones first, then those that say what to do."""
+        """Returns the flag's sort key: required flags first, then --do_..., then the rest."""
         return 0 if self.required else 1 if self.name.startswith("do_") else 2
 
     def lines(self) -> list[str]:
-        """Returns the flag's lines."""
+        """Returns the flag's lines in --help."""
         form = f"--[no]{self.name}" if self.value is None else f"--{self.name}={self.value}"
         note = " (required)" if self.required else ""
         if self.default:
@@ -53,12 +53,10 @@ class FlagHelp:
 
 
 def help_page(docstring: str, flags: Iterable[FlagHelp], headings: Iterable[str]) -> str:
-    """Returns a program's docstring as it is, then its flags by heading.
+    """Returns a program's docstring, its lines unchanged, then its flags by heading.
 
     Args:
-        docstring: of the program; its lines stay as they are.
-        flags: the flags.
-        headings: the order of the headings.
+        headings: in the order to list them; a heading without flags is left out.
     """
     flags = list(flags)
     lines = [docstring.strip(), "", _HEADER, ""]

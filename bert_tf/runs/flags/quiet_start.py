@@ -1,6 +1,6 @@
-"""Imports TensorFlow quickly, and without the messages that say nothing to a user.
+"""Imports TensorFlow quickly, and without messages that mean nothing to a user.
 
-Only programs come here, by way of `command_flags`. A library must not change what its user sees.
+Only for programs, through `command_flags`: a library must not change what its user sees.
 """
 
 import contextlib
@@ -13,22 +13,21 @@ import sys
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
-_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # 1: from warnings on
-# TensorFlow 2.21 logs while its libraries are loaded, before it has read the level: that oneDNN is
-# used and that there is no CUDA driver, each twice, under this heading.
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # 1: warnings and errors
+# TensorFlow 2.21 logs while its libraries load, before it has read the level: that it uses oneDNN
+# and that there is no CUDA driver, each twice, under this heading.
 _HEADING = rb"WARNING: All log messages before absl::InitializeLog\(\) is called"
 _INFO = rb"I\d{4} \d\d:|\d{4}-\d\d-\d\d \S+: I "
-# An error, to TensorFlow. It is one only where there is a GPU.
+# TensorFlow logs this as an error even on a machine without a GPU.
 _NO_GPU = rb"E\d{4} .*failed call to cuInit|\d{4}-\d\d-\d\d \S+: E .*failed call to cuInit"
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow, which then logs warnings and errors only.
+    """Imports TensorFlow so that it logs only warnings and errors.
 
-    Ctrl-C while programs still import ends them with a line, not with a traceback. On a machine
-    without a GPU, the error that says so (cuInit) is hidden, too. Everything is shown
-    if the command line has --verbosity=1. The environment variable TF_CPP_MIN_LOG_LEVEL, if it is
-    set, decides instead of these rules.
+    Ctrl-C during the imports ends the program with one line instead of a traceback. On a machine
+    without a GPU, the error that says so (cuInit) is hidden, too. --verbosity=1 on the command line
+    shows everything. The environment variable TF_CPP_MIN_LOG_LEVEL, if set, overrides these rules.
     """
     level = os.environ.get(_LEVEL)
     if "tensorflow" in sys.modules or level == "0" or _is_verbose(sys.argv[1:]):
@@ -43,12 +42,12 @@ def import_tensorflow() -> None:
         if not has_gpu and tf.test.is_built_with_cuda():
             tf.config.list_physical_devices("GPU")  # calls cuInit, as every run does later
     if level is None:
-        # TensorFlow has read it. A program that this one starts decides by its own command line.
+        # TensorFlow has read the variable. Programs that this one starts must not inherit it.
         del os.environ[_LEVEL]
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Reports an exception that ends Python, which after Ctrl-C ends as if by that signal."""
+    """Prints one line for Ctrl-C, and a traceback for any other exception that ends Python."""
     if issubclass(kind, KeyboardInterrupt):
         print("Stopped by Ctrl-C before anything was begun.", file=sys.stderr)
     else:
@@ -56,14 +55,14 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
 
 
 def _is_verbose(arguments: Sequence[str]) -> bool:
-    """Returns whether --verbosity is above 0, absl's level for info."""
+    """Returns whether --verbosity is above 0 (absl's level for info)."""
     words = " ".join(arguments)
     return re.search(r"(^| )--?(v|verbosity)[= ]([1-9]|debug)", words, re.IGNORECASE) is not None
 
 
 @contextlib.contextmanager
 def _imported_objects_kept() -> Iterator[None]:
-    """Spares Python the search for garbage among modules, which are never any: it takes 1 s."""
+    """Turns garbage collection off during imports, which saves 1 s: modules are never garbage."""
     gc.disable()
     try:
         yield
@@ -74,10 +73,10 @@ def _imported_objects_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _filtered_stderr(patterns: Sequence[bytes]) -> Iterator[None]:
-    """Drops the lines that begin with one of the patterns from what is written to descriptor 2.
+    """Drops lines that begin with one of the patterns from what is written to descriptor 2.
 
-    A process of its own passes the other lines on at once, so that none is lost if this process
-    aborts, as it does where a library of the TPU does not fit.
+    A child process passes the other lines on at once, so that none is lost if this process
+    aborts, as it does if the TPU's library is incompatible.
     """
     sys.stderr.flush()
     reading, writing = os.pipe()
@@ -99,8 +98,8 @@ def _filtered_stderr(patterns: Sequence[bytes]) -> Iterator[None]:
 
 
 def _pass_on(reading: int, dropped: re.Pattern) -> None:
-    """Copies lines to descriptor 2 until no process writes any more, and ends this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes
+    """Copies lines to descriptor 2 until all writers have closed the pipe; exits the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     try:
         with os.fdopen(reading, "rb") as lines:
             for line in lines:

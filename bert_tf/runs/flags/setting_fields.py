@@ -1,7 +1,7 @@
 """Fields of settings dataclasses, each with its default, help text and rules.
 
-`bert_tf.runs.flags.command_flags` makes the flags from these fields, so that a default, a help text
-and a rule stand in one place.
+`bert_tf.runs.flags.command_flags` makes the flags from these fields, so a flag's default, help text
+and rules are all in one place.
 """
 
 import dataclasses
@@ -31,13 +31,13 @@ class Group(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Other:
-    """What another setting must be: one of `values`, or anything but false, 0, empty and None."""
+    """A condition on another setting: one of `values`; if (), not false, 0, empty or None."""
 
     name: str
     values: tuple[Any, ...] = ()
 
     def holds(self, settings: "Settings") -> bool:
-        """Returns whether it is so."""
+        """Returns whether the settings meet the condition."""
         value = getattr(settings, self.name)
         return value in self.values if self.values else bool(value)
 
@@ -51,19 +51,19 @@ Others = str | tuple[Any, ...] | list[str | tuple[Any, ...]]  # see `setting`
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FieldRule(Bounds):
-    """What a field of a settings dataclass means and which values it takes.
+    """What a field of a settings dataclass means, and which values are allowed.
 
-    A whole number with the bound `at_least` is a count, and at most 2**31 - 1.
+    A whole number with the bound `at_least` is a count: at most 2**31 - 1.
 
     help: the help text of the flag.
     group: where --help lists the flag.
     choices: the strings that are allowed; None for all.
     not_empty: whether the empty string is refused.
-    needs: what all of these other settings must be if the field is given, that is, neither has its
-        default nor is empty.
-    needs_one_of: what at least one of these must be then.
-    excludes: what none of these may be then.
-    because: the reason for `needs` or `excludes`, which ends "--NAME needs --OTHER, since ...".
+    needs: conditions that must all hold if the field is given, that is, if its value is neither
+        the default nor empty.
+    needs_one_of: conditions of which at least one must hold if the field is given.
+    excludes: conditions that must not hold if the field is given.
+    because: the reason for `needs` or `excludes`: the end of "--NAME needs --OTHER, since ...".
     """
 
     help: str
@@ -105,12 +105,12 @@ def setting(
 ) -> Any:
     """Returns a field for a subclass of `Settings`.
 
-    Another setting is written "name", or ("name", value, ...) if it must have one of these values;
-    several are a list.
+    A condition on another setting is "name", or ("name", value, ...) if it must have one of these
+    values; give several conditions as a list.
 
     Args:
-        default: its value where none is given. Without one the field is required.
-        needs: see `FieldRule`, as for the arguments that follow.
+        default: the value if none is given. Without a default the field is required.
+        needs: see `FieldRule`, also for the other arguments.
     """
     rule["choices"] = None if choices is None else tuple(choices)
     for key, others in (("needs", needs), ("needs_one_of", needs_one_of), ("excludes", excludes)):
@@ -119,7 +119,7 @@ def setting(
 
 
 def _others(spec: Others | tuple[Other, ...]) -> tuple[Other, ...]:
-    """Returns other settings as `setting` takes them, or as a `FieldRule` has them already."""
+    """Returns conditions in the form of `FieldRule`, from that form or the one `setting` takes."""
     if all(isinstance(other, Other) for other in spec):
         return tuple(spec)
     several = spec if isinstance(spec, list) else [spec]
@@ -128,12 +128,12 @@ def _others(spec: Others | tuple[Other, ...]) -> tuple[Other, ...]:
 
 
 def inherit(settings: type, name: str, **changes: Any) -> Any:
-    """Returns the field of another settings class, with changes.
+    """Returns a copy of another settings class's field, with changes.
 
     Args:
-        settings: the class that has the field.
-        name: of the field.
-        **changes: arguments of `setting` that differ there, such as `default`.
+        settings: the class to copy from.
+        name: the field's name.
+        **changes: arguments of `setting` to override, such as `default`.
     """
     field = next(field for field in dataclasses.fields(settings) if field.name == name)
     values = {**vars(rule_of(field)), "default": field.default, **changes}
@@ -141,7 +141,7 @@ def inherit(settings: type, name: str, **changes: Any) -> Any:
 
 
 def rule_of(field: dataclasses.Field) -> FieldRule | None:
-    """Returns what `setting` was told of a field; None for a field that is no flag."""
+    """Returns the rule that `setting` gave a field; None if the field is not a flag."""
     return field.metadata.get(_METADATA)
 
 
@@ -151,9 +151,9 @@ def flags_of(settings: type) -> list[dataclasses.Field]:
 
 
 def help_text(settings: type, field: dataclasses.Field) -> str:
-    """Returns the help text of a flag, with the rules about other flags.
+    """Returns the help text of a flag, including its rules about other flags.
 
-    A rule about a flag that is required anyway is left out.
+    Rules about flags that are required anyway are left out.
     """
     rule = rule_of(field)
     required = {other.name for other in flags_of(settings) if other.default is REQUIRED}
@@ -173,11 +173,11 @@ def help_text(settings: type, field: dataclasses.Field) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings whose fields, made by `setting`, are checked when an instance is made.
+    """Settings that check the fields made by `setting` when an instance is made.
 
     Raises:
-        UserError: a value is out of bounds, or none of the choices, or two settings contradict each
-            other.
+        UserError: a value is out of bounds or not one of the choices, or two settings contradict
+            each other.
     """
 
     def __post_init__(self):
@@ -197,8 +197,8 @@ class Settings:
         """Returns the settings of a program.
 
         Args:
-            values: of all flags of the program, by name.
-            given: names of the flags on the command line. The others have their defaults.
+            values: the values of all flags of the program, by name.
+            given: names of the flags on the command line. All other flags have their defaults.
 
         Raises:
             UserError: as for the class.
@@ -206,12 +206,12 @@ class Settings:
         return cls(**{field.name: values[field.name] for field in flags_of(cls)})
 
     def _is_given(self, name: str) -> bool:
-        """Returns whether a setting neither has its default nor is empty."""
+        """Returns whether a setting's value is neither the default nor empty."""
         value = getattr(self, name)
         return value not in (None, "", type(self).__dataclass_fields__[name].default)
 
     def _written(self, name: str) -> str:
-        """Returns a setting as on a command line."""
+        """Returns a setting as written on a command line."""
         value = getattr(self, name)
         if isinstance(value, bool):
             return f"--{name}" if value else f"--no{name}"
@@ -219,7 +219,7 @@ class Settings:
         return f"--{name}={as_given(value)}"
 
     def _contradiction(self, field: dataclasses.Field) -> str | None:
-        """Returns the message on a rule about other settings that a given field breaks."""
+        """Returns the message if a given field breaks a rule about other settings, else None."""
         rule, written = rule_of(field), self._written(field.name)
         since = f", since {rule.because}" if rule.because else ""
         for others in (*((other,) for other in rule.needs), rule.needs_one_of):

@@ -10,9 +10,9 @@ from bert_tf.engine.distribution import GRADIENT_REDUCTIONS, STRATEGIES
 from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import Group, Settings, setting
 
-# Far above whatever has been published, and below what a program cannot start with.
-MAX_LENGTH = 2**20  # `max_position_embeddings` has this limit, too
-MAX_BATCH = 2**20  # LAMB's greatest is 2**16
+# Far above anything published, and low enough that a program can start.
+MAX_LENGTH = 2**20  # also the limit of `max_position_embeddings`
+MAX_BATCH = 2**20  # the largest batch of the LAMB paper is 2**16
 _MAX_EPOCHS = 10_000
 _MAX_CPU_DEVICES = 64  # each is traced and compiled
 
@@ -45,7 +45,7 @@ class TextSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComputationSettings(Settings):
-    """How a model computes; None is decided by the device, in `model_options`."""
+    """How a model computes. `model_options` replaces None by a value that suits the device."""
 
     dtype: str | None = setting(
         None,
@@ -66,7 +66,7 @@ class ComputationSettings(Settings):
 class TrainingSettings(ComputationSettings):
     """Settings of every program that trains.
 
-    amount_of_training: names what sets the number of steps, for messages; no flag.
+    amount_of_training: what sets the number of steps, as named in messages; not a flag.
     """
 
     amount_of_training: ClassVar[str] = "the number of steps"
@@ -97,7 +97,7 @@ class TrainingSettings(ComputationSettings):
     )
     lamb_bias_correction: bool = setting(
         False,
-        help="Correct the bias of the moments: MLPerf's and NVIDIA's LAMB instead of ALBERT's.",
+        help="Correct the bias of the moments, as in MLPerf's and NVIDIA's LAMB but not ALBERT's.",
         group=Group.TRAINING,
         needs=("optimizer", "lamb"),
     )
@@ -117,19 +117,20 @@ class TrainingSettings(ComputationSettings):
     )
     epsilon: float = setting(
         optimization.EPSILON,
-        help="The optimizer's term that keeps it from dividing by 0.",
+        help="The optimizer's term that avoids division by 0.",
         group=Group.TRAINING,
         above=0.0,
     )
     weight_decay_rate: float = setting(
         optimization.WEIGHT_DECAY_RATE,
-        help="Weight decay a step, times the learning rate; biases and LayerNorm have none.",
+        help="Weight decay per step, multiplied by the learning rate; biases and LayerNorm get"
+        " none.",
         group=Group.TRAINING,
         at_least=0.0,
     )
     clip_norm: float = setting(
         optimization.CLIP_NORM,
-        help="Largest norm of a step's gradients, to which they are scaled down; 0: never.",
+        help="Scale a step's gradients down to this norm if theirs is larger; 0: never.",
         group=Group.TRAINING,
         at_least=0.0,
     )
@@ -149,7 +150,7 @@ class TrainingSettings(ComputationSettings):
     )
     save_checkpoints_steps: int = setting(
         1000,
-        help="Write a checkpoint every N steps, and at the start and the end of training.",
+        help="Write a checkpoint every N steps, and at the start and end of training.",
         group=Group.OUTPUT,
         at_least=1,
     )
@@ -167,8 +168,8 @@ class TrainingSettings(ComputationSettings):
     )
     gradient_accumulation_steps: int = setting(
         1,
-        help="Split each batch into N parts and compute one after another, to save memory. The"
-        " update is that of the whole batch.",
+        help="Split each batch into N parts and compute them one after another, to save memory. The"
+        " update is the same as for the whole batch.",
         group=Group.COMPUTATION,
         at_least=1,
     )
@@ -227,8 +228,8 @@ class FineTuningSettings(TrainingSettings, TextSettings):
     length_buckets: str = setting(
         "auto",
         help="Lengths to pad batches to instead of --max_seq_length, such as 32,64,128. auto: up to"
-        " eight evenly spaced lengths. none: --max_seq_length only. For evaluation and prediction"
-        " examples are sorted by length; results and their order stay the same.",
+        " eight evenly spaced lengths. none: --max_seq_length only. Evaluation and prediction sort"
+        " examples by length; results and their order stay the same.",
         group=Group.COMPUTATION,
     )
     group_by_length: bool = setting(
@@ -251,15 +252,15 @@ class FineTuningSettings(TrainingSettings, TextSettings):
     )
     early_stopping_patience: int = setting(
         0,
-        help="Stop training after N evaluations without a better one; 0: never. Needs"
+        help="Stop training after N evaluations without an improvement; 0: never. Needs"
         " --evaluate_every_steps and implies --keep_best.",
         group=Group.EVALUATION,
         at_least=0,
     )
     export_dir: str | None = setting(
         None,
-        help="Folder for the trained model in the form of a released one: weights without optimizer"
-        " slots, configuration, vocabulary, and labels.txt.",
+        help="Folder to export the trained model to, with the files of a released model: weights"
+        " without optimizer slots, configuration, vocabulary, and labels.txt.",
         group=Group.OUTPUT,
         not_empty=True,
         needs="do_train",
@@ -305,7 +306,7 @@ class EvaluationSettings(FineTuningSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TeacherSettings(Settings):
-    """The teacher of a distillation, and how a student compares itself with it."""
+    """The teacher of a distillation, and how the student is compared with the teacher."""
 
     teacher_checkpoint: str | None = setting(
         None,
@@ -321,14 +322,14 @@ class TeacherSettings(Settings):
     )
     temperature: float = setting(
         2.0,
-        help="Temperature of the soft targets: both models' logits are divided by it.",
+        help="Temperature of the soft targets: divides both models' logits.",
         group=Group.TRAINING,
         above=0.0,
         needs="teacher_checkpoint",
     )
     alpha_cos: float = setting(
         1.0,
-        help="Weight of the cosine loss, which turns the last layer's vectors in the directions of"
+        help="Weight of the cosine loss, which turns the last layer's vectors in the direction of"
         " the teacher's. Both models must have the same hidden_size.",
         group=Group.TRAINING,
         at_least=0.0,
@@ -336,9 +337,9 @@ class TeacherSettings(Settings):
     )
     cos_all_layers: bool = setting(
         False,
-        help="Let --alpha_cos compare the vectors of all of the student's layers, each with the"
-        " teacher's layer at the same share of its depth, such as the second, fourth and sixth for"
-        " 3 of 6 (TinyBERT); not only the last layers' (DistilBERT).",
+        help="Let --alpha_cos compare all of the student's layers, each with the teacher's layer at"
+        " the same relative depth (TinyBERT): a student of 3 layers with layers 2, 4 and 6 of a"
+        " teacher of 6. By default only the last layers are compared (DistilBERT).",
         group=Group.TRAINING,
         needs=["teacher_checkpoint", "alpha_cos"],
         because="it says which vectors the loss of weight --alpha_cos compares",
@@ -351,7 +352,7 @@ class DeviceSettings(Settings):
 
     tpu: str | None = setting(
         None,
-        help="TPU to run on: `local` for this machine's own, a name, or grpc://ADDRESS:8470. Short"
+        help="TPU to run on: `local` for this machine's TPU, a name, or grpc://ADDRESS:8470. Short"
         " for --use_tpu --tpu_name=...",
         group=Group.DEVICES,
     )
@@ -397,7 +398,7 @@ class DeviceSettings(Settings):
 
 
 def adam_options(settings: TrainingSettings) -> optimization.AdamOptions:
-    """Returns the optimizer's numbers."""
+    """Returns the optimizer's options from the flags."""
     return optimization.AdamOptions(
         settings.optimizer,
         settings.weight_decay_rate,
@@ -413,7 +414,7 @@ def model_options(
 ) -> dict[str, bool | str]:
     """Returns the arguments of `BertModel` for a model that runs under a strategy.
 
-    These are `dtype`, `use_one_hot_embeddings` and, for settings that have it,
+    These are `dtype`, `use_one_hot_embeddings` and, from `TrainingSettings`,
     `recompute_activations`.
     """
     return device_options(settings, isinstance(strategy, tf.distribute.TPUStrategy))

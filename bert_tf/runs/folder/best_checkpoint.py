@@ -19,12 +19,12 @@ class BestCheckpoint:
     """The checkpoint with a run's best evaluation, in the folder `best` of its output directory.
 
     The folder holds the checkpoint, `labels.txt` if there are classes, and `eval_results.txt`,
-    which is written last. A resumed run compares with that file.
+    which is written last. A resumed run compares its evaluations with that file.
 
     Args:
-        output_dir: of the run.
+        output_dir: the run's directory.
         metric: the result to compare; higher is better.
-        patience: number of evaluations without a better one that end the training; 0 for never.
+        patience: end training after so many evaluations without an improvement; 0 for never.
         every_steps: steps from one evaluation to the next.
         labels: see `label_file.write_labels`.
 
@@ -53,7 +53,7 @@ class BestCheckpoint:
         """Checks, before training, that evaluations can be compared with the best so far.
 
         Raises:
-            UserError: the best so far was chosen by another metric, or its file is damaged.
+            UserError: the best so far was chosen by a different metric, or its file is damaged.
         """
         self._best_results()
 
@@ -85,11 +85,11 @@ class BestCheckpoint:
     def update(
         self, results: Mapping[str, float | int], step: int, values: Mapping[str, tf.Tensor]
     ) -> bool:
-        """Returns whether training goes on, having kept the checkpoint if it is the best so far.
+        """Keeps the checkpoint if it is the best so far; returns whether to continue training.
 
         Args:
-            results: of an evaluation.
-            step: of the evaluation.
+            results: an evaluation's results.
+            step: the step that was evaluated.
             values: weights, slots and `global_step` by name.
 
         Raises:

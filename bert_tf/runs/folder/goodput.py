@@ -1,7 +1,7 @@
 """Where a run's wall time goes, over all of its starts: `goodput.json` in the output directory.
 
-Goodput is the share of the time that went into training steps that count. The parts of the time
-sum to the whole because at any moment the main thread is in exactly one of them.
+Goodput is the share of the time spent on training steps that count. The parts add up to all of the
+time because the main thread is in exactly one part at any moment.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.strict_json import checksum
 
 FILE_NAME = "goodput.json"
-# The parts of a run's time, and what they are in words.
+# The parts of a run's time, and their names in text.
 PARTS = {
     "steps": "steps that count",
     "start_up": "start-up",
@@ -34,7 +34,7 @@ PARTS = {
     "lost": "steps lost",
     "not_running": "not running",
 }
-# What a killed run was doing after its last record, and the part which that time belongs to.
+# What a killed run was doing after its last record -> the part that gets this time.
 _AFTER_RECORD = {"start_up": "start_up", "steps": "lost", "ended": "not_running"}
 _REMEMBERED_SAVES = 20  # more than the checkpoints that most runs keep
 
@@ -42,16 +42,16 @@ _from_process_start = False
 
 
 def count_from_process_start() -> None:
-    """Makes runs count from the start of this process: for programs, which make one run."""
+    """Makes a run's time start with this process. For programs, where a process makes one run."""
     global _from_process_start
     _from_process_start = True
 
 
 class Clock:
-    """Shares out the time since it was made to `PARTS`; for one thread.
+    """Divides the time since the clock was made among `PARTS`. Only for one thread.
 
     Args:
-        elapsed: seconds that have passed already; they count as start-up.
+        elapsed: seconds that have already passed; they count as start-up.
         now: returns the time in seconds.
     """
 
@@ -62,20 +62,20 @@ class Clock:
         self._since = now()
 
     def seconds(self) -> dict[str, float]:
-        """Returns the seconds of each part so far."""
+        """Returns the seconds spent in each part so far."""
         now = self._now()
         self._seconds[self._part] += now - self._since
         self._since = now
         return dict(self._seconds)
 
     def enter(self, part: str) -> None:
-        """From here on time belongs to this part."""
+        """Counts time from now on as this part."""
         self.seconds()
         self._part = part
 
     @contextlib.contextmanager
     def spent(self, part: str) -> Iterator[None]:
-        """The time within belongs to this part."""
+        """Counts the time within the `with` block as this part."""
         before = self._part
         self.enter(part)
         try:
@@ -84,7 +84,7 @@ class Clock:
             self.enter(before)
 
     def move(self, seconds: float, source: str, target: str) -> None:
-        """Moves time that has been spent, at most all of it, from one part to another."""
+        """Moves seconds, at most all there are, from one part to another."""
         seconds = min(seconds, self.seconds()[source])
         self._seconds[source] -= seconds
         self._seconds[target] += seconds
@@ -94,13 +94,13 @@ class Clock:
 class Record:
     """What `goodput.json` holds.
 
-    first_start: when the run was started first, in seconds since 1970.
-    until: when the record was made; the seconds are those from `first_start` to here.
+    first_start: when the run first started, in seconds since 1970.
+    until: when the record was made; `seconds` covers the time from `first_start` to `until`.
     starts: how often the run was started.
-    seconds: of each of `PARTS`.
+    seconds: seconds spent in each of `PARTS`.
     doing: a key of `_AFTER_RECORD`.
-    saves: for each of the last saves its step, the seconds of steps that count up to there, and a
-        digest of the checkpoint, by which a file of another run is known.
+    saves: for each of the last saves: its step, the seconds of steps that count up to that step,
+        and a digest of the checkpoint, which shows whether the file belongs to this run.
     """
 
     first_start: float
@@ -111,11 +111,11 @@ class Record:
     saves: tuple[tuple[int, float, str], ...] = ()
 
     def goodput(self) -> float:
-        """Returns the share of all time in steps that count."""
+        """Returns the share of all time spent on steps that count."""
         return self.seconds["steps"] / max(sum(self.seconds.values()), 1e-9)
 
     def used(self) -> float:
-        """Returns the seconds in which the run has had its machine."""
+        """Returns the seconds for which the run has had its machine."""
         return sum(self.seconds.values()) - self.seconds["not_running"]
 
 
@@ -126,7 +126,7 @@ def read(output_dir: str) -> Record | None:
         UserError: the file cannot be read, or is damaged.
     """
     path = os.path.join(output_dir, FILE_NAME)
-    rule = "it must be as a run has written it"
+    rule = "it must be as a run wrote it"
     try:
         if not tf.io.gfile.exists(path):
             return None
@@ -150,21 +150,21 @@ def _nothing(now: float) -> Record:
 
 
 def _digest(prefix: str) -> str:
-    """Returns a digest of a checkpoint: its index has a checksum of every tensor."""
+    """Returns a digest of a checkpoint's index, which has a checksum of every tensor."""
     with tf.io.gfile.GFile(f"{prefix}.index", "rb") as reader:
         return hashlib.sha256(reader.read()).hexdigest()[:16]
 
 
 class Goodput:
-    """Keeps `goodput.json`. Whatever is wrong with the file or its disk never stops the run.
+    """Keeps `goodput.json` up to date. Problems with the file or its disk never stop the run.
 
     A record is made when a run starts, after its first step, with every checkpoint and at the end.
-    What came after the last record of a run that was killed is known by its heartbeat. Steps count
-    once a checkpoint that the run goes on from has them.
+    If a run was killed, its heartbeat tells how long it lived after the last record. Steps count
+    if the checkpoint that the run resumes from contains them.
 
     Args:
-        output_dir: of the run.
-        clock: gives the time of this start; made here if None.
+        output_dir: the run's directory.
+        clock: measures the time of this start; None makes a clock.
         time_now: returns the seconds since 1970.
     """
 
@@ -178,16 +178,16 @@ class Goodput:
         age = processes.age() if _from_process_start and clock is None else 0.0
         self.clock = clock or Clock(age)
         self._start = time_now() - sum(self.clock.seconds().values())
-        self._lock = threading.Lock()  # of what the thread that saves uses, too
+        self._lock = threading.Lock()  # for the fields that the saving thread uses, too
         self._is_open = False
         self._newest = self._past = _nothing(self._start)
 
     def open(self, left_at: float | None) -> None:
-        """Begins to keep the file, with the time since its last record added.
+        """Opens the file and adds the time since its last record.
 
         Args:
-            left_at: the last beat of a run that was killed, in seconds since 1970; None if the
-                last run ended by itself.
+            left_at: the last heartbeat of a run that was killed, in seconds since 1970; None if
+                the last run was not killed.
         """
         try:
             past = read(os.path.dirname(self._path))
@@ -199,7 +199,8 @@ class Goodput:
             seconds = dict(past.seconds)
             seconds[_AFTER_RECORD[past.doing]] += alive - past.until
             seconds["not_running"] += max(self._start - alive, 0.0)
-            # Two runs of one process, or clocks of two machines: no time counts twice.
+            # With two runs in one process, or clocks that differ, starts may overlap: no time
+            # must count twice.
             early = max(past.until - self._start, 0.0)
             overlap = min(early, self.clock.seconds()["start_up"])
             seconds["start_up"] -= overlap
@@ -209,14 +210,14 @@ class Goodput:
         self.write("start_up")
 
     def restored(self, step: int, prefix: str | None) -> None:
-        """Counts the steps up to the checkpoint that the run goes on from, and no others.
+        """Counts only the steps up to the checkpoint that the run resumes from; the rest are lost.
 
-        A file of another run, which tells of other checkpoints, is set aside with a warning; so is
-        one of which that cannot be known, because the checkpoint's index cannot be read.
+        If the file lists other checkpoints, it belongs to another run and is set aside with a
+        warning. The same happens if the checkpoint's index cannot be read to check this.
 
         Args:
-            step: of the checkpoint.
-            prefix: of the checkpoint; None if there is none.
+            step: the checkpoint's step.
+            prefix: the checkpoint's prefix; None if there is no checkpoint.
         """
         if not self._is_open:
             return
@@ -260,7 +261,7 @@ class Goodput:
             logging.warning("%s is not up to date: %s", self._path, error)
 
     def record(self, doing: str = "steps") -> Record:
-        """Returns the present state. For the thread that owns the clock."""
+        """Returns the current state. Only for the thread that owns the clock."""
         now = self.clock.seconds()
         past = self._past
         return Record(
@@ -273,16 +274,16 @@ class Goodput:
         )
 
     def write(self, doing: str = "steps") -> None:
-        """Writes the present state, if the file has been opened."""
+        """Writes the current state, if the file has been opened."""
         if self._is_open:
             self._write(self.record(doing))
 
     def write_save(self, step: int, prefix: str, record: Record) -> None:
-        """Writes the state at a save, whose files are complete. For any thread.
+        """Writes the state at a save. Call this when the save's files are complete; any thread may.
 
         Args:
-            step: of the save.
-            prefix: of its files.
+            step: the save's step.
+            prefix: the checkpoint's prefix.
             record: the state at that step.
         """
         if self._is_open:
@@ -304,7 +305,7 @@ class Goodput:
             write_whole(self._path, json.dumps(content, indent=1) + "\n")
 
     def curves(self) -> dict[str, float]:
-        """Returns the share of each part so far, for TensorBoard; {} if no file is kept."""
+        """Returns each part's share so far, for TensorBoard; {} if the file is not open."""
         if not self._is_open:
             return {}
         record = self.record()

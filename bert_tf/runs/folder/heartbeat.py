@@ -4,10 +4,10 @@ A run rewrites `run.heartbeat` in its output directory every few seconds. Anothe
 file change must not write there. A file that does not change was left by a run that was killed.
 No clocks are compared, so this works between machines and in a bucket.
 
-On a local disk the run also locks the file (flock), so that of any number of runs on one machine
-exactly one begins. A bucket has no locks: two runs that start within the same second may both
-begin. The file then names the one that wrote last. The other one finds that at its next beat, and
-stops when the loop in hand is done. Before it writes it looks at the file once more.
+On a local disk the run also locks the file (flock), so that only one of several runs on a machine
+can start. A bucket has no locks: two runs that start within the same second may both start. The
+file then names the run that wrote last. The other run notices this at its next beat and stops at
+the end of its current loop. It also checks the file each time before it writes.
 """
 
 import contextlib
@@ -28,26 +28,27 @@ from bert_tf.files import processes
 
 FILE_NAME = "run.heartbeat"
 BEAT_SECONDS = 10.0
-EXPIRES_SECONDS = 30.0  # three beats, because one may fail or take long
-SETTLE_SECONDS = 1.0  # longer than it takes to write a small file, also in a bucket
+EXPIRES_SECONDS = 30.0  # three beats, because a beat may fail or take long
+SETTLE_SECONDS = 1.0  # longer than writing a small file takes, also in a bucket
 
 
 class Heartbeat:
     """Holds an output directory for one run; a context manager.
 
-    Entering takes the directory, unless another run has it. Leaving gives it back, also after an
-    exception. In between a thread rewrites the file. Call `check` before writing anything that
-    another run must not overwrite, and `check_beats` now and then.
+    Entering takes the directory, unless another run holds it. Leaving releases the directory, also
+    after an exception. In between a thread rewrites the file. Call `check` before writing anything
+    that another run must not overwrite, and `check_beats` now and then.
 
     Args:
         output_dir: an existing directory, on any file system that TensorFlow reaches.
         beat_seconds: time from one rewrite to the next.
-        expires_seconds: a file that does not change for so long is left behind; several beats.
+        expires_seconds: a file that does not change for so long was left by a killed run; several
+            beats.
         settle_seconds: without a lock, time to wait after taking the directory before looking
             whether another run took it at the same moment.
 
-    `left_at` is when a run that was killed there renewed the file last, in seconds since 1970; None
-    if the last run ended by itself.
+    `left_at` is when a run that was killed last renewed the file, in seconds since 1970; None if
+    the last run was not killed.
     """
 
     def __init__(
@@ -76,10 +77,10 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
-        """Returns the heartbeat once the directory is this run's.
+        """Returns the heartbeat once this run holds the directory.
 
         Raises:
-            UserError: another run has the directory.
+            UserError: another run holds the directory.
             OSError: the file cannot be read or written.
         """
         with contextlib.ExitStack() as stack:
@@ -111,7 +112,7 @@ class Heartbeat:
         self._unlock()
 
     def _take_lock(self) -> bool:
-        """Locks the file where that is possible; returns whether there was no file before.
+        """Locks the file if the file system can; returns whether there was no file before.
 
         Raises:
             UserError: a run on this machine has locked it.
@@ -129,7 +130,7 @@ class Heartbeat:
                     raise UserError(
                         f"{self._path} must be a file; it is a link to nothing. Delete it"
                     ) from None
-                continue  # the run that had the file has just ended
+                continue  # the run that held the file has just ended
             except OSError as error:
                 raise OSError(f"{self._path} must be writable: {error.strerror}") from error
             try:
@@ -144,7 +145,7 @@ class Heartbeat:
             if _is_at(descriptor, self._path):
                 self._lock = descriptor
                 return created
-            os.close(descriptor)  # the run that had it has removed it meanwhile
+            os.close(descriptor)  # the run that held the file has removed it meanwhile
 
     def _open(self) -> tuple[int, bool]:
         """Returns a descriptor of the file, and whether it was created."""
@@ -159,7 +160,7 @@ class Heartbeat:
             self._lock = None
 
     def check(self) -> None:
-        """Checks, by a look at the file, that this run still has the directory.
+        """Reads the file to check that this run still holds the directory.
 
         Raises:
             OSError: another run has taken it over.
@@ -169,7 +170,7 @@ class Heartbeat:
         self.check_beats()
 
     def check_beats(self) -> None:
-        """Does what `check` does by what the beats have found; reads nothing.
+        """Checks the same as `check`, but from what the beats have read; reads nothing.
 
         Raises:
             OSError: another run has taken the directory over.
@@ -183,7 +184,7 @@ class Heartbeat:
             )
 
     def _wait_for_the_last_run(self) -> None:
-        """Waits until it is certain that the file, if there is one, is of no living run."""
+        """Waits until it is certain that the file, if it exists, does not belong to a live run."""
         found = self._read()
         if found is None:
             return
@@ -216,7 +217,7 @@ class Heartbeat:
         )
 
     def _has_ended(self, owner: dict) -> bool:
-        """Returns whether a run on this machine has ended: it holds no lock, or has no process."""
+        """Returns whether a run on this machine has ended: its lock is free or its process gone."""
         return (
             self._lock is not None
             or owner["pid"] == os.getpid()
@@ -224,7 +225,7 @@ class Heartbeat:
         )
 
     def _look(self, owner: dict | None) -> bool:
-        """Returns whether the file, which names this owner, is that of another run now."""
+        """Returns whether another run has taken over the file, which now names this owner."""
         if owner and not self._is_ours(owner) and not self._taken_over_by:
             self._taken_over_by = _name(owner)
             logging.error("%s is now that of %s", self._path, self._taken_over_by)
@@ -240,7 +241,7 @@ class Heartbeat:
                 logging.warning("%s cannot be renewed: %s", self._path, error.message)
 
     def _read(self) -> str | None:
-        """Returns the content of the file, None if there is no file."""
+        """Returns the content of the file; None if the file does not exist."""
         try:
             with tf.io.gfile.GFile(self._path, "rb") as reader:
                 return reader.read().decode(errors="replace")
@@ -264,9 +265,9 @@ class Heartbeat:
 
 
 def _parse(content: str | None) -> dict | None:
-    """Returns the owner that the file names; None if it is not complete, being written just now."""
+    """Returns the owner named in the file; None if the file is incomplete, perhaps mid-write."""
     with contextlib.suppress(ValueError, RecursionError):
-        # The last object: where TensorFlow's ram:// writes a file again, it appends.
+        # The last object, because TensorFlow's ram:// appends when a file is rewritten.
         owner = json.loads("{" + (content or "").rpartition("{")[2])
         kinds = {"id": str, "host": str, "pid": int, "pid_space": str}
         if isinstance(owner, dict) and all(type(owner.get(k)) is t for k, t in kinds.items()):
@@ -279,7 +280,7 @@ def _name(owner: dict | None) -> str:
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Returns whether the open file is still the one at the path."""
+    """Returns whether the path still leads to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Reports of metrics: log lines, TensorBoard, eval_results.txt, test_results.tsv."""
+"""Reports metrics: log lines, TensorBoard, eval_results.txt, test_results.tsv."""
 
 from collections.abc import Mapping
 
@@ -9,15 +9,15 @@ from absl import logging
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_text, write_whole
 
-COUNTS = ("global_step", "total")  # results that are no metrics
-SUMMARY_STEPS = 100  # steps in one point of TensorBoard, the Estimator's default
+COUNTS = ("global_step", "total")  # results that are not metrics
+SUMMARY_STEPS = 100  # steps per point in TensorBoard: the Estimator's default
 
 
 class Summaries:
-    """Scalars for TensorBoard in a directory.
+    """Writes scalars for TensorBoard to a directory.
 
     Args:
-        directory: of the event file; made with the first point. None writes nothing.
+        directory: for the event file; made with the first point. None: write nothing.
     """
 
     def __init__(self, directory: str | None):
@@ -35,20 +35,20 @@ class Summaries:
                 tf.summary.scalar(name, value)
 
     def flush(self) -> None:
-        """Writes the points that have been added to disk."""
+        """Writes the points added so far to disk."""
         if self._writer is not None:
             self._writer.flush()
 
 
 def mean_losses(losses: np.ndarray, batch_size: int) -> dict[str, float]:
-    """Returns `eval_loss`, the mean over the examples, and `loss`, the Estimator's.
+    """Returns `eval_loss`, the mean over the examples, and `loss`, the Estimator's loss.
 
-    The Estimator takes the mean over the batches; the last one counts like the others, although
-    it may be smaller.
+    The Estimator takes the mean over the batches. The last batch counts as much as any other,
+    although it may be smaller.
 
     Args:
         losses: float [examples], in order.
-        batch_size: of the evaluation.
+        batch_size: the evaluation's batch size.
     """
     losses = losses.astype(np.float64)
     batches = [losses[i : i + batch_size] for i in range(0, len(losses), batch_size)]
@@ -59,12 +59,12 @@ def mean_losses(losses: np.ndarray, batch_size: int) -> dict[str, float]:
 
 
 def describe(scalars: Mapping[str, float]) -> str:
-    """Returns the scalars in one line."""
+    """Returns the scalars on one line, sorted by name."""
     return ", ".join(f"{name} = {value:.5g}" for name, value in sorted(scalars.items()))
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in words, in the two units that matter: 45 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    """Returns a time in its largest one or two units: 45 s, 12 min, 3 h 20 min, 2 d 4 h."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -78,12 +78,13 @@ def duration(seconds: float) -> str:
 
 
 def curves(results: Mapping[str, float]) -> dict[str, float]:
-    """Returns an evaluation's results under the names that training's curves have.
+    """Returns an evaluation's results under the names of training's curves, without the counts.
 
-    So `eval_accuracy` lies over `accuracy` in TensorBoard. Counts make no curves.
+    TensorBoard then plots `eval_accuracy` over `accuracy`.
     """
     named = {name.removeprefix("eval_"): value for name, value in results.items()}
-    # The mean over the examples, like training's loss; `loss` is the original's, over batches.
+    # Like training's loss, `eval_loss` is the mean over examples; the original's `loss` is over
+    # batches.
     named |= {"loss": results["eval_loss"]} if "eval_loss" in results else {}
     return {name: value for name, value in named.items() if name not in COUNTS}
 
@@ -110,10 +111,10 @@ def write_results(path: str, results: Mapping[str, float | int]) -> None:
 
 
 def read_results(path: str) -> dict[str, float]:
-    """Returns the results that `write_results` wrote to a file; {} if there is no file.
+    """Returns the results that `write_results` wrote to a file; {} if the file does not exist.
 
     Raises:
-        UserError: the file cannot be read, or has other lines.
+        UserError: the file cannot be read, or a line is not `name = number`.
     """
     if not tf.io.gfile.exists(path):
         return {}
@@ -135,7 +136,6 @@ def write_probabilities(path: str, outputs: np.ndarray) -> None:
     """Writes test_results.tsv as the original does: a line for each example, tabs between numbers.
 
     Args:
-        path: the file.
         outputs: float [examples, classes], or [examples].
 
     Raises:

@@ -1,4 +1,4 @@
-"""The owner of a run: its directory, and everything that is written there."""
+"""A run's output directory, and everything that the run writes there."""
 
 import contextlib
 import functools
@@ -24,20 +24,20 @@ from bert_tf.runs.folder.heartbeat import Heartbeat
 class Run:
     """Owns an output directory from start to end; a context manager.
 
-    It makes the directory, holds it for this run (heartbeat), holds interrupts where several
+    It makes the directory, reserves it for this run (heartbeat), holds interrupts if several
     processes run together, and reads and writes checkpoints, labels, results and summaries. With
-    MultiWorkerMirroredStrategy every process has one; the chief's writes, all read, so that the
-    directory must be one that all of them reach.
+    MultiWorkerMirroredStrategy every process has a `Run`; the chief's writes and all read, so all
+    must reach the same directory.
 
     Args:
         settings: the flags; `output_dir` is the directory.
-        best: the best checkpoint, of a run whose evaluations choose one.
+        best: the best checkpoint, if the run's evaluations choose one.
         labels: classes in the order of the logits, for `labels.txt`; () for regression. None if
             the task has no labels to keep.
 
     Raises:
         UserError: the directory cannot be written to.
-        OSError: the same, perhaps for the moment.
+        OSError: the same, but a retry may succeed.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Run:
         self.evaluated_step: int | None = None
 
     def __enter__(self) -> "Run":
-        """Takes the directory for this run.
+        """Reserves the directory for this run.
 
         Raises:
-            UserError: another run has it.
+            UserError: another run holds the directory.
             OSError: the heartbeat cannot be read or written.
         """
         with contextlib.ExitStack() as stack:
@@ -96,9 +96,9 @@ class Run:
         return os.path.join(self.output_dir, name)
 
     def restore(self, variables: Mapping[str, tf.Variable]) -> str | None:
-        """Returns the prefix of the newest whole checkpoint, having set all variables from it.
+        """Sets all variables from the newest complete checkpoint, and returns its prefix.
 
-        None if there is no checkpoint.
+        Returns None if there is no checkpoint.
 
         Raises:
             UserError: the checkpoint does not fit the variables, or the machines of the run see
@@ -127,32 +127,31 @@ class Run:
         save_places: Callable[[str], None],
         waited: float = 0.0,
     ) -> None:
-        """Begins to save a checkpoint of a step, unless that step is saved already.
+        """Starts to save a checkpoint of a step, unless that step is already saved.
 
-        A thread writes it while further steps are made, one save at a time: this waits for the one
-        before, and `wait_for_save` for this one. Several processes write before they go on. They
-        meet in between by a reduction over their devices, and reductions that two threads begin
-        may come in another order on each machine, so that all of them wait for ever.
+        A thread writes the checkpoint while training continues, one save at a time: `save` waits
+        for the previous save, and `wait_for_save` for this one. Several processes instead write
+        before training continues. They synchronize by a reduction over their devices, and if two
+        threads started reductions, their order could differ between machines: a deadlock.
 
         Args:
-            values: weights, optimizer slots and `global_step` by name, at the host: tensors, which
-                later steps leave as they are.
-            step: the step.
-            save_places: writes this process's place in the input, as it was at that step, beside
-                the prefix it is given.
-            waited: seconds for which the steps have waited for these values, for the log.
+            values: weights, optimizer slots and `global_step` by name, on the host: tensors that
+                later steps do not change.
+            save_places: writes this process's place in the input at that step, next to the prefix
+                that it gets.
+            waited: seconds for which training waited for these values, for the log.
 
         Raises:
-            OSError: this or the last save cannot be written, or another run has taken the
+            OSError: this or the previous save cannot be written, or another run has taken the
                 directory over.
-            FloatingPointError: a value of this or of the last save is not finite; nothing of it
-                is written.
+            FloatingPointError: a value of this or the previous save is not finite; that save is
+                not written.
         """
         self.wait_for_save()
         if step == self._saved_step:
             return
         self._training_summaries.write(self.goodput.curves(), step)
-        record = self.goodput.record()  # of this step; the thread's own would be of a later one
+        record = self.goodput.record()  # here, because the thread writes during later steps
         write = functools.partial(self._write, values, step, save_places, waited, record)
         if distribution.several_processes(self.strategy):
             write()
@@ -167,19 +166,19 @@ class Run:
         waited: float,
         record: Record,
     ) -> None:
-        """Writes a checkpoint, unless a value of it is not finite."""
+        """Writes a checkpoint, unless one of its values is not finite."""
         began = time.monotonic()
-        with tf.device("CPU:0"):  # checked without a compilation
+        with tf.device("CPU:0"):  # needs no compilation there
             for name, value in values.items():
-                # The last update may have been the one that went wrong.
+                # The losses were checked, but the last update may have gone wrong.
                 if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
                     raise self.divergence(f"{name} is not finite", step - 1)
         self.check_directory()
 
         def save_all_places(prefix: str) -> None:
-            self._barrier(step)  # files of an unfinished save of this step are gone
+            self._barrier(step)  # until the chief has removed an unfinished save of this step
             save_places(prefix)
-            self._barrier(step)  # the places of all processes are written
+            self._barrier(step)  # until all processes have written their places
 
         if self.chief:
             logging.info("Saving checkpoints for %d into %s.", step, self.path("model.ckpt"))
@@ -196,7 +195,7 @@ class Run:
         logging.info("Saved step %d in %.1f s; the steps waited %.2f s", step, seconds, waited)
 
     def check(self) -> None:
-        """Checks, between two loops, that no save has failed and that the directory is this run's.
+        """Checks between two loops that no save has failed and that this run holds the directory.
 
         Does not wait, and reads nothing.
 
@@ -209,7 +208,7 @@ class Run:
             self._heartbeat.check_beats()
 
     def check_directory(self) -> None:
-        """Checks, before something is written, that the directory is still this run's.
+        """Checks that this run still holds the directory. Call this before writing a file.
 
         Raises:
             OSError: another run has taken it over.
@@ -218,7 +217,7 @@ class Run:
             self._heartbeat.check()
 
     def wait_for_save(self) -> None:
-        """Waits until the save in hand is written.
+        """Waits until the current save is written.
 
         Raises:
             OSError: see `save`.
@@ -227,7 +226,7 @@ class Run:
         self._background.wait()
 
     def write_goodput(self, doing: str = "steps") -> None:
-        """Brings `goodput.json` up to date, unless another run has taken the directory over.
+        """Updates `goodput.json`, unless another run has taken the directory over.
 
         Args:
             doing: see `goodput.Record`.
@@ -238,11 +237,11 @@ class Run:
                 self.goodput.write(doing)
 
     def used_seconds(self) -> float:
-        """Returns the time that the run has had its machines, over all starts: the chief's."""
+        """Returns the seconds for which the chief has had its machine, over all starts."""
         return self._barrier(self.goodput.record().used())[0]
 
     def is_saved(self, step: int) -> bool:
-        """Returns whether the newest whole checkpoint is of this step."""
+        """Returns whether the newest complete checkpoint is of this step."""
         return step == self._saved_step
 
     def divergence(self, what: str, step: int) -> FloatingPointError:
@@ -255,7 +254,7 @@ class Run:
         )
 
     def write_labels(self) -> None:
-        """Writes `labels.txt`, or removes that of another model."""
+        """Writes `labels.txt`, or removes the file of another model."""
         if self.chief:
             label_file.write_labels(self.output_dir, self.labels)
 
@@ -284,12 +283,12 @@ class Run:
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """The time within is that of steps, and interrupts end loops of steps, and nothing else.
+        """Counts the time within as steps, and lets interrupts end only loops of steps.
 
-        At the end TensorBoard's curves are written out, and the save in hand is waited for.
+        At the end it writes TensorBoard's curves to disk and waits for the current save.
 
         Raises:
-            KeyboardInterrupt: at the end; there was an interrupt.
+            KeyboardInterrupt: at the end, if there was an interrupt.
             OSError: see `save`.
             FloatingPointError: see `save`.
         """

@@ -15,7 +15,7 @@ from bert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 
 def learned_labels(settings: FineTuningSettings) -> list[str] | None:
-    """Returns the classes of the model that a run begins with: see `label_file.read_labels`."""
+    """Returns the classes of the model that a run starts from: see `label_file.read_labels`."""
     init_checkpoint = None if settings.do_train else settings.init_checkpoint
     return read_labels(settings.output_dir, init_checkpoint)
 
@@ -30,9 +30,9 @@ def make_tokenizer(
 
     Raises:
         UserError: the vocabulary lacks [CLS] or [SEP], has more tokens than the model has
-            embeddings, is another than that beside --init_checkpoint or beside the checkpoints in
-            --output_dir, has other padding than the model, or `do_lower_case` is wrong for it or
-            for the checkpoint (see `casing.check_casing`).
+            embeddings, differs from the vocabulary next to --init_checkpoint or to the checkpoints
+            in --output_dir, or its padding differs from the model's; or `do_lower_case` is wrong
+            for the vocabulary or the checkpoint (see `casing.check_casing`).
     """
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     casing.check_casing(
@@ -44,7 +44,7 @@ def make_tokenizer(
     )
     if init_checkpoint:
         check_model_vocabulary(tokenizer.vocab, settings.vocab_file, init_checkpoint)
-    # What a run that stopped before its first checkpoint has left does not count.
+    # A run that stopped before its first checkpoint may have left a vocabulary: ignore it.
     if output_dir and CheckpointDirectory(output_dir).latest():
         check_model_vocabulary(tokenizer.vocab, settings.vocab_file, output_dir, "output_dir")
     tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
@@ -60,7 +60,7 @@ def check_settings(config: BertConfig, settings: FineTuningSettings, one_length:
         one_length: whether all batches are padded to --max_seq_length.
 
     Raises:
-        UserError: one does not.
+        UserError: a setting does not fit.
     """
     config.check_seq_length(settings.max_seq_length)
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
@@ -69,20 +69,20 @@ def check_settings(config: BertConfig, settings: FineTuningSettings, one_length:
             config.check_batch_size(size, settings.max_seq_length, name)
     if settings.group_by_length and one_length:
         raise UserError(
-            "--group_by_length needs batches of several lengths; give --length_buckets, or leave"
-            " it out"
+            "--group_by_length needs batches of several lengths; give several --length_buckets, or"
+            " leave out --group_by_length"
         )
     if settings.export_dir:
         _check_export_dir(settings.export_dir, settings)
 
 
 def _check_export_dir(export_dir: str, settings: FineTuningSettings) -> None:
-    """Checks that the folder holds nothing that the run reads or writes."""
+    """Checks that the run does not read or write other files in the folder."""
     folders = [settings.output_dir, os.path.join(settings.output_dir, "best")]
     for path in filter(None, (settings.init_checkpoint, settings.vocab_file)):
         folders += [path, os.path.dirname(path)]
     if real_path(export_dir) in map(real_path, folders):
         raise UserError(
             f"--export_dir={export_dir} must not be --output_dir or the folder of"
-            " --init_checkpoint or --vocab_file, whose files it would replace"
+            " --init_checkpoint or --vocab_file, whose files the export would overwrite"
         )

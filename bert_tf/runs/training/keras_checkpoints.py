@@ -1,4 +1,4 @@
-"""A callback of Keras that writes the original's checkpoints while `fit` runs."""
+"""A Keras callback that writes checkpoints in the original's format while `fit` runs."""
 
 from collections import Counter
 
@@ -13,19 +13,19 @@ from bert_tf.optimization import AdamWeightDecayOptimizer
 
 
 class CheckpointCallback(keras.callbacks.Callback):
-    """Writes `model.ckpt-STEP` and the file `checkpoint` while `fit` runs, and goes on from them.
+    """Writes `model.ckpt-STEP` and the file `checkpoint` while `fit` runs, and resumes from them.
 
     A checkpoint has every weight under its `path`, the moments as `NAME/adam_m` and `NAME/adam_v`,
-    and `global_step`: the programs here and the original's read it. There is one each
-    `save_checkpoints_steps`, and one at the end.
+    and `global_step`. This project's programs and the original's can read it. The callback writes a
+    checkpoint every `save_checkpoints_steps`, and at the end.
 
-    If the optimizer has not made a step yet and the directory has checkpoints, `fit` goes on from
-    the newest undamaged one. It begins with the epoch of that step and ends after as many steps as
-    `fit` would have made in all; an epoch that was begun takes its data from the start. A model
-    that has made steps goes on from where it is.
+    If the optimizer has not made a step yet and the directory has checkpoints, `fit` resumes from
+    the newest undamaged one. It starts with the epoch of that step and ends after as many steps as
+    `fit` would have made in all; an interrupted epoch reads its data from the start. A model that
+    has made steps continues from where it is.
 
     Args:
-        output_dir: the directory; it is made if need be.
+        output_dir: the directory; made if it does not exist.
         save_checkpoints_steps: number of steps between two checkpoints; at least 1.
         keep_checkpoint_max: number of checkpoints to keep; 0 keeps all.
 
@@ -51,15 +51,15 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     @property
     def global_step(self) -> int:
-        """Number of updates of the model."""
+        """Number of updates made to the model."""
         return int(self._variables["global_step"].numpy())
 
     def on_train_begin(self, logs=None) -> None:
         """Sets the model from the newest checkpoint, if it has made no step yet.
 
         Raises:
-            UserError: the optimizer has no such moments, two weights have one name, or no
-                checkpoint fits.
+            UserError: the optimizer is not an `AdamWeightDecayOptimizer`, two weights have the
+                same name, or no checkpoint fits.
         """
         optimizer = self.model.optimizer
         if not isinstance(optimizer, AdamWeightDecayOptimizer):
@@ -83,7 +83,7 @@ class CheckpointCallback(keras.callbacks.Callback):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Lets `fit` begin with the epoch of the present step, and end where it would have."""
+        """Makes `fit` start with the epoch of the current step, and end where it would have."""
         step = self._saved_step = self.global_step
         steps, epochs = self.params.get("steps"), self.params["epochs"]
         if not steps:
@@ -94,7 +94,7 @@ class CheckpointCallback(keras.callbacks.Callback):
             )
             return
         self._last_step = epochs * steps
-        # What Keras's BackupAndRestore does.
+        # Keras's BackupAndRestore does the same.
         self.model._initial_epoch = min(step // steps, epochs)
         logging.info("Goes on from step %d of %d", step, self._last_step)
         if step >= self._last_step:
@@ -107,7 +107,7 @@ class CheckpointCallback(keras.callbacks.Callback):
             )
 
     def on_train_batch_end(self, batch, logs=None) -> None:
-        """Saves if a multiple of `save_checkpoints_steps` was reached."""
+        """Saves if the steps have reached a multiple of `save_checkpoints_steps`."""
         step = self.global_step
         if self._last_step is not None and step >= self._last_step:
             self.model.stop_training = True
@@ -118,10 +118,10 @@ class CheckpointCallback(keras.callbacks.Callback):
     def on_train_end(self, logs=None) -> None:
         """Saves the last step."""
         self._save()
-        self.model._initial_epoch = None  # the next `fit` counts its epochs anew
+        self.model._initial_epoch = None  # the next `fit` counts its epochs from 0
 
     def _save(self) -> None:
-        """Writes a checkpoint, unless the step has one.
+        """Writes a checkpoint, unless this step is already saved.
 
         Raises:
             FloatingPointError: a value is not finite.

@@ -20,10 +20,10 @@ class PhaseSteps:
 
     Args:
         phase: the phase.
-        loop: makes the steps; it is new, so that its first steps are compiled.
+        loop: makes the steps; a new loop, which compiles its first steps.
         sources: the phase's input, one for each of this process's hosts.
         run: gets the figures.
-        total: number of steps of all phases, for the time that is left; None if it is not known.
+        total: number of steps of all phases, to estimate the time left; None if unknown.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class PhaseSteps:
         self._compiled = False
 
     def make(self, step: int, stop: int, advance: Callable[[int], None]) -> None:
-        """Makes the steps from `step` to before `stop`. The first ones are compiled, not timed.
+        """Makes the steps from `step` until `stop`. The first call compiles and reports no speed.
 
         Args:
-            step: the present step.
+            step: the current step.
             stop: the step to stop at.
-            advance: called now and then with the number of further steps that have been made.
+            advance: called now and then with the number of steps made since the last call.
 
         Raises:
             UserError: the input is damaged.
@@ -90,13 +90,13 @@ class PhaseSteps:
             examples = num_steps * self._phase.batch_size * self._phase.examples_per_record
             speed["examples_per_second"] = examples / seconds
             if self._total and (to_go := self._total - stop):
-                # At this rate; the steps of a later phase may take longer.
+                # Assumes this speed throughout; the steps of a later phase may take longer.
                 share = 100.0 * stop / self._total
                 time_left = reporting.duration(to_go * seconds / num_steps)
                 left = f" ({share:.0f}% done, about {time_left} left)"
         for start in range(0, num_steps, reporting.SUMMARY_STEPS):
             end = min(start + reporting.SUMMARY_STEPS, num_steps)
-            # A rate is that of its step; all else is the mean over the steps.
+            # The learning rate is the last step's; everything else is the mean over the steps.
             now = {"learning_rate": metrics["learning_rate"][end - 1], **speed}
             self._run.write_training_summaries({**means(metrics, start, end), **now}, first + end)
         figures = reporting.describe({**means(metrics), **now})

@@ -1,4 +1,4 @@
-"""The course of a training run: its phases, and the legs in which it goes through them."""
+"""The course of a training run: its phases, and the legs that each phase is divided into."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ LOG_LINES = 20
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A stretch of training on batches of one shape.
+    """A part of training in which all batches have the same shape.
 
     num_steps: number of steps.
-    batch_size: records a step, over all replicas.
-    open_input: (seed, shard) -> the batches that the shard's host reads, from the beginning of the
+    batch_size: records in a step, over all replicas.
+    open_input: (seed, shard) -> the batches that the shard's host reads, from the start of the
         order that the seed gives.
     examples_per_record: the mean; more than 1 if records are packed.
     """
@@ -29,13 +29,12 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class Leg:
-    """Steps of one phase that are made without coming back to Python.
+    """Steps of one phase that run without returning to Python.
 
     phase: number of the phase, from 0.
-    stop: the step that the leg ends at. Steps are counted from 0, and a step has its number when
-        it is done.
-    saves: whether a checkpoint is saved there.
-    evaluates: whether an evaluation is due there, after the save.
+    stop: the number of steps made in the whole run when the leg ends.
+    saves: whether a checkpoint is saved at the end of the leg.
+    evaluates: whether to evaluate at the end of the leg, after the save.
     """
 
     phase: int
@@ -49,9 +48,9 @@ class Plan:
     """When a run stops, saves and evaluates: a pure function of step and settings.
 
     phase_steps: number of steps of each phase.
-    save_checkpoints_steps: a checkpoint is saved at multiples of it and at the end.
-    evaluate_every_steps: an evaluation is due at multiples of it; 0 for never.
-    iterations_per_loop: most steps of a leg.
+    save_checkpoints_steps: save a checkpoint at multiples of this number, and at the end.
+    evaluate_every_steps: evaluate at multiples of this number; 0 for never.
+    iterations_per_loop: maximum number of steps in a leg.
     """
 
     phase_steps: tuple[int, ...]
@@ -67,9 +66,9 @@ class Plan:
     def legs(self, step: int) -> Iterator[Leg]:
         """Yields the legs of a run that starts at `step`, which must be less than `total`.
 
-        The first leg has no steps. It stops at `step`, where a new run saves, and where a resumed
-        run evaluates because the run before may have been stopped before it evaluated. In each
-        phase the first leg with steps has one step: the step that is compiled.
+        The first leg has no steps: it is where a new run saves, and where a resumed run evaluates,
+        because the previous run may have stopped before it evaluated. In each phase the first leg
+        with steps has only one step, which is compiled.
         """
         report = -(-self.total // LOG_LINES)
         intervals = (self.save_checkpoints_steps, self.evaluate_every_steps, report)

@@ -1,4 +1,4 @@
-"""The teacher of a distillation: its configuration, its weights."""
+"""The configuration and weights of a distillation's teacher."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from bert_tf.seeds import reading_weights
 
 
 def teacher_files(settings: TeacherSettings) -> ModelFiles:
-    """Returns the files of the teacher: its checkpoint and what is beside it."""
+    """Returns the teacher's checkpoint and the files next to it."""
     return ModelFiles(
         settings.teacher_checkpoint,
         "teacher_checkpoint",
@@ -26,15 +26,13 @@ def teacher_files(settings: TeacherSettings) -> ModelFiles:
 def read_teacher_config(
     teacher: ModelFiles, student: BertConfig, max_seq_length: int
 ) -> BertConfig:
-    """Returns the configuration of the teacher, which reads the same ids as the student.
+    """Returns the configuration of the teacher, checked to read the same ids as the student.
 
     Args:
-        teacher: its files.
-        student: configuration of the student.
-        max_seq_length: of the longest sequences that both read.
+        max_seq_length: length of the longest sequences that both read.
 
     Raises:
-        UserError: there is no checkpoint or no configuration, or see `check_inputs`.
+        UserError: the checkpoint or the configuration is missing, or see `check_inputs`.
     """
     check_inputs(student, teacher.config, teacher.config_file, max_seq_length)
     return teacher.config
@@ -45,13 +43,13 @@ def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_len
 
     Args:
         student: configuration of the student.
-        config: that of the teacher.
-        path: where it is from, for messages.
-        max_seq_length: of the longest sequences that both read.
+        config: configuration of the teacher.
+        path: file of the teacher's configuration, for messages.
+        max_seq_length: length of the longest sequences that both read.
 
     Raises:
-        UserError: the teacher has another number of tokens, too few segments, or no position
-            embeddings for that length.
+        UserError: the teacher's vocabulary size differs, or it has too few segments, or too few
+            position embeddings for that length.
     """
     if config.vocab_size != student.vocab_size:
         raise UserError(
@@ -94,16 +92,16 @@ def load_teacher(
     strategy: tf.distribute.Strategy,
     unneeded: Sequence[str] = (),
 ) -> tuple[keras.Model, dict[str, tf.Variable]]:
-    """Returns the teacher, not trainable, on the devices, and its variables by name.
+    """Returns the frozen teacher on the devices, and its variables by name.
 
     Args:
         build: makes the model.
-        files: of the teacher.
-        unneeded: beginnings of the names of variables that the checkpoint may lack. Those that it
-            lacks are not among the variables returned.
+        files: the teacher's files.
+        unneeded: name prefixes of variables that the checkpoint may lack. Variables that it lacks
+            are not returned.
 
     Raises:
-        UserError: the checkpoint lacks a variable or has it in another shape.
+        UserError: the checkpoint lacks a variable, or a variable's shape differs.
     """
     with strategy.scope(), reading_weights():
         teacher = build()

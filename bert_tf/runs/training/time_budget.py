@@ -1,4 +1,4 @@
-"""A time budget for training (--max_hours): when it ends, and the learning rates up to there."""
+"""A time budget for training (--max_hours): when training stops, and its learning rates."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
@@ -9,21 +9,21 @@ from absl import logging
 from bert_tf import optimization
 from bert_tf.runs.training.plan import Leg
 
-_LOOPS = 50  # about so often the rate is measured anew
+_LOOPS = 50  # measure the time of a step about this many times in a run
 
 
 class TimeBudget:
-    """Stretches a schedule over a time, and ends training with it.
+    """Fits a learning rate schedule to a time, and stops training when the time is up.
 
-    The learning rate is a function of the share of the budget that is used (24hBERT, arXiv
-    2104.07705). Between two loops of steps that share is measured, and the time of a step; within
-    a loop it grows with every step by the time that a step has taken so far, saves and evaluations
-    included. So rates depend on the speed of the machine, and no run has the bits of another.
+    The learning rate is a function of the used share of the budget (24hBERT, arXiv 2104.07705).
+    Between two loops of steps, the budget measures this share and the time of a step. Within a
+    loop, the share grows with every step by the mean time of a step so far, saves and evaluations
+    included. So rates depend on the speed of the machine, and no two runs are equal to the bit.
 
     Args:
         hours: the budget.
-        schedule: learning rates of `num_steps` steps, which are stretched or compressed.
-        num_steps: their number.
+        schedule: learning rates of `num_steps` steps, to be stretched or compressed.
+        num_steps: number of steps of the schedule.
         used: returns the seconds used, over all starts of the run. Processes that make steps
             together must get the same number.
     """
@@ -40,7 +40,7 @@ class TimeBudget:
         self._stretched = schedule
         self._num_steps = num_steps
         self._used = used
-        self._measured_from: tuple[int, float] | None = None  # a step, and what was used there
+        self._measured_from: tuple[int, float] | None = None  # a step, and the seconds used by then
         self._calls = 0
         with strategy.scope():  # variables, so that a step is compiled once
             self._first = tf.Variable(0, trainable=False, dtype=tf.int64)
@@ -57,11 +57,11 @@ class TimeBudget:
         return self._stretched(tf.minimum(share, 1.0) * float(self._num_steps))
 
     def legs(self, legs: Iterable[Leg], step: int) -> Iterator[Leg]:
-        """Yields the legs until the time is used up, cut where the rate is measured anew.
+        """Yields the legs until the time is used up, cut wherever the time of a step is measured.
 
         Args:
-            legs: of a plan that has more steps than there is time for.
-            step: the step that they start from.
+            legs: the legs of a plan with more steps than there is time for.
+            step: the step that the legs start from.
         """
         for leg in legs:
             while step < leg.stop:
@@ -75,9 +75,9 @@ class TimeBudget:
             yield leg
 
     def _next_stop(self, step: int) -> int:
-        """Returns the step to come back at, having set the rates of the steps up to there.
+        """Sets the rates of the next steps, and returns the step at which to measure again.
 
-        It is `step` itself when the budget has no time for another one.
+        Returns `step` itself if there is no time for another step.
         """
         used = self._used()
         seconds = self._seconds_per_step(step, used)
@@ -91,7 +91,7 @@ class TimeBudget:
         return step + max(1, int(min(left, self._seconds / _LOOPS) / seconds))
 
     def _seconds_per_step(self, step: int, used: float) -> float:
-        """Returns the time of a step since the one that was compiled; 0.0 if it is not known."""
+        """Returns the mean time of a step since the compiled one; 0.0 if not known yet."""
         if self._measured_from is None:
             self._calls += 1
             if self._calls == 2:

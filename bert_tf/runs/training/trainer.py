@@ -1,4 +1,4 @@
-"""Train through phases: model, optimizer and loop. It knows no task, and no file but by its run."""
+"""Trains a model through phases. Knows no tasks; its run reads and writes the files."""
 
 import functools
 import time
@@ -31,18 +31,19 @@ class Trainer:
 
     Args:
         build: returns the model, its variables created and named as in a checkpoint.
-        run: owns the output directory and has the settings; entered.
-        schedule: learning rate of each step; None if the run does not train. The optimizer then
-            has no slots.
-        frozen: whether the variable of a name keeps its value; it then has no optimizer slots.
-        budget: ends training; `schedule` is then its. None if the phases' numbers of steps do.
-        objective: returns what is trained for; the model is its own objective by default.
-        initialize: sets weights that are neither random nor --init_checkpoint's, at the start of a
-            run that does not resume; the model has the weights of --init_checkpoint, if there is
-            one.
+        run: the run, already entered, with the output directory and the settings.
+        schedule: learning rate of each step; None if the run does not train, and the optimizer
+            then has no slots.
+        frozen: takes a variable's name, and returns whether to keep its value unchanged. Frozen
+            variables have no optimizer slots.
+        budget: stops training when the time is up; `schedule` must be `budget.schedule`. None:
+            train the phases' number of steps.
+        objective: returns what to train for; by default the model is its own objective.
+        initialize: called at the start of a run that does not resume, after --init_checkpoint is
+            read, to set weights that are neither random nor in that checkpoint.
 
     Raises:
-        UserError: the checkpoint does not fit the model; or there is no training, and
+        UserError: the checkpoint does not fit the model; or the run does not train, and
             --init_checkpoint lacks weights that predictions depend on.
     """
 
@@ -60,7 +61,7 @@ class Trainer:
         self.strategy = run.strategy
         self._budget = budget
         self._settings = settings = run.settings
-        self._sources: list[TrainingInput] = []  # of the phase in hand
+        self._sources: list[TrainingInput] = []  # the current phase's
         trains = schedule is not None
         resumes = run.checkpoints.latest() is not None
         all_read = resumes or (settings.init_checkpoint and not trains)
@@ -84,7 +85,7 @@ class Trainer:
             initialize(self.model)
 
     def _initialize(self, weights: Mapping[str, tf.Variable], needed: Sequence[str]) -> None:
-        """Sets the weights from --init_checkpoint, which must have those that are needed."""
+        """Sets the weights from --init_checkpoint, which must have the needed weights."""
         init_checkpoint = self._settings.init_checkpoint
         if init_checkpoint:
             found = set(checkpoints.initialize(weights, init_checkpoint))
@@ -103,21 +104,21 @@ class Trainer:
 
     @property
     def global_step(self) -> int:
-        """Number of training steps behind the weights."""
+        """Number of training steps that the weights have had."""
         return int(self.optimizer.global_step.numpy())
 
     def train(self, phases: Sequence[Phase], evaluate: Callable[[], bool] = lambda: True) -> None:
-        """Trains from the present step to the end of the last phase.
+        """Trains from the current step to the end of the last phase.
 
         Args:
             phases: in order; a step belongs to the phase that its number falls into.
-            evaluate: called every --evaluate_every_steps; returns whether training goes on.
+            evaluate: called every --evaluate_every_steps; returns whether to continue training.
 
         Raises:
             UserError: batch sizes do not fit the replicas, or the input is damaged.
-            FloatingPointError: a loss or gradient is not finite; nothing of it is saved.
+            FloatingPointError: a loss or gradient is not finite; that step is not saved.
             OSError: a checkpoint cannot be written, or another run has taken the directory over.
-            KeyboardInterrupt: Ctrl-C or SIGTERM; the step in hand has been made and saved.
+            KeyboardInterrupt: Ctrl-C or SIGTERM; the current step has been finished and saved.
         """
         self._check_batches(phases)
         plan = self._plan(phases)
@@ -172,7 +173,7 @@ class Trainer:
             return evaluate()
 
     def _begin(self, phases: Sequence[Phase], number: int, total: int | None) -> PhaseSteps:
-        """Opens the input of a phase, and returns what makes its steps."""
+        """Opens the input of a phase, and returns the object that makes its steps."""
         phase, first = phases[number], sum(phase.num_steps for phase in phases[:number])
         logging.info(
             "Phase %d of %d: steps %d to %s, batches of %d",
@@ -186,7 +187,7 @@ class Trainer:
         return PhaseSteps(phase, loop, self._sources, self.run, total)
 
     def _check_batches(self, phases: Sequence[Phase]) -> None:
-        """Checks that the replicas, and the parts of gradient accumulation, divide batches."""
+        """Checks that batches divide evenly among replicas and parts of gradient accumulation."""
         parts = self._settings.gradient_accumulation_steps
         for phase in phases:
             size = distribution.replica_batch_size(
@@ -195,18 +196,18 @@ class Trainer:
             if size % parts:
                 raise UserError(
                     f"--gradient_accumulation_steps ({parts}) must divide the examples of one"
-                    f" replica in a batch ({size})"
+                    f" replica in a batch ({size}). Change it or the batch size"
                 )
 
     def _open_input(self, phase: Phase, first_step: int) -> list[TrainingInput]:
-        """Returns the phase's input at the place of the present step, one for each shard."""
+        """Returns the phase's input at the place of the current step, one for each shard."""
         step = self.global_step
-        # A function of the step, so that an input that cannot be resumed takes another order.
+        # Depends on the step, so that an input that cannot be resumed takes a new order.
         seed = (self._settings.random_seed * 1_000_003 + step) % 2**31
         sources = [
             phase.open_input(seed, shard) for shard in distribution.input_shards(self.strategy)
         ]
-        if step > first_step:  # else the saved place, if there is one, is of the phase before
+        if step > first_step:  # else a saved place belongs to the previous phase
             for source in sources:
                 if not (self._resumed_from and source.restore(self._resumed_from)):
                     logging.warning("The input starts anew, in another order, at step %d", step)
@@ -226,9 +227,9 @@ class Trainer:
         return TrainingLoop(self.strategy, replica_step, seed, buckets, compiles)
 
     def _save(self) -> None:
-        """Takes copies of all that makes a checkpoint of this step; a thread writes them.
+        """Copies everything a checkpoint of this step needs; a thread writes the checkpoint.
 
-        Does nothing if this step is saved already.
+        Does nothing if this step is already saved.
         """
         with self.run.clock.spent("saving"):
             began = time.monotonic()
@@ -250,10 +251,10 @@ class Trainer:
         checkpoints.restore(self._variables, prefix)
 
     def values(self) -> dict[str, tf.Tensor]:
-        """Returns the weights, the optimizer's slots and `global_step` by name, at the host.
+        """Returns the weights, the optimizer's slots and `global_step` by name, on the host.
 
-        Later steps leave these tensors as they are. On a CPU nothing is copied before that: an
-        update that finds a variable's buffer in use writes to another one.
+        Later steps do not change these tensors. On a CPU reading copies nothing: an update that
+        finds a variable's buffer in use writes to a new buffer.
         """
         with tf.device("CPU:0"):  # where files are written
             return {name: v.read_value() for name, v in self._variables.items()}

@@ -72,7 +72,7 @@ CASES = {
     ),
     "long word": (["--max_seq_length=" + "x" * 10**5], "must be a whole number"),
     "long choice": (["--dtype=" + "x" * 10**5], "value should be one of <float32|bfloat16>"),
-    "long name": (["--" + "x" * 10**5], "received one whose name is too long to be any"),
+    "long name": (["--" + "x" * 10**5], "received a name too long to be any flag's"),
     "stray": (["x" * 10**5], "received the stray words 'xxxxx"),
     "lines": (["--dtype=a\nb"], "value should be one of <float32|bfloat16>"),
     "epochs": (["--num_train_epochs=1e308"], "must be a finite number above 0 and at most 10000"),
@@ -117,7 +117,7 @@ def test_memory_that_is_not_enough_is_told_in_one_line(parsed):
     (oom, disk, quota, numpy) = parsed["ends"]
     for (status, message), reason in ((oom, "OOM when allocating"), (numpy, "1.42 PiB")):
         assert status == 1 and message.count("\n") == 1 and len(message) <= 500
-        assert "run_x.py: the memory of this machine or device is not enough ('" in message
+        assert "run_x.py: this machine or device ran out of memory ('" in message
         assert reason in message and "lower the batch size" in message
     assert disk == [74, "run_x.py: 'model.ckpt-1; No space left on device'\n"]
     assert quota == [74, "run_x.py: 'model.ckpt-2; Disk quota exceeded'\n"]
