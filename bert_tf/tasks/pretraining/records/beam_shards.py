@@ -1,7 +1,7 @@
 """Makes pre-training records in shards with Apache Beam (tools/create_pretraining_data_beam.py).
 
-The shards are those of `shards.create_shards`, byte for byte. Workers import the functions here by
-name, so nothing of the program that starts the pipeline is pickled.
+The shards equal those of `shards.create_shards`, byte for byte. Workers import this module's
+functions by name, so nothing from the program that starts the pipeline is pickled.
 """
 
 import argparse
@@ -40,20 +40,20 @@ from bert_tf.tasks.pretraining.records.shards import (
 
 _NAMESPACE = "bert_tf"
 COUNTERS = ("documents", "empty_documents", "tokens", "instances")
-# They log the traceback of an error that is raised with it.
+# These loggers print the traceback of an error whose message already contains it.
 _TELL_ERRORS_TWICE = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker")
-# A worker's error comes as text, within the traceback of the runner.
+# A worker's error arrives as text within the runner's traceback.
 _USER_ERROR = re.compile(rf"{re.escape(UserError.__name__)}: (.+?)(?: \[while running .*)?$", re.M)
 
 
 def pipeline_options(words: Sequence[str]) -> PipelineOptions:
-    """Returns Beam's options, and sets those that the pipeline needs if they are not given.
+    """Returns Beam's options, with the defaults that the pipeline needs.
 
     Args:
-        words: such as --runner=DataflowRunner.
+        words: options such as --runner=DataflowRunner.
 
     Raises:
-        UserError: a word is no option of Beam, or the runner cannot be imported.
+        UserError: a word is not an option of Beam, or the runner cannot be imported.
     """
     options = PipelineOptions(list(words))
 
@@ -83,25 +83,25 @@ def pipeline_options(words: Sequence[str]) -> PipelineOptions:
     if setup.save_main_session is None:
         setup.save_main_session = False
     if debug.number_of_worker_harness_threads is None:
-        # Each thread makes a shard in memory, and Python runs one at a time.
+        # Each thread makes a shard in memory, but Python runs only one thread at a time.
         debug.number_of_worker_harness_threads = 1
     return options
 
 
 def create_shards_with_beam(settings: PretrainingDataSettings, options: PipelineOptions) -> None:
-    """Writes the shards that are not there yet.
+    """Writes the missing shards.
 
     Args:
         settings: the flags; `num_shards` is given.
         options: from `pipeline_options`. Without a runner, and with DirectRunner, the pipeline runs
             on this machine in Beam's FnApiRunner. DirectRunner itself would first download a
-            program and run the pipeline in that.
+            program to run the pipeline.
 
     Raises:
-        UserError: as `shards.create_shards`.
+        UserError: see `shards.create_shards`.
         RuntimeError: the pipeline failed for another reason.
     """
-    make_tokenizer(settings)  # what is wrong with the vocabulary shows before the pipeline starts
+    make_tokenizer(settings)  # reports a wrong vocabulary before the pipeline starts
     names, files = begin_shards(settings)
     missing = [shard for shard, name in enumerate(names) if not tf.io.gfile.exists(name)]
     logging.info("%d of %d shards are there already", len(names) - len(missing), len(names))
@@ -138,7 +138,7 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
 
 
 def _counts(result: PipelineResult) -> collections.Counter[str]:
-    """Returns the counters of a pipeline; none if its runner has none, such as Dask's."""
+    """Returns a pipeline's counters; empty if the runner does not count, such as Dask's."""
     counts: collections.Counter[str] = collections.Counter()
     with contextlib.suppress(NotImplementedError):
         found = result.metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
@@ -154,7 +154,7 @@ def _count(name: str, number: int) -> None:
 def _read(
     files: dict[str, str], settings: PretrainingDataSettings, kept: frozenset[int]
 ) -> Iterator[tuple[int, tuple[str, bytes]]]:
-    """Yields shard, key and text of each document of a file whose shard is to be made."""
+    """Yields shard, key and text of each document in the files whose shard is among `kept`."""
 
     def report_empty(num_empty: int, num_documents: int) -> None:
         warn_of_empty_documents(num_empty, num_documents)
@@ -172,7 +172,7 @@ def _read(
 def _make(
     shard_and_documents: tuple[int, Iterable[tuple[str, bytes]]], settings: PretrainingDataSettings
 ) -> None:
-    """Writes a shard, which appears when it is complete. Made again, it is the same."""
+    """Writes a shard; its file appears when it is complete. A retry writes the same shard."""
     shard, documents = shard_and_documents
     name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
     with DocumentSpill(settings.spill_dir, name) as spill:

@@ -28,11 +28,11 @@ _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 
 
 class RecordCounts(NamedTuple):
-    """How much text was read, and how many records were made of it.
+    """How much text was read, and how many records were made from it.
 
-    documents: that have tokens.
-    tokens: in all of them.
-    instances: records.
+    documents: number of documents that have tokens.
+    tokens: number of tokens in all documents.
+    instances: number of instances: records, before any are packed.
     """
 
     documents: int
@@ -41,12 +41,12 @@ class RecordCounts(NamedTuple):
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
-    """Writes pre-training records for a text; returns their number.
+    """Writes pre-training records for a text; returns the number of instances.
 
-    The same text, settings and seed give the records of the original's create_pretraining_data.py,
-    in the same files and order. In memory are the tokenized text (`Documents`) and 8 bytes for each
-    instance. The instances wait in a temporary file until all are made, since they are written in
-    random order.
+    The records equal the ones that the original's create_pretraining_data.py makes from the same
+    text, settings and seed, in the same files and order. Memory holds the tokenized text
+    (`Documents`) and 8 bytes for each instance. The instances wait in a temporary file until all
+    are made, because they are written in random order.
 
     Args:
         settings: the flags, without `num_shards`, which is for `shards.create_shards`.
@@ -54,13 +54,13 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     Raises:
         UserError: `num_shards` is given, the input is missing, not UTF-8 or without tokens, the
             vocabulary lacks tokens, the casing is wrong (see `casing.check_casing`), an output file
-            is an input file, or a file cannot be written. No output file is written then.
-        OSError: writing failed in a way that may pass, such as a full disk.
+            is an input file, or a file cannot be written. In all cases no output file is written.
+        OSError: writing failed, but a retry may succeed, for example after freeing disk space.
     """
     if settings.num_shards is not None:
         raise UserError(
             f"num_shards={settings.num_shards} is for bert_tf.tasks.pretraining.records.shards"
-            ".create_shards; call that, or leave it out"
+            ".create_shards; call that function, or leave num_shards out"
         )
     if settings.mask:
         check_predictions(
@@ -100,14 +100,15 @@ def write_records(
     output_files: list[str],
     seed: int,
 ) -> RecordCounts:
-    """Writes the records of a text and counts them; errors as `create_pretraining_data`.
+    """Writes the records of a text and counts them; for errors see `create_pretraining_data`.
 
     Args:
         lines: the text.
-        tokenizer: of the settings.
-        settings: the flags, of which those that name input, output and seed are not used.
+        tokenizer: from `make_tokenizer`.
+        settings: the flags. The flags for input, output and seed are ignored: the other arguments
+            replace them.
         output_files: the files to write.
-        seed: of all random choices.
+        seed: seed of all random choices.
     """
     rng = random.Random(seed)
     if settings.objective == MLM_SOP and settings.mask:
@@ -115,7 +116,7 @@ def write_records(
     else:
         masks = Masks(tokenizer, settings, rng)
     schema = _schema(settings)
-    # The files are opened before the long work, so that a missing folder shows at once.
+    # Opening the files before the long work reports a missing folder at once.
     with (
         records.write_files(output_files, "output_file") as write,
         RecordSpill(settings.spill_dir, output_files[0]) as spill,
@@ -140,7 +141,7 @@ def write_records(
 
 
 def input_files(settings: PretrainingDataSettings, output_files: list[str]) -> list[str]:
-    """Returns the files of --input_file, none with --tfds.
+    """Returns the files of --input_file; none with --tfds.
 
     Raises:
         UserError: a file is missing or empty, or an output file is the vocabulary or an input file.
@@ -161,11 +162,11 @@ def _read_documents(
 ) -> Documents:
     ids = tokenizer.vocab.values()
     encode = tokenizer.encode
-    # What needs to know where words begin.
+    # These need to know where words begin.
     if settings.do_whole_word_mask or not settings.mask or settings.objective == MLM_SOP:
         ids = [*ids, *tokenizer.aliases]
         encode = tokenizer.encode_for_masking
-    # ALBERT tells empty lines after combining marks are gone (create_training_instances).
+    # ALBERT removes combining marks before it looks for empty lines (create_training_instances).
     documents = read_documents(lines, encode, max(ids) + 1, tokenizer.simplified)
     logging.info("%d documents, %d tokens", len(documents), documents.num_tokens)
     if not len(documents):
@@ -182,7 +183,7 @@ def _read_documents(
 
 
 def _schema(settings: PretrainingDataSettings) -> records.Schema:
-    """Returns the schema of the records of one sequence each."""
+    """Returns the schema of unpacked records: one sequence in each."""
     length = settings.max_seq_length
     predictions = settings.max_predictions_per_seq * (2 if settings.do_permutation else 1)
     schema = pretraining_schema(length, predictions if settings.mask else None, settings.objective)

@@ -41,14 +41,14 @@ class PretrainingDataSettings(TextSettings):
     objective: str = setting(
         MLM_NSP,
         help="mlm_nsp: pairs of sentences, for masked LM and next sentence prediction (BERT). mlm:"
-        " sequences of whole sentences, for masked LM alone (RoBERTa). mlm_sop: two stretches of"
+        " sequences of whole sentences, for masked LM only (RoBERTa). mlm_sop: two stretches of"
         " text, in order or swapped, and masked n-grams (ALBERT).",
         group=Group.DATA,
         choices=OBJECTIVES,
     )
     ngram: int = setting(
         3,
-        help="The most words, one after another, that are masked together.",
+        help="Maximum number of consecutive words to mask together.",
         group=Group.DATA,
         at_least=1,
         at_most=100,
@@ -58,14 +58,14 @@ class PretrainingDataSettings(TextSettings):
     favor_shorter_ngram: bool = setting(
         True,
         help="Mask n words together with a probability in proportion to 1 / n."
-        " --nofavor_shorter_ngram turns that around.",
+        " --nofavor_shorter_ngram reverses the probabilities.",
         group=Group.DATA,
         needs=[("objective", MLM_SOP), "mask"],
         because=_OF_NGRAMS,
     )
     random_next_sentence: bool = setting(
         False,
-        help="Take a random second part half of the time instead of swapping the two.",
+        help="Half of the time, take a random second part instead of swapping the two parts.",
         group=Group.DATA,
         needs=("objective", MLM_SOP),
     )
@@ -100,13 +100,13 @@ class PretrainingDataSettings(TextSettings):
     )
     pack: bool = setting(
         False,
-        help="Pack the sequences: a record holds as many as fit into --max_seq_length, and none of"
-        " them sees the others.",
+        help="Pack the sequences: a record holds as many as fit into --max_seq_length. They do not"
+        " attend to each other.",
         group=Group.DATA,
     )
     max_sequences_per_pack: int = setting(
         12,
-        help="The most sequences in a record.",
+        help="Maximum number of sequences in a record.",
         group=Group.DATA,
         at_least=2,
         at_most=MAX_LENGTH,
@@ -131,7 +131,7 @@ class PretrainingDataSettings(TextSettings):
     random_seed: int = setting(12345, help="Seed of all random choices.", group=Group.DATA)
     dupe_factor: int = setting(
         10,
-        help="Passes over the text, each with other masks.",
+        help="Passes over the text, each with different masks.",
         group=Group.DATA,
         at_least=1,
     )
@@ -159,7 +159,7 @@ class PretrainingDataSettings(TextSettings):
     )
     tfds_data_dir: str | None = setting(
         None,
-        help="Folder of the dataset. Default: that of TensorFlow Datasets.",
+        help="Folder of the dataset. Default: the folder that TensorFlow Datasets uses.",
         group=Group.DATA,
     )
     tfds_text_feature: str = setting(
@@ -168,22 +168,23 @@ class PretrainingDataSettings(TextSettings):
     spill_dir: str | None = setting(
         None,
         help="Local folder for a temporary file about as large as the output. Default: the folder"
-        " of the first output file, or that of temporary files (TMPDIR) if the output is not on a"
-        " local disk.",
+        " of the first output file, or the system's temporary folder (TMPDIR) if the output is not"
+        " on a local disk.",
         group=Group.OUTPUT,
     )
     num_shards: int | None = setting(
         None,
-        help="Write this many files, --output_file with -00003-of-00064 in its name, each the"
-        " records of some documents. Any number of workers writes the same files; those that are"
-        " there are kept when the command is started again.",
+        help="Write this many files, --output_file with -00003-of-00064 in its name, each with the"
+        " records of some documents. The files do not depend on the number of workers. If the"
+        " command is started again, it skips files that already exist.",
         group=Group.OUTPUT,
         at_least=1,
         at_most=99999,
     )
     num_workers: int = setting(
         1,
-        help="Processes that make the shards, on this machine or, with --worker_index, on as many.",
+        help="Number of processes that make the shards: all on this machine or, with"
+        " --worker_index, one for each command.",
         group=Group.OUTPUT,
         at_least=1,
         at_most=99999,
@@ -192,8 +193,8 @@ class PretrainingDataSettings(TextSettings):
     )
     worker_index: int | None = setting(
         None,
-        help="Which of the --num_workers this command is, from 0. Each makes shards of its own;"
-        " none waits for another.",
+        help="Which of the --num_workers this command is, from 0. Each worker makes its own shards"
+        " and does not wait for the other workers.",
         group=Group.OUTPUT,
         at_least=0,
         needs="num_shards",
@@ -232,7 +233,7 @@ class PackingSettings(Settings):
     output_file: str | None = setting(
         None,
         help="TFRecord file to write, or several separated by commas, filled in turn. Default:"
-        " none; the log says what packing would bring.",
+        " none; the log says what packing would save.",
         group=Group.OUTPUT,
         not_empty=True,
     )
@@ -246,8 +247,8 @@ class PackingSettings(Settings):
         PretrainingDataSettings,
         "spill_dir",
         help="Local folder for a temporary file as large as the input. Default: the folder of the"
-        " first output file, or that of temporary files (TMPDIR) if the output is not on a local"
-        " disk.",
+        " first output file, or the system's temporary folder (TMPDIR) if the output is not on a"
+        " local disk.",
     )
 
 
@@ -256,5 +257,5 @@ class BeamDataSettings(PretrainingDataSettings):
     """Settings of tools/create_pretraining_data_beam.py, where Beam shares out the work."""
 
     num_shards: int = inherit(PretrainingDataSettings, "num_shards", default=REQUIRED)
-    num_workers: int = 1  # no flag: Beam has one of this name
-    worker_index: int | None = None  # no flag
+    num_workers: int = 1  # not a flag: Beam has an option of this name
+    worker_index: int | None = None  # not a flag

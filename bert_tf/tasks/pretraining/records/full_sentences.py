@@ -1,7 +1,7 @@
 """Converts documents to pre-training instances without pairs: sequences of whole sentences.
 
 RoBERTa (Liu et al., 2019), section 4.2: FULL-SENTENCES and DOC-SENTENCES. A sequence takes
-sentences until the next one does not fit. It holds no next sentence to predict, and all its
+sentences until the next one does not fit. There is no next sentence to predict, and all
 `segment_ids` are 0.
 """
 
@@ -16,8 +16,8 @@ class FullSentences:
     """Makes the sequences of one pass over the documents: [CLS] sentences [SEP] sentences [SEP].
 
     Args:
-        documents: all documents, in the order in which they are joined.
-        masks: adds to each instance what is predicted.
+        documents: all documents, in the order in which to join them.
+        masks: masks each instance and adds the labels.
     """
 
     def __init__(self, documents: Documents, settings: PretrainingDataSettings, masks: Masks):
@@ -27,10 +27,10 @@ class FullSentences:
         self._across_documents = settings.across_documents
         self._tokens: list[int] = []
         self._positions: list[int] = []
-        self._is_between = False  # whether a document has ended after the last token
+        self._is_between = False  # whether the last token ended a document
 
     def of_document(self, index: int) -> Iterator[dict[str, list]]:
-        """Yields the instances that end in a document; documents must be given in their order."""
+        """Yields the instances that end in a document; call it for the documents in order."""
         room = self._max_seq_length - 2  # without [CLS] and the last [SEP]
         for sentence in _sentences(self._documents[index], room):
             if len(self._tokens) + self._is_between + len(sentence) > room:
@@ -47,7 +47,7 @@ class FullSentences:
         self._is_between = bool(self._tokens)
 
     def _take(self) -> dict[str, list]:
-        """Returns the instance of the sentences so far, and starts another."""
+        """Returns the instance made of the sentences so far, and starts a new one."""
         ids = [self._masks.layout.cls_id, *self._tokens, self._masks.layout.sep_id]
         padding = [0] * (self._max_seq_length - len(ids))
         instance = {
@@ -61,7 +61,7 @@ class FullSentences:
 
 
 def _sentences(document: Document, longest: int) -> Iterator[list[int]]:
-    """Yields the sentences of a document; one that no sequence holds is cut into several."""
+    """Yields the sentences of a document; cuts a sentence that no sequence can hold."""
     for sentence in range(document.num_sentences):
         end = document.edge(sentence + 1)
         for start in range(document.edge(sentence), end, longest):

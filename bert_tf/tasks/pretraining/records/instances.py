@@ -1,4 +1,4 @@
-"""Converts documents to pre-training instances, by the objective.
+"""Converts documents to pre-training instances, depending on the objective.
 
 *   `mlm_nsp`: pairs of texts; the second one follows the first or is random. BERT's paper, 3.1, A.1
     and A.2 (original: create_pretraining_data.py, create_instances_from_document).
@@ -23,7 +23,7 @@ from bert_tf.text import sequences
 
 _RANDOM_DOCUMENT_TRIES = 10  # original: create_instances_from_document
 
-# A document, and its tokens from a number to before another.
+# (document, start, end): the document's tokens from `start` to before `end`.
 Part = tuple[Document, int, int]
 
 
@@ -33,12 +33,13 @@ def create_instances(
     """Yields the instances of all documents, `dupe_factor` times.
 
     Args:
-        documents: all documents; with --objective=mlm later passes shuffle them.
-        masks: adds to each instance what is predicted.
+        documents: all documents; with --objective=mlm and --across_documents, every pass after the
+            first shuffles them.
+        masks: masks each instance and adds the labels.
         rng: generator of all random numbers.
 
     Yields:
-        The features of a record by name; lengths are those of `pretraining_schema`.
+        The features of a record by name, with the lengths that `pretraining_schema` gives.
     """
     pairs = Pairs(documents, settings, masks, rng)
     total = settings.dupe_factor * len(documents)
@@ -47,7 +48,7 @@ def create_instances(
             of_document = pairs.of_document
             if settings.objective == MLM:
                 if number and settings.across_documents:
-                    documents.shuffle(rng)  # so that a pass has other sequences
+                    documents.shuffle(rng)  # so that each pass has different sequences
                 of_document = FullSentences(documents, settings, masks).of_document
             for index in range(len(documents)):
                 yield from of_document(index)
@@ -58,8 +59,8 @@ class Pairs:
     """Makes pairs of texts: [CLS] a [SEP] b [SEP].
 
     Args:
-        documents: all documents, from which random second texts are drawn.
-        masks: adds to each instance what is predicted.
+        documents: all documents, also the source of random second texts.
+        masks: masks each instance and adds the labels.
         rng: generator of all random numbers.
     """
 
@@ -94,7 +95,7 @@ class Pairs:
             start, end = document.edge(first), document.edge(sentence)
             if end - start < target and sentence < document.num_sentences:
                 continue
-            # The instance is made of sentences `first` to `sentence` - 1.
+            # Sentences `first` to `sentence` - 1 make up the instance.
             split = first + 1
             if sentence - first >= 2:
                 split = first + rng.randint(1, sentence - first - 1)
@@ -108,7 +109,7 @@ class Pairs:
                 is_swapped = rng.random() < 0.5
             if is_random:
                 part_b = self._random_part(index, target - (middle - start))
-                sentence = split  # the next instance begins with the sentences that were not used
+                sentence = split  # the next instance starts with the unused sentences
             elif is_swapped:
                 part_a, part_b = part_b, part_a
             yield self._instance(part_a, part_b, is_random or is_swapped)
@@ -118,8 +119,8 @@ class Pairs:
         """Returns sentences of a random document.
 
         Args:
-            index: of the document that it should not be.
-            target_length: number of tokens after which no further sentence is taken.
+            index: number of the document to avoid.
+            target_length: stop adding sentences at this number of tokens.
         """
         for _ in range(_RANDOM_DOCUMENT_TRIES):
             other_index = self._rng.randint(0, len(self._documents) - 1)
@@ -136,7 +137,7 @@ class Pairs:
         return other, start, end
 
     def _instance(self, part_a: Part, part_b: Part, label: bool) -> dict[str, list]:
-        """Returns the instance of two parts, which are cut to fit."""
+        """Returns the instance of two parts, cut to fit."""
         (text_a, start_a, end_a), (text_b, start_b, end_b) = part_a, part_b
         keep_a, keep_a_end, keep_b, keep_b_end = sequences.truncate_pair(
             end_a - start_a, end_b - start_b, self._max_num_tokens, self._rng

@@ -1,4 +1,4 @@
-"""Masks of pre-training records: which tokens are predicted, and what stands in their place.
+"""Masks pre-training records: which tokens to predict, and what replaces them in the input.
 
 80% of the chosen tokens become [MASK], 10% stay as they are, and 10% become a random token (the
 paper, A.1; original: create_masked_lm_predictions). Random numbers are drawn from `random.Random`
@@ -17,7 +17,7 @@ from bert_tf.tasks.pretraining.schema import UNMASKED
 from bert_tf.text.tokenizers import Tokenizer
 
 MASKED = 0.8  # share of the chosen tokens
-UNCHANGED = 0.5  # share of the other chosen ones
+UNCHANGED = 0.5  # share of the chosen tokens that do not become [MASK]
 
 
 def check_predictions(max_seq_length: int, max_predictions: int, masked_lm_prob: float) -> None:
@@ -27,7 +27,7 @@ def check_predictions(max_seq_length: int, max_predictions: int, masked_lm_prob:
         logging.warning(
             "--max_predictions_per_seq=%d is too few for --masked_lm_prob=%g of"
             " --max_seq_length=%d tokens, which are %d; --max_predictions_per_seq=%d would be"
-            " right",
+            " enough",
             *(max_predictions, masked_lm_prob, max_seq_length, round(wanted), math.ceil(wanted)),
         )
 
@@ -35,12 +35,12 @@ def check_predictions(max_seq_length: int, max_predictions: int, masked_lm_prob:
 class Masks:
     """Masks tokens of instances one by one, or word by word with --do_whole_word_mask.
 
-    With --nomask it only numbers the words, from which masks are drawn while training.
+    With --nomask it only numbers the words, so that training can mask them.
 
     Args:
-        tokenizer: of the documents.
-        settings: `mask`, `max_predictions_per_seq`, `masked_lm_prob` and `do_whole_word_mask` are
-            used.
+        tokenizer: the documents' tokenizer.
+        settings: uses `mask`, `max_predictions_per_seq`, `masked_lm_prob` and
+            `do_whole_word_mask`.
         rng: generator of all random numbers.
 
     Attributes:
@@ -67,7 +67,7 @@ class Masks:
 
         Args:
             instance: `input_ids`, `input_mask` and `segment_ids`; changed.
-            positions: of the tokens that may be masked: all but [CLS] and [SEP].
+            positions: positions of the tokens that may be masked: all but [CLS] and [SEP].
         """
         input_ids = instance["input_ids"]
         words = self._words(input_ids, positions)
@@ -91,9 +91,9 @@ class Masks:
     def _words(self, input_ids: list[int], positions: list[int]) -> list[list[int]]:
         """Returns the positions of each word, or of each token if words are not kept whole.
 
-        As in the original, a piece whose word was cut off belongs to the word before it, even
-        across [SEP], or is a word by itself if there is none. Ids that only `encode_for_masking`
-        gives are replaced by those that they stand for.
+        As in the original, a piece whose word was cut off belongs to the previous word, even
+        across [SEP], or is a word by itself if no word comes before it. Also replaces the ids that
+        only `encode_for_masking` gives by the ids that they stand for, in place.
         """
         words: list[list[int]] = []
         if not self._whole_words:
@@ -113,7 +113,7 @@ class Masks:
         return min(self._max_predictions, max(1, wanted))
 
     def _replace(self, input_ids: list[int], chosen: Iterable[int]) -> dict[int, int]:
-        """Masks the chosen positions; returns the ids that stood there, by position."""
+        """Masks the chosen positions in place; returns their original ids by position."""
         rng, ids = self._rng, self.replacement_ids
         labels = {}
         for position in chosen:
@@ -125,7 +125,7 @@ class Masks:
         return labels
 
     def _add_labels(self, instance: dict[str, list], labels: dict[int, int], places: int) -> None:
-        """Adds the `masked_lm_*` features, each with so many places."""
+        """Adds the `masked_lm_*` features, each padded to `places`."""
         chosen = sorted(labels)
         padding = [0] * (places - len(chosen))
         instance["masked_lm_positions"] = chosen + padding

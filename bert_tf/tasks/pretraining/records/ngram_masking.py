@@ -1,8 +1,8 @@
-"""ALBERT's masks: n-grams of words are predicted, the shorter ones more often.
+"""ALBERT's masks: predict n-grams of words, shorter n-grams more often.
 
 https://arxiv.org/abs/1909.11942, section 4.1 (original: google-research/albert,
-create_pretraining_data.py, create_masked_lm_predictions). The length of each n-gram is drawn from
-NumPy's generator and all else from `random.Random`, in the original's order.
+create_pretraining_data.py, create_masked_lm_predictions). NumPy's generator draws the length of
+each n-gram and `random.Random` everything else, in the original's order.
 """
 
 import random
@@ -21,10 +21,10 @@ class NgramLengths:
     """Draws how many words an n-gram has.
 
     Args:
-        longest: the most words.
-        favor_shorter_ngram: whether n words are drawn with a probability in proportion to 1 / n;
-            else the longer ones are drawn so much more often.
-        seed: of NumPy's generator. The original leaves it to chance.
+        longest: maximum number of words.
+        favor_shorter_ngram: draw n words with a probability in proportion to 1 / n; if false, with
+            these probabilities in reverse order.
+        seed: seed of NumPy's generator, which the original does not seed.
     """
 
     def __init__(self, longest: int, favor_shorter_ngram: bool, seed: int):
@@ -35,7 +35,7 @@ class NgramLengths:
         probabilities = probabilities / probabilities.sum(keepdims=True)
         sums = probabilities.cumsum()
         self.longest = longest
-        # As numpy.random.RandomState.choice does, without what it checks.
+        # Draws what numpy.random.RandomState.choice would, without its slow checks.
         self._sums = (sums / sums[-1]).tolist()
         self._draw = np.random.RandomState(seed % 2**32).random_sample
 
@@ -49,10 +49,10 @@ class NgramMasks(Masks):
     """Masks n-grams of words, or of tokens without --do_whole_word_mask.
 
     Args:
-        tokenizer: of the documents.
-        settings: beside those of `Masks`, `ngram`, `favor_shorter_ngram` and `do_permutation`.
-        rng: generator of all random numbers but the lengths of n-grams.
-        seed: of the lengths of n-grams.
+        tokenizer: the documents' tokenizer.
+        settings: uses `ngram`, `favor_shorter_ngram` and `do_permutation`, and what `Masks` uses.
+        rng: generator of all random numbers except the lengths of n-grams.
+        seed: seed of the lengths of n-grams.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class NgramMasks(Masks):
     def add(self, instance: dict[str, list], positions: list[int]) -> None:
         """Masks an instance and adds the `masked_lm_*` features and `token_boundary`; see `Masks`.
 
-        With --do_permutation as many tokens again are exchanged with each other and predicted.
+        --do_permutation also permutes as many tokens as are masked, and predicts their originals.
         """
         input_ids = instance["input_ids"]
         boundary = list(instance["input_mask"])
@@ -98,16 +98,16 @@ class NgramMasks(Masks):
     def _choose(
         self, words: list[list[int]], order: list[int], num_to_choose: int, taken: set[int]
     ) -> list[int]:
-        """Returns at most so many positions that make up n-grams of words.
+        """Returns the positions of n-grams of words, at most `num_to_choose`.
 
-        As in the original a length is drawn for each word that is tried, even where the word is
-        taken already; and an n-gram that does not fit loses words at its end.
+        As in the original, a length is drawn for each word tried, even if the word is already
+        taken, and an n-gram that does not fit loses words at its end.
 
         Args:
             words: the positions of each word.
-            order: in which the first words of n-grams are tried.
-            num_to_choose: the most positions.
-            taken: positions that are not chosen; changed.
+            order: the words' numbers, in the order to try them as first words of n-grams.
+            num_to_choose: maximum number of positions.
+            taken: positions not to choose; the chosen positions are added.
         """
         chosen: list[int] = []
         for first in order:

@@ -1,6 +1,6 @@
-"""Packed records: several sequences in a row, none of which sees the others.
+"""Packed records: several sequences in a row, which do not attend to each other.
 
-`schema.pretraining_schema` describes them, and `packing` chooses which sequences share a row.
+`schema.pretraining_schema` describes the records; `packing` chooses which sequences share a row.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,26 +26,27 @@ from bert_tf.tasks.pretraining.schema import (
 )
 
 _READ = 1024  # records at a time
-# Records from which the mean number of sequences is taken. Of Wikipedia's, whose rows mostly have
-# one or two sequences and sometimes twelve, it is right within 1%. Reading them takes a second.
+# Number of records that the mean number of sequences is estimated from. For Wikipedia, whose rows
+# mostly have one or two sequences and sometimes twelve, the error is below 1%. Takes a second.
 _SAMPLE = 10_000
-# A sequence, or a row: the features of a record, without the padding.
+# The features of a record, which is a sequence or a row of several, without the padding.
 Features = dict[str, list]
 
 
 def pack_records(settings: PackingSettings) -> None:
-    """Packs the records of some files; the log says what that brings.
+    """Packs the records of some files, and logs what packing saves.
 
-    All records of the input are packed together. They wait in a temporary file, which is as large
-    as the input; in memory are about 40 bytes for each.
+    All records of the input are packed together. They wait in a temporary file as large as the
+    input; each takes about 40 bytes of memory.
 
     Args:
         settings: the flags. Without `output_file` nothing is written.
 
     Raises:
-        UserError: the input is missing, damaged, packed already or no pre-training records, an
+        UserError: the input is missing, damaged, already packed or not pre-training records, an
             output file is an input file, or a file cannot be written.
-        OSError: reading or writing failed in a way that may pass, such as a full disk.
+        OSError: reading or writing failed, but a retry may succeed, for example after freeing
+            disk space.
     """
     files = storage.expand_files(settings.input_file, "input_file")
     schema = _unpacked_schema(files)
@@ -73,9 +74,9 @@ def packed_rows(
 
     Args:
         spill: the records.
-        schema: of the records.
-        max_sequences_per_pack: the most sequences in a row.
-        seed: of the order of the rows.
+        schema: the records' schema.
+        max_sequences_per_pack: maximum number of sequences in a row.
+        seed: seed of the order of the rows.
     """
     lengths = spill.num_tokens()
     packs, num_rows = _plan(lengths, schema, max_sequences_per_pack)
@@ -97,8 +98,8 @@ def packed_rows(
     logging.info("Wrote %d rows, at most %d sequences in each", written, max_sequences_per_pack)
     if split:
         logging.warning(
-            "%d of the rows are there because others have no room for the predictions of all their"
-            " sequences, only for %d: --max_predictions_per_seq=%d is too few for"
+            "%d rows were added because a row has room for only %d predictions, too few for all"
+            " sequences of some rows: --max_predictions_per_seq=%d is too few for"
             " --max_seq_length=%d",
             *(split, most, predictions, row_length),
         )
@@ -124,11 +125,11 @@ def read_sequence(record: bytes) -> Features:
 
 
 def split_row(sequences: Sequence[Features], most: int | None) -> Iterator[list[Features]]:
-    """Yields the sequences of a row, in parts that have at most `most` predictions each.
+    """Splits a row into parts with at most `most` predictions each, and yields their sequences.
 
     Args:
-        sequences: of the row.
-        most: no sequence by itself has more; None for unmasked records.
+        sequences: the row's sequences.
+        most: at least as many predictions as any sequence has; None for unmasked records.
     """
     part: list[Features] = []
     predictions = 0
@@ -146,8 +147,8 @@ def pack_row(sequences: Iterable[Features], schema: records.Schema) -> Features:
     """Returns the features of a packed record.
 
     Args:
-        sequences: as `read_sequence` returns them; they fit into a row.
-        schema: of the row.
+        sequences: sequences from `read_sequence` that fit into a row.
+        schema: the row's schema.
     """
     row: Features = {name: [] for name in schema}
     num_words = 0
@@ -175,7 +176,7 @@ def pack_row(sequences: Iterable[Features], schema: records.Schema) -> Features:
 
 
 def mean_sequences(files: Sequence[str], schema: records.Schema) -> float:
-    """Returns the mean number of sequences in the first ten thousand packed records of some files.
+    """Returns the mean number of sequences per record, from the first 10,000 packed records.
 
     Raises:
         UserError: a file is damaged.
@@ -193,7 +194,7 @@ def mean_sequences(files: Sequence[str], schema: records.Schema) -> float:
 def _plan(
     lengths: np.ndarray, schema: records.Schema, max_sequences_per_pack: int
 ) -> tuple[list[packing.Pack], int]:
-    """Returns rows for sequences of these lengths, and their number; logs what they bring."""
+    """Returns rows for sequences of these lengths, and their number; logs what packing saves."""
     counts = np.bincount(lengths, minlength=schema["input_ids"].shape[0] + 1)
     packs = packing.pack_histogram(counts, max_sequences_per_pack)
     forecast = packing.forecast(counts, packs)
@@ -202,16 +203,17 @@ def _plan(
 
 
 def _unpacked_schema(files: Sequence[str]) -> records.Schema:
-    """Returns the schema of pre-training records, with the lengths of the first.
+    """Returns the schema of unpacked pre-training records, with the first record's lengths.
 
     Raises:
-        UserError: they are something else, or packed already, or not all alike.
+        UserError: the records are something else, or already packed, or their features differ.
     """
     lengths = record_checks.feature_lengths(files[0], "input_file")
     if PACKED in lengths:
         raise UserError(
             f"--input_file: the records of {files[0]} are packed already, with"
-            f" --max_sequences_per_pack={lengths[PACKED]}; pack those that they were made of"
+            f" --max_sequences_per_pack={lengths[PACKED]}; name the unpacked records that they"
+            " were made from"
         )
     predictions = lengths.get("masked_lm_positions")
     if "input_ids" not in lengths or predictions is None and UNMASKED not in lengths:
@@ -229,10 +231,10 @@ def _unpacked_schema(files: Sequence[str]) -> records.Schema:
 def _read(
     files: Sequence[str], schema: records.Schema
 ) -> Iterator[tuple[Sequence[bytes], np.ndarray]]:
-    """Yields records with the number of tokens of each, many at a time.
+    """Yields batches of records, each with its records' numbers of tokens.
 
     Raises:
-        UserError: the records do not fit the schema, or padding comes before a token.
+        UserError: the records do not fit the schema, have no token, or have padding before a token.
         OSError: a file cannot be read.
     """
     dataset = tf.data.TFRecordDataset(list(files)).batch(_READ)
@@ -259,19 +261,19 @@ def check_packed_predictions(
     """Checks that packed records have the masked positions that the flags ask for.
 
     Args:
-        lengths: of the features of the file's first record.
-        max_predictions_per_seq: by the flags.
-        file: the file.
-        flag: the flag (no dashes) that named it, for messages.
+        lengths: lengths of the features of the file's first record.
+        max_predictions_per_seq: the flag's value.
+        file: the file, for messages.
+        flag: the flag (no dashes) that named the file, for messages.
 
     Raises:
-        UserError: they have another number.
+        UserError: the number of masked positions differs.
     """
     found, places = lengths["masked_lm_positions"], lengths[PACKED]
     made_with = found - predictions_per_row(0, places)
     if made_with != max_predictions_per_seq:
         raise UserError(
             f"--{flag}: {file} was made with other settings: its packed records have {found} masked"
-            f" positions, those of --max_predictions_per_seq={made_with}, which would fit; the"
-            f" flags say {max_predictions_per_seq}"
+            f" positions. Give --max_predictions_per_seq={made_with}, which fits, instead of"
+            f" {max_predictions_per_seq}"
         )

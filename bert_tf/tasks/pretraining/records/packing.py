@@ -1,7 +1,7 @@
-"""Which sequences share a row: packing by the histogram of lengths, without any record.
+"""Chooses which sequences share a row, from the histogram of lengths and without reading records.
 
 The algorithm is shortest-pack-first histogram packing (https://arxiv.org/abs/2107.02027, section
-3.1). It sees counts of lengths alone, so it takes as long for a billion sequences as for a
+3.1). It only sees counts of lengths, so it takes as long for a billion sequences as for a
 thousand.
 """
 
@@ -14,14 +14,14 @@ import numpy as np
 
 from bert_tf.tasks.pretraining.records.shuffling import shuffle
 
-WORTHWHILE = 1.1  # times fewer rows; below, packing gains little over what it costs
+WORTHWHILE = 1.1  # sequences per row; below, packing saves little more than it costs
 
 
 class Pack(NamedTuple):
     """Rows that hold sequences of the same lengths.
 
-    lengths: of the sequences of a row, the longest first.
-    count: how many such rows there are.
+    lengths: lengths of the sequences in a row, the longest first.
+    count: number of such rows.
     """
 
     lengths: tuple[int, ...]
@@ -31,12 +31,12 @@ class Pack(NamedTuple):
 def pack_histogram(counts: Sequence[int], max_sequences_per_pack: int) -> list[Pack]:
     """Returns rows that hold all sequences.
 
-    From the longest to the shortest, each sequence goes into the row with the fewest tokens among
-    those that have room for it, or into a new one.
+    From the longest to the shortest, each sequence goes into the row with the fewest tokens, among
+    all rows with room for it, or into a new row.
 
     Args:
-        counts: how many sequences there are of each length, from 0 to the length of a row.
-        max_sequences_per_pack: the most sequences in a row.
+        counts: number of sequences of each length, from 0 to the length of a row.
+        max_sequences_per_pack: maximum number of sequences in a row.
     """
     row_length = len(counts) - 1
     with_room: list[list[Pack]] = [[] for _ in counts]  # by the number of tokens that still fit
@@ -49,7 +49,7 @@ def pack_histogram(counts: Sequence[int], max_sequences_per_pack: int) -> list[P
 
     for length in range(row_length, 0, -1):
         left = int(counts[length])
-        # A row that was just added to has less room, so it comes up again further down.
+        # A row that got a sequence has less room, so the loop reaches it again.
         for room in range(row_length, length - 1, -1):
             while left and with_room[room]:
                 lengths, count = with_room[room].pop()
@@ -58,7 +58,7 @@ def pack_histogram(counts: Sequence[int], max_sequences_per_pack: int) -> list[P
                     with_room[room].append(Pack(lengths, count - taken))
                 add((*lengths, length), taken)
                 left -= taken
-        # No row has room: new ones, each with as many of this length as fit.
+        # No row has room: start new rows, each with as many of this length as fit.
         number = min(row_length // length, max_sequences_per_pack)
         if left >= number:
             add((length,) * number, left // number)
@@ -68,12 +68,12 @@ def pack_histogram(counts: Sequence[int], max_sequences_per_pack: int) -> list[P
 
 
 class Forecast(NamedTuple):
-    """What packing brings, as the histogram says.
+    """What packing will save, computed from the histogram.
 
-    sequences: how many there are.
-    rows: how many hold them.
-    fill: the share of the places for tokens that are used, without packing.
-    packed_fill: the same with packing.
+    sequences: number of sequences.
+    rows: number of rows that hold them.
+    fill: share of the token positions that are not padding, without packing.
+    packed_fill: the same share with packing.
     """
 
     sequences: int
@@ -83,7 +83,7 @@ class Forecast(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """Sequences a row: how many times fewer rows there are than sequences."""
+        """Sequences per row: how many times fewer rows there are than sequences."""
         return self.sequences / self.rows
 
     def __str__(self) -> str:
@@ -93,18 +93,18 @@ class Forecast(NamedTuple):
         )
         if self.factor < WORTHWHILE:
             text += (
-                f". That does not pay: with fewer than {WORTHWHILE} train on the records as they"
-                " are"
+                f". Packing is not worthwhile below {WORTHWHILE} sequences a row: train on the"
+                " unpacked records"
             )
         return text
 
 
 def forecast(counts: Sequence[int], packs: Sequence[Pack]) -> Forecast:
-    """Returns what packing brings.
+    """Returns what packing will save.
 
     Args:
         counts: as for `pack_histogram`, with at least one sequence.
-        packs: what it returned.
+        packs: what `pack_histogram` returned.
     """
     sequences, row_length = sum(map(int, counts)), len(counts) - 1
     rows = sum(pack.count for pack in packs)
@@ -116,17 +116,17 @@ def forecast(counts: Sequence[int], packs: Sequence[Pack]) -> Forecast:
 def rows_of(lengths: Sequence[int], packs: Sequence[Pack], seed: int) -> Iterator[list[int]]:
     """Yields the numbers of the sequences in each row, the longest sequence first.
 
-    The order of the rows follows from the seed. Sequences of a length are taken in their order. In
-    memory are about 24 bytes for each sequence and for each row.
+    The seed determines the order of the rows. Sequences of the same length keep their order. Takes
+    about 24 bytes of memory for each sequence and for each row.
 
     Args:
-        lengths: of each sequence: an array of integers.
+        lengths: the length of each sequence: an array of integers.
         packs: what `pack_histogram` returned for the histogram of these lengths.
-        seed: of the order.
+        seed: seed of the order.
     """
     by_length = np.argsort(np.asarray(lengths), kind="stable")
     ends = np.cumsum(np.bincount(lengths))
-    begins = np.concatenate([[0], ends])[: len(ends)]  # of the numbers that are not taken yet
+    begins = np.concatenate([[0], ends])[: len(ends)]  # of each length's sequences not yet taken
     members = np.empty(len(lengths), by_length.dtype)
     row_begins = np.empty(sum(pack.count for pack in packs) + 1, np.int64)
     row = place = 0
@@ -149,7 +149,7 @@ def rows_of(lengths: Sequence[int], packs: Sequence[Pack], seed: int) -> Iterato
 
 
 def rows_a_step(batch_size: int, sequences_per_row: float, parts: int) -> int:
-    """Returns how many rows have about `batch_size` sequences; equal parts divide them.
+    """Returns the number of rows that hold about `batch_size` sequences, a multiple of `parts`.
 
     Args:
         batch_size: number of sequences.

@@ -1,8 +1,8 @@
-"""Which shard a document belongs to, and in which order: the same for any number of workers.
+"""Assigns documents to shards and orders them there: the same for any number of workers.
 
-A document's key is its file and its number in it, or its id in TensorFlow Datasets. The hash of the
-key and the seed says which shard the document belongs to and where it stands there. So a shard
-depends on the text, the seed and the number of shards, and on nothing else.
+A document's key is its file and its number in the file, or its id in TensorFlow Datasets. The hash
+of the key and the seed determines the document's shard and its place there. So a shard depends
+only on the text, the seed and the number of shards.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-_SEED_BITS = 31  # what any program takes for a seed
+_SEED_BITS = 31  # every program accepts seeds of 31 bits
 
 
 class KeyedDocument(NamedTuple):
@@ -24,11 +24,11 @@ class KeyedDocument(NamedTuple):
 def document_hash(key: str, seed: int) -> int:
     """Returns the hash of a document, from 0 to 2^64 - 1.
 
-    Its remainder by the number of shards is the document's shard. Documents of a shard are in the
-    order of their hashes, then of their keys.
+    The hash modulo the number of shards is the document's shard. A shard's documents are sorted by
+    hash, then by key.
 
     Args:
-        key: of the document.
+        key: the document's key.
         seed: --random_seed.
     """
     digest = hashlib.blake2b(f"document\t{seed}\t{key}".encode(), digest_size=8).digest()
@@ -39,7 +39,7 @@ def shard_seed(shard: int, seed: int) -> int:
     """Returns the seed of the random choices in a shard, from 0 to 2^31 - 1.
 
     Args:
-        shard: its number, from 0.
+        shard: the shard's number, from 0.
         seed: --random_seed.
     """
     digest = hashlib.blake2b(f"shard\t{seed}\t{shard}".encode(), digest_size=8).digest()
@@ -53,9 +53,9 @@ def shard_file(output_file: str, shard: int, num_shards: int) -> str:
 
 
 def file_keys(files: Sequence[str]) -> dict[str, str]:
-    """Returns the part of each file's name below the folder that all have in common.
+    """Returns each file's path relative to the innermost folder that contains all files.
 
-    So keys, and with them the records, stay what they are where the text lies in another folder.
+    So moving the text to another folder does not change keys, nor the records.
     """
     folder = os.path.dirname(files[0]) if files else ""
     while not all(file.startswith(f"{folder}/") for file in files) and folder:
@@ -67,8 +67,8 @@ def split_documents(batches: Iterable[tuple[str, list[str]]]) -> Iterator[KeyedD
     """Yields the documents of files; the end of a file ends a document.
 
     Args:
-        batches: the key of a file and stripped lines of it, file after file; an empty line ends a
-            document.
+        batches: pairs of a file's key and some of its lines, stripped, file after file; an empty
+            line ends a document.
     """
     for name, group in itertools.groupby(batches, key=lambda batch: batch[0]):
         number = 0

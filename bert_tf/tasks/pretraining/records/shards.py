@@ -26,24 +26,24 @@ from bert_tf.tasks.pretraining.records.workers import run_workers
 from bert_tf.text.tokenizers import vocabulary_files
 
 _LINES_PER_BATCH = 10_000
-# Settings on which no record depends.
+# Settings that do not affect the records.
 _OF_THE_COURSE = ("output_file", "spill_dir", "num_workers", "worker_index", "tfds_data_dir")
 
 
 def create_shards(settings: PretrainingDataSettings) -> None:
-    """Writes the shards that are not there yet.
+    """Writes the missing shards.
 
-    A shard has the records that `create_pretraining_data` makes of the shard's documents with the
-    shard's seed (see `sharding`). Each worker reads the whole text once, and keeps the documents of
-    its shards in a temporary file. In memory is one shard's text at a time.
+    A shard has the records that `create_pretraining_data` makes from the shard's documents with
+    the shard's seed (see `sharding`). Each worker reads the whole text once and keeps its shards'
+    documents in a temporary file. Memory holds one shard's text at a time.
 
     Args:
         settings: the flags; `num_shards` is given.
 
     Raises:
-        UserError: as `create_pretraining_data`; or a shard has no document, or the shards were
-            begun with other settings or of another text.
-        OSError: writing failed in a way that may pass, such as a full disk.
+        UserError: see `create_pretraining_data`; or a shard has no document, or existing shards
+            were made with different settings or from a different text.
+        OSError: writing failed, but a retry may succeed, for example after freeing disk space.
         RuntimeError: a worker was killed.
     """
     if settings.worker_index is None and settings.num_workers > 1:
@@ -73,7 +73,7 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             if shard in kept:
                 spill.add(shard, value, document.key, "\n".join(document.lines).encode())
         if 0 in counts:
-            # No worker has written a shard, and the next command has other settings.
+            # No worker has written a shard, and the next command will have other settings.
             with contextlib.suppress(tf.errors.NotFoundError):
                 tf.io.gfile.remove(_settings_file(settings))
             raise no_document(settings, counts.index(0), sum(counts))
@@ -84,16 +84,16 @@ def create_shards(settings: PretrainingDataSettings) -> None:
 
 
 def begin_shards(settings: PretrainingDataSettings) -> tuple[list[str], dict[str, str]]:
-    """Finds the text, and records the settings beside the shards or checks them.
+    """Finds the text, and checks the settings saved next to the shards, or saves them.
 
     Args:
         settings: the flags; `num_shards` is given.
 
     Returns:
-        The names of all shards' files; and the key of each file with text, none with --tfds.
+        The names of all shards' files; and the key of each text file, {} with --tfds.
 
     Raises:
-        UserError: as `create_shards`.
+        UserError: see `create_shards`.
     """
     if settings.mask:
         check_predictions(
@@ -111,7 +111,7 @@ def read_keyed_documents(
     files: Mapping[str, str],
     report_empty: EmptyReport = warn_of_empty_documents,
 ) -> Iterator[KeyedDocument]:
-    """Returns the documents of the files, whose keys are given, or of --tfds.
+    """Returns the documents of the files, or of --tfds.
 
     Args:
         files: the key of each file; not used with --tfds.
@@ -133,7 +133,7 @@ def read_keyed_documents(
 def no_document(
     settings: PretrainingDataSettings, shard: int, num_documents: int | None
 ) -> UserError:
-    """Returns the error that a shard has no document, of so many in the text, if that is known."""
+    """Returns the error for a shard without documents; `num_documents` is None if unknown."""
     number = "too few" if num_documents is None else num_documents
     return UserError(
         f"--num_shards={settings.num_shards} leaves shard {shard} without a document: the text has"
@@ -142,17 +142,17 @@ def no_document(
 
 
 def _settings_file(settings: PretrainingDataSettings) -> str:
-    """Returns the name of the file beside the shards that records their settings."""
+    """Returns the name of the file next to the shards that holds their settings."""
     return f"{os.path.splitext(settings.output_file)[0]}-shards.json"
 
 
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:
-    """Records the settings beside the shards, or checks that they were begun with the same ones.
+    """Saves the settings next to the shards, or checks that earlier shards have the same settings.
 
-    Of the text, names and sizes of the files are compared; of the vocabulary every byte.
+    Compares the names and sizes of the text's files, and every byte of the vocabulary.
 
     Raises:
-        UserError: they were begun with others.
+        UserError: a setting differs.
     """
     values = {
         name: value
@@ -180,16 +180,16 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
             raise UserError(
                 f"{path}: shards were begun there with --{name}={quoted(earlier.get(name))}, and"
                 f" now it is {quoted(values.get(name))}. Choose another --output_file, or delete"
-                " this file and the shards beside it; if there are none yet, this file is enough"
+                " this file and any shards next to it"
             )
 
 
 class DocumentSpill(SpillFile):
-    """The documents of some shards, in a temporary file; args and errors are its."""
+    """The documents of some shards, in a temporary file. Args and errors: see `SpillFile`."""
 
     def __init__(self, directory: str | None, output_file: str):
         super().__init__(directory, output_file)
-        # Shard -> hash, key, where it begins, bytes.
+        # Shard -> for each document: hash, key, offset in the file, number of bytes.
         self._entries: dict[int, list[tuple[int, str, int, int]]] = {}
 
     def add(self, shard: int, value: int, key: str, text: bytes) -> None:

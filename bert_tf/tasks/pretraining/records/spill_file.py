@@ -1,4 +1,4 @@
-"""A temporary file for what waits until it is needed in another order."""
+"""A temporary file for data that is written in one order and read in another."""
 
 import contextlib
 import errno
@@ -20,25 +20,25 @@ _TOKEN_BITS = MAX_LENGTH.bit_length()
 
 
 class SpillFile:
-    """A temporary file that is written from its start to its end, and then read anywhere.
+    """A temporary file that is written sequentially, then read at any place; a context manager.
 
-    A context manager. The file has no name on systems that allow it, so that nothing remains of it
-    even if the program is killed. On others it is deleted when it is closed.
+    On systems that allow it, the file has no name, so nothing is left of it even if the program is
+    killed. On other systems it is deleted when it is closed.
 
     Args:
-        directory: a local folder; None for that of `output_file` if it is local, else the system's
-            folder for temporary files.
+        directory: a local folder; None for the folder of `output_file` if that is local, else the
+            system's folder for temporary files.
         output_file: the first output file.
 
     Raises:
         UserError: the file cannot be made.
-        OSError: from the methods, too: reading or writing failed in a way that may pass, such as a
-            full disk.
+        OSError: from the methods, too: reading or writing failed, but a retry may succeed, for
+            example after freeing disk space.
     """
 
     def __init__(self, directory: str | None, output_file: str):
         if not directory:
-            # The folder of the output has space for as many records.
+            # The output's folder must have space for as many records anyway.
             remote = "://" in output_file
             directory = tempfile.gettempdir() if remote else os.path.dirname(output_file) or "."
         self._directory = directory
@@ -50,21 +50,21 @@ class SpillFile:
         return self
 
     def __exit__(self, *unused) -> None:
-        with contextlib.suppress(OSError):  # a full disk, reported before
+        with contextlib.suppress(OSError):  # a full disk, already reported
             self._file.close()
 
     def append(self, data: bytes) -> int:
         """Writes bytes and returns where they begin."""
         try:
             self._file.write(data)
-        except OSError as error:  # no context manager: this is called for each record
+        except OSError as error:  # not `_explained`, which is slow to enter for each record
             raise self._error(error) from error
         start = self._end
         self._end += len(data)
         return start
 
     def read(self, places: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-        """Yields the bytes at some places, each a beginning and the most bytes to read."""
+        """Yields the bytes at some places, each an offset and the maximum number of bytes."""
         with self._explained():
             self._file.flush()
         number = self._file.fileno()
@@ -92,14 +92,14 @@ class SpillFile:
 
 
 class RecordSpill(SpillFile):
-    """Records in a temporary file, which can be shuffled. In memory are 8 bytes for each.
+    """Records in a temporary file, which can be shuffled. Each takes 8 bytes of memory.
 
-    Args and errors are those of `SpillFile`.
+    Args and errors: see `SpillFile`.
     """
 
     def __init__(self, directory: str | None, output_file: str):
         super().__init__(directory, output_file)
-        # Of each record where it begins, and in the lower bits its number of tokens.
+        # Each record's offset in the file; in the lower bits, its number of tokens.
         self._entries = array("Q")
         self._longest = 0
 
@@ -128,7 +128,7 @@ class RecordSpill(SpillFile):
                 work.advance()
 
     def records(self, numbers: Iterable[int]) -> Iterator[bytes]:
-        """Yields the records of these numbers."""
+        """Yields the records with these numbers."""
         starts = (self._entries[number] >> _TOKEN_BITS for number in numbers)
         for data in self.read((start, 4 + self._longest) for start in starts):
             yield data[4 : 4 + int.from_bytes(data[:4], "little")]

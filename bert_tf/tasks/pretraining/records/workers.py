@@ -1,4 +1,4 @@
-"""Runs a function in several processes of this machine."""
+"""Runs a function in several processes on this machine."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -14,16 +14,16 @@ _SECONDS_TO_END = 30.0
 
 
 def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> None:
-    """Calls a function with each argument, each call in a process of its own, and waits for all.
+    """Calls a function with each argument, each call in its own process, and waits for all.
 
-    If one fails, or this process is interrupted, the others are told to end.
+    If a call fails or this process is interrupted, the remaining processes are terminated.
 
     Args:
-        function: of a module.
+        function: a module's function, so that it can be pickled.
         arguments: one for each process; pickled.
 
     Raises:
-        Exception: that of the first call that failed.
+        Exception: from the first call that failed.
         RuntimeError: a process was killed.
     """
     context = multiprocessing.get_context("spawn")  # TensorFlow's threads do not survive a fork
@@ -42,7 +42,7 @@ def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> No
                 worker.join()
                 if worker.exitcode and errors.empty():
                     raise RuntimeError(
-                        f"worker {workers.index(worker)} was ended with status {worker.exitcode};"
+                        f"worker {workers.index(worker)} ended with status {worker.exitcode};"
                         " start the same command again"
                     )
                 if not errors.empty():
@@ -62,7 +62,7 @@ def _call(function: Callable[[Any], None], argument: Any, errors: Any) -> None:
     logging.set_verbosity(logging.INFO)
     try:
         function(argument)
-    except Exception as error:  # raised again where the others can be ended
+    except Exception as error:  # raised again in `run_workers`, which stops the other processes
         errors.put(error)
         sys.exit(1)
     except KeyboardInterrupt as interrupt:

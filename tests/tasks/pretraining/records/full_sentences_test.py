@@ -134,5 +134,5 @@ def test_too_few_predictions_are_warned_of(tmp_path, warnings):
     (warning,) = warnings
     assert warning == (
         "--max_predictions_per_seq=4 is too few for --masked_lm_prob=0.3 of --max_seq_length=19"
-        " tokens, which are 6; --max_predictions_per_seq=6 would be right"
+        " tokens, which are 6; --max_predictions_per_seq=6 would be enough"
     )

@@ -186,7 +186,7 @@ def test_without_an_output_file_the_log_foretells(tmp_path, caplog):
     caplog.set_level("INFO", "absl")
     plain = write_plain(tmp_path / "plain", many(80, shortest=20))
     pack(plain, None)
-    assert "1.0000 sequences a row. That does not pay" in caplog.text
+    assert "1.0000 sequences a row. Packing is not worthwhile" in caplog.text
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
 
@@ -196,8 +196,8 @@ def test_too_few_predictions_are_told(tmp_path, caplog):
     rows = pack(plain, tmp_path / "packed", places=7)
     numbers = [max(row["input_mask"]) for row in rows]
     assert collections.Counter(numbers) == {5: 10, 2: 10}
-    assert "10 of the rows are there because others have no room" in caplog.text
-    assert "only for 5: --max_predictions_per_seq=2 is too few for --max_seq_length=23" in (
+    assert "10 rows were added because a row has room for only 5 predictions" in caplog.text
+    assert "of some rows: --max_predictions_per_seq=2 is too few for --max_seq_length=23" in (
         caplog.text
     )
 
@@ -294,7 +294,7 @@ def test_packed_records_are_not_packed_again(tmp_path):
         pack(tmp_path / "packed", tmp_path / "again", places=7)
     assert str(error.value) == (
         f"--input_file: the records of {tmp_path}/packed are packed already, with"
-        " --max_sequences_per_pack=5; pack those that they were made of"
+        " --max_sequences_per_pack=5; name the unpacked records that they were made from"
     )
     assert not (tmp_path / "again").exists()
 

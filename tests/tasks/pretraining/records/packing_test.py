@@ -96,8 +96,8 @@ def test_long_documents_do_not_pay():
     assert len(counts) == 123
     found = forecast(counts, pack_histogram(counts, 6))
     assert found.rows == 98 and str(found).endswith(
-        "1.0204 sequences a row. That does not pay: with fewer than 1.1 train on the records as"
-        " they are"
+        "1.0204 sequences a row. Packing is not worthwhile below 1.1 sequences a row: train on the"
+        " unpacked records"
     )
 
 

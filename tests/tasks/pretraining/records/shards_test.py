@@ -117,7 +117,7 @@ def test_settings_of_a_run_without_a_shard_are_one_file_to_delete(text, tmp_path
         create_shards(settings(text, output))
     message = str(info.value)
     assert message.startswith(f"{output}/r-shards.json: shards were begun there with --input_file=")
-    assert message.endswith("the shards beside it; if there are none yet, this file is enough")
+    assert message.endswith("or delete this file and any shards next to it")
     (output / "r-shards.json").unlink()
     create_shards(settings(text, output))
     assert len(contents(output)) == 6

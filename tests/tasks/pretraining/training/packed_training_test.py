@@ -245,8 +245,7 @@ def test_other_predictions_are_refused(inputs, tmp_path):
     message = refused(inputs, tmp_path, "packed_20_*", max_predictions_per_seq=9)
     assert message == (
         f"--input_file: {inputs[0]}/packed_20_a was made with other settings: its packed records"
-        " have 6 masked positions, those of --max_predictions_per_seq=5, which would fit; the flags"
-        " say 9"
+        " have 6 masked positions. Give --max_predictions_per_seq=5, which fits, instead of 9"
     )
     message = refused(inputs, tmp_path, "packed_20_*", max_seq_length=22)
     assert "is 20 in the file, 22 by the flags (--max_seq_length=20 would fit)" in message
