@@ -20,7 +20,7 @@ from bert_tf.tasks.pretraining.training.model import (
     masked_lm_weights,
 )
 
-# What to do where the student cannot begin with the teacher's weights.
+# Advice if the student cannot start from the teacher's weights.
 OTHER_WEIGHTS = (
     "Change --bert_config_file, or give --student_layers=none for random initial weights, or"
     " --init_checkpoint"
@@ -32,14 +32,14 @@ class DistilledPretraining(Distilled):
     """Pre-training by a teacher.
 
     Args:
-        student: is trained; its objective is masked LM alone.
+        student: the model to train; its objective is masked LM only.
         teacher: gives targets; see `Distilled`.
         alphas: the weights of the losses: `ce` of the soft targets, `mlm` of masked LM, `cos` of
-            the hidden states, `mse` of the logits. A loss of weight 0 is not computed; the loss of
-            masked LM stays a metric, without gradients.
-        temperature: of the soft targets.
-        restrict_ce_to_mask: whether `ce` and `mse` count masked positions only, by their weights,
-            instead of all tokens.
+            the hidden states, `mse` of the logits. A loss of weight 0 is not computed, except that
+            the masked-LM loss stays a metric, without gradients.
+        temperature: the temperature of the soft targets.
+        restrict_ce_to_mask: compute `ce` and `mse` only at masked positions, with their weights,
+            instead of at all tokens.
         cos_all_layers: see `Distilled`.
     """
 
@@ -61,7 +61,7 @@ class DistilledPretraining(Distilled):
     def outputs_of(self, model: PretrainingModel, features, training: bool, dropout_seed):
         """Returns the layers' outputs, float [B, S, H] each, and masked-LM logits, float32.
 
-        They are [B*P, V], or [B*S, V] if a loss needs the logits of every position.
+        The logits are [B*P, V], or [B*S, V] if a loss needs the logits of every position.
         """
         output = model.bert(
             features["input_ids"],
@@ -77,11 +77,11 @@ class DistilledPretraining(Distilled):
         return output.all_encoder_layers, logits
 
     def parts(self, layers, logits, targets, features, normalizers):
-        """Returns the losses but `cos`, and their metrics.
+        """Returns all losses except `cos`, and their metrics.
 
-        The masked-LM loss is that of pre-training. The others are divided by the number of tokens,
-        or of masked positions. A loss of weight 0 is no part of the sum: with gradients of zeros,
-        the weight decay would shrink the head.
+        The masked-LM loss is the same as in pre-training. `ce` and `mse` are divided by the number
+        of tokens, or of masked positions. Losses of weight 0 are left out of the sum: with zero
+        gradients, weight decay would still shrink the head.
         """
         alphas = self.alphas
         masked_weights = masked_lm_weights(features, example_weights(features))
@@ -111,20 +111,19 @@ class DistilledPretraining(Distilled):
 
 
 def copy_weights(student: PretrainingModel, weights: Mapping[str, tf.Variable]) -> None:
-    """Sets the student's weights to the teacher's where it has them.
+    """Copies the teacher's weights to the student.
 
     Args:
-        student: the model.
-        weights: names of the student's variables -> the teacher's variables whose values they
-            begin with; see `copied_weights`.
+        weights: names of the student's variables -> the teacher's variables to copy; see
+            `copied_weights`.
 
     Raises:
-        UserError: the teacher has a variable in another shape, or not at all.
+        UserError: the teacher lacks a variable, or a variable's shape differs.
     """
     for variable in student.variables:
         value = weights.get(variable.path)
         if value is None and not variable.path.startswith(_ENCODER):
-            continue  # of a head that the teacher lacks
+            continue  # the variable belongs to a head that the teacher lacks
         if value is None or value.shape != variable.shape:
             received = "not" if value is None else value.shape.as_list()
             raise UserError(
@@ -136,7 +135,7 @@ def copy_weights(student: PretrainingModel, weights: Mapping[str, tf.Variable]) 
 
 
 def unneeded(alphas: Mapping[str, float]) -> tuple[str, ...]:
-    """Returns how the names of the variables begin that a teacher may lack: no loss needs them.
+    """Returns the name prefixes of variables that a teacher may lack because no loss needs them.
 
     Args:
         alphas: see `DistilledPretraining`.
@@ -146,16 +145,16 @@ def unneeded(alphas: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def choose_layers(given: str | None, student: int, teacher: int, unit: str = "layers") -> list[int]:
-    """Returns the teacher's layers that the student's layers begin with, from 0.
+    """Returns the teacher's layers, from 0, that the student's layers are initialized from.
 
-    By default they are spread evenly, the first and the last among them: 0, 2, 4, 7, 9, 11 for 6 of
-    12, as DistilBERT's.
+    By default they are spread evenly and include the first and the last: 0, 2, 4, 7, 9, 11 for 6 of
+    12, as in DistilBERT.
 
     Args:
         given: --student_layers; None for the default.
         student: number of the student's layers.
         teacher: number of the teacher's layers.
-        unit: what they are called: `groups` in an ALBERT.
+        unit: what to call the layers in messages: `groups` in an ALBERT.
 
     Raises:
         UserError: the teacher has too few layers, or the list does not fit the two models.
@@ -199,9 +198,9 @@ def copied_weights(
     """Returns the teacher's variables under the names that they have in the student.
 
     Args:
-        teacher_variables: by name.
-        student_scopes: `BertConfig.layer_scopes` of the student.
-        teacher_scopes: the same of the teacher.
+        teacher_variables: the teacher's variables by name.
+        student_scopes: the student's `BertConfig.layer_scopes`.
+        teacher_scopes: the teacher's `BertConfig.layer_scopes`.
         layers: from `choose_layers`.
     """
     copied = {}

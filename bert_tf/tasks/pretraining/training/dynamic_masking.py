@@ -1,8 +1,8 @@
-"""Masks that are drawn while training, as a part of the input (RoBERTa, section 4.1).
+"""Masks drawn during training, in the input pipeline (RoBERTa, section 4.1).
 
-The choice is that of `masking`, made for a whole batch by TensorFlow: the same share of the tokens,
-80% [MASK], 10% unchanged, 10% random, and whole words if asked for. In packed rows it is made for
-each sequence.
+The rules are the same as in `masking`, but TensorFlow masks a whole batch: the same share of the
+tokens, 80% [MASK], 10% unchanged, 10% random, and whole words if asked for. In packed rows each
+sequence is masked separately.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from bert_tf.engine.input_pipeline import Batch
 from bert_tf.tasks.pretraining.records.masking import MASKED, UNCHANGED
 from bert_tf.tasks.pretraining.schema import predictions_per_row
 
-# What is drawn for an example, and for each of its tokens.
+# The random draws: the choice of tokens for an example; fate and replacement for each token.
 _CHOICE, _FATE, _REPLACEMENT = range(3)
 
 
@@ -24,12 +24,12 @@ class DynamicMasking:
     """Masks batches of unmasked records; an `input_pipeline.Augment`.
 
     mask_id: id of [MASK].
-    vocab_size: random replacements are ids below it.
-    max_predictions_per_seq: the most masked tokens of a sequence.
+    vocab_size: random replacements are ids below this number.
+    max_predictions_per_seq: maximum number of masked tokens in a sequence.
     masked_lm_prob: share of a sequence's tokens to predict.
     whole_words: whether the pieces of a word are masked together.
     max_sequences_per_pack: places for sequences in a row, K; 1 if rows are not packed.
-    never_drawn: ids that are no random replacements, in ascending order.
+    never_drawn: ids that must not be random replacements, in ascending order.
     """
 
     mask_id: int
@@ -44,15 +44,15 @@ class DynamicMasking:
         """Returns the features of masked records.
 
         Args:
-            features: of a batch of unmasked records: int32 [B, S] `input_ids`, `input_mask` and
-                `word_ids`, the number of a token's word, 0 for what is never masked. In packed rows
-                `input_mask` is the number of a token's sequence.
-            keys: uint64 [B]; an example's masks are a function of its key and of its tokens.
+            features: a batch of unmasked records: int32 [B, S] `input_ids`, `input_mask` and
+                `word_ids`, the number of a token's word, 0 for tokens that are never masked. In
+                packed rows `input_mask` is the number of a token's sequence.
+            keys: uint64 [B]; an example's masks are a function of its key and its tokens.
 
         Returns:
-            `features` without `word_ids`, with other `input_ids`, and with `masked_lm_positions`
+            `features` without `word_ids`, with masked `input_ids`, and with `masked_lm_positions`
             and `masked_lm_ids`, int32 [B, P], and `masked_lm_weights`, float32 [B, P], where P is
-            the `predictions_per_row`.
+            `predictions_per_row`.
         """
         features = dict(features)
         word_ids, input_ids = features.pop("word_ids"), features["input_ids"]
@@ -64,7 +64,7 @@ class DynamicMasking:
         wanted = tf.cast(tf.round(tf.cast(num_tokens, tf.float32) * self.masked_lm_prob), tf.int32)
         wanted = tf.minimum(tf.maximum(wanted, 1), self.max_predictions_per_seq)
         wanted = tf.where(num_tokens > 0, wanted, 0)  # [B, K]
-        # A row has room for all but where --max_predictions_per_seq is too few for its length.
+        # A row has room for all, unless --max_predictions_per_seq is too small for its length.
         wanted = tf.clip_by_value(number - tf.cumsum(wanted, axis=1, exclusive=True), 0, wanted)
         keys = keys[:, tf.newaxis]
         choose = _choose_words if self.whole_words else _choose_tokens
@@ -79,7 +79,7 @@ class DynamicMasking:
         unchanged = (fate >= MASKED) & (fate < MASKED + (1.0 - MASKED) * UNCHANGED)
         features["input_ids"] = tf.where(chosen & ~unchanged, masked, input_ids)
 
-        # The chosen positions in their order, then others, which get no weight.
+        # The chosen positions in ascending order, then padding, which gets weight 0.
         order = tf.where(chosen, tf.range(length), length)
         positions = tf.sort(order, axis=1)[:, :number]
         positions = tf.pad(
@@ -97,12 +97,12 @@ class DynamicMasking:
 def _choose_tokens(
     word_ids: tf.Tensor, sequences: tf.Tensor, wanted: tf.Tensor, keys: tf.Tensor
 ) -> tf.Tensor:
-    """Returns which tokens are masked, bool [B, S]: `wanted` of each sequence's, int32 [B, K].
+    """Returns which tokens to mask, bool [B, S].
 
     Args:
-        word_ids: int32 [B, S], 0 for what is never masked.
+        word_ids: int32 [B, S], 0 for tokens that are never masked.
         sequences: int32 [B, S], the number of each token's sequence, 1 to K; 0 for padding.
-        wanted: number of tokens to mask.
+        wanted: int32 [B, K], number of tokens to mask in each sequence.
         keys: uint64 [B, 1].
     """
     allowed = word_ids > 0

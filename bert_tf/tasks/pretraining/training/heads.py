@@ -39,7 +39,7 @@ class Transform(Savable, keras.layers.Layer):
         self.layer_norm.build((None, self.config.embedding_width))
 
     def call(self, hidden):
-        """Returns float [B*P, E] of float [B*P, H]."""
+        """Takes float [B*P, H] and returns float [B*P, E]."""
         return tf.cast(self.layer_norm(self.dense(hidden)), self.compute_dtype)
 
 
@@ -116,7 +116,7 @@ class NextSentence(Savable, keras.layers.Layer):
 
 @register
 class PretrainingHeads(Savable, keras.layers.Layer):
-    """The scope `cls` of both pre-training heads; RoBERTa has the first alone.
+    """Both pre-training heads (scope `cls`); RoBERTa has only the masked-LM head.
 
     Args:
         dtype: dtype policy.
@@ -131,7 +131,7 @@ class PretrainingHeads(Savable, keras.layers.Layer):
         self.build()
 
     def build(self, input_shape=None):
-        """Creates the variables; the constructor has called it."""
+        """Creates the variables; the constructor has already called this."""
         if not self.built:
             self.predictions.build()
             if self.seq_relationship is not None:
@@ -143,7 +143,8 @@ class PretrainingHeads(Savable, keras.layers.Layer):
 
         Args:
             sequence_output: float [B, S, H].
-            pooled_output: float [B, H], or [B*K, H] for packed rows, as are then the logits.
+            pooled_output: float [B, H]. For packed rows [B*K, H]; the next-sentence logits are then
+                [B*K, 2].
             positions: int32 [B, P], the masked positions.
             embedding_table: float32 [V, E], the word embeddings; Keras casts them to the compute
                 dtype.

@@ -1,4 +1,4 @@
-"""Pre-training, masked LM and next sentence prediction: model, losses, metrics.
+"""The pre-training model with its losses and metrics: masked LM and next sentence prediction.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
@@ -22,13 +22,13 @@ _PAIR_OBJECTIVES = {MLM_NSP: "next_sentence", MLM_SOP: "sentence_order", MLM: No
 
 @register
 class PretrainingModel(TaskModel):
-    """BERT with its pre-training heads; its variables are those of a released checkpoint.
+    """BERT with its pre-training heads, and the same variables as a released checkpoint.
 
     Args:
         objective: one of `schema.OBJECTIVES`. With `mlm`, features have no `next_sentence_labels`,
-            and the pooler and the next sentence head keep their weights. With `mlm_sop`, the labels
-            and that head are for the order of sentences, as are the metrics' names. None is
-            `mlm_nsp`, and `mlm` for a model without the head.
+            and the pooler and the next sentence head keep their weights. With `mlm_sop`, the
+            labels, the head and the metrics' names are for the order of sentences. None means
+            `mlm_nsp`, or `mlm` for a model without a next sentence head.
         **options: see `BertModel`.
     """
 
@@ -59,7 +59,7 @@ class PretrainingModel(TaskModel):
     ):
         """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2].
 
-        Those of next sentence are [B*K, 2] for packed rows, and None for RoBERTa.
+        The next-sentence logits are [B*K, 2] for packed rows, and None for RoBERTa.
 
         Args:
             input_ids: int32 [B, S].
@@ -91,7 +91,7 @@ class PretrainingModel(TaskModel):
     def normalizers(self, features) -> dict[str, tf.Tensor]:
         """Returns the sums of weights of the masked positions and of the examples, float32 [].
 
-        Packed rows have `examples` besides, the number of their sequences.
+        For packed rows also `examples`, the number of their sequences.
         """
         weights = example_weights(features)
         sums = {
@@ -136,15 +136,15 @@ class PretrainingModel(TaskModel):
 
 
 def check_objective(config: BertConfig, objective: str) -> None:
-    """Checks that a model can be trained by an objective.
+    """Checks that a model can be trained with an objective.
 
     Raises:
-        UserError: the objective is of pairs, for which the model has no head.
+        UserError: the objective is for pairs, and the model has no head for pairs.
     """
     if objective != MLM and not config.has_next_sentence:
         raise UserError(
-            f"--objective={objective} needs a model with a head for pairs of sentences; that of"
-            " --bert_config_file has none. Set --objective=mlm"
+            f"--objective={objective} needs a model with a head for pairs of sentences; the model"
+            " of --bert_config_file has none. Set --objective=mlm"
         )
 
 
@@ -154,9 +154,9 @@ def loss_and_accuracy(
     """Returns `NAME_loss` and `NAME_accuracy`, each a weighted sum and its weight, float32 [].
 
     Args:
-        name: of the objective.
+        name: the objective's name.
         logits: float32 [R, classes].
-        label_ids: int32 of R values.
+        label_ids: int32 with R values, in any shape.
         weights: float32 [R].
     """
     label_ids = tf.reshape(label_ids, [-1])
@@ -176,7 +176,7 @@ def masked_lm_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
 
 
 def _next_sentence_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
-    """Returns the weights of the next sentence labels, float32 [B], or [B*K] of packed rows."""
+    """Returns the weights of the next sentence labels, float32 [B], or [B*K] for packed rows."""
     if "next_sentence_weights" not in features:
         return example_weight
     weights = features["next_sentence_weights"] * example_weight[:, tf.newaxis]  # [B, K]

@@ -21,7 +21,7 @@ def parse_phases(text: str) -> list[PretrainingPhase]:
     """Returns the phases that --phases describes as `length:steps:batch:predictions,...`.
 
     Raises:
-        UserError: the text has another form, or a number is 0.
+        UserError: the text has a different form, or a number is 0.
     """
     phases = []
     for part in text.split(","):
@@ -44,11 +44,11 @@ def parse_phase_values(
         text: the flag's value: numbers separated by commas.
         name: the flag, without dashes.
         count: the number of phases.
-        number: what the values are.
-        rule: of the flag that has one value for all phases.
+        number: the type of the values.
+        rule: the rule of the flag that has one value for all phases.
 
     Raises:
-        UserError: the number of values is another, or a value is none that `rule` allows.
+        UserError: the number of values is not `count`, or `rule` does not allow a value.
     """
     try:
         values = [number(part) for part in text.split(",")]

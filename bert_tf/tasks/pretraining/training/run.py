@@ -42,9 +42,8 @@ def run_pretraining(
 ) -> dict[str, float | int] | None:
     """Pre-trains a model on `input_file`, evaluates it on `eval_input_file`, or both.
 
-    It writes checkpoints, `bert_config.json`, `eval_results.txt` and TensorBoard's events to
-    `output_dir`. If that has
-    a checkpoint, training continues from it.
+    Writes checkpoints, `bert_config.json`, `eval_results.txt` and TensorBoard's events to
+    `output_dir`. If `output_dir` has a checkpoint, training resumes from it.
 
     Returns:
         The results of the evaluation; None without --do_eval.
@@ -79,8 +78,8 @@ def train_and_evaluate(
 
     Args:
         make_trainer: returns the trainer, given the arguments of `Trainer` from the second on;
-            called when the settings and files are checked and the directory is held.
-        write_files: writes the files beside the checkpoints.
+            called after settings and files are checked, while the run holds the directory.
+        write_files: writes the files that belong next to the checkpoints.
     """
     if not settings.do_train and not settings.do_eval:
         raise UserError("At least one of --do_train and --do_eval must be given.")
@@ -126,11 +125,11 @@ def train_and_evaluate(
 class _Records:
     """The record files of a phase.
 
-    files: their names.
-    schema: of the records.
-    limits: of the ids in them.
-    augment: what masks them; None for masked records.
-    sequences: the mean number of sequences in a record; None if they are not packed.
+    files: names of the files.
+    schema: the records' schema.
+    limits: limits of the ids in the records.
+    augment: masks the records; None if they are already masked.
+    sequences: the mean number of sequences in a record; None if the records are not packed.
     """
 
     files: list[str]
@@ -140,11 +139,11 @@ class _Records:
     sequences: float | None
 
     def batch_size(self, num_sequences: int, parts: int, flag: str) -> int:
-        """Returns the records of a batch of so many sequences; it logs both if that is not one.
+        """Returns the number of records in a batch; logs it if records are packed.
 
         Args:
             num_sequences: sequences in a batch.
-            parts: equal parts of a batch that are computed apart.
+            parts: number of equal parts that a batch is computed in.
             flag: the flag (no dashes) that sets the number of sequences.
         """
         if self.sequences is None:
@@ -199,11 +198,11 @@ def _open_records(
     Args:
         pattern: names or globs of the files, with or without `{max_seq_length}`.
         flag: the flag (no dashes) that gave the pattern, for messages.
-        phase: its lengths are those of the records.
+        phase: has the lengths that the records must have.
 
     Raises:
-        UserError: there are no such files, or their records have other lengths, or are masked where
-            they should not be, or the reverse, or some are packed otherwise than others.
+        UserError: no file matches; the records' lengths differ from the phase's; the records are
+            masked but should not be, or the reverse; or the files are not all packed alike.
     """
     config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
     pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
@@ -241,12 +240,12 @@ def _are_unmasked(
     """Returns whether records are unmasked. --eval_input_file may name either kind.
 
     Args:
-        names: of the features of the file's records.
-        file: the file.
-        flag: the flag (no dashes) that named it.
+        names: names of the features of the file's records.
+        file: the file, for messages.
+        flag: the flag (no dashes) that named the file.
 
     Raises:
-        UserError: that is not what --dynamic_masking says.
+        UserError: the records do not fit --dynamic_masking.
     """
     unmasked = UNMASKED in names and "masked_lm_positions" not in names
     if unmasked and not settings.dynamic_masking:
@@ -256,8 +255,8 @@ def _are_unmasked(
         )
     if not unmasked and settings.dynamic_masking and flag == "input_file":
         raise UserError(
-            f"--{flag}: --dynamic_masking needs unmasked records, and those of {file} are masked."
-            " Make them by create_pretraining_data.py --nomask, or leave out --dynamic_masking"
+            f"--{flag}: --dynamic_masking needs unmasked records; the records of {file} are masked."
+            " Make them with create_pretraining_data.py --nomask, or leave out --dynamic_masking"
         )
     return unmasked
 

@@ -1,4 +1,4 @@
-"""Pre-trains a student by a teacher (run_distillation.py)."""
+"""Pre-trains a student with a teacher (run_distillation.py)."""
 
 import dataclasses
 
@@ -42,10 +42,10 @@ def run_distillation(
     strategy: tf.distribute.Strategy,
     settings: DistillationSettings,
 ) -> dict[str, float | int] | None:
-    """Pre-trains a student by a teacher, as `run_pretraining` does without one.
+    """Pre-trains a student with a teacher, otherwise like `run_pretraining`.
 
-    The student begins with weights of the teacher's, unless the settings say otherwise. Its
-    checkpoints are those of `run_pretraining`. The vocabulary is put beside them.
+    The student starts from weights of the teacher, unless the settings say otherwise. Its
+    checkpoints have the form of `run_pretraining`'s, with the vocabulary next to them.
 
     Args:
         config: configuration of the student.
@@ -71,8 +71,8 @@ def run_distillation(
     vocab_file = settings.vocab_file
     if settings.dynamic_masking and not vocab_file:
         raise UserError(
-            "--dynamic_masking needs --vocab_file, since there is no vocabulary beside"
-            " --teacher_checkpoint. Add --vocab_file, or leave --dynamic_masking out"
+            "--dynamic_masking needs --vocab_file, since there is no vocabulary next to"
+            " --teacher_checkpoint. Add --vocab_file, or leave out --dynamic_masking"
         )
     vocab = load_tokenizer(vocab_file, do_lower_case=False).vocab if vocab_file else {}
     if vocab_file:
@@ -80,13 +80,13 @@ def run_distillation(
         check_model_vocabulary(vocab, vocab_file, folder, "teacher_checkpoint")
     else:
         logging.warning(
-            "There is no --vocab_file and no vocabulary beside --teacher_checkpoint: none is put"
-            " beside the student"
+            "There is no --vocab_file and no vocabulary next to --teacher_checkpoint, so none is"
+            " written next to the student"
         )
 
     def make_trainer(run: Run, *arguments, **named) -> Trainer:
         options = model_options(settings, strategy)
-        teacher_options = {**options, "recompute_activations": False}  # it has no backward pass
+        teacher_options = {**options, "recompute_activations": False}  # has no backward pass
         teacher, variables = load_teacher(
             lambda: PretrainingModel(teacher_config, settings.objective, **teacher_options),
             files,
@@ -130,11 +130,11 @@ def run_distillation(
 def _copied_layers(
     config: BertConfig, teacher_config: BertConfig, settings: DistillationSettings, unit: str
 ) -> list[int] | None:
-    """Returns the teacher's layers that the student begins with; None if it does not.
+    """Returns the teacher's layers to initialize the student from; None for no such layers.
 
     Args:
-        config: of the student.
-        teacher_config: of the teacher.
+        config: the student's configuration.
+        teacher_config: the teacher's configuration.
         unit: see `choose_layers`.
     """
     if settings.init_checkpoint or settings.student_layers == "none":

@@ -33,7 +33,7 @@ from bert_tf.tasks.pretraining.training.phases import (
 class PretrainingSettings(TrainingSettings):
     """Settings of run_pretraining.
 
-    `phases` and `evaluation_phase` are no flags. The program makes them from `ScheduleSettings`.
+    `phases` and `evaluation_phase` are not flags: the program makes them from `ScheduleSettings`.
 
     phases: the phases of training, in order.
     evaluation_phase: lengths and batch size of the evaluation; `num_steps` is the number of
@@ -58,14 +58,14 @@ class PretrainingSettings(TrainingSettings):
     objective: str = setting(
         MLM_NSP,
         help="What to train: mlm_nsp for masked LM and next sentence prediction (BERT), mlm for"
-        " masked LM alone (RoBERTa), with records of any objective, mlm_sop for masked LM and the"
+        " masked LM only (RoBERTa), with records of any objective, mlm_sop for masked LM and the"
         " order of sentences (ALBERT).",
         group=Group.TRAINING,
         choices=OBJECTIVES,
     )
     dynamic_masking: bool = setting(
         False,
-        help="Draw masks while training, others in each epoch, for records of"
+        help="Draw masks during training, different ones in each epoch, for records of"
         " create_pretraining_data.py --nomask.",
         group=Group.DATA,
         needs="vocab_file",
@@ -73,7 +73,7 @@ class PretrainingSettings(TrainingSettings):
     )
     vocab_file: str | None = setting(
         None,
-        help="Vocabulary of the records, with --dynamic_masking, as they were made with it.",
+        help="Vocabulary that the records were made with, for --dynamic_masking.",
         group=Group.DATA,
     )
     masked_lm_prob: float = setting(
@@ -100,9 +100,9 @@ class PretrainingSettings(TrainingSettings):
     )
     max_hours: float | None = setting(
         None,
-        help="Train for this many hours, over all starts of the run, whatever --num_train_steps is:"
-        " the learning rate's warm-up and decay stretch over them, and --num_warmup_steps of"
-        " --num_train_steps is the warm-up's share. For one phase.",
+        help="Train for this many hours, over all starts of the run, instead of for"
+        " --num_train_steps: the learning rate's warm-up and decay stretch over these hours, with"
+        " --num_warmup_steps / --num_train_steps as the warm-up's share. For one phase only.",
         group=Group.TRAINING,
         above=0.0,
         needs="do_train",
@@ -121,9 +121,9 @@ class PretrainingSettings(TrainingSettings):
     )
     restart_schedule: bool = setting(
         False,
-        help="Start the learning rate schedule anew, with its warm-up, in each phase. Default: one"
+        help="Restart the learning rate schedule, with its warm-up, in each phase. Default: one"
         " schedule for all phases, unless --phase_learning_rates or --phase_warmup_steps gives each"
-        " its own. Step count and optimizer slots continue in all cases.",
+        " phase its own. Step count and optimizer slots continue in all cases.",
         group=Group.TRAINING,
     )
 
@@ -148,7 +148,7 @@ class PretrainingSettings(TrainingSettings):
                 " Train them one after another, each with its --max_hours and --output_dir, the"
                 " later ones with --init_checkpoint"
             )
-        self.schedules()  # which raises what does not fit
+        self.schedules()  # raises an error if the settings do not fit
 
     @classmethod
     def from_flags(cls, values: Mapping[str, Any], given: Collection[str]) -> Self:
@@ -167,11 +167,11 @@ class PretrainingSettings(TrainingSettings):
     def schedules(self) -> list[tuple[int, PolynomialSchedule]]:
         """Returns the learning rate schedules in order, each with the number of its steps.
 
-        One for all phases (the paper, A.2), or one for each.
+        There is one schedule for all phases (the paper, A.2), or one for each phase.
 
         Raises:
-            UserError: a list has not one value for each phase, or `start_warmup_step` is beyond a
-                warm-up.
+            UserError: a list does not have one value for each phase, or `start_warmup_step` is
+                beyond a warm-up.
         """
         steps = [phase.num_steps for phase in self.phases]
         if not (self.restart_schedule or self.phase_learning_rates or self.phase_warmup_steps):
@@ -180,8 +180,8 @@ class PretrainingSettings(TrainingSettings):
         warmups = self._of_each(len(steps), "phase_warmup_steps", "num_warmup_steps", int)
         start = self.start_warmup_step
         for warmup in warmups:
-            # The original takes any number. Rates are negative before a positive one, and at
-            # -warmup the warm-up is over.
+            # The original accepts any number. But rates are negative before a positive start, and
+            # with -warmup the warm-up is already over.
             if start and not -warmup < start <= 0:
                 raise UserError(
                     f"--start_warmup_step={start} is beyond the warm-up of {warmup} steps"
@@ -194,7 +194,7 @@ class PretrainingSettings(TrainingSettings):
         ]
 
     def _of_each(self, count: int, name: str, of_all: str, number: type) -> list[float]:
-        """Returns the value of each phase: those of a list, or the one of all phases."""
+        """Returns the value of each phase, from a list or from the flag for all phases."""
         text = getattr(self, name)
         if not text:
             return [getattr(self, of_all)] * count
@@ -202,17 +202,17 @@ class PretrainingSettings(TrainingSettings):
         return parse_phase_values(text, name, count, number, rules[of_all])
 
     def check_given(self, given: Collection[str]) -> None:
-        """Checks that of two flags for the same thing only one is among those given.
+        """Checks that a value is not set by two flags.
 
         Raises:
-            UserError: both are.
+            UserError: both flags are given.
         """
         for name, of_all in (
             ("phase_learning_rates", "learning_rate"),
             ("phase_warmup_steps", "num_warmup_steps"),
         ):
             if getattr(self, name) and of_all in given:
-                raise UserError(f"--{of_all} is in --{name} already; leave one of them out")
+                raise UserError(f"--{of_all} is in --{name} already; leave out one of the two")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,21 +222,21 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
     The defaults of the losses are DistilBERT's; names as in transformers' research project.
     """
 
-    objective: ClassVar[str] = MLM  # no flag: DistilBERT drops the next sentence
+    objective: ClassVar[str] = MLM  # not a flag: DistilBERT drops next sentence prediction
     teacher_checkpoint: str = inherit(TeacherSettings, "teacher_checkpoint", default=REQUIRED)
     vocab_file: str | None = inherit(
         PretrainingSettings,
         "vocab_file",
-        help="Vocabulary of the records: a vocab.txt, which is put beside the student. Default: the"
-        " one beside --teacher_checkpoint, if there is one.",
+        help="Vocabulary of the records: a vocab.txt, which is copied to --output_dir. Default: the"
+        " vocabulary next to --teacher_checkpoint, if there is one.",
     )
-    # Its vocabulary may be the one beside the teacher: see `run_distillation`.
+    # Needs no --vocab_file, because the teacher's vocabulary is the default.
     dynamic_masking: bool = inherit(PretrainingSettings, "dynamic_masking", needs=())
     student_layers: str | None = setting(
         None,
-        help="Layers of the teacher, from 0, with whose weights the student's layers begin, such as"
+        help="Layers of the teacher, from 0, to initialize the student's layers from, such as"
         " 0,2,4,7,9,11; none for random weights. Default: spread evenly from the first to the last;"
-        " with --cos_all_layers those that the student's are compared with.",
+        " with --cos_all_layers the layers that the student's are compared with.",
         group=Group.MODEL,
         excludes="init_checkpoint",
         because="--init_checkpoint has all of the student's initial weights",
@@ -259,7 +259,7 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
     )
     restrict_ce_to_mask: bool = setting(
         False,
-        help="Compare logits (--alpha_ce, --alpha_mse) at masked positions only, not at all tokens:"
+        help="Compare logits (--alpha_ce, --alpha_mse) only at masked positions, not at all tokens:"
         " less memory, fewer targets.",
         group=Group.TRAINING,
     )
@@ -269,7 +269,7 @@ class DistillationSettings(PretrainingSettings, TeacherSettings):
         if not any(self.alphas.values()):
             raise UserError(
                 "At least one of --alpha_ce, --alpha_mlm, --alpha_cos and --alpha_mse must be above"
-                " 0; all are 0, so that there is no loss to train by"
+                " 0; all are 0, so there is no loss to train with"
             )
 
     @property
@@ -318,8 +318,8 @@ class ScheduleSettings(Settings):
         """Returns `phases` and `evaluation_phase` for `PretrainingSettings`.
 
         Args:
-            given: names of the flags on the command line. The others have their defaults, which
-                --phases may replace.
+            given: names of the flags on the command line. All other flags have their defaults,
+                which --phases may override.
 
         Raises:
             UserError: flags contradict each other.
@@ -341,7 +341,7 @@ class ScheduleSettings(Settings):
             if "num_train_steps" in given and self.num_train_steps != total:
                 raise UserError(
                     f"--num_train_steps ({self.num_train_steps}) must equal the sum of the steps in"
-                    f" --phases ({total}); leave it out"
+                    f" --phases ({total}); leave out --num_train_steps"
                 )
             if "train_batch_size" in given:
                 raise UserError("--train_batch_size is in --phases already; leave it out")
@@ -358,7 +358,7 @@ class ScheduleSettings(Settings):
         return phases, evaluation_phase
 
     def _check_phase(self, phase: PretrainingPhase) -> None:
-        """Checks the numbers of a phase by the rules of the flags that they stand for."""
+        """Checks the numbers of a phase by the rules of the flags that they replace."""
         try:
             dataclasses.replace(
                 self,
