@@ -1,1 +1,1 @@
-"""Batches to updates: devices, input, steps, loops, interrupts, progress."""
+"""Everything from batches to updates: devices, input, steps, loops, interrupts, progress."""

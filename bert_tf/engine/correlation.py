@@ -1,6 +1,7 @@
 """Correlations of predictions with labels, computed with SciPy.
 
-It is imported where it is used: importing it takes seconds, and training does not need it.
+Import this module only where it is used: importing SciPy takes seconds, and training does not need
+it.
 """
 
 import math

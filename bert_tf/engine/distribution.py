@@ -23,9 +23,10 @@ def get_strategy(
     Call it before TensorFlow computes anything.
 
     Args:
-        distribution_strategy: "one_device" for the one GPU or CPU at hand, "mirrored" for every
-            GPU of this machine (every logical CPU if it has no GPU), "multi_worker_mirrored" for
-            the devices of all machines in the environment variable TF_CONFIG.
+        distribution_strategy: "one_device" for one GPU, or the CPU if there is none; "mirrored"
+            for every GPU of this machine (every logical CPU if it has no GPU);
+            "multi_worker_mirrored" for the devices of all machines in the environment variable
+            TF_CONFIG.
         num_cpu_devices: number of logical devices to split this machine's CPU into, to try
             several replicas without GPUs.
 
@@ -102,7 +103,7 @@ def get_tpu_strategy(
 
 
 def _cause(error: Exception) -> str:
-    """Returns why a TPU is not reached, in one line."""
+    """Returns why a TPU cannot be reached, on one line."""
     cause = getattr(error, "reason", None) or getattr(error, "message", None) or error
     text = " ".join(str(cause).split()) or type(error).__name__
     text = text if len(text) <= 200 else f"{text[:200]} [...]"
@@ -123,7 +124,7 @@ def check_paths(tpu: str, paths: dict[str, str | None]) -> None:
             flag that is not given.
 
     Raises:
-        UserError: the TPU belongs to another machine, and a path is on this one.
+        UserError: the TPU belongs to another machine, and a path is on this machine.
     """
     if tpu == "local":
         return
@@ -158,8 +159,8 @@ ONE_HOST = InputShard()
 def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
     """Returns the shards that this process reads, in the order of their replicas.
 
-    A single machine has one shard, and so has each machine under MultiWorkerMirroredStrategy, where
-    every machine runs the program. A TPU has one for each of its hosts; one program drives them.
+    A single machine has one shard. Under MultiWorkerMirroredStrategy every machine runs the program
+    and has one shard. A TPU has one shard for each of its hosts, and one program drives them all.
     """
     kinds = (tf.distribute.TPUStrategy, tf.distribute.MultiWorkerMirroredStrategy)
     if not isinstance(strategy, kinds):
@@ -179,7 +180,7 @@ def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
 
 
 def several_processes(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether other processes make the steps of this run together with this one."""
+    """Returns whether several processes make the steps of this run together."""
     shards = input_shards(strategy)
     return shards[0].count > len(shards)
 
@@ -190,10 +191,10 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> int:
-    """Returns the number of examples of one replica in a batch of `batch_size` over all replicas.
+    """Returns the number of examples that each replica gets of a batch.
 
     Raises:
-        UserError: the replicas do not divide the batch.
+        UserError: `batch_size` is not a multiple of the number of replicas.
     """
     replicas = strategy.num_replicas_in_sync
     if batch_size % replicas:
@@ -206,7 +207,7 @@ def replica_batch_size(strategy: tf.distribute.Strategy, batch_size: int, flag: 
 def split_batches(
     strategy: tf.distribute.Strategy, batches: list[dict[str, tf.Tensor]]
 ) -> dict[str, tf.Tensor]:
-    """Returns the batches of `input_shards`, split along the first axis into one part a replica."""
+    """Returns the batches of `input_shards`, split along the first axis into replicas' parts."""
     shards = input_shards(strategy)
     replicas = strategy.num_replicas_in_sync // shards[0].count  # of one shard
     if strategy.num_replicas_in_sync == 1:

@@ -19,13 +19,13 @@ from bert_tf.progress import Progress
 class EvaluationInput:
     """The records that an evaluation reads.
 
-    batch_size: examples a step, over all replicas.
+    batch_size: examples in a step, over all replicas.
     files: TFRecord files.
     schema: features of their records.
     limits: see `input_pipeline.TrainingInput`.
-    max_steps: number of batches to read, over the files again and again if need be; 0 for every
+    max_steps: number of batches to read, repeating the files if they have fewer; 0 for every
         example once.
-    augment: changes each batch, alike in all evaluations; None for none.
+    augment: changes each batch, in the same way in all evaluations; None: no change.
     """
 
     batch_size: int
@@ -40,7 +40,7 @@ class Evaluator:
     """Evaluates a model by the losses of its objective; traced once for each shape of batch.
 
     Args:
-        objective: gives loss and metrics; it must give examples of `example_weight` 0 no weight.
+        objective: gives loss and metrics; it must ignore examples of `example_weight` 0.
     """
 
     def __init__(self, objective: Objective, strategy: tf.distribute.Strategy):
@@ -52,7 +52,7 @@ class Evaluator:
         )
 
     def evaluate(self, source: EvaluationInput) -> dict[str, float]:
-        """Returns the objective's metrics, and `loss`, the mean of the batches' losses by examples.
+        """Returns the objective's metrics, and `loss`: the batches' mean, weighted by examples.
 
         Raises:
             UserError: the batch size does not fit the replicas, or the input is damaged.

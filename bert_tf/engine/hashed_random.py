@@ -1,7 +1,7 @@
-"""Random numbers that are a function of what they are drawn for, not of earlier draws.
+"""Random numbers that are a function of their example, not of earlier draws.
 
-TensorFlow's stateless random ops take one seed a call. Here each example of a batch has its own
-seed, so what is drawn for it depends neither on the batch nor on the number of machines.
+TensorFlow's stateless random ops take one seed per call. In this module each example of a batch has
+its own seed, so its random numbers depend neither on the batch nor on the number of machines.
 """
 
 import tensorflow as tf
@@ -13,10 +13,10 @@ _LAST_SHIFT = 31
 
 
 def hash_numbers(*numbers: tf.Tensor | int) -> tf.Tensor:
-    """Returns the hash of some numbers, uint64, of the shape that all broadcast to.
+    """Returns the hash of some numbers, uint64, in the shape that they broadcast to.
 
     Args:
-        numbers: integers of at least 0. Their order counts.
+        numbers: integers of at least 0. Their order matters.
     """
     value = tf.zeros([], tf.uint64)
     for number in numbers:
@@ -25,13 +25,13 @@ def hash_numbers(*numbers: tf.Tensor | int) -> tf.Tensor:
 
 
 def uniform(bits: tf.Tensor) -> tf.Tensor:
-    """Returns numbers from 0 to below 1, float32, of hashes."""
+    """Converts hashes to numbers from 0 to below 1, float32."""
     high = tf.bitwise.right_shift(bits, _uint64(40))  # 24 bits, which float32 holds exactly
     return tf.cast(high, tf.float32) * 2.0**-24
 
 
 def below(bits: tf.Tensor, stop: int) -> tf.Tensor:
-    """Returns numbers from 0 to below `stop`, int32, of hashes."""
+    """Converts hashes to numbers from 0 to below `stop`, int32."""
     return tf.cast(bits % _uint64(stop), tf.int32)
 
 

@@ -1,4 +1,4 @@
-"""Record files to batches, for training and evaluation."""
+"""Reads batches from record files, for training and evaluation."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -15,12 +15,12 @@ from bert_tf.files import record_checks, records
 from bert_tf.files.whole_files import read_json
 from bert_tf.strict_json import checksum
 
-READERS = 4  # files read in turn, num_cpu_threads of the original's input_fn_builder
-SHUFFLE_BUFFER = 100  # records; the original's. create_pretraining_data has shuffled them already.
+READERS = 4  # files read in turn; num_cpu_threads of the original's input_fn_builder
+SHUFFLE_BUFFER = 100  # records, as in the original: create_pretraining_data already shuffles them
 
 Batch = dict[str, tf.Tensor]
 Limits = records.Limits
-# Changes the features of a batch at random, as a function of a key of each example, uint64 [batch].
+# Changes the features of a batch at random, as a function of each example's key, uint64 [batch].
 Augment = Callable[[Batch, tf.Tensor], Batch]
 # Drawn to try a place: more batches and records than were read ahead and saved with it.
 _DRAWN_BATCHES = 8
@@ -30,8 +30,8 @@ _DRAWN_RECORDS = 16 * READERS
 def _without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the dataset without tf.data's autotuning.
 
-    There is nothing to tune, and the tuning thread can delay the end of an iterator, such as that
-    of a phase, by a minute.
+    There is nothing to tune, and the tuning thread can delay the end of an iterator, for example at
+    the end of a phase, by a minute.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -44,25 +44,25 @@ class TrainingInput:
     Files are shuffled and read four at a time in turn; records pass through a buffer of 100
     (original: input_fn_builder). The order is a function of the seed and of TensorFlow's global
     seed. A saved place holds the offsets in the open files and the records in the buffers, so a
-    resumed run does not read again what came before.
+    resumed run does not reread earlier records.
 
     Args:
         files: TFRecord files.
         schema: what each record holds.
-        batch_size: examples in a batch over all hosts; those left over at the end of an epoch
-            join the next.
+        batch_size: examples in a batch over all hosts; examples left over at the end of an epoch
+            join the next epoch.
         limits: see `records.Limits`.
-        seed: of the shuffling.
-        shard: the host that reads. Each host reads other files, or other records where there are
-            fewer files than hosts, and makes its part of every batch.
-        augment: changes each batch; None for none. A record's key is a hash of the seed, the
-            epoch, its file and its number there.
+        seed: seed of the shuffling.
+        shard: the host that reads. Each host reads different files (different records if there are
+            fewer files than hosts) and makes its part of every batch.
+        augment: changes each batch; None: no change. A record's key is a hash of the seed, the
+            epoch, the file and the record's number in it.
 
-    `buckets` are the lengths that batches are cut to, each to the first that its `longest` fits
-    in; None leaves them as they are.
+    `buckets` are the lengths that batches are cut to: each batch to the first length that its
+    `longest` fits in. None: batches are not cut.
 
     Raises:
-        UserError: a file has no record, or ends in the middle of one.
+        UserError: a file has no record, or ends in the middle of a record.
         OSError: a file cannot be read.
     """
 
@@ -130,9 +130,9 @@ class TrainingInput:
         return dataset.map(parse, num_parallel_calls=2, deterministic=True)
 
     def _repeated_files(self, numbers: Sequence[int]) -> tf.data.Dataset:
-        """Returns the files of these numbers, over and over.
+        """Returns the files with these numbers, repeated endlessly.
 
-        With `augment` they are tuples: a file, the epoch, and its number.
+        With `augment` the elements are tuples: file, epoch, file's number.
         """
         files = [self._files[number] for number in numbers]
         if self._augment is None:
@@ -148,9 +148,9 @@ class TrainingInput:
         return f"{prefix}.input" + (f".{index}-of-{count}" if count > 1 else "")
 
     def capture(self) -> Callable[[str], None]:
-        """Returns a function that writes the present place to `prefix`.input.* files.
+        """Returns a function that writes the current place to `prefix`.input.* files.
 
-        It may be called in another thread, and after further batches have been read.
+        The function may be called in another thread, and after more batches have been read.
         """
         saved = {"seed": self._seed, **self._identity, "digests": self._digests}
         # By the host that reads: tf.train.Checkpoint would do it here, and cannot fetch the state.
@@ -169,10 +169,10 @@ class TrainingInput:
         return write
 
     def restore(self, prefix: str) -> bool:
-        """Returns whether the place saved with the checkpoint `prefix` has been restored.
+        """Restores the place saved with the checkpoint `prefix`; returns whether that worked.
 
-        It has not if there is none, if it is damaged, or if it belongs to other files, to files of
-        other content, or to another batch size. A warning then says why.
+        If there is no saved place, if it is damaged, or if files, their content or the batch size
+        differ, a warning says so and the place is not restored.
 
         Raises:
             OSError: a record file cannot be read.
@@ -192,7 +192,7 @@ class TrainingInput:
         return False
 
     def _saved_seed(self, prefix: str) -> int | None:
-        """Returns the seed of a place if it is one in these files; else it warns."""
+        """Returns the seed of a saved place if it fits these files; otherwise warns."""
         path = f"{self._place(prefix)}.json"
         if not tf.io.gfile.exists(path):
             logging.warning("%s has no place in the input beside it", prefix)
@@ -217,7 +217,7 @@ class TrainingInput:
         return seed
 
     def _go_to(self, prefix: str, seed: int) -> None:
-        """Starts with a seed, and goes to a saved place of it."""
+        """Starts with a seed, and restores a place that was saved with this seed."""
         self.start(seed)
         with tf.device(self._shard.device):
             (state,) = tf.raw_ops.RestoreV2(
@@ -231,9 +231,10 @@ class TrainingInput:
             )
 
     def _can_go_on(self) -> bool:
-        """Returns whether the restored place is one where records begin; it draws from it.
+        """Returns whether a record starts at the restored place; draws batches to find out.
 
-        In a file that was replaced it may lie amid a record. That looks like damage.
+        In a file that was replaced, the place may be in the middle of a record. That looks like
+        damage.
         """
         part = self._batch_size // self._shard.count
         try:
@@ -243,16 +244,16 @@ class TrainingInput:
         except tf.errors.DataLossError:
             return record_checks.find_problem(self._files, None) is not None
         except record_checks.READ_ERRORS:
-            pass  # the step that meets it will explain it
+            pass  # the training step that reads the record will report this error
         return True
 
     def explain(self, error: tf.errors.OpError | UnicodeDecodeError) -> Exception:
-        """Returns what to raise for an error of a step: see `record_checks.explain`."""
+        """Returns the exception to raise for an error of a step: see `record_checks.explain`."""
         return record_checks.explain(error, self._files, self._schema)
 
 
 def _numbered_records(file: tf.Tensor, epoch: tf.Tensor, number: tf.Tensor) -> tf.data.Dataset:
-    """Returns the records of a file, each with the epoch, the file's number and its own."""
+    """Returns the records of a file, each with epoch, file's number and record's number."""
     same = tf.data.Dataset.from_tensors((epoch, number)).repeat()
     found = tf.data.Dataset.zip(tf.data.TFRecordDataset(file), same, tf.data.Dataset.range(2**62))
     return found.map(lambda record, same, own: (record, *same, own))
@@ -271,19 +272,19 @@ def evaluation_dataset(
     shard: InputShard = ONE_HOST,
     augment: Augment | None = None,
 ) -> tf.data.Dataset:
-    """Returns endless batches of the records in their order, over and over.
+    """Returns batches of the records in their order, repeated endlessly.
 
     Args:
         files: TFRecord files.
         schema: what each record holds.
-        batch_size: examples in a batch over all hosts, every batch alike.
+        batch_size: examples in a batch over all hosts, the same for every batch.
         limits: as for `TrainingInput`.
         num_examples: number of examples that count. A batch also has `example_weight`,
-            float32 [batch]: 1 for the first `num_examples` examples, 0 for what fills the last
-            batch.
-        shard: the host that reads: it gets its part of every batch. All read all files.
-        augment: changes each batch; None for none. An example's key is a hash of its number, so
-            that all evaluations are alike.
+            float32 [batch]: 1 for the first `num_examples` examples, 0 for examples that fill up
+            the last batch.
+        shard: the host that reads. All hosts read all files, and each gets its part of every batch.
+        augment: changes each batch; None: no change. An example's key is a hash of its number, so
+            that all evaluations are the same.
     """
     schema = records.limited(schema, limits)
     part = batch_size // shard.count
@@ -304,7 +305,7 @@ def evaluation_dataset(
 
 
 def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> Iterator[Batch]:
-    """Yields the parsed records in their order, `size` at a time; the last may be fewer.
+    """Yields the parsed records in their order, `size` at a time; fewer at the end.
 
     Raises:
         UserError: the records are damaged, or do not fit the schema.

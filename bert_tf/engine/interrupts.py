@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, heard at a moment when a run can save its work."""
+"""Delays Ctrl-C and SIGTERM until a run can save its work."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 # EX_TEMPFAIL of sysexits.h: nothing is wrong, start the same command again.
 TERMINATED_STATUS = 75
-INTERRUPTED_STATUS = 130  # what a shell reports of a program that Ctrl-C has ended
+INTERRUPTED_STATUS = 130  # what a shell reports after Ctrl-C
 UNSAVED_STATUS = 131  # what a shell reports after SIGQUIT, which also ends a program at once
 
 _UNSAVED = (
@@ -18,11 +18,11 @@ _UNSAVED = (
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: the machine is being taken away, or a scheduler ends the run."""
+    """SIGTERM: the machine is being preempted, or a scheduler stops the run."""
 
 
 def raise_on_sigterm() -> None:
-    """Makes SIGTERM raise `Terminated` once. Later ones are ignored, so that saving can finish."""
+    """Makes the first SIGTERM raise `Terminated`. Later ones are ignored, so saving can finish."""
 
     def terminate(*_) -> None:
         ignore_sigterm()
@@ -32,10 +32,10 @@ def raise_on_sigterm() -> None:
 
 
 def ignore_sigterm() -> None:
-    """Ignores SIGTERM from here on: for a program whose work is done.
+    """Ignores SIGTERM from now on: for a program whose work is done.
 
-    Python hands signals back to the system when it ends. A SIGTERM at that moment would make a
-    complete run look like one that was stopped.
+    Python restores the system's signal handlers when it exits. A SIGTERM at that moment would make
+    a complete run look like a stopped run.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -45,11 +45,11 @@ _held: list[KeyboardInterrupt] | None = None
 
 @contextlib.contextmanager
 def hold() -> Iterator[None]:
-    """Holds Ctrl-C and SIGTERM back: `held` returns the first, which is raised at the end.
+    """Holds Ctrl-C and SIGTERM back: `held` returns the first one, which is raised at the end.
 
-    Steps in another thread, or with other processes, must end first. Ctrl-C after one of them ends
-    the program at once, unsaved, with a line that says so and `UNSAVED_STATUS`. Inside another
-    `hold`, or outside of the main thread, it does nothing.
+    Steps in another thread, or with other processes, must finish first. Ctrl-C after an earlier
+    Ctrl-C or SIGTERM ends the program at once without saving, with a line that says so and
+    `UNSAVED_STATUS`. Inside another `hold`, or outside the main thread, `hold` does nothing.
     """
     global _held
     if _held is not None or threading.current_thread() is not threading.main_thread():
@@ -76,10 +76,10 @@ def hold() -> Iterator[None]:
 
 
 def held() -> KeyboardInterrupt | None:
-    """Returns the interrupt that is held back, if there is one."""
+    """Returns the interrupt that is being held back; None if there is none."""
     return _held[0] if _held else None
 
 
 def exit_status(interrupt: KeyboardInterrupt) -> int:
-    """Returns the exit status of a program that `interrupt` has ended."""
+    """Returns the exit status of a program that `interrupt` ends."""
     return TERMINATED_STATUS if isinstance(interrupt, Terminated) else INTERRUPTED_STATUS

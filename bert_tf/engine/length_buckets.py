@@ -1,4 +1,4 @@
-"""Length buckets: a few fixed lengths that batches are padded to, in place of max_seq_length.
+"""Length buckets: a few fixed lengths to pad batches to, instead of max_seq_length.
 
 Each length is compiled once. Padding is masked, so its length does not change the outputs.
 """
@@ -13,18 +13,18 @@ import tensorflow as tf
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import records
 
-MAX_AUTO_LENGTHS = 8  # for `auto`: more save little, and each takes a compilation
+MAX_AUTO_LENGTHS = 8  # for `auto`: more would save little, and each must be compiled
 LENGTH_MULTIPLE = 16  # for `auto`: full vector units
-_LEAST_SHARE = 16  # a length that fewer than one in so many batches need is not compiled
+_LEAST_SHARE = 16  # do not compile a length needed by fewer than one in so many batches
 
 
 def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
     """Returns the lengths of --length_buckets in rising order; the last is `max_seq_length`.
 
     Args:
-        text: "auto" for up to `MAX_AUTO_LENGTHS` evenly spaced ones, "none" for `max_seq_length`
-            alone, or lengths separated by commas.
-        max_seq_length: of the records.
+        text: "auto" for up to `MAX_AUTO_LENGTHS` evenly spaced lengths, "none" for only
+            `max_seq_length`, or lengths separated by commas.
+        max_seq_length: length of the sequences in the records.
 
     Raises:
         UserError: the text is none of these, or a length is above `max_seq_length`.
@@ -51,8 +51,8 @@ def parse_lengths(text: str, max_seq_length: int) -> tuple[int, ...]:
 class Buckets:
     """Lengths, and the features that are cut to them.
 
-    lengths: rising; the last is at least that of the longest example.
-    sequence_features: those whose last axis is the sequence.
+    lengths: in rising order; the last is at least as long as the longest example.
+    sequence_features: the features whose last axis is the sequence.
     """
 
     lengths: tuple[int, ...]
@@ -60,7 +60,7 @@ class Buckets:
 
     @classmethod
     def of_schema(cls, lengths: tuple[int, ...], schema: records.Schema) -> "Buckets":
-        """Returns the buckets for records of a schema, which marks the features with that axis."""
+        """Returns the buckets for a schema's records; the schema marks the sequence features."""
         return cls(lengths, tuple(records.sequence_features(schema)))
 
     def frequent(self, longest: np.ndarray, least: int = 1) -> "Buckets":
@@ -68,8 +68,8 @@ class Buckets:
 
         Args:
             longest: the length of the longest example of each batch.
-            least: a bucket that fewer batches than this need is left out as well. The next longer
-                one takes its batches; the longest that is needed always stays.
+            least: also leave out buckets that fewer batches than this need. The next longer bucket
+                takes their batches; the longest bucket needed always stays.
         """
         least = max(least, len(longest) // _LEAST_SHARE)
         counts = np.bincount(np.searchsorted(self.lengths, longest), minlength=len(self.lengths))
@@ -83,7 +83,7 @@ class Buckets:
         return Buckets(tuple(kept), self.sequence_features)
 
     def index(self, length: tf.Tensor) -> tf.Tensor:
-        """Returns the number of the first bucket, int32, that an int32 `length` fits in."""
+        """Returns the number, int32, of the first bucket that an int32 `length` fits in."""
         return tf.reduce_sum(tf.cast(length > tf.constant(self.lengths[:-1], tf.int32), tf.int32))
 
     def trim(self, features: Mapping[str, tf.Tensor], index: int) -> dict[str, tf.Tensor]:
@@ -100,7 +100,7 @@ def example_lengths(input_mask: tf.Tensor) -> tf.Tensor:
 
     Args:
         input_mask: int32 [batch, ..., seq_length], 1 for tokens, which come first, 0 for padding.
-            Where an example has several sequences, the longest counts.
+            If an example has several sequences, its longest sequence counts.
     """
     lengths = tf.reduce_sum(tf.cast(input_mask, tf.int32), axis=-1)
     return tf.reduce_max(tf.reshape(lengths, [tf.shape(lengths)[0], -1]), axis=1)

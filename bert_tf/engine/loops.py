@@ -1,4 +1,4 @@
-"""The loops on the devices: steps one after another, with no Python between them."""
+"""Loops on the devices: steps one after another, without Python in between."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +16,10 @@ POLL_SECONDS = 0.5
 
 
 class _Loop:
-    """What both loops share: how a compiled loop is started, watched and stopped.
+    """What both loops share: starts, watches and stops a compiled loop.
 
     The loop and this process share two variables on the CPU of the machine that runs the loop: the
-    loop ends after the step in hand when `_stop` is set, and keeps its number of steps in
-    `_steps_done`.
+    loop ends after the current step when `_stop` is set, and counts its steps in `_steps_done`.
     """
 
     _loop: Callable[[list[Iterator], tf.Tensor], Any]  # a tf.function
@@ -36,14 +35,14 @@ class _Loop:
     def _run(
         self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
     ) -> Any:
-        """Returns what the loop returns; the arguments are those of `run`.
+        """Runs the loop and returns its result. For the arguments see `run`.
 
-        A second thread runs it, so that this one shows progress and notices interrupts. An
-        interrupt is raised once the step in hand is made, unless the caller holds interrupts.
+        A second thread runs the loop, so that this thread can show progress and notice interrupts.
+        An interrupt is raised after the current step, unless the caller holds interrupts.
         """
         self._stop.assign(interrupts.held() is not None)
         self._steps_done.assign(0)
-        # On a TPU its host runs the loop, which may be another machine. On a GPU a device would
+        # A TPU's host runs the loop and may be another machine. With a GPU, naming a device would
         # move the step to the CPU.
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
         device = tf.device(self._host if on_tpu else None)
@@ -67,21 +66,21 @@ class _Loop:
 class TrainingLoop(_Loop):
     """Makes training or evaluation steps on batches of one shape; traced once.
 
-    A metric is averaged over the replicas. That is the mean of a scalar, and leaves the quotient
-    of a weighted sum and its weight as it is.
+    Metrics are averaged over the replicas: the mean for a scalar. For a weighted sum and its weight
+    this does not change the quotient.
 
     Args:
         replica_step: the step of one replica; it returns float32 scalars in any structure.
         seed: folded with the replica's number into the seed of each replica.
-        buckets: lengths that batches are cut to, each batch to the first that its `longest` fits
-            in; the step is traced and compiled once for each. None leaves batches as they are.
+        buckets: lengths to cut batches to: each batch to the first length that its `longest` fits
+            in. The step is traced and compiled once for each length. None: do not cut batches.
         compile_on_cpu: whether XLA compiles the step on a CPU; see `replicate.xla_pays_on_cpu`.
-            With `buckets` it does not: it gains a tenth, which does not pay for compiling many
-            lengths.
+            Ignored with `buckets`: XLA saves a tenth of the time, which is not worth compiling
+            many lengths.
 
     `input_seconds` is how long the devices waited for input in the last `run`: from a step's
-    metrics to the next batch, as the host sees it. A batch that was there before does not count. It
-    is 0 after an error.
+    metrics to the next batch, as the host sees it. A batch that was ready earlier adds nothing.
+    After an error it is 0.
     """
 
     def __init__(
@@ -94,8 +93,8 @@ class TrainingLoop(_Loop):
     ):
         super().__init__(strategy)
         self._buckets = buckets
-        # Processes that make steps together must agree on the last one. So they hold interrupts,
-        # and each adds its `_stop` to the metrics, which are averaged over all of them.
+        # Processes that make steps together must agree on the last step. So they hold interrupts,
+        # and each adds its `_stop` to the metrics, which are averaged over all processes.
         self._several = distribution.several_processes(strategy)
         self.input_seconds = 0.0
         self._structure: Any = None
@@ -120,8 +119,8 @@ class TrainingLoop(_Loop):
             rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[None])
             waited, free_since = tf.constant(0.0, tf.float64), tf.timestamp()
         done = tf.constant(0)
-        # Looked at a step late, so that the devices have their next step while the host waits for
-        # the metrics of the last.
+        # Checked one step late, so that the devices already have their next step while the host
+        # waits for the metrics of the last one.
         good, good_before = tf.constant(True), tf.constant(True)
         while done < num_steps and good_before and (self._several or not self._stop):
             batches = [iterator.get_next() for iterator in iterators]
@@ -154,7 +153,7 @@ class TrainingLoop(_Loop):
         return tf.switch_case(index, [functools.partial(cut_to, i) for i in range(count)])
 
     def _is_good(self, row: tf.Tensor) -> tf.Tensor:
-        """Returns whether another step may follow: all is finite, and no process has to stop."""
+        """Returns whether another step may follow: all values are finite, and no process stops."""
         good = tf.reduce_all(tf.math.is_finite(row))
         return tf.logical_and(good, row[-1] == 0.0) if self._several else good
 
@@ -163,17 +162,17 @@ class TrainingLoop(_Loop):
     ) -> Any:
         """Returns the metrics in the structure of the step, each float32 [steps made].
 
-        The loop ends early, within one more step, after a value that is not finite. The values are
-        then returned even if there was an interrupt.
+        If a value is not finite, the loop ends early, after at most one more step. It then returns
+        the values even if there was an interrupt.
 
         Args:
             iterators: give the batches, one for each of `distribution.input_shards`.
             num_steps: number of steps to make.
-            advance: called now and then with the number of further steps that have been made.
+            advance: called now and then with the number of steps made since the last call.
 
         Raises:
             KeyboardInterrupt: there was an interrupt, in this or another process of the run; the
-                step in hand has been made.
+                current step has been finished.
         """
         self.input_seconds = 0.0
         interrupt = interrupts.held()
@@ -192,7 +191,7 @@ class TrainingLoop(_Loop):
 
 
 class PredictionLoop(_Loop):
-    """Predicts batches of one shape one after another; traced once for each shape.
+    """Predicts batches of the same shape one after another; traced once for each shape.
 
     Args:
         replica_step: the step of one replica; it returns tensors [batch, ...] by name.
@@ -200,10 +199,10 @@ class PredictionLoop(_Loop):
 
     def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep):
         super().__init__(strategy)
-        # A function of its own: shapes are found by the same trace that the loop then calls.
+        # A tf.function, so that the trace that gives the shapes is the one that the loop calls.
         self._replica_step = tf.function(replica_step, autograph=False)
         self._names: list[str] = []
-        # Without XLA on a CPU: there prediction takes twice as long with it.
+        # No XLA on a CPU, where it makes prediction take twice as long.
         self._step = replicate(strategy, self._replica_step, self._flatten, 0, False)
         self._loop = tf.function(self._run_steps, autograph=False)  # converting takes 0.2 s
 
@@ -255,10 +254,10 @@ class PredictionLoop(_Loop):
         Args:
             iterators: give the batches, one for each of `distribution.input_shards`.
             num_steps: number of batches.
-            advance: called now and then with the number of further batches that are done.
+            advance: called now and then with the number of batches done since the last call.
 
         Raises:
-            KeyboardInterrupt: there was an interrupt; the step in hand has been made.
+            KeyboardInterrupt: there was an interrupt; the current step has been finished.
         """
         if interrupts.held():
             raise interrupts.held()

@@ -15,8 +15,8 @@ def means(metrics: StepMetrics, start: int = 0, end: int | None = None) -> dict[
 
     Args:
         metrics: the steps' metrics, each float [steps].
-        start: first step that counts.
-        end: step after the last that counts; None for all.
+        start: first step to include.
+        end: step after the last step to include; None for all.
     """
     result = {}
     for name, values in metrics.items():

@@ -14,19 +14,19 @@ from bert_tf.errors import UserError
 from bert_tf.progress import Progress
 
 CHUNK_BATCHES = 100  # a good number of batches to hold in memory and sort by length together
-MIN_BATCHES = 4  # a length that fewer batches of a chunk need is not compiled
+MIN_BATCHES = 4  # do not compile a length needed by fewer batches of a chunk
 
-# Output -> its values for all examples: an array [examples, ...], or a list of one array an example
-# where batches had different lengths. Either is indexed by the example's number.
+# Output -> its values for all examples: an array [examples, ...], or a list with an array for each
+# example if batches had different lengths. Both are indexed by the example's number.
 Columns = dict[str, np.ndarray | list[np.ndarray]]
 
 
 def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> None:
-    """Checks that predictions can be made in such batches. Call it before training.
+    """Checks that predictions can be made in batches of this size. Call this before training.
 
     Args:
         batch_size: examples computed at a time, over all replicas.
-        flag: the flag (no dashes) that sets it, for messages.
+        flag: the flag (no dashes) that sets the batch size, for messages.
 
     Raises:
         UserError: the batch size does not fit the replicas, or several processes run together.
@@ -41,10 +41,10 @@ def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: st
 
 
 def join(chunks: Iterable[Columns]) -> Columns:
-    """Returns the columns of several chunks as one; none without any chunk.
+    """Returns the columns of several chunks as one; {} without chunks.
 
     Raises:
-        ValueError: an output has the sequence's axis, so that its length follows the batch.
+        ValueError: an output has a sequence axis, so its length differs between batches.
     """
     chunks = list(chunks)
     for name in chunks[0] if chunks else ():
@@ -52,8 +52,8 @@ def join(chunks: Iterable[Columns]) -> Columns:
             len({chunk[name].shape[1:] for chunk in chunks}) > 1
         ):
             raise ValueError(
-                f"{name} has other lengths in other batches and cannot be joined; go through the"
-                " examples of each chunk"
+                f"the length of {name} differs between batches, so the chunks cannot be joined; go"
+                " through the examples of each chunk"
             )
     return {
         name: np.concatenate([chunk[name] for chunk in chunks])
@@ -62,7 +62,7 @@ def join(chunks: Iterable[Columns]) -> Columns:
 
 
 class PredictingModel(Protocol):
-    """A model whose outputs are made into predictions."""
+    """A model that converts its outputs to predictions."""
 
     def __call__(self, features: Features) -> Any:
         """Returns the outputs for a batch, without dropout, in any structure."""
@@ -70,7 +70,7 @@ class PredictingModel(Protocol):
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns predictions by name, tensors [batch, ...] of static shapes.
 
-        `example_weight` has no part in it: the caller drops the rows that fill up a batch.
+        Ignores `example_weight`: the caller drops the rows that fill up a batch.
 
         Args:
             outputs: of `__call__` for these features.
@@ -82,7 +82,7 @@ class Predictor:
     """Runs a model's `predictions` over examples. Each length is traced and compiled once.
 
     Args:
-        model: gives outputs, and the predictions that they mean.
+        model: gives outputs, and converts them to predictions.
     """
 
     def __init__(self, model: PredictingModel, strategy: tf.distribute.Strategy):
@@ -102,11 +102,11 @@ class Predictor:
 
         Args:
             chunks: features by name, each [examples, ...]. A chunk and its predictions are held
-                in memory; `CHUNK_BATCHES` batches are a good size. Empty ones are passed over.
+                in memory; `CHUNK_BATCHES` batches are a good size. Empty chunks are skipped.
             batch_size: examples computed at a time, over all replicas; see `check_prediction`.
-            buckets: the examples of a chunk are sorted by length, and a batch is cut to the
-                bucket of its longest one; an output with the sequence's axis has the bucket's
-                length. None leaves order and lengths as they are.
+            buckets: sort the examples of a chunk by length, and cut a batch to the bucket of its
+                longest example; an output with a sequence axis then has the bucket's length.
+                None: keep order and lengths.
             num_examples: number of examples in all chunks, for the progress bar, if known.
         """
         with Progress("Predicting", "examples", num_examples) as progress:
@@ -126,12 +126,12 @@ class Predictor:
         order, batch_buckets = np.arange(count), np.zeros(-(-count // batch_size), int)
         if buckets:
             lengths = example_lengths(features["input_mask"]).numpy()
-            # The longest first: what does not fit into memory shows at once.
+            # The longest first, so that running out of memory shows at once.
             order = np.argsort(-lengths, kind="stable")
             longest = lengths[order[::batch_size]]
             buckets = buckets.frequent(longest, MIN_BATCHES)
             batch_buckets = np.searchsorted(buckets.lengths, longest)
-        # The last example fills the last batch.
+        # Repeats the last example to fill the last batch.
         padded = np.append(order, np.full(-count % batch_size, order[-1]))
         parts: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
         for bucket in np.unique(batch_buckets)[::-1]:
@@ -169,7 +169,13 @@ class Predictor:
 def _in_order(
     count: int, name: str, parts: list[tuple[np.ndarray, dict[str, np.ndarray]]]
 ) -> np.ndarray | list[np.ndarray]:
-    """Returns an output's column from its values by bucket, each with its examples' numbers."""
+    """Returns an output's column, in the order of the examples.
+
+    Args:
+        count: number of examples.
+        name: the output.
+        parts: for each bucket, the numbers of its examples and the outputs for them.
+    """
     (first, *others) = [outputs[name] for _, outputs in parts]
     if any(other.shape[1:] != first.shape[1:] for other in others):
         column = [first] * count

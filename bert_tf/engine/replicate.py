@@ -1,6 +1,6 @@
-"""The step of one replica as a step over all replicas of a `tf.distribute` strategy, and XLA.
+"""Turns the step of one replica into a step over all replicas of a `tf.distribute` strategy.
 
-XLA compiles the step, or only the update in it, where that makes the step faster.
+XLA compiles the step, or only its update, if that makes the step faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ ReplicaStep = Callable[[dict[str, tf.Tensor], tf.Tensor], Any]
 
 
 def may_compile(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether a replica's step can be compiled on its own: with one replica, on no TPU.
+    """Returns whether a replica's step can be compiled on its own: one replica, not on a TPU.
 
     On a TPU the whole loop is compiled. A tf.function with jit_compile inside strategy.run works
-    for one replica only.
+    only for one replica.
     """
     on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     return strategy.num_replicas_in_sync == 1 and not on_tpu
@@ -54,7 +54,7 @@ def replicate(
     """
     seeds = tf.constant([seed % 2**31, 0], tf.int32)
 
-    # There is nothing in a step for AutoGraph to convert, and tracing is much faster without it.
+    # A step has nothing for AutoGraph to convert, and tracing is much faster without AutoGraph.
     @tf.autograph.experimental.do_not_convert
     def step(features, *more):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -75,8 +75,8 @@ def replicate(
 def xla_pays_on_cpu(model: keras.Model | Objective) -> bool:
     """Returns whether XLA makes the steps of a model's layers faster on a CPU.
 
-    It does for float32. CPUs that multiply bfloat16 (AVX512_BF16, AMX) do it in TensorFlow's own
-    kernels alone: with three layers of BERT-Base a step takes 0.7 s, and 1.1 s with XLA.
+    It does for float32. Only TensorFlow's own kernels use a CPU's bfloat16 instructions
+    (AVX512_BF16, AMX): with three layers of BERT-Base a step takes 0.7 s, and 1.1 s with XLA.
     """
     return all(layer.compute_dtype != "bfloat16" for layer in model.layers)
 
@@ -84,10 +84,11 @@ def xla_pays_on_cpu(model: keras.Model | Objective) -> bool:
 def update_function(
     strategy: tf.distribute.Strategy, model: keras.Model, optimizer: AdamWeightDecayOptimizer
 ) -> Callable[[Sequence[tf.Tensor | tf.IndexedSlices | None]], None]:
-    """Returns what updates a model's variables with their gradients, in a training step.
+    """Returns a function that updates a model's variables with their gradients.
 
-    XLA compiles it where it does not compile the step, on a CPU with bfloat16. TensorFlow's kernels
-    would go through the float32 variables and moments once for each operation: 6 times as long.
+    XLA compiles the update on a CPU with bfloat16, where it does not compile the step. TensorFlow's
+    kernels would read the float32 variables and moments once for each operation, which takes 6
+    times as long.
     """
     if xla_pays_on_cpu(model) or on_gpu() or not may_compile(strategy):
         return optimizer.apply_reduced

@@ -1,7 +1,7 @@
 """The training step and the evaluation step of a replica, as pure functions of their batch.
 
 The route from the command line to the update of the weights:
-    tasks/program.py `main`              makes one settings object of the flags
+    tasks/program.py `main`              makes one settings object from the flags
     tasks/fine_tuner.py                  makes records, and the run's plan; for pre-training run.py
     runs/training/trainer.py             goes through phases; loops between saves and evaluations
     engine/loops.py                      makes the steps of a loop, no Python between them
@@ -28,12 +28,13 @@ Gradients = list[tf.Tensor | tf.IndexedSlices | None]
 
 
 class Objective(Protocol):
-    """What a step minimizes, and the variables that it trains for that.
+    """What a step minimizes, and the variables that it trains.
 
-    The model of a task is its own objective. A student and its teacher are another one.
+    A task's model is its own objective. In distillation, student and teacher together are the
+    objective.
 
-    layers: those of the model that is trained.
-    trainable_variables: those of the same model.
+    layers: the layers of the model to train.
+    trainable_variables: the trainable variables of that model.
     """
 
     layers: Sequence[keras.layers.Layer]
@@ -59,8 +60,8 @@ class Objective(Protocol):
                 every example has weight 1.
 
         Returns:
-            The sums by name. If rows hold several examples each, `examples` is among them: the
-            sum of the weights of all, by which an evaluation weights the loss of a batch.
+            The sums by name. If a row holds several examples, also `examples`: the sum of all
+            examples' weights, by which an evaluation weights the loss of a batch.
         """
 
     def loss_and_metrics(
@@ -68,14 +69,14 @@ class Objective(Protocol):
     ) -> tuple[tf.Tensor, Sums]:
         """Returns the loss of a batch, or of a part of it, and its metrics.
 
-        Losses of the parts of a batch add up to the loss of the whole, because all are divided by
-        the normalizers of the whole. A batch with weight 0 only has loss 0.
+        The losses of a batch's parts add up to the loss of the whole batch, because all are divided
+        by the whole batch's normalizers. If all weights of a batch are 0, so is its loss.
 
         Args:
-            outputs: of `__call__` for these features.
+            outputs: what `__call__` returned for these features.
             features: the (part of the) batch, with or without `example_weight`, which weights the
                 loss and every metric.
-            normalizers: of the whole batch, over all replicas.
+            normalizers: normalizers of the whole batch, over all replicas.
 
         Returns:
             The loss, float32 [], and each metric as a pair of float32 []: a weighted sum and the
@@ -85,9 +86,9 @@ class Objective(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Replicas:
-    """The replicas that make a step together: the one seam between a step and its devices.
+    """The replicas that make a step together: the only link between a step and its devices.
 
-    count: how many there are.
+    count: number of replicas.
     sum: each replica's dense tensors -> their sums over all replicas, on each replica.
     """
 
@@ -123,10 +124,10 @@ def train_step(
         features: the replica's batch; every feature's first axis is the batch.
         seed: int32 [2], of this run and replica; the step is folded in here.
         accumulation_steps: the number of equal parts that the batch is computed in, one after
-            another, to save memory. The gradient is that of the whole batch: every part's loss
-            is divided by the whole batch's normalizers.
+            another, to save memory. The gradient is the same as for the whole batch, because every
+            part's loss is divided by the whole batch's normalizers.
         gradient_reduction: one of `distribution.GRADIENT_REDUCTIONS`.
-        replicas: the replicas, of which this is one; None for those of the strategy.
+        replicas: all replicas, this one included; None for the strategy's replicas.
         clip_norm: the largest global norm of the gradients; 0 does not clip.
         update: updates the variables with their gradients; None for `optimizer.apply_reduced`.
     """
@@ -161,15 +162,16 @@ def reduce_gradients(
     """Returns the gradients reduced over replicas and clipped, and the norm before clipping.
 
     `local_clip_sum` clips each replica's own gradient, then sums. The original does so on TPUs: it
-    does not call CrossShardOptimizer.compute_gradients, which would divide. The norm is that of the
-    replica. `global_mean_clip` clips the mean of the replicas' gradients, whose norm it returns.
+    does not call CrossShardOptimizer.compute_gradients, which would divide. The returned norm is
+    the replica's own. `global_mean_clip` clips the mean of the replicas' gradients and returns the
+    norm of this mean.
 
-    With one replica both are the same, and IndexedSlices stay as they are: their norm counts
-    duplicate rows apart, as in the original. With several replicas the reduction makes them dense.
-    A `clip_norm` of 0 does not clip; the norm is returned all the same.
+    With one replica both are the same, and IndexedSlices are kept: their norm counts duplicate rows
+    separately, as in the original. With several replicas the reduction makes them dense. A
+    `clip_norm` of 0 does not clip, but the norm is still returned.
 
     Raises:
-        UserError: there is no such way to reduce gradients.
+        UserError: `gradient_reduction` is unknown.
     """
     if gradient_reduction not in GRADIENT_REDUCTIONS:
         raise UserError(
@@ -198,9 +200,9 @@ def reduce_gradients(
 
 
 def _accumulate(compute, features, seed, accumulation_steps: int):
-    """Returns the sums of what `compute` returns for each part of the batch.
+    """Returns the sums, over the parts of the batch, of what `compute` returns.
 
-    The gradients are those that there are, by the number of their variable: a loop carries no None.
+    Gradients are kept by the number of their variable and None is left out: a loop cannot carry it.
     """
     parts = {
         name: tf.reshape(x, [accumulation_steps, x.shape[0] // accumulation_steps, *x.shape[1:]])
@@ -232,13 +234,13 @@ def evaluation_step(
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
     """Returns the objective's metrics on a batch, and `loss`, each a weighted sum and its weight.
 
-    Summed over the replicas they are those of one device with the whole batch.
+    Their sums over the replicas equal the values of one device with the whole batch.
 
     Args:
         objective: gives the loss and the metrics.
-        features: the replica's batch, with `example_weight`, float32 [batch], 0 for examples not
-            to count.
-        replicas: the replicas, of which this is one; None for those of the strategy.
+        features: the replica's batch, with `example_weight`, float32 [batch], 0 for examples to
+            ignore.
+        replicas: all replicas, this one included; None for the strategy's replicas.
     """
     replicas = replicas or replicas_of_strategy()
     normalizers = objective.normalizers(features)

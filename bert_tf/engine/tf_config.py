@@ -19,7 +19,7 @@ def check_tf_config(text: str | None) -> None:
         text: the content; None if it is not set.
 
     Raises:
-        UserError: the text is missing, or does not list the machines and say which of them this is.
+        UserError: the text is missing, or does not list the machines and which one this is.
     """
     if not text:
         raise UserError(

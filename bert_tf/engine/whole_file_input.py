@@ -1,4 +1,4 @@
-"""Training batches from records that are held in memory and shuffled as a whole."""
+"""Makes training batches from records that are held in memory and fully shuffled."""
 
 from collections.abc import Sequence
 
@@ -11,34 +11,34 @@ from bert_tf.engine.length_buckets import Buckets, example_lengths
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 
-RECORDS_PER_READ = 1024  # to find their lengths
-_LOOKED_AT_EPOCHS = 30  # to find the lengths that are rare
-GROUP_BATCHES = 50  # whose examples are sorted by length together
+RECORDS_PER_READ = 1024  # when finding the records' lengths
+_LOOKED_AT_EPOCHS = 30  # when finding the lengths that are rare
+GROUP_BATCHES = 50  # number of batches whose examples are sorted by length together
 
 
 class WholeFileInput(TrainingInput):
-    """An endless iterator over training batches that shuffles all records anew in each epoch.
+    """An endless iterator over training batches that reshuffles all records in each epoch.
 
-    The original shuffles through a buffer of 100 records, which leaves sorted data sorted. Here all
-    records are in memory, and an epoch's order is a function of the seed and the epoch. A batch
-    also has `longest`, int32: the length of its longest example over all hosts.
+    The original shuffles through a buffer of 100 records, which leaves sorted data nearly sorted.
+    This class holds all records in memory, and an epoch's order is a function of the seed and the
+    epoch. A batch also has `longest`, int32: the length of its longest example over all hosts.
 
     Args:
         files: TFRecord files.
-        schema: what each record holds, `input_mask` among it.
-        batch_size: examples in a batch over all hosts; those left over at the end of an epoch
-            join the next.
+        schema: what each record holds, including `input_mask`.
+        batch_size: examples in a batch over all hosts; examples left over at the end of an epoch
+            join the next epoch.
         limits: see `TrainingInput`.
-        seed: of the shuffling.
-        shard: the host that reads. Each gets its part of every batch.
-        num_batches: number of batches that will be read. Bucket lengths that few of them need are
-            left out.
+        seed: seed of the shuffling.
+        shard: the host that reads. Each host gets its part of every batch.
+        num_batches: number of batches that will be read. Bucket lengths that few of these batches
+            need are left out.
         buckets: the lengths.
-        group_by_length: whether a batch has examples of similar length: the examples of 50 batches
-            are sorted, then the batches shuffled.
+        group_by_length: make batches of examples of similar length: sort the examples of 50
+            batches, then shuffle the batches.
 
     Raises:
-        UserError: the files are damaged, or hold no record.
+        UserError: the files are damaged, or have no records.
         OSError: a file cannot be read.
     """
 
@@ -82,7 +82,7 @@ class WholeFileInput(TrainingInput):
         return dataset.map(read, num_parallel_calls=2, deterministic=True)
 
     def _frequent_buckets(self, seed: int) -> Buckets:
-        """Returns the buckets that are frequent among the batches of a run."""
+        """Returns the buckets that many batches of a run need."""
         count = self._examples.shape[0]
         # Enough epochs to know which lengths are frequent.
         num_batches = min(self._num_batches, -(-_LOOKED_AT_EPOCHS * count // self._batch_size))
@@ -91,7 +91,7 @@ class WholeFileInput(TrainingInput):
         epochs = [self._order(tf.constant(i, tf.int64), seed) for i in range(num_epochs)]
         lengths = tf.gather(self._lengths, tf.concat(epochs, 0)[:num_examples])
         longest = tf.reduce_max(tf.reshape(lengths, [-1, self._batch_size]), axis=1)
-        # The last bucket fits whatever a saved place has drawn ahead.
+        # The last bucket must fit any batch that a saved place has drawn ahead.
         longest = np.append(longest, tf.reduce_max(self._lengths))
         return self._all_buckets.frequent(longest)
 
@@ -111,7 +111,7 @@ class WholeFileInput(TrainingInput):
         order = tf.gather(
             order, tf.argsort(group * longest - tf.gather(self._lengths, order), stable=True)
         )
-        # The shortest records, at the end, complete the last batch of the epoch before.
+        # The shortest records, at the end, complete the last batch of the previous epoch.
         head = (-epoch * count) % batch_size
         first, order = order[count - head :], order[: count - head]
         full = (count - head) // batch_size * batch_size
