@@ -116,9 +116,9 @@ def _choose_tokens(
 def _choose_words(
     word_ids: tf.Tensor, sequences: tf.Tensor, wanted: tf.Tensor, keys: tf.Tensor
 ) -> tf.Tensor:
-    """Returns which tokens are masked, as `_choose_tokens`: whole words, at most `wanted` tokens.
+    """Returns which tokens to mask, like `_choose_tokens`: whole words, at most `wanted` tokens.
 
-    Words are taken in random order. One that no longer fits is left out, and others may follow.
+    Takes words in random order. Skips a word that does not fit; later words may still fit.
     """
     length = word_ids.shape[1]
     numbers = tf.range(1, length + 1)
@@ -131,11 +131,11 @@ def _choose_words(
     owners = tf.gather(owners, order, batch_dims=1)
 
     def candidates(left: tf.Tensor, taken: tf.Tensor) -> tf.Tensor:
-        """Returns the words that still fit. The others never will: there is ever less room."""
+        """Returns the words that still fit. Other words never will, because room only shrinks."""
         return (sizes > 0) & (sizes <= _of_sequence(left, owners)) & ~taken
 
     def take(left: tf.Tensor, taken: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Takes a sequence's candidates in their order up to the first that no longer fits."""
+        """Takes a sequence's candidates in order, up to the first that does not fit."""
         next_sizes = tf.where(candidates(left, taken), sizes, 0)
         before = tf.cumsum(_sums(next_sizes, owners, wanted.shape[1]), axis=1, exclusive=True)
         stop = _of_sequence(before + left, owners)
@@ -158,8 +158,8 @@ def _sums(values: tf.Tensor, numbers: tf.Tensor, count: int) -> tf.Tensor:
 
     Args:
         values: int32 [B, N].
-        numbers: int32 [B, N], that of each value; 0 for those that are in no sum.
-        count: the greatest number.
+        numbers: int32 [B, N], the number of each value; 0 for values that are not summed.
+        count: the largest number.
     """
     size = count + 1
     sums = tf.math.bincount(numbers, weights=values, minlength=size, maxlength=size, axis=-1)
@@ -167,20 +167,20 @@ def _sums(values: tf.Tensor, numbers: tf.Tensor, count: int) -> tf.Tensor:
 
 
 def _of_sequence(values: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
-    """Returns for each place, int32 [B, N], the value of its sequence, of int32 [B, K]."""
+    """Returns for each position the value of its sequence, int32 [B, N], from int32 [B, K]."""
     return tf.gather(values, tf.maximum(sequences - 1, 0), batch_dims=1)
 
 
 def _shuffled(
     keys: tf.Tensor, numbers: tf.Tensor, allowed: tf.Tensor, sequences: tf.Tensor
 ) -> tf.Tensor:
-    """Returns indices in a random order, int32 [B, N], those that are allowed first.
+    """Returns indices in a random order, int32 [B, N], the allowed indices first.
 
-    Those of a sequence follow each other.
+    Allowed indices of the same sequence are next to each other.
 
     Args:
         keys: uint64 [B, 1].
-        numbers: int32 [N], from which and the key an index has its random value.
+        numbers: int32 [N], hashed with the key to an index's random value.
         allowed: bool [B, N].
         sequences: int32 [B, N], the number of an index's sequence.
     """
