@@ -203,7 +203,7 @@ def test_sigterm_ends_the_loop_after_the_step_in_hand(words, tmp_path):
 
     log = run(*words, f"--output_dir={tmp_path}/out", f"--num_train_steps={step + 3}")
     assert f"model.ckpt-{step}" in log and f"Saved step {step + 3}" in log
-    assert "starts anew" not in log
+    assert "starts over" not in log
 
 
 @pytest.mark.slow

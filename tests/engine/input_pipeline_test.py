@@ -149,7 +149,7 @@ def test_a_place_in_a_file_that_is_damaged_is_restored_and_the_step_says_so(tmp_
     ],
     ids=str,
 )
-def test_a_place_of_other_content_is_begun_anew(tmp_path, caplog, content):
+def test_a_place_of_other_content_starts_over(tmp_path, caplog, content):
     files, prefix = [write(tmp_path / "a", range(40))], tmp_path / "ckpt"
     training_input(files).capture()(str(prefix))
     if isinstance(content, dict):
@@ -160,7 +160,7 @@ def test_a_place_of_other_content_is_begun_anew(tmp_path, caplog, content):
     assert f"The place in the input saved with {prefix} " in caplog.text
 
 
-def test_a_folder_in_the_place_of_a_place_is_begun_anew(tmp_path, caplog):
+def test_a_folder_in_the_place_of_a_place_starts_over(tmp_path, caplog):
     files = [write(tmp_path / "a", range(40))]
     (tmp_path / "ckpt.input.json").mkdir()
     assert not training_input(files).restore(str(tmp_path / "ckpt"))
@@ -181,7 +181,7 @@ def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("damage", ["remove", "truncate"])
-def test_a_damaged_place_is_begun_anew(files, tmp_path, caplog, damage):
+def test_a_damaged_place_starts_over(files, tmp_path, caplog, damage):
     source = training_input(files)
     draw(source.iterator, 7)
     source.capture()(str(tmp_path / "ckpt"))

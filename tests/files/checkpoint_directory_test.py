@@ -251,7 +251,7 @@ def test_names_of_missing_checkpoints_beside_whole_ones(tmp_path, warnings):
     assert len(warnings) == 3 and "model.ckpt-8.index" in warnings[0]
 
 
-def test_a_file_checkpoint_that_names_nothing_does_not_start_a_run_anew(tmp_path):
+def test_a_file_checkpoint_that_names_nothing_does_not_restart_a_run(tmp_path):
     (tmp_path / "checkpoint").write_text("garbage")
     with pytest.raises(UserError, match="must hold an undamaged checkpoint to resume from, or"):
         CheckpointDirectory(str(tmp_path)).restore_latest(_variables())

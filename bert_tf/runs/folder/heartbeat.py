@@ -228,7 +228,7 @@ class Heartbeat:
         """Returns whether another run has taken over the file, which now names this owner."""
         if owner and not self._is_ours(owner) and not self._taken_over_by:
             self._taken_over_by = _name(owner)
-            logging.error("%s is now that of %s", self._path, self._taken_over_by)
+            logging.error("%s now belongs to %s", self._path, self._taken_over_by)
         return self._taken_over_by is not None
 
     def _beat(self) -> None:

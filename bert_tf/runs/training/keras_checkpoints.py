@@ -100,7 +100,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         if step >= self._last_step:
             logging.warning(
                 "Nothing to train: %s is at step %d of %d already. Raise epochs to go on, or choose"
-                " another output_dir to start anew",
+                " another output_dir to start over",
                 self._checkpoints.prefix(step),
                 step,
                 self._last_step,

@@ -125,7 +125,7 @@ class Trainer:
         if self.global_step >= plan.total:
             logging.warning(
                 "Nothing to train: %s is at step %d of %d already. Raise %s to go on, or choose"
-                " another --output_dir to start anew, with other data or flags.",
+                " another --output_dir to start over, with other data or flags.",
                 self._resumed_from or "the model",
                 self.global_step,
                 plan.total,
@@ -210,7 +210,7 @@ class Trainer:
         if step > first_step:  # else a saved place belongs to the previous phase
             for source in sources:
                 if not (self._resumed_from and source.restore(self._resumed_from)):
-                    logging.warning("The input starts anew, in another order, at step %d", step)
+                    logging.warning("The input starts over, in a different order, at step %d", step)
         return sources
 
     def _make_loop(self, buckets: Buckets | None) -> TrainingLoop:

@@ -171,7 +171,7 @@ def test_a_damaged_file_is_set_aside(tmp_path, time, warnings, damage, why):
     start.goodput.restored(0, None)
     assert (tmp_path / "goodput.json.old").read_text() == damaged
     assert len(warnings) == 1 and why in warnings[0]
-    assert warnings[0].endswith(f"It is set aside as {path}.old; the time is counted anew")
+    assert warnings[0].endswith(f"It is set aside as {path}.old; the time is counted from zero")
     assert goodput.read(str(tmp_path)).first_start == time.now
 
 
@@ -240,7 +240,7 @@ def test_a_disk_that_cannot_be_looked_at_stops_nothing(tmp_path, time, warnings,
         with pytest.raises(UserError, match="goodput.json cannot be read .no response.; it must"):
             goodput.read(str(tmp_path))
         Start(tmp_path, time)
-    aside = f"It is set aside as {path}.old; the time is counted anew"
+    aside = f"It is set aside as {path}.old; the time is counted from zero"
     (warning,) = warnings
     assert f"{path} cannot be read (no response); it must be as a run has" in warning
     assert warning.endswith(aside) and (tmp_path / "goodput.json.old").read_text() == text

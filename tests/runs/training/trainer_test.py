@@ -114,7 +114,7 @@ def test_a_later_phase_of_a_resumed_run_begins_as_in_one_left_alone(
     assert again.global_step == stop_at
     again.train(plan)
     assert_same(weights(whole), weights(again))
-    assert "place in the input" not in caplog.text and "starts anew" not in caplog.text
+    assert "place in the input" not in caplog.text and "starts over" not in caplog.text
 
 
 def test_the_seed_decides(files, tmp_path):
@@ -141,7 +141,7 @@ def test_a_checkpoint_without_a_place_in_the_input_is_resumed_with_a_warning(
     again.train(phases(files, (30, 16)))
     assert again.global_step == 30
     assert "model.ckpt-20 has no place in the input beside it" in caplog.text
-    assert "The input starts anew, in another order, at step 20" in caplog.text
+    assert "The input starts over, in a different order, at step 20" in caplog.text
 
 
 def test_nothing_to_train_is_said(files, tmp_path, caplog, monkeypatch):
@@ -154,7 +154,7 @@ def test_nothing_to_train_is_said(files, tmp_path, caplog, monkeypatch):
     assert "Nothing to train" in caplog.text
     assert (
         "model.ckpt-6 is at step 6 of 6 already. Raise --num_laps to go on, or choose another"
-        " --output_dir to start anew, with other data or flags" in caplog.text
+        " --output_dir to start over, with other data or flags" in caplog.text
     )
     assert sorted(os.listdir(tmp_path / "out")) == before
 
