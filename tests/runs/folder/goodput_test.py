@@ -242,7 +242,7 @@ def test_a_disk_that_cannot_be_looked_at_stops_nothing(tmp_path, time, warnings,
         Start(tmp_path, time)
     aside = f"It is set aside as {path}.old; the time is counted from zero"
     (warning,) = warnings
-    assert f"{path} cannot be read (no response); it must be as a run has" in warning
+    assert f"{path} cannot be read (no response); it must be as a run wrote it" in warning
     assert warning.endswith(aside) and (tmp_path / "goodput.json.old").read_text() == text
     warnings.clear()
 

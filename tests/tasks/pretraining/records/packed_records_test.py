@@ -182,7 +182,7 @@ def test_files_are_filled_in_turn(tmp_path):
     assert [read_records(tmp_path / "a"), read_records(tmp_path / "b")] == [rows[::2], rows[1::2]]
 
 
-def test_without_an_output_file_the_log_foretells(tmp_path, caplog):
+def test_without_an_output_file_the_log_has_the_figures(tmp_path, caplog):
     caplog.set_level("INFO", "absl")
     plain = write_plain(tmp_path / "plain", many(80, shortest=20))
     pack(plain, None)
@@ -190,7 +190,7 @@ def test_without_an_output_file_the_log_foretells(tmp_path, caplog):
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
 
-def test_too_few_predictions_are_told(tmp_path, caplog):
+def test_too_few_predictions_give_a_warning(tmp_path, caplog):
     """Sequences of three tokens have a prediction each: seven fit into a row, but for that."""
     plain = write_plain(tmp_path / "plain", many(70, shortest=3, longest=3), predictions=2)
     rows = pack(plain, tmp_path / "packed", places=7)
