@@ -249,7 +249,9 @@ class Goodput:
         self.write("start_up")
 
     def _set_aside(self, why: str) -> None:
-        logging.warning("%s. It is set aside as %s.old; the time is counted from zero", why, self._path)
+        logging.warning(
+            "%s. It is set aside as %s.old; the time is counted from zero", why, self._path
+        )
         with self._ignored():
             tf.io.gfile.rename(self._path, f"{self._path}.old", overwrite=True)
 
