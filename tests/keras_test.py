@@ -17,7 +17,7 @@ from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.squad.model import SquadModel
 from tests.support.objectives import compute
 from tests.support.small_pretraining import SMALL
-from tests.tasks.every_task_test import TASKS, make, make_features, new_model
+from tests.tasks.every_task_test import TASKS, make, make_features, new_model, schema_of
 
 every_task = pytest.mark.parametrize("name", TASKS)
 CONFIG = {**SMALL, "num_hidden_layers": 1}
@@ -218,7 +218,7 @@ def test_fit_and_predict_of_every_task_in_graphs(name):
     history = model.fit(data, epochs=6, verbose=0).history["loss"]
     assert history[-1] < 0.9 * history[0]
     found = results(model, features, batch_size=10)
-    float_features = {n: tf.cast(x, TASKS[name][1][n].dtype) for n, x in features.items()}
+    float_features = {n: tf.cast(x, schema_of(name)[n].dtype) for n, x in features.items()}
     narrow = {
         n: x if x.dtype.is_floating else tf.cast(x, "int32") for n, x in float_features.items()
     }

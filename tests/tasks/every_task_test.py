@@ -59,7 +59,7 @@ def make_features(name, batch_size):
     limits = {"input_ids": 53, "masked_lm_ids": 53, "masked_lm_positions": S}
     limits.update(start_positions=S, end_positions=S)
     labels = None if name == "pretraining" else prepare(name, S).labels
-    limits["label_ids"] = len(labels) if labels else 3
+    limits["label_ids"] = len(labels) if labels else 6  # scores from 0 to 5
     features = {}
     for feature, spec in schema_of(name).items():
         shape = (batch_size, *spec.shape)

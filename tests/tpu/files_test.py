@@ -196,7 +196,7 @@ def test_each_exit_status_has_its_rule():
 
     statuses = documented_statuses()
     assert {0, 1, 65, 70, 74, 130} | stopped <= {*statuses}
-    never_again = {s for s, again in statuses.items() if re.match("no\\b|after that", again)}
+    never_again = {s for s, again in statuses.items() if re.match("no\\b|after the change", again)}
     assert never_again == {1, 65} == {int(status) for status in mistakes.split("|")}
     for status in never_again:
         # Also on a machine that is being preempted.
