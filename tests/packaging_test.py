@@ -30,8 +30,7 @@ def site(tmp_path_factory):
     target = tmp_path_factory.mktemp("site")
     options = ["--no-deps", "--no-index", "--no-build-isolation", "--no-compile", "--quiet"]
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", *options, f"--target={target}", source],
-        check=True,
+        [sys.executable, "-m", "pip", "install", *options, f"--target={target}", source], check=True
     )
     return target
 

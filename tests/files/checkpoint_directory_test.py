@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
+from tests.support.arrays import assert_same_arrays
 
 
 def _variables(step=12, start=None):
@@ -19,16 +20,6 @@ def _variables(step=12, start=None):
         "output_bias/adam_m": tf.Variable(np.float32([start, 7.0])),
         "global_step": tf.Variable(np.int64(step)),
     }
-
-
-def _values(variables):
-    return {name: variable.numpy() for name, variable in variables.items()}
-
-
-def _assert_equal(actual, expected):
-    assert actual.keys() == expected.keys()
-    for name in expected:
-        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
 
 
 def _beside(prefix):
@@ -48,8 +39,12 @@ def _steps(path):
     return sorted(steps)
 
 
-def _steps_of(path):
-    return {int(n.split(".")[1].split("-")[1]) for n in os.listdir(path) if n[:6] == "model."}
+def _saved(path, *steps, keep=5):
+    """Returns a directory in which these steps have been saved, one after the other."""
+    directory = CheckpointDirectory(str(path), keep)
+    for step in steps:
+        directory.save(_variables(step), step, _beside)
+    return directory
 
 
 def test_the_newest_few_are_kept(tmp_path):
@@ -68,22 +63,18 @@ def test_the_newest_few_are_kept(tmp_path):
     assert sorted(os.listdir(tmp_path))[0] == "checkpoint" and len(os.listdir(tmp_path)) == 16
     variables = _variables(3)
     checkpoints.restore(variables, directory.latest())
-    _assert_equal(_values(variables), _values(_variables(105)))
+    assert_same_arrays(variables, _variables(105))
 
 
 def test_keep_0_keeps_all_and_a_lower_number_deletes_more(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), keep=0)
-    for step in range(8):
-        directory.save(_variables(step), step, _beside)
+    _saved(tmp_path, *range(8), keep=0)
     assert _steps(tmp_path) == list(range(8))
-    CheckpointDirectory(str(tmp_path), keep=2).save(_variables(8), 8, _beside)
+    _saved(tmp_path, 8, keep=2)
     assert _steps(tmp_path) == [7, 8]
 
 
 def test_the_same_step_again_replaces_its_checkpoint(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), keep=2)
-    for step in (1, 2):
-        directory.save(_variables(step), step, _beside)
+    directory = _saved(tmp_path, 1, 2, keep=2)
     directory.save(_variables(1, start=9), 1, _beside)
     assert _steps(tmp_path) == [1, 2]
     assert directory.latest().endswith("model.ckpt-1")
@@ -94,9 +85,7 @@ def test_the_same_step_again_replaces_its_checkpoint(tmp_path):
 def test_a_directory_may_move(tmp_path):
     first, second = tmp_path / "first run", tmp_path / "{moved}"
     first.mkdir()
-    directory = CheckpointDirectory(str(first), keep=2)
-    for step in (1, 2, 3):
-        directory.save(_variables(step), step, _beside)
+    _saved(first, 1, 2, 3, keep=2)
     assert (first / "checkpoint").read_text() == (
         'model_checkpoint_path: "model.ckpt-3"\n'
         'all_model_checkpoint_paths: "model.ckpt-2"\n'
@@ -106,7 +95,7 @@ def test_a_directory_may_move(tmp_path):
     directory = CheckpointDirectory(str(second), keep=2)
     assert directory.latest() == checkpoints.find_prefix(str(second)) == f"{second}/model.ckpt-3"
     checkpoints.restore(_variables(), directory.latest())
-    directory.save(_variables(4), 4, _beside)
+    _saved(second, 4, keep=2)
     assert _steps(second) == [3, 4]
 
 
@@ -125,27 +114,19 @@ def test_a_path_that_tensorflow_would_take_for_a_pattern_is_refused(tmp_path, na
 
 
 def test_files_of_other_names_are_left_alone(tmp_path):
-    for name in ("model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"):
+    # A number of too many digits is no step.
+    names = {
+        "model.ckpt-10.index",
+        "checkpoint.old",
+        "model.ckpt-1-notes",
+        f"model.ckpt-{10**199}.index",
+    }
+    for name in names:
         (tmp_path / name).write_text("mine")
-    directory = CheckpointDirectory(str(tmp_path), keep=1)
-    directory.save(_variables(1), 1)
-    directory.save(_variables(2), 2)
-    assert {"model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"} < set(
-        os.listdir(tmp_path)
-    )
-    assert not (tmp_path / "model.ckpt-1.index").exists()
-
-
-def test_a_number_of_too_many_digits_is_no_step(tmp_path):
-    name = "model.ckpt-" + "9" * 200
-    (tmp_path / f"{name}.index").write_text("mine")
-    directory = CheckpointDirectory(str(tmp_path), keep=1)
-    directory.save(_variables(1), 1)
-    directory.save(_variables(2), 2)
+    directory = _saved(tmp_path, 1, 2, keep=1)
     assert directory.latest().endswith("model.ckpt-2")
-    assert (tmp_path / f"{name}.index").exists()
-    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{"9" * 5000}"')
-    assert CheckpointDirectory(str(tmp_path)).latest().endswith("model.ckpt-2")
+    assert names < set(os.listdir(tmp_path))
+    assert not (tmp_path / "model.ckpt-1.index").exists()
 
 
 def _remove(path):
@@ -165,27 +146,24 @@ def _change_a_byte(path):
 @pytest.mark.parametrize("damage", [_remove, _truncate, _change_a_byte])
 @pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
 def test_a_damaged_newest_falls_back_on_the_newest_whole_one(tmp_path, warnings, damage, suffix):
-    directory = CheckpointDirectory(str(tmp_path))
-    for step in (1, 2, 3):
-        directory.save(_variables(step), step)
+    directory = _saved(tmp_path, 1, 2, 3)
     damage(tmp_path / f"model.ckpt-3{suffix}")
     variables = _variables()
     assert directory.restore_latest(variables) == f"{tmp_path}/model.ckpt-2"
-    _assert_equal(_values(variables), _values(_variables(2)))
+    assert_same_arrays(variables, _variables(2))
     assert len(warnings) == 1
     assert f"{tmp_path}/model.ckpt-3" in warnings[0]
     assert warnings[0].endswith(". Trying the checkpoint before it")
     # The step is made again, and its checkpoint is whole again.
     directory.save(_variables(3), 3)
     assert directory.restore_latest(variables) == f"{tmp_path}/model.ckpt-3"
-    _assert_equal(_values(variables), _values(_variables(3)))
+    assert_same_arrays(variables, _variables(3))
 
 
 def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
-    directory = CheckpointDirectory(str(tmp_path))
-    assert directory.restore_latest(_variables()) is None
+    assert CheckpointDirectory(str(tmp_path)).restore_latest(_variables()) is None
+    directory = _saved(tmp_path, 1, 2)
     for step in (1, 2):
-        directory.save(_variables(step), step)
         _truncate(tmp_path / f"model.ckpt-{step}.data-00000-of-00001")
     with pytest.raises(UserError) as info:
         directory.restore_latest(_variables())
@@ -195,12 +173,15 @@ def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
         " 'model.ckpt-1, model.ckpt-2'. Copy one back, or choose a new --output_dir to start over"
     )
     assert len(warnings) == 2
+    for path in tmp_path.iterdir():
+        path.unlink()
+    (tmp_path / "checkpoint").write_text("garbage")
+    with pytest.raises(UserError, match="must hold an undamaged checkpoint to resume from, or"):
+        directory.restore_latest(_variables())
 
 
 def test_a_file_checkpoint_of_one_line_is_enough(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path))
-    for step in (1, 2):
-        directory.save(_variables(step), step)
+    directory = _saved(tmp_path, 1, 2)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
     assert directory.latest() == str(tmp_path / "model.ckpt-1")
     assert checkpoints.find_prefix(str(tmp_path)) == directory.latest()
@@ -216,12 +197,14 @@ def _checkpoint_file(*names):
 
 @pytest.mark.parametrize(
     "content",
-    [None, "", "model.ckpt-1", 'model_checkpoint_path: ""\n', "\udcff", _checkpoint_file("gone")],
+    [
+        *(None, "", "model.ckpt-1", 'model_checkpoint_path: ""\n', "\udcff"),
+        *(_checkpoint_file("gone"), _checkpoint_file("model.ckpt-" + 5000 * "9")),
+    ],
+    ids=["no file", "empty", "no key", "no name", "no UTF-8", "no step", "too many digits"],
 )
 def test_without_its_names_the_newest_whole_checkpoint_is_taken(tmp_path, warnings, content):
-    directory = CheckpointDirectory(str(tmp_path), keep=2)
-    for step in (9, 10, 11):
-        directory.save(_variables(step), step, _beside)
+    _saved(tmp_path, 9, 10, 11, keep=2)
     _truncate(tmp_path / "model.ckpt-11.data-00000-of-00001")
     state = tmp_path / "checkpoint"
     state.unlink()
@@ -231,7 +214,7 @@ def test_without_its_names_the_newest_whole_checkpoint_is_taken(tmp_path, warnin
     assert directory.latest() == f"{tmp_path}/model.ckpt-11"
     variables = _variables()
     assert directory.restore_latest(variables) == f"{tmp_path}/model.ckpt-10"
-    _assert_equal(_values(variables), _values(_variables(10)))
+    assert_same_arrays(variables, _variables(10))
     assert warnings[1:] == [
         f"{state} lists no undamaged checkpoint: resuming from {tmp_path}/model.ckpt-10, the"
         " undamaged one with the highest number"
@@ -244,22 +227,14 @@ def test_without_its_names_the_newest_whole_checkpoint_is_taken(tmp_path, warnin
 
 
 def test_names_of_missing_checkpoints_beside_whole_ones(tmp_path, warnings):
-    directory = CheckpointDirectory(str(tmp_path))
-    directory.save(_variables(5), 5)
+    directory = _saved(tmp_path, 5)
     (tmp_path / "checkpoint").write_text(_checkpoint_file("model.ckpt-7", "model.ckpt-8"))
     assert directory.restore_latest(_variables()) == f"{tmp_path}/model.ckpt-5"
     assert len(warnings) == 3 and "model.ckpt-8.index" in warnings[0]
 
 
-def test_a_file_checkpoint_that_names_nothing_does_not_restart_a_run(tmp_path):
-    (tmp_path / "checkpoint").write_text("garbage")
-    with pytest.raises(UserError, match="must hold an undamaged checkpoint to resume from, or"):
-        CheckpointDirectory(str(tmp_path)).restore_latest(_variables())
-
-
 def test_a_file_checkpoint_that_must_not_be_read_is_named(tmp_path, monkeypatch):
-    directory = CheckpointDirectory(str(tmp_path))
-    directory.save(_variables(5), 5)
+    directory = _saved(tmp_path, 5)
 
     def refuse(self, *args):
         raise tf.errors.PermissionDeniedError(None, None, "Permission denied")
@@ -286,9 +261,8 @@ def test_names_in_the_file_checkpoint_are_no_patterns_and_lead_nowhere(tmp_path,
     elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
     for folder in (elsewhere, run):
         folder.mkdir()
-    CheckpointDirectory(str(elsewhere)).save(_variables(7), 7)
-    directory = CheckpointDirectory(str(run), keep=1)
-    directory.save(_variables(2), 2)
+    _saved(elsewhere, 7)
+    directory = _saved(run, 2, keep=1)
     for name in ("notes.txt", "model.ckpt-1x.index", "vocab.txt", "train.tf_record"):
         (run / name).write_text("mine")
     (run / "checkpoint").write_text(_checkpoint_file(*names))
@@ -304,14 +278,12 @@ def test_names_in_the_file_checkpoint_are_no_patterns_and_lead_nowhere(tmp_path,
         "train.tf_record",
         "vocab.txt",
     ]
-    assert _steps_of(elsewhere) == {7}
+    assert _steps(elsewhere) == [7]
     assert (run / "checkpoint").read_text() == _checkpoint_file("model.ckpt-4")
 
 
 def test_paths_of_a_moved_run_count_by_their_names(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), keep=2)
-    for step in (1, 2):
-        directory.save(_variables(step), step, _beside)
+    directory = _saved(tmp_path, 1, 2, keep=2)
     (tmp_path / "checkpoint").write_text(
         _checkpoint_file("/old/place/model.ckpt-1", "gs://bucket/model.ckpt-2")
     )
@@ -324,12 +296,10 @@ def test_paths_of_a_moved_run_count_by_their_names(tmp_path):
 
 
 def test_the_next_start_removes_what_a_killed_run_left(tmp_path):
-    directory = CheckpointDirectory(str(tmp_path), keep=2)
-    for step in (1, 2, 3):
-        directory.save(_variables(step), step, _beside)
+    directory = _saved(tmp_path, 1, 2, 3, keep=2)
     good = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     # Killed after the new checkpoint was named, before the oldest was deleted as a whole.
-    CheckpointDirectory(str(tmp_path), keep=3).save(_variables(4), 4, _beside)
+    _saved(tmp_path, 4, keep=3)
     (tmp_path / "model.ckpt-2.index").unlink()
     # Killed while it wrote.
     (tmp_path / "model.ckpt-5.data-00000-of-00001.tempstate123").write_text("half")
@@ -344,8 +314,7 @@ def test_the_next_start_removes_what_a_killed_run_left(tmp_path):
 
 
 def test_an_old_checkpoint_is_named_until_it_is_deleted(tmp_path, monkeypatch):
-    directory = CheckpointDirectory(str(tmp_path), keep=1)
-    directory.save(_variables(1), 1, _beside)
+    directory = _saved(tmp_path, 1, keep=1)
     state = tmp_path / "checkpoint"
     seen = []
     remove = tf.io.gfile.remove
@@ -385,9 +354,7 @@ def _fail_after_half(prefix, tensors):
 @pytest.mark.parametrize("where", ["write_beside", "write", "checkpoint"])
 @pytest.mark.parametrize("step", [3, 1])
 def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, step):
-    directory = CheckpointDirectory(str(tmp_path), keep=2)
-    for earlier in () if step == 1 else (1, 2):
-        directory.save(_variables(earlier), earlier, _beside)
+    directory = _saved(tmp_path, *range(1, step), keep=2)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     beside = _beside
     if where == "write_beside":
@@ -420,10 +387,9 @@ def test_an_error_of_the_operating_system_is_explained_too(tmp_path):
 
 
 def test_a_file_that_cannot_be_deleted_is_named(tmp_path, monkeypatch, warnings):
-    directory = CheckpointDirectory(str(tmp_path), keep=1)
-    directory.save(_variables(1), 1)
+    directory = _saved(tmp_path, 1, keep=1)
     monkeypatch.setattr(tf.io.gfile, "remove", _fail)
     directory.save(_variables(2), 2)
-    assert len(warnings) == 2
+    assert len(warnings) == 3
     assert f"{tmp_path}/model.ckpt-1.index cannot be deleted: no space left" in " ".join(warnings)
     assert directory.latest().endswith("model.ckpt-2")

@@ -1,6 +1,7 @@
 """Tests of bert_tf/hugging_face/albert.py: ALBERT to Hugging Face's format and back."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ import safetensors.numpy
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.modeling import AlbertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
@@ -16,7 +16,7 @@ from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import sentence_piece_model
-from tests.support.hugging_face_folders import assert_same_bits
+from tests.support.hugging_face_folders import assert_same_bits, with_biases, write_checkpoint
 from tests.support.pretraining_runs import variables
 from tools import convert_checkpoint
 
@@ -77,23 +77,15 @@ PLACES = {
 }
 
 
-def with_biases(modules):
-    weights = {f"{name}.weight": shape for name, shape in modules.items()}
-    return weights | {f"{name}.bias": shape[:1] for name, shape in modules.items()}
-
-
-def write_model(folder, model, config=None):
-    """Writes a checkpoint with random weights; returns the folder's path and the weights."""
-    folder.mkdir()
-    rng = np.random.default_rng(5)
-    values = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.variables}
-    checkpoints.write(str(folder / "bert_model.ckpt"), values)
-    (folder / "albert_config.json").write_text(json.dumps(config or SIZES))
-    return str(folder), values
+def write_model(folder, model=PretrainingModel, **changes):
+    config = AlbertConfig(**{**SIZES, **changes})
+    return write_checkpoint(folder, model(config), "albert_config.json")
 
 
 def test_there_and_back_every_bit_is_the_same(tmp_path):
-    source, values = write_model(tmp_path / "tf", PretrainingModel(AlbertConfig(**SIZES)))
+    source, values = write_model(tmp_path / "tf")
+    # The original's file has no `model_type`.
+    (tmp_path / "tf" / "albert_config.json").write_text(json.dumps(SIZES))
     there, back = str(tmp_path / "hf"), str(tmp_path / "back")
     convert_checkpoint.convert(source, there, "safetensors")
     tensors = safetensors.numpy.load_file(f"{there}/model.safetensors")
@@ -107,22 +99,18 @@ def test_there_and_back_every_bit_is_the_same(tmp_path):
         np.testing.assert_array_equal(tensors[f"{other}.bias"], values[f"{name}/bias"])
     group = "bert/encoder/transformer/group_0/inner_group_0"
     layer = "albert.encoder.albert_layer_groups.0.albert_layers.0"
-    for norm, other in (
-        ("LayerNorm", "attention.LayerNorm"),
-        ("LayerNorm_1", "full_layer_layer_norm"),
-    ):
-        np.testing.assert_array_equal(
-            tensors[f"{layer}.{other}.weight"], values[f"{group}/{norm}/gamma"]
-        )
-    with open(f"{there}/config.json", encoding="utf-8") as reader:
-        config = json.load(reader)
+    norms = {"LayerNorm": "attention.LayerNorm", "LayerNorm_1": "full_layer_layer_norm"}
+    for name, other in norms.items():
+        gamma = values[f"{group}/{name}/gamma"]
+        np.testing.assert_array_equal(tensors[f"{layer}.{other}.weight"], gamma)
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == ["AlbertForPreTraining"]
     assert config["model_type"] == "albert" and config["hidden_act"] == "gelu_new"
     assert config.items() >= SIZES.items()
     convert_checkpoint.convert(there, back, "checkpoint")
     assert_same_bits(variables(f"{back}/bert_model.ckpt"), values)
-    with open(f"{back}/bert_config.json", encoding="utf-8") as reader:
-        assert json.load(reader) == AlbertConfig(**SIZES).to_dict()
+    written = json.loads((tmp_path / "back" / "bert_config.json").read_text())
+    assert written == AlbertConfig(**SIZES).to_dict()
 
 
 @pytest.mark.parametrize(
@@ -134,10 +122,7 @@ def test_there_and_back_every_bit_is_the_same(tmp_path):
     ],
 )
 def test_heads(tmp_path, model, architecture, name):
-    config = AlbertConfig(**SIZES)
-    source, values = write_model(tmp_path / "tf", model(config))
-    if architecture == "TokenClassification":
-        (tmp_path / "tf" / "labels.txt").write_text("O\nB-x\nI-x\n")
+    source, values = write_model(tmp_path / "tf", model)
     convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
     tensors = safetensors.numpy.load_file(tmp_path / "hf" / "model.safetensors")
     written = json.loads((tmp_path / "hf" / "config.json").read_text())
@@ -162,8 +147,7 @@ def test_heads(tmp_path, model, architecture, name):
     ],
 )
 def test_what_the_formats_do_not_share(tmp_path, sizes, message):
-    config = AlbertConfig(**{**SIZES, **sizes})
-    source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config.to_dict())
+    source, _ = write_model(tmp_path / "tf", **sizes)
     with pytest.raises(UserError, match=message):
         convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
 
@@ -178,11 +162,10 @@ def test_another_epsilon_gives_a_warning(values, count, warnings):
 
 
 def test_a_folder_with_a_sentence_piece_model_loads(tmp_path):
-    source, _ = write_model(tmp_path / "tf", PretrainingModel(AlbertConfig(**SIZES)))
+    source, _ = write_model(tmp_path / "tf")
     pieces = sentence_piece_model.write_model(tmp_path / "tf" / "30k-clean.model", PIECES)
     convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
-    with open(pieces, "rb") as reader:
-        assert (tmp_path / "hf" / "spiece.model").read_bytes() == reader.read()
+    assert (tmp_path / "hf" / "spiece.model").read_bytes() == Path(pieces).read_bytes()
     ours, theirs = (bert_tf.load(path) for path in (source, str(tmp_path / "hf")))
     assert "hf: ALBERT of 5 layers, hidden size 6" in str(theirs)
     assert ours.heads == theirs.heads == ("masked_lm", "next_sentence")

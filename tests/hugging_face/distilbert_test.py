@@ -12,7 +12,6 @@ import safetensors.numpy
 import bert_tf
 from bert_tf import optimization
 from bert_tf.errors import UserError
-from bert_tf.files import checkpoints
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.family import read_config
 from bert_tf.modeling import AlbertConfig, BertConfig
@@ -22,24 +21,13 @@ from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
-from tests.support.hugging_face_folders import assert_same_bits
+from tests.support import hugging_face_folders
+from tests.support.hugging_face_folders import assert_same_bits, with_biases, write_checkpoint
 from tests.support.pretraining_runs import variables
 from tools import convert_checkpoint
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-SIZES = {
-    "vocab_size": 13,
-    "hidden_size": 6,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 10,
-    "max_position_embeddings": 7,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu_erf",
-    "hidden_dropout_prob": 0.25,
-    "attention_probs_dropout_prob": 0.125,
-    "initializer_range": 0.5,
-}
+SIZES = {**hugging_face_folders.SIZES, "hidden_act": "gelu_erf"}
 LAYER = {
     "attention.q_lin": (6, 6),
     "attention.k_lin": (6, 6),
@@ -81,6 +69,11 @@ HEADS = {
 }
 
 
+def write_words(folder, size):
+    words = [*SPECIAL, *(f"w{i}" for i in range(size - len(SPECIAL)))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+
+
 @pytest.mark.parametrize(
     "name", ["masked_lm", "sequence_classification", "token_classification", "question_answering"]
 )
@@ -92,8 +85,7 @@ def test_outputs_are_transformers(name, tmp_path):
     shutil.copytree(pathlib.Path(os.environ["BERT_TF_GOLDEN"]) / "distilbert" / name, source)
     source.chmod(0o755)
     size = json.loads((source / "config.json").read_text())["vocab_size"]
-    words = [*SPECIAL, *(f"w{i}" for i in range(size - len(SPECIAL)))]
-    (source / "vocab.txt").write_text("\n".join(words) + "\n")
+    write_words(source, size)
     converted = str(tmp_path / "converted")
     convert_checkpoint.convert(str(source), converted, "checkpoint")
     arrays = np.load(source / "forward.npz")
@@ -124,18 +116,11 @@ def test_outputs_are_transformers(name, tmp_path):
             check(model(*inputs), arrays["logits"], real if head == "tagging" else ...)
 
 
-def write_model(folder, model, config):
-    """Writes a checkpoint with random weights; returns the folder's path and the weights."""
-    folder.mkdir()
-    rng = np.random.default_rng(5)
-    values = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.variables}
-    checkpoints.write(str(folder / "bert_model.ckpt"), values)
-    (folder / "bert_config.json").write_text(config.to_json_string())
-    if isinstance(model, TaggingModel):
-        (folder / "labels.txt").write_text("O\nB-x\nI-x\n")
-    words = [*SPECIAL, *(f"w{i}" for i in range(8))]
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-    return str(folder), values
+def write_model(folder, model):
+    """Writes a checkpoint with a vocabulary; returns the folder's path and the weights."""
+    source, values = write_checkpoint(folder, model)
+    write_words(folder, 13)
+    return source, values
 
 
 @pytest.mark.parametrize("output_format", ["distilbert", "safetensors"])
@@ -145,13 +130,11 @@ def test_a_checkpoint_is_written_in_transformers_layout(tmp_path, head, output_f
     build, modules, architecture = HEADS[head]
     relu = output_format == "safetensors" or head == "classification"
     config = (DistilBertConfig if relu else BertConfig)(**SIZES)
-    source, values = write_model(tmp_path / "tf", build(config), config)
+    source, values = write_model(tmp_path / "tf", build(config))
     there, back = str(tmp_path / "hf"), str(tmp_path / "back")
     convert_checkpoint.convert(source, there, output_format)
     tensors = safetensors.numpy.load_file(f"{there}/model.safetensors")
-    shapes = dict(TABLES)
-    for module, shape in (ENCODER | modules).items():
-        shapes |= {f"{module}.weight": shape, f"{module}.bias": shape[:1]}
+    shapes = TABLES | with_biases(ENCODER | modules)
     if head == "masked_lm":
         shapes["vocab_projector.bias"] = (13,)
     assert {name: tensor.shape for name, tensor in tensors.items()} == shapes
@@ -187,15 +170,12 @@ def test_a_checkpoint_is_written_in_transformers_layout(tmp_path, head, output_f
         and (head == "classification" or not name.startswith("bert/pooler"))
     }
     assert_same_bits(variables(f"{back}/bert_model.ckpt"), kept)
-    assert read_config(f"{back}/bert_config.json").to_dict() == {
-        **SIZES,
-        "model_type": "distilbert",
-    }
+    written = read_config(f"{back}/bert_config.json").to_dict()
+    assert written == {**SIZES, "model_type": "distilbert"}
 
 
 def test_embeddings_of_a_first_text_stay_the_same(tmp_path):
-    config = BertConfig(**SIZES)
-    source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config)
+    source, _ = write_model(tmp_path / "tf", PretrainingModel(BertConfig(**SIZES)))
     convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
     ids = np.array([[2, 7, 4, 9, 3]], np.int32)
     outputs = [
@@ -206,8 +186,7 @@ def test_embeddings_of_a_first_text_stay_the_same(tmp_path):
 
 
 def test_a_classifier_with_a_tanh_pooler_is_refused(tmp_path):
-    config = BertConfig(**SIZES)
-    source, _ = write_model(tmp_path / "tf", ClassificationModel(config, 4), config)
+    source, _ = write_model(tmp_path / "tf", ClassificationModel(BertConfig(**SIZES), 4))
     with pytest.raises(UserError) as error:
         convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
     assert str(error.value) == (
@@ -218,17 +197,8 @@ def test_a_classifier_with_a_tanh_pooler_is_refused(tmp_path):
 
 
 def test_an_albert_is_refused(tmp_path):
-    config = AlbertConfig(
-        13,
-        embedding_size=4,
-        hidden_size=6,
-        num_hidden_layers=2,
-        num_hidden_groups=1,
-        num_attention_heads=3,
-        intermediate_size=10,
-        max_position_embeddings=7,
-    )
-    source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config)
+    config = AlbertConfig(**SIZES, embedding_size=4)
+    source, _ = write_model(tmp_path / "tf", PretrainingModel(config))
     with pytest.raises(UserError, match="is an ALBERT. Give --output_format=safetensors"):
         convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
 
@@ -282,8 +252,7 @@ def test_token_types_are_not_trained():
 
 
 def test_the_answers_to_pairs_stay_the_same(tmp_path):
-    config = DistilBertConfig(**SIZES)
-    source, values = write_model(tmp_path / "tf", ClassificationModel(config, 4), config)
+    source, values = write_model(tmp_path / "tf", ClassificationModel(DistilBertConfig(**SIZES), 4))
     assert values[TYPES].any()
     convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
     logits = [
@@ -291,11 +260,5 @@ def test_the_answers_to_pairs_stay_the_same(tmp_path):
         for path in (tmp_path / "tf", tmp_path / "hf")
     ]
     np.testing.assert_allclose(*logits, rtol=1e-5, atol=1e-5)
-
-
-def test_load_answers(tmp_path):
-    config = DistilBertConfig(**SIZES)
-    source, _ = write_model(tmp_path / "tf", ClassificationModel(config, 4), config)
-    convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
     model = bert_tf.load(str(tmp_path / "hf"))
     assert model.classify("w1 w3").label in {"LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"}

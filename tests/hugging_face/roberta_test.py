@@ -17,10 +17,14 @@ from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
-from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.tokenizer_files import read_byte_pairs
 from tests.support.byte_pair_files import SPECIAL, word_merges, write_vocabulary
-from tests.support.hugging_face_folders import assert_same_bits
+from tests.support.hugging_face_folders import (
+    LAYER,
+    assert_same_bits,
+    with_biases,
+    write_checkpoint,
+)
 from tests.support.pretraining_runs import variables
 from tools import convert_checkpoint
 
@@ -35,18 +39,10 @@ SIZES = {
     "layer_norm_eps": 1e-4,
     "pad_token_id": 3,
 }
-LAYER = "roberta.encoder.layer.0"
 # Shapes as RobertaForMaskedLM has them: [outputs, inputs].
 MODULES = {
     "roberta.embeddings.LayerNorm": (6,),
-    f"{LAYER}.attention.self.query": (6, 6),
-    f"{LAYER}.attention.self.key": (6, 6),
-    f"{LAYER}.attention.self.value": (6, 6),
-    f"{LAYER}.attention.output.dense": (6, 6),
-    f"{LAYER}.attention.output.LayerNorm": (6,),
-    f"{LAYER}.intermediate.dense": (10, 6),
-    f"{LAYER}.output.dense": (6, 10),
-    f"{LAYER}.output.LayerNorm": (6,),
+    **{f"roberta.encoder.layer.0.{name}": shape for name, shape in LAYER.items()},
 }
 TABLES = {
     "roberta.embeddings.word_embeddings.weight": (13, 6),
@@ -67,28 +63,10 @@ HEADS = {
 }
 
 
-def with_biases(modules):
-    weights = {f"{name}.weight": shape for name, shape in modules.items()}
-    return weights | {f"{name}.bias": shape[:1] for name, shape in modules.items()}
-
-
-def write_model(folder, model, config=None):
-    """Writes a checkpoint with random weights; returns the folder's path and the weights."""
-    folder.mkdir()
-    rng = np.random.default_rng(5)
-    values = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.variables}
-    checkpoints.write(str(folder / "bert_model.ckpt"), values)
-    config = config or RobertaConfig(**SIZES)
-    (folder / "bert_config.json").write_text(config.to_json_string())
-    return str(folder), values
-
-
 @pytest.mark.parametrize("architecture", HEADS)
 def test_there_and_back_every_bit_is_the_same(tmp_path, architecture):
     model, head = HEADS[architecture]
-    source, values = write_model(tmp_path / "tf", model(RobertaConfig(**SIZES)))
-    if architecture == "TokenClassification":
-        (tmp_path / "tf" / "labels.txt").write_text("O\nB-x\nI-x\n")
+    source, values = write_checkpoint(tmp_path / "tf", model(RobertaConfig(**SIZES)))
     there, back = str(tmp_path / "hf"), str(tmp_path / "back")
     convert_checkpoint.convert(source, there, "safetensors")
     tensors = safetensors.numpy.load_file(f"{there}/model.safetensors")
@@ -102,20 +80,19 @@ def test_there_and_back_every_bit_is_the_same(tmp_path, architecture):
         "classifier.dense" if architecture == "SequenceClassification" else "roberta.pooler.dense"
     )
     np.testing.assert_array_equal(tensors[f"{dense}.weight"].T, values["bert/pooler/dense/kernel"])
-    with open(f"{there}/config.json", encoding="utf-8") as reader:
-        config = json.load(reader)
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == [f"RobertaFor{architecture}"]
     assert config["model_type"] == "roberta" and config["hidden_act"] == "gelu"
     assert config.items() >= SIZES.items()
     convert_checkpoint.convert(there, back, "checkpoint")
     assert_same_bits(variables(f"{back}/bert_model.ckpt"), values)
-    with open(f"{back}/bert_config.json", encoding="utf-8") as reader:
-        assert json.load(reader) == RobertaConfig(**SIZES).to_dict()
+    written = json.loads((tmp_path / "back" / "bert_config.json").read_text())
+    assert written == RobertaConfig(**SIZES).to_dict()
 
 
 def test_a_tagger_whose_classes_are_no_tags(tmp_path):
     """Without a pooler a classifier is a tagger's, and so are its names there."""
-    source, values = write_model(tmp_path / "tf", TaggingModel(RobertaConfig(**SIZES), 3))
+    source, values = write_checkpoint(tmp_path / "tf", TaggingModel(RobertaConfig(**SIZES), 3))
     values = {name: value for name, value in values.items() if "pooler" not in name}
     checkpoints.write(f"{source}/bert_model.ckpt", values)
     (tmp_path / "tf" / "labels.txt").write_text("NOUN\nVERB\nADJ\n")
@@ -124,8 +101,7 @@ def test_a_tagger_whose_classes_are_no_tags(tmp_path):
     assert "classifier.weight" in safetensors.numpy.load_file(f"{there}/model.safetensors")
     convert_checkpoint.convert(there, back, "checkpoint")
     assert_same_bits(variables(f"{back}/bert_model.ckpt"), values)
-    with open(f"{back}/labels.txt", encoding="utf-8") as reader:
-        assert reader.read() == "NOUN\nVERB\nADJ\n"
+    assert (tmp_path / "back" / "labels.txt").read_text() == "NOUN\nVERB\nADJ\n"
 
 
 def write_folder(folder, tensors, **config):
@@ -177,13 +153,11 @@ def test_a_classifier_of_texts_with_an_unused_pooler(tmp_path, architectures):
 
 
 def test_a_head_that_roberta_has_not(tmp_path):
-    head = {
-        "cls.seq_relationship.weight": np.ones([2, 6], np.float32),
-        "cls.seq_relationship.bias": np.ones(2, np.float32),
-    }
+    shapes = with_biases({"cls.seq_relationship": (2, 6)})
+    head = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     with pytest.raises(UserError, match="unexpected: 'cls.seq_relationship.bias' and 1 more"):
         read_safetensors(write_folder(tmp_path / "there", encoder() | head))
-    source, values = write_model(tmp_path / "here", PretrainingModel(RobertaConfig(**SIZES)))
+    source, values = write_checkpoint(tmp_path / "here", PretrainingModel(RobertaConfig(**SIZES)))
     values |= {"cls/seq_relationship/output_weights": np.ones([2, 6], np.float32)}
     values |= {"cls/seq_relationship/output_bias": np.ones(2, np.float32)}
     checkpoints.write(f"{source}/bert_model.ckpt", values)
@@ -192,55 +166,57 @@ def test_a_head_that_roberta_has_not(tmp_path):
 
 
 def tokenizer_json(folder, **changes):
-    """Returns the content of a tokenizer.json as Hugging Face's library writes it."""
+    """Writes vocab.json and merges.txt; returns what Hugging Face writes to a tokenizer.json."""
     tokenizers = pytest.importorskip("tokenizers")
     vocab_file = write_vocabulary(folder, word_merges(["sea", "house"]))
-    pairs = BytePairTokenizer(vocab_file)
     made = tokenizers.Tokenizer(
         tokenizers.models.BPE.from_file(vocab_file, str(folder / "merges.txt"))
     )
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.add_special_tokens(list(SPECIAL))
-    return pairs, {**json.loads(made.to_str()), **changes}
-
-
-def test_a_folder_with_a_tokenizer_json_alone(tmp_path):
-    pairs, content = tokenizer_json(tmp_path)
-    sizes = {**SIZES, "vocab_size": len(pairs.vocab), "max_position_embeddings": 30}
-    sizes["pad_token_id"] = pairs.vocab["<pad>"]
-    config = RobertaConfig(**sizes)
-    source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config)
-    convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
-    (tmp_path / "hf" / "tokenizer.json").write_text(json.dumps(content))
-    convert_checkpoint.convert(str(tmp_path / "hf"), str(tmp_path / "back"), "checkpoint")
-    for name in ("vocab.json", "merges.txt"):
-        (tmp_path / "tf" / name).write_bytes((tmp_path / name).read_bytes())
-    texts = ["a house by the <mask>", "<mask> sea"]
-    found = [bert_tf.load(str(tmp_path / name)).fill_mask(texts) for name in ("tf", "hf", "back")]
-    assert found[0] == found[1] == found[2]
-    assert bert_tf.load(str(tmp_path / "hf")).tokenizer.vocab == pairs.vocab
-    # Merges were texts in older files.
-    content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
-    (tmp_path / "hf" / "tokenizer.json").write_text(json.dumps(content))
-    assert bert_tf.load(str(tmp_path / "hf")).fill_mask(texts) == found[0]
+    return {**json.loads(made.to_str()), **changes}
 
 
 def write_folders(tmp_path):
-    """Writes a folder of Hugging Face's with vocab.json and merges.txt; returns its path."""
-    pairs, content = tokenizer_json(tmp_path)
-    config = RobertaConfig(
-        **{
-            **SIZES,
-            "vocab_size": len(pairs.vocab),
-            "max_position_embeddings": 30,
-            "pad_token_id": 1,
-        }
-    )
-    source, _ = write_model(tmp_path / "tf", PretrainingModel(config), config)
+    """Writes a model with vocab.json and merges.txt to tf/ and hf/.
+
+    Returns:
+        The path of hf/, and the content of a tokenizer.json.
+    """
+    content = tokenizer_json(tmp_path)
+    vocab = json.loads((tmp_path / "vocab.json").read_text())
+    sizes = {"vocab_size": len(vocab), "max_position_embeddings": 30}
+    config = RobertaConfig(**{**SIZES, **sizes, "pad_token_id": vocab["<pad>"]})
+    source, _ = write_checkpoint(tmp_path / "tf", PretrainingModel(config))
     for name in ("vocab.json", "merges.txt"):
         (tmp_path / "tf" / name).write_bytes((tmp_path / name).read_bytes())
     convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
     return tmp_path / "hf", content
+
+
+def test_a_folder_with_a_tokenizer_json_alone(tmp_path):
+    folder, content = write_folders(tmp_path)
+    for name in ("vocab.json", "merges.txt"):
+        (folder / name).unlink()
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    convert_checkpoint.convert(str(folder), str(tmp_path / "back"), "checkpoint")
+    texts = ["a house by the <mask>", "<mask> sea"]
+    models = [bert_tf.load(str(tmp_path / name)) for name in ("tf", "hf", "back")]
+    expected, *others = [model.fill_mask(texts) for model in models]
+    assert others == [expected] * 2
+    assert models[0].tokenizer.vocab == models[1].tokenizer.vocab
+    # Merges were texts in older files.
+    content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    assert bert_tf.load(str(folder)).fill_mask(texts) == expected
+
+
+def users_of(folder, output_dir):
+    """Returns what reads the folder's vocabulary."""
+    return (
+        lambda: bert_tf.load(str(folder)),
+        lambda: convert_checkpoint.convert(str(folder), str(output_dir), "checkpoint"),
+    )
 
 
 def test_a_vocabulary_without_merges(tmp_path):
@@ -248,10 +224,7 @@ def test_a_vocabulary_without_merges(tmp_path):
     folder, content = write_folders(tmp_path)
     expected = bert_tf.load(str(folder)).fill_mask("a house by the <mask>")
     (folder / "merges.txt").unlink()
-    for call in (
-        lambda: bert_tf.load(str(folder)),
-        lambda: convert_checkpoint.convert(str(folder), str(tmp_path / "to"), "checkpoint"),
-    ):
+    for call in users_of(folder, tmp_path / "to"):
         with pytest.raises(UserError, match="hf/vocab.json needs the file merges.txt in "):
             call()
     (folder / "tokenizer.json").write_text(json.dumps(content))
@@ -264,11 +237,7 @@ def test_a_vocabulary_without_merges(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "tokenizer_config.json",
-            {"add_prefix_space": True},
-            "must be false, not True: a space be",
-        ),
+        ("tokenizer_config.json", {"add_prefix_space": True}, "must be false, not True: a space b"),
         (
             "tokenizer_config.json",
             {"added_tokens_decoder": {"4": {"content": "<mask>"}, "9": {"content": "<e1>"}}},
@@ -286,35 +255,31 @@ def test_what_is_asked_of_the_vocabulary_elsewhere(
         (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
         (folder / "vocab.json").unlink()
     (folder / name).write_text(json.dumps(content))
-    with pytest.raises(UserError, match=f"{folder}/{name}: .*{message}"):
-        bert_tf.load(str(folder))
-    with pytest.raises(UserError, match=f"{folder}/{name}: .*{message}"):
-        convert_checkpoint.convert(str(folder), str(tmp_path / "to"), "checkpoint")
+    for call in users_of(folder, tmp_path / "to"):
+        with pytest.raises(UserError, match=f"{folder}/{name}: .*{message}"):
+            call()
     assert not (tmp_path / "to").exists()
 
 
-def test_a_tokenizer_json_with_more_special_tokens(tmp_path):
-    _, content = tokenizer_json(tmp_path)
-    content["added_tokens"].append({"content": "<e1>", "id": len(content["model"]["vocab"])})
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="tokenizer.json: the added tokens of a .* '<e1>'"):
-        read_byte_pairs(str(tmp_path / "tokenizer.json"))
+OF_ANOTHER = "a BPE must be RoBERTa's: .*; received"
+ADDED = [{"content": token, "id": i} for i, token in enumerate([*SPECIAL, "<e1>"])]
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "message"),
     [
-        {"normalizer": {"type": "NFC"}},
-        {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}},
-        {"pre_tokenizer": None},
-        {"added_tokens": None},
+        ({"normalizer": {"type": "NFC"}}, OF_ANOTHER),
+        ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, OF_ANOTHER),
+        ({"pre_tokenizer": None}, OF_ANOTHER),
+        ({"added_tokens": None}, OF_ANOTHER),
+        ({"added_tokens": ADDED}, "the added tokens of a .* '<e1>'"),
     ],
-    ids=str,
+    ids=range(5),
 )
-def test_a_tokenizer_json_of_another_bpe(tmp_path, changes):
-    _, content = tokenizer_json(tmp_path, **changes)
+def test_a_tokenizer_json_of_another_bpe(tmp_path, changes, message):
+    content = tokenizer_json(tmp_path, **changes)
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="a BPE must be RoBERTa's: .*; received"):
+    with pytest.raises(UserError, match=f"tokenizer.json: {message}"):
         read_byte_pairs(str(tmp_path / "tokenizer.json"))
 
 

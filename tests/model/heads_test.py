@@ -9,6 +9,7 @@ from bert_tf.model.dropout import dropout
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights, linear
 from bert_tf.seeds import fold_in
 from tests.support import numpy_bert
+from tests.support.objectives import set_random_weights
 
 B, S, H, LABELS = 3, 5, 24, 4
 BFLOAT16 = keras.DTypePolicy("mixed_bfloat16")
@@ -17,10 +18,7 @@ BFLOAT16 = keras.DTypePolicy("mixed_bfloat16")
 def _layer(seed=0, **arguments):
     """Returns an output layer and its random weights by name."""
     layer = OutputLayer(LABELS, H, **arguments)
-    weights = numpy_bert.random_weights({v.path: v.shape for v in layer.variables}, seed)
-    for variable in layer.variables:
-        variable.assign(weights[variable.path])
-    return layer, weights
+    return layer, set_random_weights(layer, seed)
 
 
 def _hidden(*shape, seed=0):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,12 @@ def weights():
     return random_weights("classifier", seed=1)
 
 
+@pytest.fixture
+def encoder(tmp_path):
+    """The path of a folder of Hugging Face's, of an encoder without a pooler."""
+    return write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=HUGGING_FACE_VOCAB)
+
+
 def edit(path, old, new):
     path.write_text(path.read_text().replace(old, new))
 
@@ -39,29 +46,14 @@ def edit(path, old, new):
             lambda f: os.remove(f / "vocab.txt"),
             r"must have vocab.txt or spm.model or .*, which .*load\(..., vocab_file=...\)",
         ),
-        (
-            lambda f: edit(f / "vocab.txt", "[PAD]", "more\nand\nmore\n[PAD]"),
-            "it has 30 tokens, but ",
-        ),
+        (lambda f: edit(f / "vocab.txt", "[PAD]", "1\n2\n3\n[PAD]"), "it has 30 tokens, but "),
         (lambda f: edit(f / "vocab.txt", "[SEP]", "sep"), r"lacks \[SEP\]"),
-        (
-            lambda f: edit(f / "bert_config.json", '"hidden_size": 12', '"hidden_size": 24'),
-            r" have the wrong shape",
-        ),
+        (lambda f: edit(f / "bert_config.json", 'n_size": 12', 'n_size": 24'), "the wrong shape"),
         (lambda f: edit(f / "bert_config.json", '_layers": 2', '_layers": 3'), "layer_2.*missing"),
-        (
-            lambda f: edit(f / "labels.txt", "yes\n", ""),
-            "each of the 3 classes .* names 2: ",
-        ),
-        (
-            lambda f: (f / "model.safetensors").write_bytes(b""),
-            "has model.safetensors and a ",
-        ),
+        (lambda f: edit(f / "labels.txt", "yes\n", ""), "each of the 3 classes .* names 2: "),
+        (lambda f: (f / "model.safetensors").write_bytes(b""), "has model.safetensors and a "),
         (lambda f: (f / "other.index").write_bytes(b""), "choose one of bert_model.ckpt, other"),
-        (
-            lambda f: os.remove(f / "bert_model.ckpt.index"),
-            "must have a model: .*'bert_con",
-        ),
+        (lambda f: os.remove(f / "bert_model.ckpt.index"), "must have a model: .*'bert_con"),
         (lambda f: os.remove(f / "bert_model.ckpt.data-00000-of-00001"), "not found: "),
     ],
 )
@@ -99,10 +91,8 @@ def test_a_prefix_other_files_and_the_casing(tmp_path, weights):
     vector = model.encode("the Cat")
     (folder / "vocab.txt").rename(tmp_path / "other.txt")
     (folder / "bert_config.json").rename(tmp_path / "other.json")
-    moved = {
-        "vocab_file": str(tmp_path / "other.txt"),
-        "bert_config_file": str(tmp_path / "other.json"),
-    }
+    vocab_file, config_file = (str(tmp_path / f"other.{kind}") for kind in ("txt", "json"))
+    moved = {"vocab_file": vocab_file, "bert_config_file": config_file}
     np.testing.assert_array_equal(bert_tf.load(folder, **moved).encode("the Cat"), vector)
     cased = bert_tf.load(str(folder), do_lower_case=False, **moved)
     assert np.abs(cased.encode("the Cat") - vector).max() > 0.01
@@ -112,13 +102,12 @@ def test_a_prefix_other_files_and_the_casing(tmp_path, weights):
     np.testing.assert_array_equal(recorded.encode("the Cat"), cased.encode("the Cat"))
 
 
-def test_another_configuration_for_safetensors_is_refused(tmp_path):
-    source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=HUGGING_FACE_VOCAB)
+def test_another_configuration_for_safetensors_is_refused(encoder):
     with pytest.raises(UserError) as error:
-        bert_tf.load(source, bert_config_file="other.json")
+        bert_tf.load(encoder, bert_config_file="other.json")
     assert str(error.value) == (
         "bert_config_file must not be given with model.safetensors, whose configuration is"
-        f" {source}/config.json; received 'other.json'. Leave it out"
+        f" {encoder}/config.json; received 'other.json'. Leave it out"
     )
 
 
@@ -130,11 +119,8 @@ def test_a_run_s_folder_and_its_best(tmp_path, weights):
         path.unlink()
     (folder / "best").mkdir()
     other = {name: value * 2 for name, value in weights.items()}
-    for step, values, place in (
-        (3, other, folder),
-        (5, weights, folder),
-        (3, other, folder / "best"),
-    ):
+    best = folder / "best"
+    for step, values, place in ((3, other, folder), (5, weights, folder), (3, other, best)):
         slots = {f"{name}/adam_m": value for name, value in values.items()}
         step_of = {"global_step": np.int64(step)}
         checkpoints.write(f"{place}/model.ckpt-{step}", values | slots | step_of)
@@ -147,19 +133,14 @@ def test_a_run_s_folder_and_its_best(tmp_path, weights):
     assert (newest.labels, best.labels) == (("no", "maybe", "yes"), ("a", "b", "c"))
 
 
-def test_what_is_not_there_is_refused_with_the_program_that_trains_it(tmp_path):
-    shapes = ENCODER
-    source = write_folder(tmp_path / "hf", make_tensors(shapes), vocab=HUGGING_FACE_VOCAB)
-    model = bert_tf.load(source)
+def test_what_is_not_there_is_refused_with_the_program_that_trains_it(encoder):
+    model = bert_tf.load(encoder)
     for call, message in (
         (lambda: model.fill_mask("[MASK]"), "run_pretraining.py trains; .* has no head"),
         (lambda: model.classify("a"), "run_classifier.py"),
         (lambda: model.answer("a", "b"), "run_squad.py"),
         (lambda: model.tag("a"), "run_tagging.py"),
-        (
-            lambda: model.encode("a", pooling="pooled"),
-            "has no pooler, so pooling must",
-        ),
+        (lambda: model.encode("a", pooling="pooled"), "has no pooler, so pooling must"),
     ):
         with pytest.raises(UserError, match=message):
             call()
@@ -237,27 +218,24 @@ def test_tokenizer_json_instead_of_vocab_txt(tmp_path):
             bert_tf.load(source)
 
 
-def test_a_folder_of_sentence_transformers_says_how_vectors_are_made(tmp_path):
-    tensors = make_tensors(ENCODER)
-    source = write_folder(tmp_path / "hf", tensors, vocab=HUGGING_FACE_VOCAB)
-    folder, plain = tmp_path / "hf", bert_tf.load(source)
+def test_a_folder_of_sentence_transformers_says_how_vectors_are_made(encoder):
+    folder, plain = Path(encoder), bert_tf.load(encoder)
     kinds = [{"type": f"sentence_transformers.models.{name}"} for name in ("Pooling", "Normalize")]
     (folder / "modules.json").write_text(json.dumps(kinds))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
-    model = bert_tf.load(source)
+    model = bert_tf.load(encoder)
     assert model.max_seq_length == 5
     vector = plain.encode("a b c", pooling="cls")
     assert_near(model.encode("a b c a"), vector / np.linalg.norm(vector), 1e-5)
     assert_near(model.encode("a b c", normalize=False), vector, 1e-5)
 
 
-def test_vectors_that_are_made_in_another_way_are_refused(tmp_path):
-    source = write_folder(tmp_path / "hf", make_tensors(ENCODER), vocab=HUGGING_FACE_VOCAB)
-    (tmp_path / "hf" / "1_Pooling").mkdir()
+def test_vectors_that_are_made_in_another_way_are_refused(encoder):
+    Path(encoder, "1_Pooling").mkdir()
     modules, pooling, length = (
-        tmp_path / "hf" / name
+        Path(encoder, name)
         for name in ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json")
     )
     both = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}
@@ -282,8 +260,8 @@ def test_vectors_that_are_made_in_another_way_are_refused(tmp_path):
     ):
         path.write_text(json.dumps(content))
         with pytest.raises(UserError, match=re.escape(message)) as error:
-            read_vector_settings(source)
-        assert source in str(error.value) and "\n" not in str(error.value)
+            read_vector_settings(encoder)
+        assert encoder in str(error.value) and "\n" not in str(error.value)
         path.unlink()
     for content, kind in (
         (mean, "mean"),
@@ -291,10 +269,10 @@ def test_vectors_that_are_made_in_another_way_are_refused(tmp_path):
         ({"pooling_mode": "cls"}, "cls"),
     ):
         pooling.write_text(json.dumps(content))
-        assert read_vector_settings(source) == (kind, False, None)
+        assert read_vector_settings(encoder) == (kind, False, None)
     pooling.write_text(json.dumps(last))
     with pytest.raises(UserError, match="it chooses 'lasttoken'"):
-        bert_tf.load(source)
+        bert_tf.load(encoder)
 
 
 def test_a_multiple_choice_model_has_its_head(tmp_path):

@@ -174,6 +174,8 @@ def test_tag(tmp_path):
     long = model.tag("the cat sat on a mat in paris . " * 40)
     assert long and long[-1].end > 1000
     assert all(a.end <= b.start for a, b in zip(long, long[1:], strict=False))
+    with pytest.raises(UserError, match="one of word, first, simple, none; received 'max'"):
+        model.tag("a", "max")
 
 
 def test_answer_has_its_place(model):
@@ -260,9 +262,3 @@ def test_long_texts_are_cut(model, warnings):
     assert "1 of 2 texts have more than 32 word pieces" in warnings[0]
     assert len(model.classify([long, (long, long)])) == 2
     assert model.answer("a", "the cat ran . " * 300).text
-
-
-def test_a_strategy_that_is_unknown_is_refused(tmp_path):
-    model = bert_tf.load(write_model(tmp_path, random_weights("tagger"), TAGS))
-    with pytest.raises(UserError, match="one of word, first, simple, none; received 'max'"):
-        model.tag("a", "max")

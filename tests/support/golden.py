@@ -1,9 +1,23 @@
-"""The mark of tests that need the original's figures, in the folder that BERT_TF_GOLDEN names."""
+"""Tests that need the original's figures, in the folder that BERT_TF_GOLDEN names."""
 
+import json
 import os
+from pathlib import Path
 
 import pytest
 
 needs_golden = pytest.mark.skipif(
     "BERT_TF_GOLDEN" not in os.environ, reason="BERT_TF_GOLDEN names no golden folder"
 )
+
+
+def golden_cases(name: str, **chosen: str) -> list:
+    """Returns the cases in a file of the folder, those with given values, to parametrize a test.
+
+    Without a folder there is one case, which is skipped.
+    """
+    folder = os.environ.get("BERT_TF_GOLDEN")
+    if folder is None:
+        return [pytest.param(None, marks=needs_golden)]
+    cases = json.loads(Path(folder, name).read_text())
+    return [case for case in cases if chosen.items() <= case.items()]

@@ -5,6 +5,9 @@ import json
 import numpy as np
 import safetensors.numpy
 
+from bert_tf.files import checkpoints
+from bert_tf.tasks.tagging.model import TaggingModel
+
 SIZES = {
     "vocab_size": 13,
     "hidden_size": 6,
@@ -25,42 +28,42 @@ CONFIG = {
     "position_embedding_type": "absolute",
     "transformers_version": "4.8.2",
 }
+
+
+def with_biases(modules):
+    """Returns the shapes of the modules' tensors, given those of their weights."""
+    weights = {f"{name}.weight": shape for name, shape in modules.items()}
+    return weights | {f"{name}.bias": shape[:1] for name, shape in modules.items()}
+
+
+# Names and shapes as BertForPreTraining has them: [outputs, inputs].
+LAYER = {
+    "attention.self.query": (6, 6),
+    "attention.self.key": (6, 6),
+    "attention.self.value": (6, 6),
+    "attention.output.dense": (6, 6),
+    "attention.output.LayerNorm": (6,),
+    "intermediate.dense": (10, 6),
+    "output.dense": (6, 10),
+    "output.LayerNorm": (6,),
+}
 ENCODER = {
     "embeddings.word_embeddings.weight": (13, 6),
     "embeddings.position_embeddings.weight": (7, 6),
     "embeddings.token_type_embeddings.weight": (2, 6),
-    "embeddings.LayerNorm.weight": (6,),
-    "embeddings.LayerNorm.bias": (6,),
+    **with_biases({"embeddings.LayerNorm": (6,)}),
+    **with_biases({f"encoder.layer.0.{name}": shape for name, shape in LAYER.items()}),
+    **with_biases({f"encoder.layer.1.{name}": shape for name, shape in LAYER.items()}),
 }
-for _layer in ("encoder.layer.0", "encoder.layer.1"):
-    for _name in ("attention.self.query", "attention.self.key", "attention.self.value"):
-        ENCODER |= {f"{_layer}.{_name}.weight": (6, 6), f"{_layer}.{_name}.bias": (6,)}
-    ENCODER |= {
-        f"{_layer}.attention.output.dense.weight": (6, 6),
-        f"{_layer}.attention.output.dense.bias": (6,),
-        f"{_layer}.attention.output.LayerNorm.weight": (6,),
-        f"{_layer}.attention.output.LayerNorm.bias": (6,),
-        f"{_layer}.intermediate.dense.weight": (10, 6),
-        f"{_layer}.intermediate.dense.bias": (10,),
-        f"{_layer}.output.dense.weight": (6, 10),
-        f"{_layer}.output.dense.bias": (6,),
-        f"{_layer}.output.LayerNorm.weight": (6,),
-        f"{_layer}.output.LayerNorm.bias": (6,),
-    }
-POOLER = {"pooler.dense.weight": (6, 6), "pooler.dense.bias": (6,)}
-HEADS = {
-    "cls.predictions.transform.dense.weight": (6, 6),
-    "cls.predictions.transform.dense.bias": (6,),
-    "cls.predictions.transform.LayerNorm.weight": (6,),
-    "cls.predictions.transform.LayerNorm.bias": (6,),
-    "cls.predictions.bias": (13,),
-    "cls.seq_relationship.weight": (2, 6),
-    "cls.seq_relationship.bias": (2,),
-    "classifier.weight": (3, 6),
-    "classifier.bias": (3,),
-    "qa_outputs.weight": (2, 6),
-    "qa_outputs.bias": (2,),
+POOLER = with_biases({"pooler.dense": (6, 6)})
+_HEADS = {
+    "cls.predictions.transform.dense": (6, 6),
+    "cls.predictions.transform.LayerNorm": (6,),
+    "cls.seq_relationship": (2, 6),
+    "classifier": (3, 6),
+    "qa_outputs": (2, 6),
 }
+HEADS = {**with_biases(_HEADS), "cls.predictions.bias": (13,)}
 
 
 def make_tensors(shapes, prefix="", seed=3):
@@ -82,6 +85,18 @@ def write_folder(folder, tensors, vocab="[PAD]\nä\n", **config):
     if vocab is not None:
         (folder / "vocab.txt").write_text(vocab, encoding="utf-8")
     return str(folder)
+
+
+def write_checkpoint(folder, model, config_name="bert_config.json"):
+    """Writes a model of ours with random weights; returns the folder's path and the weights."""
+    folder.mkdir()
+    rng = np.random.default_rng(5)
+    values = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.variables}
+    checkpoints.write(str(folder / "bert_model.ckpt"), values)
+    (folder / config_name).write_text(model.bert.config.to_json_string())
+    if isinstance(model, TaggingModel):
+        (folder / "labels.txt").write_text("O\nB-x\nI-x\n")
+    return str(folder), values
 
 
 def assert_same_bits(actual, expected):

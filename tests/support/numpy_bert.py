@@ -24,6 +24,7 @@ ACTIVATIONS = {
     "gelu_erf": gelu_erf,
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
+    "linear": lambda x: x,
 }
 
 

@@ -1,19 +1,22 @@
 """Helpers for tests of programs: records, a tiny configuration, running the programs."""
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import checkpoints, records
 from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 from tests.support import forked_programs
 
+T = TypeVar("T", bound=PretrainingSettings)
 ROOT = str(Path(__file__).resolve().parents[2])
 VOCAB_SIZE = 37
 CONFIG = {
@@ -62,6 +65,14 @@ def write_records(path, count, length, predictions, seed, vocab_size=VOCAB_SIZE)
     return str(path)
 
 
+def settings_of_flags(kind: type[T], **flags: Any) -> T:
+    """Returns the settings that the program makes of these flags, with the phases of training."""
+    names = {field.name for field in dataclasses.fields(ScheduleSettings)} & flags.keys()
+    schedule = ScheduleSettings(**{name: flags.pop(name) for name in names})
+    phases, evaluation_phase = schedule.make_phases(names)
+    return kind(phases=phases, evaluation_phase=evaluation_phase, **flags)
+
+
 def command(*flags: str, program: str = "run_pretraining.py") -> list[str]:
     """Returns the command line of a program, or of a module such as `tools.export`."""
     if not program.endswith(".py"):
@@ -107,3 +118,11 @@ def variables(path) -> dict[str, np.ndarray]:
     """Returns everything in a checkpoint, or in the newest of a directory."""
     reader = checkpoints.CheckpointReader(str(path))
     return {name: reader.read(name) for name in reader.shapes}
+
+
+def assert_same_variables(path, other) -> None:
+    """Asserts that two checkpoints, or the newest of two directories, are equal to the bit."""
+    found, expected = variables(path), variables(other)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)

@@ -9,9 +9,12 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import tensorflow as tf
+
 from bert_tf.files import records
 from bert_tf.modeling import BertConfig
 from bert_tf.runs.flags.setting_fields import flags_of
+from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.registry import TASKS
 from bert_tf.tasks.task import FineTuningTask
 from bert_tf.text.fast_tokenization import FastTokenizer
@@ -48,6 +51,17 @@ class Prepared(NamedTuple):
         return self.task.build(config, self.labels, **options)
 
 
+def task_with(name, values):
+    """Returns a task with these values of its flags; flags that it does not have are left out."""
+    task_class = TASKS[name].load()
+    return task_class.from_settings(
+        *(
+            cls(**{f.name: values[f.name] for f in flags_of(cls) if f.name in values})
+            for cls in task_class.settings_classes
+        )
+    )
+
+
 def make_task(name, **flags):
     """Returns a variant of a task on its example; flags that it does not have are left out."""
     registered, differing = VARIANTS[name]
@@ -56,13 +70,20 @@ def make_task(name, **flags):
     for flag, value in values.items():
         if isinstance(value, str) and value.startswith("flags/"):
             values[flag] = str(ROOT / value)
-    task_class = TASKS[registered].load()
-    return task_class.from_settings(
-        *(
-            cls(**{f.name: values[f.name] for f in flags_of(cls) if f.name in values})
-            for cls in task_class.settings_classes
-        )
-    )
+    return task_with(registered, values)
+
+
+def run_in(folder, name, **flags):
+    """Returns the results of a task, run in this process on the model and the data of a folder.
+
+    The output goes to `out` in it, and batches have one length, unless flags say otherwise.
+    """
+    known = {f.name for cls in TASKS[name].load().settings_classes for f in flags_of(cls)}
+    assert flags.keys() <= known
+    values = {"data_dir": str(folder), "output_dir": f"{folder}/out", "length_buckets": "none"}
+    task = task_with(name, {**values, "vocab_file": f"{folder}/vocab.txt", **flags})
+    config = BertConfig.from_json_file(f"{folder}/bert_config.json")
+    return run_fine_tuning(task, config, tf.distribute.get_strategy())
 
 
 def write_letters(path):

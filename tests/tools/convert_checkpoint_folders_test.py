@@ -13,12 +13,7 @@ from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.classification.table import TableColumns
 from bert_tf.tasks.classification.task import ClassifierSettings, run_classifier
 from bert_tf.text import casing
-from tests.support.hugging_face_folders import (
-    ENCODER,
-    assert_same_bits,
-    make_tensors,
-    write_folder,
-)
+from tests.support.hugging_face_folders import ENCODER, assert_same_bits, make_tensors, write_folder
 from tests.support.pretraining_runs import variables
 from tests.support.small_classification import write_reviews
 from tools import convert_checkpoint

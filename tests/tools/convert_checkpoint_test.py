@@ -28,7 +28,7 @@ from tests.support.hugging_face_folders import (
     write_folder,
 )
 from tests.support.numpy_bert import NumpyBert, gelu, layer_norm, log_softmax
-from tests.support.pretraining_runs import ROOT, run_code, variables
+from tests.support.pretraining_runs import run, variables
 from tools import convert_checkpoint
 
 HEAD_NAMES = {
@@ -45,21 +45,18 @@ HEAD_NAMES = {
 }
 
 
-def test_names_are_those_that_the_model_has(tmp_path):
-    source = write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER))
-    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
-    assert sorted(os.listdir(tmp_path / "tf")) == [
-        "bert_config.json",
-        "bert_model.ckpt.data-00000-of-00001",
-        "bert_model.ckpt.index",
-        "vocab.txt",
-    ]
-    config = json.loads((tmp_path / "tf" / "bert_config.json").read_text())
-    assert config == {**SIZES, "hidden_act": "gelu"}
-    model = BertModel(BertConfig.from_dict(config))
-    expected = {variable.path: tuple(variable.shape) for variable in model.variables}
-    found = variables(tmp_path / "tf" / "bert_model.ckpt")
-    assert {name: value.shape for name, value in found.items()} == expected
+MULTIPLE_CHOICE = {"architectures": ["BertForMultipleChoice"]}
+
+
+def converted(folder, tensors, **options):
+    """Writes tensors to hf/ and what becomes of them to tf/; returns the variables there."""
+    source = write_folder(folder / "hf", tensors, **options)
+    convert_checkpoint.convert(source, str(folder / "tf"), "checkpoint")
+    return variables(folder / "tf" / "bert_model.ckpt")
+
+
+def shapes_of(model):
+    return {variable.path: tuple(variable.shape) for variable in model.variables}
 
 
 def hugging_face_forward(tensors, ids):
@@ -89,18 +86,30 @@ def hugging_face_forward(tensors, ids):
     return x
 
 
-def test_the_converted_model_computes_the_same(tmp_path):
+def test_the_converted_model_has_its_names_and_computes_the_same(tmp_path):
     tensors = make_tensors(ENCODER | POOLER)
-    convert_checkpoint.convert(
-        write_folder(tmp_path / "hf", tensors), str(tmp_path / "tf"), "checkpoint"
-    )
+    found = converted(tmp_path, tensors)
+    assert sorted(os.listdir(tmp_path / "tf")) == [
+        "bert_config.json",
+        "bert_model.ckpt.data-00000-of-00001",
+        "bert_model.ckpt.index",
+        "vocab.txt",
+    ]
+    config = json.loads((tmp_path / "tf" / "bert_config.json").read_text())
+    assert config == {**SIZES, "hidden_act": "gelu"}
+    model = BertModel(BertConfig.from_dict(config))
+    assert {name: value.shape for name, value in found.items()} == shapes_of(model)
+
     ids = np.array([4, 1, 12, 0, 7])
-    model = NumpyBert({**SIZES, "hidden_act": "gelu"}, variables(tmp_path / "tf/bert_model.ckpt"))
-    outputs = model.forward(ids[None], np.ones((1, 5)), np.zeros((1, 5), int))
+    outputs = NumpyBert(config, found).forward(ids[None], np.ones((1, 5)), np.zeros((1, 5), int))
     expected = hugging_face_forward({k: v.astype(np.float64) for k, v in tensors.items()}, ids)
     np.testing.assert_allclose(outputs["sequence_output"][0], expected, rtol=1e-9)
     pooled = np.tanh(expected[0] @ tensors["pooler.dense.weight"].T + tensors["pooler.dense.bias"])
     np.testing.assert_allclose(outputs["pooled_output"][0], pooled, rtol=1e-7)
+
+
+def head(prefix):
+    return {name: shape for name, shape in HEADS.items() if name.startswith(prefix)}
 
 
 @pytest.mark.parametrize(
@@ -109,36 +118,20 @@ def test_the_converted_model_computes_the_same(tmp_path):
         (ENCODER | POOLER | HEADS, "bert.", "BertForQuestionAnswering"),
         (ENCODER | POOLER, "", "BertModel"),
         (ENCODER, "", "BertModel"),
-        (
-            ENCODER | POOLER | {k: v for k, v in HEADS.items() if k.startswith("cls")},
-            "bert.",
-            "BertForPreTraining",
-        ),
-        (
-            ENCODER | POOLER | {k: v for k, v in HEADS.items() if k.startswith("classifier")},
-            "bert.",
-            "BertForSequenceClassification",
-        ),
-        (
-            ENCODER | {k: v for k, v in HEADS.items() if k.startswith("cls.predictions")},
-            "bert.",
-            "BertForMaskedLM",
-        ),
+        (ENCODER | POOLER | head("cls"), "bert.", "BertForPreTraining"),
+        (ENCODER | POOLER | head("classifier"), "bert.", "BertForSequenceClassification"),
+        (ENCODER | head("cls.predictions"), "bert.", "BertForMaskedLM"),
     ],
 )
 def test_there_and_back_every_bit_is_the_same(tmp_path, shapes, prefix, architecture, warnings):
     tensors = make_tensors(shapes, prefix)
-    source = write_folder(tmp_path / "hf", tensors)
-    checkpoint, back, again = (str(tmp_path / name) for name in ("tf", "back", "again"))
-    convert_checkpoint.convert(source, checkpoint, "checkpoint")
-    prefix = os.path.join(checkpoint, "bert_model.ckpt")
-    convert_checkpoint.convert(prefix, back, "safetensors")
+    found = converted(tmp_path, tensors)
+    back, again = (str(tmp_path / name) for name in ("back", "again"))
+    convert_checkpoint.convert(f"{tmp_path}/tf/bert_model.ckpt", back, "safetensors")
     assert sorted(os.listdir(back)) == ["config.json", "model.safetensors", "vocab.txt"]
     assert_same_bits(safetensors.numpy.load_file(f"{back}/model.safetensors"), tensors)
-    with open(f"{back}/vocab.txt", encoding="utf-8") as vocab:
-        assert vocab.read() == "[PAD]\nä\n"
-    with open(f"{back}/config.json") as reader:
-        config = json.load(reader)
+    assert (tmp_path / "back" / "vocab.txt").read_text(encoding="utf-8") == "[PAD]\nä\n"
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert config["architectures"] == [architecture]
     assert len(config.get("id2label", [])) == 3 * ("classifier.bias" in shapes)
     for key in CONFIG.keys() - {"transformers_version"}:
@@ -146,7 +139,7 @@ def test_there_and_back_every_bit_is_the_same(tmp_path, shapes, prefix, architec
     with safetensors.safe_open(f"{back}/model.safetensors", "np") as file:
         assert file.metadata() == {"format": "pt"}  # Hugging Face's own reader demands it
     convert_checkpoint.convert(back, again, "checkpoint")
-    assert_same_bits(variables(f"{again}/bert_model.ckpt"), variables(prefix))
+    assert_same_bits(variables(f"{again}/bert_model.ckpt"), found)
     warned = any("has no pooler: a program that needs one" in text for text in warnings)
     assert warned == ("pooler.dense.bias" not in shapes)
 
@@ -155,19 +148,10 @@ def test_the_bias_of_multiple_choice_changes_nothing_and_is_left_out(tmp_path):
     shapes = ENCODER | POOLER | {"classifier.weight": (1, 6), "classifier.bias": (1,)}
     tensors = make_tensors(shapes)
     # The names of two classes are what such a file has where nobody thought of them.
-    source = write_folder(
-        tmp_path / "hf",
-        tensors,
-        architectures=["BertForMultipleChoice"],
-        id2label={"0": "LABEL_0", "1": "LABEL_1"},
-    )
-    checkpoint, back, again = (str(tmp_path / name) for name in ("tf", "back", "again"))
-    convert_checkpoint.convert(source, checkpoint, "checkpoint")
-    prefix = f"{checkpoint}/bert_model.ckpt"
-    found = variables(prefix)
+    names = {"0": "LABEL_0", "1": "LABEL_1"}
+    found = converted(tmp_path, tensors, **MULTIPLE_CHOICE, id2label=names)
     model = MultipleChoiceModel(BertConfig.from_dict(SIZES))
-    expected = {variable.path: tuple(variable.shape) for variable in model.variables}
-    assert {name: value.shape for name, value in found.items()} == expected
+    assert {name: value.shape for name, value in found.items()} == shapes_of(model)
 
     choices = np.random.default_rng(5).integers(0, 13, size=(4, 5))
     exact = {name: value.astype(np.float64) for name, value in tensors.items()}
@@ -180,11 +164,11 @@ def test_the_bias_of_multiple_choice_changes_nothing_and_is_left_out(tmp_path):
     log_probs = log_softmax(outputs["pooled_output"] @ found["output_weights"][0])
     np.testing.assert_allclose(log_probs, log_softmax(scores), rtol=1e-6)
 
-    convert_checkpoint.convert(prefix, back, "safetensors")
+    back, again = (str(tmp_path / name) for name in ("back", "again"))
+    convert_checkpoint.convert(f"{tmp_path}/tf/bert_model.ckpt", back, "safetensors")
     expected = make_tensors(shapes, "bert.") | {"classifier.bias": np.zeros(1, np.float32)}
     assert_same_bits(safetensors.numpy.load_file(f"{back}/model.safetensors"), expected)
-    with open(f"{back}/config.json") as reader:
-        config = json.load(reader)
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert config["architectures"] == ["BertForMultipleChoice"]
     assert "id2label" not in config
     convert_checkpoint.convert(back, again, "checkpoint")
@@ -198,9 +182,7 @@ def test_heads_keep_their_values_under_the_original_names(tmp_path):
     tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
     tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
     tensors["bert.embeddings.position_ids"] = np.arange(7, dtype=np.int64)[None]
-    source = write_folder(tmp_path / "hf", tensors)
-    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
-    found = variables(tmp_path / "tf" / "bert_model.ckpt")
+    found = converted(tmp_path, tensors)
     for other_name, name in HEAD_NAMES.items():
         np.testing.assert_array_equal(found[name], tensors[other_name], err_msg=name)
     np.testing.assert_array_equal(
@@ -217,11 +199,8 @@ def test_older_names_and_narrow_types(tmp_path, warnings):
         ): value.astype(np.float16)
         for name, value in make_tensors(ENCODER).items()
     }
-    source = write_folder(
-        tmp_path / "hf", tensors, vocab=None, hidden_act="gelu", layer_norm_eps=1e-5
-    )
-    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
-    found = variables(tmp_path / "tf" / "bert_model.ckpt")
+    options = {"hidden_act": "gelu", "layer_norm_eps": 1e-5}
+    found = converted(tmp_path, tensors, vocab=None, **options)
     np.testing.assert_array_equal(
         found["bert/encoder/layer_1/output/LayerNorm/gamma"],
         tensors["encoder.layer.1.output.LayerNorm.gamma"].astype(np.float32),
@@ -265,11 +244,7 @@ def test_slots_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("change", "config", "message"),
     [
-        (
-            {"classifier.weight": (3, 6), "classifier.bias": (3,)},
-            {"architectures": ["BertForMultipleChoice"]},
-            "classifier.weight: [3, 6], not [1, 6]",
-        ),
+        (head("classifier"), MULTIPLE_CHOICE, "classifier.weight: [3, 6], not [1, 6]"),
         ({"encoder.layer.2.output.dense.bias": (6,)}, {}, "; unexpected: 'encoder.layer.2.output"),
         ({"pooler.dense.bias": None}, {}, "Missing: 'pooler.dense.bias'; unexpected: nothing"),
         ({"encoder.layer.1.output.dense.bias": None}, {}, "Missing: 'encoder.layer.1.output"),
@@ -291,11 +266,7 @@ def test_slots_are_left_out(tmp_path):
             {"position_embedding_type": "relative_key"},
             "_type must be \"absolute\", not 'relative_key'",
         ),
-        (
-            {},
-            {"is_decoder": True},
-            "is_decoder must be false, not True: ",
-        ),
+        ({}, {"is_decoder": True}, "is_decoder must be false, not True: "),
         ({}, {"hidden_act": "silu"}, "hidden_act: Unsupported activation 'silu'"),
         ({}, {"vocab_size": None}, "config.json: A BERT configuration is a dictionary that has at"),
         (
@@ -410,10 +381,7 @@ def test_names_of_a_released_checkpoint():
 
 def test_the_program(tmp_path):
     source = write_folder(tmp_path / "hf", make_tensors(ENCODER))
-    argv = ["convert_checkpoint", f"--input={source}", f"--output_dir={tmp_path}/tf"]
-    run_code(
-        f"import sys, runpy; sys.path.insert(0, {ROOT!r}); sys.argv = {argv!r}\n"
-        "runpy.run_module('tools.convert_checkpoint', run_name='__main__')"
-    )
+    flags = (f"--input={source}", f"--output_dir={tmp_path}/tf")
+    run(*flags, program="tools.convert_checkpoint")
     assert len(variables(tmp_path / "tf" / "bert_model.ckpt")) == len(ENCODER)
     assert tokenization.load_vocab(str(tmp_path / "tf" / "vocab.txt")) == {"[PAD]": 0, "ä": 1}

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,18 +51,18 @@ def model(tmp_path_factory) -> Path:
     return folder
 
 
-def extend(model: Path, output_dir: Path, **changes) -> str:
-    values = {
+def files_of(model: Path) -> dict[str, str]:
+    return {
         "input_file": str(model / "text.txt"),
         "init_checkpoint": str(model / "bert_model.ckpt"),
         "bert_config_file": str(model / "bert_config.json"),
         "vocab_file": str(model / "vocab.txt"),
-        "output_dir": str(output_dir),
-        "num_words": 3,
-        "min_count": 1,
-        **changes,
     }
-    extend_vocabulary(ExtensionSettings(**values))
+
+
+def extend(model: Path, output_dir: Path, **changes) -> str:
+    values = {**files_of(model), "output_dir": str(output_dir), "num_words": 3, "min_count": 1}
+    extend_vocabulary(ExtensionSettings(**{**values, **changes}))
     return str(output_dir)
 
 
@@ -162,10 +160,8 @@ def test_the_report_is_measured(model, tmp_path, capsys):
 
 def test_fewer_candidates_than_asked_for_are_all_taken(model, tmp_path, warnings):
     extend(model, tmp_path / "new", num_words=1000)
-    assert (
-        "Only 4 words and pieces save tokens, fewer than --num_words=1000: adding all of them"
-        in (warnings)
-    )
+    message = "Only 4 words and pieces save tokens, fewer than --num_words=1000: adding all of them"
+    assert message in warnings
     assert len(load_vocab(str(tmp_path / "new" / "vocab.txt"))) == len(VOCAB) + 4
 
 
@@ -227,13 +223,8 @@ def test_a_checkpoint_without_the_masked_lm_head_and_with_classes(tmp_path):
 def test_casing_and_formats_of_text(model, tmp_path, name):
     text = TEXT if name == "text.txt" else json.dumps({"body": TEXT.replace("\n", " ")})
     (tmp_path / name).write_text(text)
-    new = extend(
-        model,
-        tmp_path / "new",
-        input_file=str(tmp_path / name),
-        text_field="body",
-        do_lower_case=False,
-    )
+    options = {"input_file": str(tmp_path / name), "do_lower_case": False}
+    new = extend(model, tmp_path / "new", **options, text_field="body")
     assert read_casing(new) is False
     table = Path(new, "new_words.tsv").read_text()
     assert "unaffable\t27\t2\t" in table  # "Unaffable" is another word, and [UNK]
@@ -285,14 +276,11 @@ def test_vocabulary_and_checkpoint_of_different_sizes(model, tmp_path):
     assert "27 lines of --vocab_file" in message and "28 vocab_size of" in message
 
 
-def test_a_vocabulary_of_another_model(model, tmp_path):
+def test_files_of_another_model(model, tmp_path):
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*VOCAB[:5], *VOCAB[6:], VOCAB[5]]) + "\n")
     message = error_of(model, tmp_path / "new", vocab_file=str(other))
     assert "every token in the same line as the vocabulary of --init_checkpoint" in message
-
-
-def test_a_checkpoint_without_word_embeddings(model, tmp_path):
     checkpoints.write(str(tmp_path / "x.ckpt"), {"lstm/kernel": np.ones(3, np.float32)})
     message = error_of(model, tmp_path / "new", init_checkpoint=str(tmp_path / "x.ckpt"))
     assert f"x.ckpt must have {EMBEDDINGS}; it has 'lstm/kernel'" in message
@@ -333,20 +321,23 @@ def test_what_stops_the_writing_leaves_the_old_folder(model, tmp_path, monkeypat
     assert os.listdir(tmp_path) == ["new"]
 
 
+def write_records(extended: str, folder: Path) -> int:
+    """Writes records of TEXT to a folder; returns their number."""
+    (folder / "text.txt").write_text(TEXT)
+    settings = PretrainingDataSettings(
+        input_file=str(folder / "text.txt"),
+        output_file=str(folder / "records"),
+        vocab_file=f"{extended}/vocab.txt",
+        max_seq_length=16,
+        max_predictions_per_seq=3,
+        dupe_factor=4,
+    )
+    return create_pretraining_data(settings)
+
+
 def test_records_and_conversion(extended, tmp_path):
     """create_pretraining_data takes the vocabulary, convert_checkpoint the folder, and back."""
-    text = tmp_path / "text.txt"
-    text.write_text(TEXT)
-    count = create_pretraining_data(
-        PretrainingDataSettings(
-            input_file=str(text),
-            output_file=str(tmp_path / "records"),
-            vocab_file=f"{extended}/vocab.txt",
-            max_seq_length=16,
-            max_predictions_per_seq=3,
-            dupe_factor=4,
-        )
-    )
+    count = write_records(extended, tmp_path)
     records = list(tf.data.TFRecordDataset(str(tmp_path / "records")).as_numpy_iterator())
     examples = map(tf.train.Example.FromString, records)
     ids = {i for x in examples for i in x.features.feature["input_ids"].int64_list.value}
@@ -373,14 +364,7 @@ def test_the_page_shows_what_is_printed():
 
 @pytest.mark.slow
 def test_pretraining_goes_on_from_it(extended, tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT * 9)
-    run(
-        f"--input_file={tmp_path}/text.txt",
-        f"--output_file={tmp_path}/records",
-        f"--vocab_file={extended}/vocab.txt",
-        *("--max_seq_length=16", "--max_predictions_per_seq=3"),
-        program="create_pretraining_data.py",
-    )
+    write_records(extended, tmp_path)
     log = run(
         f"--input_file={tmp_path}/records",
         f"--init_checkpoint={extended}",
@@ -398,23 +382,11 @@ def test_pretraining_goes_on_from_it(extended, tmp_path):
 
 @pytest.mark.slow
 def test_the_program(model, tmp_path):
-    flags = {
-        "input_file": model / "text.txt",
-        "init_checkpoint": model,
-        "bert_config_file": model / "bert_config.json",
-        "vocab_file": model / "vocab.txt",
-        "min_count": 1,
-    }
-    words = [f"--{name}={value}" for name, value in flags.items()]
-
-    def start(*more: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "tools.extend_vocabulary", *words, *more]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-    done = start(f"--output_dir={tmp_path}/new", "--num_words=3")
-    assert done.returncode == 0, done.stderr
-    assert "3 new entries save 25.64% of the tokens. The first:" in done.stdout
+    values = {**files_of(model), "init_checkpoint": model, "min_count": 1}
+    flags = [f"--{name}={value}" for name, value in values.items()]
+    program = "tools.extend_vocabulary"
+    printed = run(*flags, f"--output_dir={tmp_path}/new", "--num_words=3", program=program)
+    assert "3 new entries save 25.64% of the tokens. The first:" in printed
     assert sorted(os.listdir(tmp_path / "new")) == FILES
-    done = start(f"--output_dir={model}")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("extend_vocabulary.py: --output_dir=")
+    printed = run(*flags, f"--output_dir={model}", program=program, status=1)
+    assert printed.splitlines()[-1].startswith("extend_vocabulary.py: --output_dir=")

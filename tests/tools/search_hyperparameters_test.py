@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import os
-import random
 import re
 import signal
 import subprocess
@@ -17,7 +16,8 @@ import pytest
 from bert_tf.engine import interrupts
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
-from tests.support.pretraining_runs import ROOT, write_config
+from tests.support import small_classification
+from tests.support.pretraining_runs import ROOT
 from tools import search_hyperparameters as tool
 from tools.data.trials import folder_name, read_trials
 
@@ -398,28 +398,12 @@ def test_the_program_passes_sigterm_on(stand_in):
 
 @pytest.mark.slow
 def test_a_real_search(tmp_path):
-    rng = random.Random(3)
-    for name, count in (("train", 256), ("dev", 40)):
-        rows = [rng.choice([("abcd", "one"), ("efgh", "two")]) for _ in range(count)]
-        lines = [f"{' '.join(rng.choices(letters, k=5))},{label}" for letters, label in rows]
-        (tmp_path / f"{name}.csv").write_text("\n".join(["text,kind", *lines]))
-    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"]
-    (tmp_path / "vocab.txt").write_text("\n".join(vocab))
-    folder = tmp_path / "out"
-    best = run_search(
-        folder,
-        [
-            os.path.join(ROOT, "run_classifier.py"),
-            *("--task_name=table", "--text_a_column=text", "--label_column=kind"),
-            *("--do_train", "--do_eval", "--max_seq_length=8", "--train_batch_size=8"),
-            "--random_seed=1",
-            *(f"--data_dir={tmp_path}", f"--vocab_file={tmp_path}/vocab.txt"),
-            f"--bert_config_file={write_config(tmp_path / 'config.json', vocab_size=len(vocab))}",
-        ],
-        ["learning_rate=1e-8,1e-2"],
-        keep_checkpoints="best",
-    )
-    assert best.flags["learning_rate"] == "1e-2" and best.results["eval_accuracy"] > 0.9
+    more = ("--do_train", "--do_eval", "--num_train_epochs=10", "--random_seed=1")
+    flags = small_classification.flags(small_classification.write_reviews(tmp_path), "", *more)
+    flags = [flag for flag in flags if not flag.startswith(("--output_dir", "--learning_rate"))]
+    command, folder = [os.path.join(ROOT, "run_classifier.py"), *flags], tmp_path / "out"
+    best = run_search(folder, command, ["learning_rate=1e-8,5e-3"], keep_checkpoints="best")
+    assert best.flags["learning_rate"] == "5e-3" and best.results["eval_accuracy"] > 0.9
     with open(folder / "trials.csv") as table:
         assert len(list(csv.DictReader(table))) == 2
     assert {path.parent.name for path in folder.glob("*/model.ckpt-*")} == {folder_name(best.flags)}

@@ -29,18 +29,17 @@ def item(question_id, value, wikipedia=(), web=(), aliases=()) -> dict:
     }
 
 
+CAFE = "Caf\u00e9.txt"
 DOCUMENTS = {
     "wikipedia/River.txt": "The Thames, or\nRiver  Thames, runs.\n" + "x " * 40 + "Isis",
-    "wikipedia/Caf\u00e9.txt": "A caf\u00e9 in London; a Cafeteria is no CAF\u00c9.",
+    f"wikipedia/{CAFE}": "A caf\u00e9 in London; a Cafeteria is no CAF\u00c9.",
     "web/7/7_1.txt": "Isis is the Thames at Oxford.",
 }
 ANSWER = ("Value", "Aliases", "NormalizedAliases")
 ITEMS = [
-    item(
-        "q1", "River Thames", ["River.txt", "Caf\u00e9.txt", "River.txt"], ["7/7_1.txt"], ["Thames"]
-    ),
+    item("q1", "River Thames", ["River.txt", CAFE, "River.txt"], ["7/7_1.txt"], ["Thames"]),
     item("q2", "Isis", ["River.txt"], ["7/7_1.txt"]),
-    item("q3", "London", ["Caf\u00e9.txt", "gone.txt"]),
+    item("q3", "London", [CAFE, "gone.txt"]),
 ]
 
 
@@ -121,22 +120,11 @@ def test_program_and_its_output_in_training(source):
 
 
 def test_folders_and_length(source):
-    assert convert(source).keys() == {
-        "q1--wikipedia/River.txt",
-        "q2--wikipedia/River.txt",
-        "q3--wikipedia/Caf\u00e9.txt",
-    }
+    river, cafe, web = "wikipedia/River.txt", f"wikipedia/{CAFE}", "web/7/7_1.txt"
+    assert convert(source).keys() == {f"q1--{river}", f"q2--{river}", f"q3--{cafe}"}
     both = convert(source, folders=["wikipedia", "web"], max_tokens=8)
-    assert both.keys() == {
-        "q1--wikipedia/River.txt",
-        "q1--web/7/7_1.txt",
-        "q2--web/7/7_1.txt",
-        "q3--wikipedia/Caf\u00e9.txt",
-    }
-    assert both["q2--web/7/7_1.txt"] == (
-        DOCUMENTS["web/7/7_1.txt"],
-        {"text": "Isis", "answer_start": 0},
-    )
+    assert both.keys() == {f"q1--{river}", f"q1--{web}", f"q2--{web}", f"q3--{cafe}"}
+    assert both[f"q2--{web}"] == (DOCUMENTS[web], {"text": "Isis", "answer_start": 0})
 
 
 @pytest.mark.parametrize(
@@ -144,32 +132,26 @@ def test_folders_and_length(source):
     [
         ("", r"--triviaqa_file=.* is not JSON \(.*\); it must be a JSON file in TriviaQA's format"),
         ("[" * 100_000, "nested too deeply"),
-        (
-            json.dumps({"Data": [{**item("q", "x", ["River.txt"]), "Question": 7}]}),
-            "`Question`.*; TypeError: a text is 7",
-        ),
-        (
-            json.dumps({"Data": [{**item("q", "x", ["y"]), "Answer": dict.fromkeys(ANSWER, [5])}]}),
-            r"TypeError: a text is \[5\]",
-        ),
-        (
-            json.dumps({"Data": [item("q", "x", ["y" * 200])]}),
-            "has none of the 1 documents of --triviaqa_file, such as 'wikipedia/yyy",
-        ),
-        ("[", "is not JSON"),
         ("[]", "must have `Data`, a list of objects with `QuestionId`.*TypeError"),
         ('{"data": []}', "KeyError: 'Data'"),
         ('{"Data": [{"QuestionId": "q", "Question": "x"}]}', "KeyError: 'Answer'"),
         ('{"Data": []}', "no question has a document in its EntityPages"),
-        (json.dumps({"Data": [item("q", "x", ["gone.txt"])]}), "has none of the 1 documents"),
+        ({**item("q", "x", ["y"]), "Question": 7}, "`Question`.*; TypeError: a text is 7"),
         (
-            json.dumps({"Data": [item("q", "Rome", ["River.txt"])]}),
-            "has an answer in its first 400",
+            {**item("q", "x", ["y"]), "Answer": dict.fromkeys(ANSWER, [5])},
+            r"TypeError: a text is \[5\]",
         ),
+        (
+            item("q", "x", ["y" * 200]),
+            "has none of the 1 documents of --triviaqa_file, such as 'wikipedia/yyy",
+        ),
+        (item("q", "Rome", ["River.txt"]), "has an answer in its first 400"),
     ],
+    ids=range(10),
 )
 def test_bad_input(source, content, message):
-    (source / "qa.json").write_text(content)
+    text = content if isinstance(content, str) else json.dumps({"Data": [content]})
+    (source / "qa.json").write_text(text)
     with pytest.raises(UserError, match=message) as error:
         convert(source)
     assert len(str(error.value)) < 500

@@ -5,6 +5,8 @@ import math
 import pytest
 
 from bert_tf.errors import UserError
+from bert_tf.runs.flags.setting_fields import flags_of, rule_of
+from bert_tf.tasks.squad.settings import SquadSettings
 from tests.support.squad_files import settings_of_lengths
 
 
@@ -12,3 +14,9 @@ from tests.support.squad_files import settings_of_lengths
 def test_a_threshold_is_a_number(threshold):
     with pytest.raises(UserError, match="null_score_diff_threshold=.* must be a finite number"):
         settings_of_lengths(null_score_diff_threshold=threshold)
+
+
+def test_padding_counts_unless_buckets_are_asked_for():
+    (field,) = [field for field in flags_of(SquadSettings) if field.name == "length_buckets"]
+    assert field.default == "none"
+    assert "the original's loss and n-best lists count" in rule_of(field).help

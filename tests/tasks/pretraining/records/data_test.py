@@ -1,13 +1,10 @@
 """Tests of create_pretraining_data.py: records, errors, memory."""
 
-import contextlib
 import json
 import os
 import pathlib
 import random
-import subprocess
-import sys
-import textwrap
+import resource
 
 import pytest
 import tensorflow as tf
@@ -18,12 +15,13 @@ from bert_tf.files import record_checks
 from bert_tf.tasks.pretraining import schema
 from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from tests.support.golden import needs_golden
+from tests.support.byte_pair_files import write_vocabulary
+from tests.support.golden import golden_cases
 from tests.support.memory import peak_memory
+from tests.support.pretraining_runs import run
 from tests.support.record_files import read_records
 
-ROOT = pathlib.Path(__file__).parents[4]
-
+PROGRAM = "create_pretraining_data.py"
 WORDS = "river bread stone walk ##ing ##ed ##s light moon see the a of and . , un ##like ##ly"
 WORDS += " ##able"
 VOCAB = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), "Bread"]
@@ -57,16 +55,6 @@ def _corpus(seed, num_documents=7):
             lines.append(" ".join(rng.choices(words, k=rng.randint(1, 25))))
         lines.extend([""] * rng.choice([0, 1, 1, 1, 2]))
     return "\n".join(lines) + rng.choice(["", "\n", "\n\n"])
-
-
-def _run(*arguments, **options):
-    """Runs the program as a user does."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / "create_pretraining_data.py"), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        **options,
-    )
 
 
 def _create(**settings):
@@ -214,50 +202,33 @@ def test_the_program_with_defaults(tmp_path, vocab_file):
     for number in range(2):
         (tmp_path / f"text{number}.txt").write_text(_corpus(number))
     outputs = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
-    result = _run(
+    log = run(
         f"--input_file={tmp_path}/text*.txt",
         f"--output_file={outputs[0]},{outputs[1]}",
         f"--vocab_file={vocab_file}",
         "--verbosity=1",
+        program=PROGRAM,
     )
-    assert result.returncode == 0, result.stderr
     files = [f"{tmp_path}/text{number}.txt" for number in range(2)]  # sorted
     expected = _oracle(files, vocab_file, DEFAULTS)
     assert [read_records(path) for path in outputs] == [expected[0::2], expected[1::2]]
     record_checks.check_files(
         list(map(str, outputs)), schema.pretraining_schema(128, 20), "input_file"
     )
-    assert result.stderr.count("*** Example ***") == 20
+    assert log.count("*** Example ***") == 20
     first = expected[0]
     tokens = [VOCAB[id] for id in first["input_ids"][: sum(first["input_mask"])]]
-    assert f"tokens: {' '.join(tokens)}\n" in result.stderr
+    assert f"tokens: {' '.join(tokens)}\n" in log
     weights = " ".join(str(float(weight)) for weight in first["masked_lm_weights"])
-    assert f"masked_lm_weights: {weights}\n" in result.stderr
-    assert f"Wrote {len(expected)} total instances" in result.stderr
+    assert f"masked_lm_weights: {weights}\n" in log
+    assert f"Wrote {len(expected)} total instances" in log
     # Nothing else is left.
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def test_same_command_same_bytes(tmp_path, vocab_file):
-    text = tmp_path / "text.txt"
-    text.write_text(_corpus(5))
-    for name in ("a", "b"):
-        _create(input_file=str(text), output_file=str(tmp_path / name), vocab_file=vocab_file)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-# --- golden files ---------------------------------------------------------------------------------
-
-
-def _golden_cases():
-    if "BERT_TF_GOLDEN" not in os.environ:
-        return [pytest.param(None, marks=needs_golden)]
-    folder = os.environ["BERT_TF_GOLDEN"]
-    runs = json.loads(pathlib.Path(folder, "programs", "golden.json").read_text())
-    return [run for run in runs if run["program"] == "create_pretraining_data"]
-
-
-@pytest.mark.parametrize("case", _golden_cases())
+@pytest.mark.parametrize(
+    "case", golden_cases("programs/golden.json", program="create_pretraining_data")
+)
 def test_digests_of_the_original(tmp_path, case, monkeypatch):
     folder = pathlib.Path(os.environ["BERT_TF_GOLDEN"])
     monkeypatch.syspath_prepend(str(folder))
@@ -276,131 +247,111 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
 # --- errors ---------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _refused(folder, message):
-    """Expects a UserError with `message` and no new file in `folder`."""
-    before = sorted(os.listdir(folder))
-    with pytest.raises(UserError, match=message):
-        yield
-    assert sorted(os.listdir(folder)) == before
+WRONG = [
+    ({"max_seq_length": 4}, "--max_seq_length=4 must be between 5 and 1048576"),
+    ({"max_predictions_per_seq": 0}, "--max_predictions_per_seq=0 must be between 1 and 1048576"),
+    ({"dupe_factor": 0}, "--dupe_factor=0 must be at least 1"),
+    ({"masked_lm_prob": 1.5}, "--masked_lm_prob=1.5 must be .* between 0 and 1"),
+    ({"short_seq_prob": -0.1}, "--short_seq_prob=-0.1 must be .* between 0 and 1"),
+    ({"masked_lm_prob": float("nan")}, "--masked_lm_prob=nan must be a finite number"),
+    ({"input_file": "no"}, "--input_file: no does not exist"),
+    ({"input_file": "*.txt.gz"}, r"--input_file: \*.txt.gz matches no file"),
+    ({"input_file": "empty"}, "--input_file: empty is empty"),
+    ({"input_file": "blank"}, "The text of --input_file=blank must have tokens; there are none"),
+    ({"input_file": "latin"}, "--input_file: latin, line 4, is not UTF-8 .*convert the file"),
+    ({"input_file": "text,latin"}, "--input_file: latin, line 4, is not UTF-8"),
+    ({"input_file": "nosuch://b/x"}, "--input_file=nosuch://b/x: .* does not support nosuch://"),
+    ({"input_file": None}, ".*exactly one of --input_file and --tfds"),
+    ({"tfds": "b"}, ".*exactly one of --input_file and --tfds"),
+    ({"output_file": "no/out"}, "--output_file=no/out cannot be written"),
+    ({"output_file": "nosuch://b/x"}, "--output_file=nosuch://b/x: .* does not support nosuch://"),
+    ({"output_file": ""}, "--output_file must name a file; received an empty name"),
+    ({"spill_dir": "no"}, ".*temporary file in no: .*--spill_dir"),
+    ({"vocab_file": "few"}, r".*few.*\[SEP\].*\[MASK\]"),
+    # What is read is not written.
+    (
+        {"output_file": "new,text"},
+        "--output_file=text must not be a file of --input_file, which it",
+    ),
+    ({"output_file": "new,./text"}, "--output_file=./text must not be a file of --input_file"),
+    ({"output_file": "new,link"}, "--output_file=link must not be a file of --input_file"),
+    (
+        {"output_file": "new,vocab.txt"},
+        "--output_file=vocab.txt must not be a file of --vocab_file",
+    ),
+    ({"output_file": "new,here/new"}, "--output_file=here/new must not be named twice"),
+]
 
 
-@pytest.mark.parametrize(
-    "flag, value, message",
-    [
-        ("max_seq_length", 4, "--max_seq_length=4 must be between 5 and 1048576"),
-        ("max_predictions_per_seq", 0, "--max_predictions_per_seq=0 must be between 1 and 1048576"),
-        ("dupe_factor", 0, "--dupe_factor=0 must be at least 1"),
-        ("masked_lm_prob", 1.5, "--masked_lm_prob=1.5 must be .* between 0 and 1"),
-        ("short_seq_prob", -0.1, "--short_seq_prob=-0.1 must be .* between 0 and 1"),
-        ("masked_lm_prob", float("nan"), "--masked_lm_prob=nan must be a finite number"),
-    ],
-)
-def test_impossible_values(tmp_path, vocab_file, flag, value, message):
-    (tmp_path / "text").write_text(_corpus(0))
-    paths = dict(input_file=f"{tmp_path}/text", output_file=f"{tmp_path}/out")
-    with _refused(tmp_path, message):
-        _create(**paths, vocab_file=vocab_file, **{flag: value})
-
-
-def test_bad_input(tmp_path, vocab_file):
-    output = dict(output_file=f"{tmp_path}/out", vocab_file=vocab_file)
+@pytest.mark.parametrize("changes, message", WRONG)
+def test_wrong_settings_write_nothing(tmp_path, monkeypatch, vocab_file, changes, message):
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("text", "other")):
+        (tmp_path / name).write_text(_corpus(seed))
     (tmp_path / "empty").write_text("")
     (tmp_path / "blank").write_text("\n \n\x07\n")
     (tmp_path / "latin").write_bytes(b"river\n\nbread\ncaf\xe9 bread\nmoon\n")
-    (tmp_path / "good").write_text(_corpus(1))
-    for name, message in (
-        ("no", "--input_file: .*/no does not exist"),
-        ("*.txt.gz", r"--input_file: .*/\*.txt.gz matches no file"),
-        ("empty", "--input_file: .*/empty is empty"),
-        ("blank", "The text of --input_file=.*/blank must have tokens; there are none"),
-        ("latin", "--input_file: .*/latin, line 4, is not UTF-8 .*convert the file"),
-    ):
-        with _refused(tmp_path, message):
-            _create(input_file=f"{tmp_path}/{name}", **output)
-    with _refused(tmp_path, "latin, line 4"):
-        _create(input_file=f"{tmp_path}/good,{tmp_path}/latin", **output)
-    with _refused(tmp_path, "--input_file=nosuch://b/x: .* does not support nosuch://"):
-        _create(input_file="nosuch://b/x", **output)
-    for sources in (dict(input_file=None), dict(input_file="a", tfds="b")):
-        with _refused(tmp_path, "exactly one of --input_file and --tfds"):
-            _create(**sources, **output)
+    (tmp_path / "few").write_text("[PAD]\n[UNK]\n[CLS]\nriver\n")
+    (tmp_path / "link").symlink_to("text")
+    (tmp_path / "here").symlink_to(".")
+    paths = dict(input_file="other,te*", output_file="new", vocab_file="vocab.txt")
+
+    def contents():
+        return {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+
+    before = contents()
+    with pytest.raises(UserError, match=f"^{message}"):
+        _create(**{**paths, **changes})
+    assert contents() == before
 
 
-def test_bad_output(tmp_path, vocab_file):
-    (tmp_path / "text").write_text(_corpus(0))
-    paths = dict(input_file=f"{tmp_path}/text", vocab_file=vocab_file)
-    with _refused(tmp_path, f"--output_file={tmp_path}/no/out cannot be written"):
-        _create(output_file=f"{tmp_path}/no/out", **paths)
-    with _refused(tmp_path, "--output_file=nosuch://b/x: .* does not support nosuch://"):
-        _create(output_file="nosuch://b/x", **paths)
-    with _refused(tmp_path, f"temporary file in {tmp_path}/no: .*--spill_dir"):
-        _create(output_file=f"{tmp_path}/out", spill_dir=f"{tmp_path}/no", **paths)
+@pytest.mark.parametrize("source", [{"input_file": "text"}, {"tfds": "wiki40b/en:1.3.0"}])
+@pytest.mark.parametrize("output", ["vocab.json", "merges.txt"])
+def test_both_files_of_a_byte_level_bpe_are_read(tmp_path, monkeypatch, source, output):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("a a\na\n")
+    write_vocabulary(tmp_path, ["h e"])
+    content = (tmp_path / output).read_text()
+    with pytest.raises(UserError, match=f"^--output_file={output} must not be a file of --vocab_f"):
+        _create(output_file=output, vocab_file="vocab.json", do_lower_case=False, **source)
+    assert (tmp_path / output).read_text() == content
 
 
 @pytest.mark.parametrize("where", ["--spill_dir", "--output_file"])
 def test_disk_full(tmp_path, vocab_file, where):
+    """A limit on the size of files stands in for a full disk."""
     (tmp_path / "text").write_text(_corpus(0))
+    settings = dict(input_file=f"{tmp_path}/text", output_file=f"{tmp_path}/out", dupe_factor=1)
+    settings |= dict(vocab_file=vocab_file, max_seq_length=5, max_predictions_per_seq=1)
+    _create(**settings)
+    # The spill needs 4 bytes a record where a TFRecord file needs 16, so a limit between the two
+    # is met by the output alone.
+    limit = 2000 if where == "--spill_dir" else (tmp_path / "out").stat().st_size - 1
     (tmp_path / "out").write_text("before")
-    # A limit on the size of files stands in for a full disk. The spill needs 4 bytes a record
-    # where a TFRecord file needs 16, so a limit between the two is met by the output alone.
-    program = textwrap.dedent(
-        """
-        import resource, runpy, signal, sys
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        limit = int(sys.argv.pop(1))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        sys.argv.pop(0)
-        runpy.run_path(sys.argv[0], run_name="__main__")
-        """
+    log = run(
+        *(f"--{name}={value}" for name, value in settings.items()),
+        program=PROGRAM,
+        status=74,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
-    flags = [f"--input_file={tmp_path}/text", f"--vocab_file={vocab_file}", "--max_seq_length=5"]
-    flags += ["--max_predictions_per_seq=1", f"--output_file={tmp_path}/out", "--dupe_factor=1"]
-    limit = 2000
-    if where == "--output_file":
-        _create(
-            input_file=f"{tmp_path}/text",
-            output_file=f"{tmp_path}/measured",
-            vocab_file=vocab_file,
-            max_seq_length=5,
-            max_predictions_per_seq=1,
-            dupe_factor=1,
-        )
-        limit = (tmp_path / "measured").stat().st_size - 1
-        (tmp_path / "measured").unlink()
-    script = str(ROOT / "create_pretraining_data.py")
-    command = [sys.executable, "-c", program, str(limit), script, *flags]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode == 74
-    assert where in result.stderr.splitlines()[-1], result.stderr
+    assert where in log.splitlines()[-1], log
     assert sorted(os.listdir(tmp_path)) == ["out", "text", "vocab.txt"]
     assert (tmp_path / "out").read_text() == "before"
-
-
-def test_vocabulary_without_special_tokens(tmp_path):
-    (tmp_path / "text").write_text(_corpus(0))
-    (tmp_path / "vocab").write_text("[PAD]\n[UNK]\n[CLS]\nriver\n")
-    with _refused(tmp_path, r"vocab.*\[SEP\].*\[MASK\]"):
-        _create(
-            input_file=f"{tmp_path}/text",
-            output_file=f"{tmp_path}/out",
-            vocab_file=f"{tmp_path}/vocab",
-        )
 
 
 def test_single_document_is_taken_with_a_warning(tmp_path, vocab_file):
     text = tmp_path / "text"
     text.write_text("river bread\nthe moon\nwalking\n")
-    result = _run(
+    log = run(
         f"--input_file={text}",
         f"--output_file={tmp_path}/out",
         f"--vocab_file={vocab_file}",
         "--max_seq_length=8",
         "--do_whole_word_mask",
+        program=PROGRAM,
     )
-    assert result.returncode == 0, result.stderr
-    assert "all text is one document" in result.stderr
-    assert "*** Example ***" not in result.stderr  # but for --verbosity=1
+    assert "all text is one document" in log
+    assert "*** Example ***" not in log  # but for --verbosity=1
     flags = {**DEFAULTS, "max_seq_length": 8, "do_whole_word_mask": True}
     assert read_records(tmp_path / "out") == _oracle([text], vocab_file, flags)
 
@@ -410,12 +361,10 @@ def test_command_line(tmp_path, vocab_file):
     text = tmp_path / "text"
     text.write_text(_corpus(0))
     flags = [f"--input_file={text}", f"--output_file={tmp_path}/out"]
-    result = _run(*flags, f"--vocab_file={vocab_file}", "--do_lower_case", "False")
-    assert result.returncode != 0
-    assert "received the stray words 'False'" in result.stdout + result.stderr
-    result = _run(*flags)
-    assert result.returncode != 0
-    assert "data.py: --vocab_file must be given (--help lists the flags)" in result.stderr
+    stray = (f"--vocab_file={vocab_file}", "--do_lower_case", "False")
+    assert "received the stray words 'False'" in run(*flags, *stray, program=PROGRAM, status=1)
+    log = run(*flags, program=PROGRAM, status=1)
+    assert "data.py: --vocab_file must be given (--help lists the flags)" in log
     assert sorted(os.listdir(tmp_path)) == ["text", "vocab.txt"]
 
 

@@ -1,6 +1,5 @@
 """ALBERT's records: golden digests of the original, n-grams, and what the flags refuse."""
 
-import json
 import os
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.ngram_masking import NgramLengths
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
-from tests.support.golden import needs_golden
+from tests.support.golden import golden_cases
 from tests.support.sentence_piece_model import write_model
 
 # The original's defaults, where they differ from those of BERT's program.
@@ -31,14 +30,7 @@ class UnknownIs0(dict):
         return 0
 
 
-def golden_cases():
-    if "BERT_TF_GOLDEN" not in os.environ:
-        return [pytest.param(None, marks=needs_golden)]
-    folder = os.environ["BERT_TF_GOLDEN"]
-    return json.loads(Path(folder, "albert/records/golden.json").read_text())
-
-
-@pytest.mark.parametrize("case", golden_cases())
+@pytest.mark.parametrize("case", golden_cases("albert/records/golden.json"))
 def test_digests_of_the_original(tmp_path, case, monkeypatch):
     golden = Path(os.environ["BERT_TF_GOLDEN"])
     monkeypatch.syspath_prepend(str(golden))

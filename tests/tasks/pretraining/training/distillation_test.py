@@ -14,6 +14,7 @@ from bert_tf.engine import steps
 from bert_tf.tasks.pretraining.schema import MLM
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
+from tests.support.golden import needs_golden
 from tests.support.objectives import compute
 from tests.support.packed_batches import both_batches
 from tests.support.small_pretraining import (
@@ -70,8 +71,6 @@ def losses_and_gradients(
 @pytest.fixture(scope="module")
 def golden():
     """The golden arrays, and the batch with their labels as masked positions."""
-    if not os.environ.get("BERT_TF_GOLDEN"):
-        pytest.skip("the environment variable BERT_TF_GOLDEN is not set")
     path = pathlib.Path(os.environ["BERT_TF_GOLDEN"]) / "distillation" / "losses.npz"
     arrays = dict(np.load(path))
     labels = arrays["labels"]
@@ -91,6 +90,7 @@ def golden():
     return arrays, features
 
 
+@needs_golden
 @pytest.mark.parametrize(
     "name,alphas,restrict",
     [

@@ -67,10 +67,34 @@ def drawn(request):
     return request.param, features, {name: x.numpy() for name, x in masked.items()}
 
 
+def row_of(features, number):
+    return {name: x[number] for name, x in features.items()}
+
+
+def check_row(features, masked, whole_words):
+    """Checks what is drawn for a record, or for a packed row, whose mask has several numbers."""
+    ids, numbers, words = (features[n] for n in ("input_ids", "input_mask", "word_ids"))
+    names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    positions, labels, weights = (masked[name] for name in names)
+    count = int(weights.sum())
+    assert weights.tolist() == [1.0] * count + [0.0] * (len(weights) - count)
+    assert not positions[count:].any() and not labels[count:].any()
+    chosen = positions[:count]
+    assert (np.diff(chosen) > 0).all()
+    assert (ids[chosen] == labels[:count]).all()
+    assert not np.isin(ids[chosen], [0, CLS, SEP]).any()
+    others = np.delete(np.arange(len(ids)), chosen)
+    assert (masked["input_ids"][others] == ids[others]).all()
+    for number in range(1, numbers.max() + 1):
+        wanted = min(NUMBER, max(1, round(int((numbers == number).sum()) * PROBABILITY)))
+        found = (numbers[chosen] == number).sum()
+        assert found == wanted or whole_words and found <= wanted
+    if whole_words:
+        assert np.isin(words, words[chosen]).sum() == count
+
+
 def test_the_features_are_those_of_masked_records(drawn):
     whole_words, features, masked = drawn
-    positions, ids = masked["masked_lm_positions"], masked["masked_lm_ids"]
-    weights = masked["masked_lm_weights"]
     assert {name: x.dtype.name for name, x in masked.items()} == {
         "input_ids": "int32",
         "input_mask": "int32",
@@ -78,24 +102,10 @@ def test_the_features_are_those_of_masked_records(drawn):
         "masked_lm_ids": "int32",
         "masked_lm_weights": "float32",
     }
-    assert positions.shape == ids.shape == weights.shape == (2800, NUMBER)
+    for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
+        assert masked[name].shape == (2800, NUMBER)
     for row in range(2800):
-        count = int(weights[row].sum())
-        assert weights[row].tolist() == [1.0] * count + [0.0] * (NUMBER - count)
-        chosen = positions[row, :count]
-        assert (np.diff(chosen) > 0).all()
-        assert not positions[row, count:].any() and not ids[row, count:].any()
-        original = features["input_ids"][row]
-        assert (original[chosen] == ids[row, :count]).all()
-        assert not np.isin(ids[row, :count], [0, CLS, SEP]).any()
-        others = np.delete(np.arange(LENGTH), chosen)
-        assert (masked["input_ids"][row, others] == original[others]).all()
-        wanted = min(NUMBER, max(1, round(int(features["input_mask"][row].sum()) * PROBABILITY)))
-        assert count == wanted or whole_words and count <= wanted
-        if whole_words:
-            words = features["word_ids"][row]
-            for word in set(words[chosen]):
-                assert set(np.flatnonzero(words == word)) <= set(chosen)
+        check_row(row_of(features, row), row_of(masked, row), whole_words)
 
 
 def test_a_key_alone_decides(drawn):
@@ -126,10 +136,17 @@ def counts(rows, of_record, number):
     return masked_at, fates, replacements
 
 
+def assert_like_counts(ours, theirs):
+    """Asserts that counts differ by less than five of their standard deviations."""
+    assert np.array_equal(ours > 0, theirs > 0)
+    deviation = np.sqrt(ours + theirs) + 1e-9
+    assert (np.abs(ours - theirs) / deviation).max() < 5.0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_the_distribution_is_that_of_the_static_program(whole_words):
-    """Over 10^5 records a side. Bounds are five standard deviations of what is counted."""
+    """Over 10^5 records a side."""
     number, each = 10, 10_000
     of_record = np.repeat(np.arange(number), each)
     features = {n: tf.constant(np.repeat(x, each, axis=0)) for n, x in unmasked(number).items()}
@@ -144,23 +161,17 @@ def test_the_distribution_is_that_of_the_static_program(whole_words):
 
     rng = random.Random(11)
     static_rows = []
-    for record, positions in sequences(number):
+    for record, candidates in sequences(number):
         for _ in range(each):
             copy = {name: list(x) for name, x in record.items()}
-            Masks(TOKENIZER, settings(True, whole_words), rng).add(copy, list(positions))
+            Masks(TOKENIZER, settings(True, whole_words), rng).add(copy, list(candidates))
             count = int(sum(copy["masked_lm_weights"]))
-            static_rows.append(
-                (
-                    np.array(copy["input_ids"]),
-                    np.array(copy["masked_lm_positions"][:count]),
-                    np.array(copy["masked_lm_ids"][:count]),
-                )
-            )
+            positions, labels = copy["masked_lm_positions"], copy["masked_lm_ids"]
+            row = (copy["input_ids"], positions[:count], labels[:count])
+            static_rows.append(tuple(map(np.array, row)))
     static = counts(static_rows, of_record, number)
     for ours, theirs in zip(dynamic, static, strict=True):
-        assert np.array_equal(ours > 0, theirs > 0)
-        deviation = np.sqrt(ours + theirs) + 1e-9
-        assert (np.abs(ours - theirs) / deviation).max() < 5.0
+        assert_like_counts(ours, theirs)
     total = dynamic[1].sum()
     # A random token is the same one now and then.
     same = 0.1 / len(VOCAB)
@@ -209,28 +220,10 @@ def test_each_sequence_of_a_packed_row_has_its_own_number_of_predictions(whole_w
     assert masked["masked_lm_positions"].shape == (each * len(ROWS), places)
     assert np.array_equal(masked["input_mask"], features["input_mask"])
     for row in range(each * len(ROWS)):
-        count = int(masked["masked_lm_weights"][row].sum())
-        chosen = masked["masked_lm_positions"][row, :count]
-        assert (np.diff(chosen) > 0).all()
-        assert not masked["masked_lm_weights"][row, count:].any()
-        ids, numbers = features["input_ids"][row], features["input_mask"][row]
-        assert (masked["masked_lm_ids"][row, :count] == ids[chosen]).all()
-        assert not np.isin(ids[chosen], [0, CLS, SEP]).any()
-        others = np.delete(np.arange(ROW_LENGTH), chosen)
-        assert (masked["input_ids"][row, others] == ids[others]).all()
-        for number in range(1, numbers.max() + 1):
-            wanted = min(NUMBER, max(1, round(int((numbers == number).sum()) * PROBABILITY)))
-            found = (numbers[chosen] == number).sum()
-            assert found == wanted or whole_words and found <= wanted
-        words = features["word_ids"][row]
-        if whole_words:
-            assert np.isin(words, words[chosen]).sum() == count
+        check_row(row_of(features, row), row_of(masked, row), whole_words)
     # A row of one sequence is masked as its record is, but for the ids that replace tokens.
     alone = {n: tf.constant(x[2 * each :, :ROW_LENGTH]) for n, x in features.items()}
-    alone = DynamicMasking(MASK, len(VOCAB), NUMBER, PROBABILITY, whole_words)(
-        alone, keys[2 * each :]
-    )
-    for name, x in alone.items():
+    for name, x in masker(whole_words)(alone, keys[2 * each :]).items():
         theirs = masked[name][2 * each :]
         assert np.array_equal(x, theirs[:, : x.shape[1]]) and not theirs[:, x.shape[1] :].any()
 
@@ -244,7 +237,7 @@ def test_a_packed_row_with_too_few_places_leaves_predictions_out():
 @pytest.mark.slow
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_the_distribution_in_packed_rows_is_that_of_the_records(whole_words):
-    """How often each token is masked, over 10^4 draws; bounds are five standard deviations."""
+    """How often each token is masked, over 10^4 draws."""
     each = 10_000
     rows, plain = packed_rows(), unmasked(8)
 
@@ -265,10 +258,7 @@ def test_the_distribution_in_packed_rows_is_that_of_the_records(whole_words):
         begin = 0
         for number in numbers:
             length = plain["input_mask"][number].sum()
-            ours, theirs = together[row, begin : begin + length], alone[number, :length]
-            assert np.array_equal(ours > 0, theirs > 0)
-            deviation = np.sqrt(ours + theirs) + 1e-9
-            assert (np.abs(ours - theirs) / deviation).max() < 5.0
+            assert_like_counts(together[row, begin : begin + length], alone[number, :length])
             begin += length
 
 

@@ -15,7 +15,8 @@ from bert_tf.model.heads import cross_entropy
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
-from tests.support.objectives import compute
+from tests.support.golden import needs_golden
+from tests.support.objectives import compute, set_random_weights
 from tests.support.shapes import variables_without_values
 from tests.support.small_pretraining import (
     SMALL,
@@ -183,23 +184,17 @@ def test_training_is_the_originals(name, accumulation_steps, recompute_activatio
             assert difference(variable.numpy(), reader.get_tensor(key)) < 2e-5, key
 
 
-def test_variables_of_a_small_model():
-    model = PretrainingModel(BertConfig.from_dict(SMALL))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_variables_of_a_small_model(dtype):
+    model = PretrainingModel(BertConfig.from_dict(SMALL), dtype=dtype)
     assert {v.path: list(v.shape) for v in model.variables} == SMALL_SHAPES
     assert {v.dtype for v in model.variables} == {"float32"}
     assert [v.path for v in model.trainable_variables] == [v.path for v in model.variables]
 
 
-def test_variables_of_a_bfloat16_model_are_the_same():
-    model = PretrainingModel(BertConfig.from_dict(SMALL), dtype="bfloat16")
-    assert {v.path: list(v.shape) for v in model.variables} == SMALL_SHAPES
-    assert {v.dtype for v in model.variables} == {"float32"}
-
-
+@needs_golden
 @pytest.mark.slow
 def test_variables_are_those_of_the_released_checkpoints():
-    if not os.environ.get("BERT_TF_GOLDEN"):
-        pytest.skip("the environment variable BERT_TF_GOLDEN is not set")
     indices = sorted(
         (pathlib.Path(os.environ["BERT_TF_GOLDEN"]).parent / "released").glob("*/*.index")
     )
@@ -266,17 +261,6 @@ def test_outputs_against_numpy(seed):
         assert difference(output, expected[key]) < 2e-5, key
 
 
-def test_activation_of_the_masked_lm_transform_is_the_configurations():
-    features = make_features(1)
-    losses = {}
-    for act in ("gelu", "relu", "tanh"):
-        model, reference = small_model(1, hidden_act=act)
-        loss = _outputs(model, tensors(features))["masked_lm_loss"].numpy()
-        np.testing.assert_allclose(loss, reference.losses(features)["masked_lm_loss"], rtol=1e-5)
-        losses[act] = loss
-    assert len(set(losses.values())) == 3
-
-
 @pytest.mark.parametrize("weight", [1.0, 1e-3, 1e-5, 1e-6])
 def test_masked_lm_denominator_has_its_1e_5(weight):
     model, reference = small_model(2)
@@ -331,8 +315,7 @@ def test_metrics_against_numpy():
 def test_losses_of_a_bfloat16_model_are_float32_and_near():
     model, reference = small_model(11)
     half = PretrainingModel(model.bert.config, dtype="bfloat16")
-    for variable in half.variables:
-        variable.assign(weights_of(model)[variable.path])
+    set_random_weights(half, 11)
     features = make_features(11)
     outputs = _outputs(half, tensors(features))
     expected = reference.losses(features)

@@ -2,6 +2,7 @@
 
 import glob
 import random
+import re
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSetti
 from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
-from tests.support.pretraining_runs import CONFIG, VOCAB_SIZE, variables
+from tests.support.pretraining_runs import CONFIG, VOCAB_SIZE, assert_same_variables, variables
 
 WORDS = [f"w{number}" for number in range(VOCAB_SIZE - 7)]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##x"]
@@ -66,8 +67,7 @@ def pretrain(inputs, folder, records="unmasked", num_steps=4, **changes):
         evaluation_phase=PretrainingPhase(12, 1, 8, 2),
         **{**options, **changes},
     )
-    config = BertConfig.from_dict({**CONFIG, "vocab_size": VOCAB_SIZE})
-    return run_pretraining(config, tf.distribute.get_strategy(), settings)
+    return run_pretraining(BertConfig.from_dict(CONFIG), tf.distribute.get_strategy(), settings)
 
 
 @pytest.fixture(scope="module")
@@ -82,20 +82,12 @@ def test_a_resumed_run_draws_the_masks_of_one_left_alone(trained, inputs, tmp_pa
     for path in folder.glob("model.ckpt-2*"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     assert pretrain(inputs, tmp_path, do_eval=True) == results
-    expected, resumed = variables(folder / "model.ckpt-4"), variables(tmp_path / "model.ckpt-4")
-    assert expected.keys() == resumed.keys()
-    for name, value in expected.items():
-        assert np.array_equal(value, resumed[name]), name
+    assert_same_variables(tmp_path / "model.ckpt-4", folder / "model.ckpt-4")
 
 
 def test_masked_records_may_be_evaluated_on(trained, inputs):
-    results = pretrain(
-        inputs,
-        trained[0],
-        do_train=False,
-        do_eval=True,
-        eval_input_file=f"{inputs}/masked.tfrecord",
-    )
+    masked = f"{inputs}/masked.tfrecord"
+    results = pretrain(inputs, trained[0], do_train=False, do_eval=True, eval_input_file=masked)
     assert results["next_sentence_loss"] > 0.0
 
 
@@ -141,7 +133,6 @@ def test_adam_s_flags_reach_the_update(trained, inputs, tmp_path):
     ],
 )
 def test_flags_that_do_not_fit(inputs, tmp_path, records, changes, message):
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=re.escape(message)):
         pretrain(inputs, tmp_path, records, **changes)
-    assert message in str(error.value)
     assert not glob.glob(f"{tmp_path}/*ckpt*")

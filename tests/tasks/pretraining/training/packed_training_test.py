@@ -1,6 +1,5 @@
 """Tests of run_pretraining on packed records: batches, figures, resuming, wrong input."""
 
-import dataclasses
 import re
 import shutil
 
@@ -14,13 +13,14 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.records.packed_records import pack_row, split_row
 from bert_tf.tasks.pretraining.schema import MLM_NSP, pretraining_schema
 from bert_tf.tasks.pretraining.training.run import run_pretraining
-from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
+from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 from tests.support.packed_batches import make_sequences, plain_record
 from tests.support.pretraining_runs import (
     CONFIG,
     VOCAB_SIZE,
+    assert_same_variables,
     run_code,
-    variables,
+    settings_of_flags,
     write_config,
 )
 
@@ -64,60 +64,35 @@ def inputs(tmp_path_factory):
 
 def pretrain(inputs, output_dir, input_file, strategy=None, config=None, **changes):
     """Returns the results of the library call that the program makes."""
-    folder, _ = inputs
     flags = {
-        "max_seq_length": LENGTH,
-        "max_predictions_per_seq": PREDICTIONS,
+        "input_file": f"{inputs[0]}/{input_file}",
+        "output_dir": str(output_dir),
         "learning_rate": 1e-2,
         "num_warmup_steps": 4,
         **changes,
     }
-    names = {field.name for field in dataclasses.fields(ScheduleSettings)} & flags.keys()
-    if "phases" in flags:
-        names -= {"max_seq_length", "max_predictions_per_seq"}
-        flags = {
-            n: x for n, x in flags.items() if n not in ("max_seq_length", "max_predictions_per_seq")
-        }
-    schedule = ScheduleSettings(**{name: flags.pop(name) for name in names})
-    phases, evaluation_phase = schedule.make_phases(names)
-    settings = PretrainingSettings(
-        phases=phases,
-        evaluation_phase=evaluation_phase,
-        input_file=f"{folder}/{input_file}",
-        output_dir=str(output_dir),
-        **flags,
-    )
+    if "phases" not in flags:
+        flags = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS, **flags}
+    settings = settings_of_flags(PretrainingSettings, **flags)
     config = config or BertConfig.from_dict({**CONFIG, **QUIET})
     return run_pretraining(config, strategy or tf.distribute.get_strategy(), settings)
 
 
-def steps(output_dir):
-    """Returns the loss at each step, and the rate of examples, as TensorBoard has them."""
-    curves = {"loss": {}, "examples_per_second": {}}
-    for path in tf.io.gfile.glob(f"{output_dir}/events.*"):
-        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
-            event = tf.compat.v1.Event.FromString(record)
-            for value in event.summary.value:
-                if value.tag in curves:
-                    number = float(tf.make_ndarray(value.tensor))
-                    curves[value.tag][event.step] = number
-    return curves
+TWO_PHASES = {
+    "input_file": "packed_{max_seq_length}_*",
+    "do_train": True,
+    "phases": "12:4:6:4,20:8:9:5",
+    "save_checkpoints_steps": 3,
+    "gradient_accumulation_steps": 2,
+    "recompute_activations": True,
+}
 
 
 @pytest.fixture(scope="module")
 def trained(inputs, tmp_path_factory):
     """The output directory of a run on packed records, through two phases."""
     output_dir = tmp_path_factory.mktemp("trained")
-    pretrain(
-        inputs,
-        output_dir,
-        "packed_{max_seq_length}_*",
-        do_train=True,
-        phases="12:4:6:4,20:8:9:5",
-        save_checkpoints_steps=3,
-        gradient_accumulation_steps=2,
-        recompute_activations=True,
-    )
+    pretrain(inputs, output_dir, **TWO_PHASES)
     return output_dir
 
 
@@ -158,21 +133,8 @@ def test_a_resumed_run_is_the_same_to_the_bit(inputs, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "out")
     for path in (tmp_path / "out").glob("model.ckpt-12*"):
         path.unlink()
-    pretrain(
-        inputs,
-        tmp_path / "out",
-        "packed_{max_seq_length}_*",
-        do_train=True,
-        phases="12:4:6:4,20:8:9:5",
-        save_checkpoints_steps=3,
-        gradient_accumulation_steps=2,
-        recompute_activations=True,
-    )
-    expected = variables(trained / "model.ckpt-12")
-    found = variables(tmp_path / "out" / "model.ckpt-12")
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    pretrain(inputs, tmp_path / "out", **TWO_PHASES)
+    assert_same_variables(tmp_path / "out" / "model.ckpt-12", trained / "model.ckpt-12")
 
 
 REPLICAS = """
