@@ -276,11 +276,14 @@ def test_vocabulary_and_checkpoint_of_different_sizes(model, tmp_path):
     assert "27 lines of --vocab_file" in message and "28 vocab_size of" in message
 
 
-def test_files_of_another_model(model, tmp_path):
+def test_a_vocabulary_of_another_model(model, tmp_path):
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*VOCAB[:5], *VOCAB[6:], VOCAB[5]]) + "\n")
     message = error_of(model, tmp_path / "new", vocab_file=str(other))
     assert "every token in the same line as the vocabulary of --init_checkpoint" in message
+
+
+def test_a_checkpoint_without_word_embeddings(model, tmp_path):
     checkpoints.write(str(tmp_path / "x.ckpt"), {"lstm/kernel": np.ones(3, np.float32)})
     message = error_of(model, tmp_path / "new", init_checkpoint=str(tmp_path / "x.ckpt"))
     assert f"x.ckpt must have {EMBEDDINGS}; it has 'lstm/kernel'" in message

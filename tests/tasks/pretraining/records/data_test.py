@@ -265,7 +265,7 @@ WRONG = [
     ({"tfds": "b"}, ".*exactly one of --input_file and --tfds"),
     ({"output_file": "no/out"}, "--output_file=no/out cannot be written"),
     ({"output_file": "nosuch://b/x"}, "--output_file=nosuch://b/x: .* does not support nosuch://"),
-    ({"output_file": ""}, "--output_file must name a file; received an empty name"),
+    ({"output_file": ""}, "--output_file= must not be empty"),
     ({"spill_dir": "no"}, ".*temporary file in no: .*--spill_dir"),
     ({"vocab_file": "few"}, r".*few.*\[SEP\].*\[MASK\]"),
     # What is read is not written.
