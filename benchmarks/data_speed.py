@@ -20,13 +20,13 @@ from bert_tf.files import records
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.schema import UNMASKED, pretraining_schema
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 MASKING = PIECES, WHOLE_WORDS = ("pieces", "whole_words")
 _TOKENS_PER_WORD = 2  # in unmasked records, so that there are many whole words to mask
 
 
-def synthetic_batch(config: BertConfig, phase: PretrainingPhase) -> dict[str, tf.Tensor]:
+def synthetic_batch(config: BertConfig, phase: RecordBatches) -> dict[str, tf.Tensor]:
     """Returns a pre-training batch of random ids without padding, by feature name."""
     rng = np.random.RandomState(0)
     batch_size, length = phase.batch_size, phase.max_seq_length
@@ -76,7 +76,7 @@ def run_program(arguments: list[str]) -> tuple[float, float, str]:
 
 
 def measure_input_pipeline(
-    config: BertConfig, phase: PretrainingPhase, masking: str | None = None
+    config: BertConfig, phase: RecordBatches, masking: str | None = None
 ) -> None:
     """Prints the examples per second of the input pipeline, in wall-clock and processor time.
 
@@ -89,7 +89,7 @@ def measure_input_pipeline(
     schema = pretraining_schema(length, None if masking else predictions)
     with tempfile.TemporaryDirectory() as directory:
         paths = [os.path.join(directory, f"{i}.tfrecord") for i in range(8)]
-        examples = synthetic_batch(config, PretrainingPhase(length, 1, 4000, predictions))
+        examples = synthetic_batch(config, RecordBatches(length, 1, 4000, predictions))
         words = [0, *(1 + i // _TOKENS_PER_WORD for i in range(length - 2)), 0]
         examples[UNMASKED] = tf.constant([words] * 4000)
         columns = [examples[name].numpy() for name in schema]

@@ -12,12 +12,12 @@ from bert_tf.engine.replicate import update_function, xla_pays_on_cpu
 from bert_tf.engine.steps import train_step
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 DTYPES = ("float32", "bfloat16")
 
 
-def measure_dtypes(config: BertConfig, phase: PretrainingPhase, num_steps: int) -> None:
+def measure_dtypes(config: BertConfig, phase: RecordBatches, num_steps: int) -> None:
     """Prints the seconds of a training step and of a batch's predictions with each dtype.
 
     Args:
@@ -32,9 +32,7 @@ def measure_dtypes(config: BertConfig, phase: PretrainingPhase, num_steps: int) 
         print(describe(take_turns(runs, num_steps)))
 
 
-def _calls(
-    config: BertConfig, phase: PretrainingPhase, dtype: str
-) -> dict[str, Callable[[], object]]:
+def _calls(config: BertConfig, phase: RecordBatches, dtype: str) -> dict[str, Callable[[], object]]:
     """Returns a function that makes a training step and a function that predicts a batch."""
     model = PretrainingModel(config, dtype=dtype)
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)

@@ -20,7 +20,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 
@@ -69,8 +69,8 @@ def heldout_loss(folder: Path, optimizer: str, factor: int, rate: float, seed: i
     steps = STEPS // factor
     with tempfile.TemporaryDirectory(dir=folder) as output_dir:
         settings = PretrainingSettings(
-            phases=[PretrainingPhase(LENGTH, steps, BATCH * factor, PREDICTIONS)],
-            evaluation_phase=PretrainingPhase(LENGTH, 0, 64, PREDICTIONS),
+            phases=[RecordBatches(LENGTH, steps, BATCH * factor, PREDICTIONS)],
+            evaluation_batches=RecordBatches(LENGTH, 0, 64, PREDICTIONS),
             input_file=str(folder / "train.tfrecord"),
             eval_input_file=str(folder / "heldout.tfrecord"),
             output_dir=output_dir,

@@ -37,7 +37,7 @@ from bert_tf.engine.steps import train_step
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from tools import ROOT
 
 FLAGS = flags.FLAGS
@@ -78,7 +78,7 @@ def measure_training_step() -> None:
     model = PretrainingModel(config, recompute_activations=FLAGS.recompute_activations)
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
-    phase = PretrainingPhase(
+    phase = RecordBatches(
         FLAGS.max_seq_length, FLAGS.num_steps, FLAGS.train_batch_size, FLAGS.max_predictions_per_seq
     )
     loop = TimedLoop(
@@ -193,7 +193,7 @@ def main() -> None:
         measure_training_step()
     elif FLAGS.measure in ("dtypes", "input_pipeline"):
         config = read_config(FLAGS.bert_config_file)
-        phase = PretrainingPhase(length, 1, FLAGS.train_batch_size, predictions)
+        phase = RecordBatches(length, 1, FLAGS.train_batch_size, predictions)
         if FLAGS.measure == "dtypes":
             dtype_speed.measure_dtypes(config, phase, FLAGS.num_steps)
             return

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from benchmarks.take_turns import timed
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from tools.tpu.matrix_products import Product, forward_products
 
 
@@ -40,7 +40,7 @@ class Yardstick:
         phase: gives the lengths and the batch size.
     """
 
-    def __init__(self, config: BertConfig, phase: PretrainingPhase):
+    def __init__(self, config: BertConfig, phase: RecordBatches):
         products = [p for p in forward_products(config, phase) if p.flops > 1e6]
         self.flops = sum(3 * product.flops for product in products)
         self._calls = [

@@ -18,7 +18,7 @@ from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import pretraining_schema
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 from tests.support.pretraining_runs import CONFIG, variables
@@ -57,8 +57,8 @@ def run(output_dir, num_steps, **more):
     settings = PretrainingSettings(
         input_file="ram://made/*.tfrecord",
         output_dir=output_dir,
-        phases=[PretrainingPhase(16, num_steps, 4, 3)],
-        evaluation_phase=PretrainingPhase(16, 0, 5, 3),
+        phases=[RecordBatches(16, num_steps, 4, 3)],
+        evaluation_batches=RecordBatches(16, 0, 5, 3),
         do_train=True,
         do_eval=True,
         learning_rate=1e-2,

@@ -43,7 +43,7 @@ from bert_tf.runs.training.teacher import check_hidden_sizes, check_inputs
 from bert_tf.tasks.pretraining.schema import MLM, pretraining_schema
 from bert_tf.tasks.pretraining.training.distillation import DistilledPretraining
 from bert_tf.tasks.pretraining.training.model import PretrainingModel, check_objective
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.settings import DistillationSettings, PretrainingSettings
 
 from .tpu import compiler, hlo_text
@@ -57,7 +57,7 @@ STATUS_DOES_NOT_FIT = 2
 BATCH_MULTIPLE = 8  # examples; a TPU's registers have 8 rows
 
 
-def lower(run: Run, phase: PretrainingPhase) -> Program:
+def lower(run: Run, phase: RecordBatches) -> Program:
     """Returns the training step of a phase as HLO.
 
     TensorFlow's CPU build lowers it. The TPU build differs only in its default random generator,
@@ -111,7 +111,7 @@ def lower(run: Run, phase: PretrainingPhase) -> Program:
     return Program(get_ir(stage="hlo_serialized"), products)
 
 
-def _make_teacher(run: Run, phase: PretrainingPhase) -> PretrainingModel | None:
+def _make_teacher(run: Run, phase: RecordBatches) -> PretrainingModel | None:
     """Returns a teacher with random weights; None for pre-training.
 
     Raises:
@@ -161,7 +161,7 @@ def largest_batch(fits: Callable[[int], bool], start: int, multiple: int) -> int
     return low * multiple
 
 
-def divide(phase: PretrainingPhase, replicas: int, accumulation_steps: int) -> PretrainingPhase:
+def divide(phase: RecordBatches, replicas: int, accumulation_steps: int) -> RecordBatches:
     """Returns the phase with the batch size of one replica instead of the global one.
 
     Raises:
@@ -176,7 +176,7 @@ def divide(phase: PretrainingPhase, replicas: int, accumulation_steps: int) -> P
     return dataclasses.replace(phase, batch_size=phase.batch_size // replicas)
 
 
-def try_phase(run: Run, phase: PretrainingPhase, topology: compiler.Topology) -> bool:
+def try_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) -> bool:
     """Compiles a phase, prints the compiler's report, and returns whether the phase fits."""
     parts = f" in {run.accumulation_steps} parts" if run.accumulation_steps > 1 else ""
     print(
@@ -197,7 +197,7 @@ def try_phase(run: Run, phase: PretrainingPhase, topology: compiler.Topology) ->
     return executable is not None
 
 
-def search_phase(run: Run, phase: PretrainingPhase, topology: compiler.Topology) -> bool:
+def search_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) -> bool:
     """Finds and prints the largest batch of a phase that fits; returns whether any batch fits."""
 
     def fits(batch_size: int) -> bool:

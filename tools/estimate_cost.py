@@ -22,7 +22,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.settings import device_options
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 
 from . import ROOT
@@ -68,7 +68,7 @@ def read_accelerator(name: str, path: str = ACCELERATORS) -> Accelerator:
 
 def estimate(
     config: BertConfig,
-    phases: list[PretrainingPhase],
+    phases: list[RecordBatches],
     accelerator: Accelerator,
     spot: bool,
     recompute_activations: bool = False,

@@ -7,7 +7,7 @@ import tensorflow as tf
 from benchmarks.take_turns import describe, take_turns
 from benchmarks.yardstick import Yardstick, operands
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from tools.tpu.matrix_products import forward_products
 
 MODELS = Path(__file__).resolve().parents[2] / "flags" / "models"
@@ -34,7 +34,7 @@ def test_the_median_and_its_ratio_to_the_first():
 
 
 def test_backward_there_are_two_products_of_the_same_size():
-    for product in forward_products(BASE, PretrainingPhase(12, 1, 3, 2)):
+    for product in forward_products(BASE, RecordBatches(12, 1, 3, 2)):
         shapes = []
         for a, b, transpose_a, transpose_b in operands(product):
             result = tf.matmul(
@@ -51,6 +51,6 @@ def test_the_yardstick_takes_longer_for_more():
     config = BertConfig.from_dict(
         {**BASE.to_dict(), "hidden_size": 96, "num_attention_heads": 3, "intermediate_size": 160}
     )
-    small, large = (Yardstick(config, PretrainingPhase(64, 1, n, 5)) for n in (1, 48))
+    small, large = (Yardstick(config, RecordBatches(64, 1, n, 5)) for n in (1, 48))
     assert large.flops > 30 * small.flops
     assert 0 < small.seconds() < large.seconds()

@@ -58,7 +58,7 @@ def fuzz_setting(random: random_module.Random, folder: Path) -> None:
             if f.default is REQUIRED
         }
         values |= {"input_file": "x"} if "input_file" in names else {}
-        values |= {"phases": []} if "evaluation_phase" in names else {}
+        values |= {"phases": []} if "evaluation_batches" in names else {}
         made.append(cls(**{**values, field.name: _parse(cls, field, text)}))
 
     if refusal(make, naming=field.name) is None:

@@ -69,8 +69,8 @@ def settings_of_flags(kind: type[T], **flags: Any) -> T:
     """Returns the settings that the program makes of these flags, with the phases of training."""
     names = {field.name for field in dataclasses.fields(ScheduleSettings)} & flags.keys()
     schedule = ScheduleSettings(**{name: flags.pop(name) for name in names})
-    phases, evaluation_phase = schedule.make_phases(names)
-    return kind(phases=phases, evaluation_phase=evaluation_phase, **flags)
+    phases, evaluation_batches = schedule.make_phases(names)
+    return kind(phases=phases, evaluation_batches=evaluation_batches, **flags)
 
 
 def command(*flags: str, program: str = "run_pretraining.py") -> list[str]:

@@ -18,7 +18,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.model.family import config_from_dict
 from bert_tf.optimization import AdamOptions
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from tools import compile_for_tpu
 from tools.tpu import compiler, hlo_text, report
 from tools.tpu.matrix_products import training_flops
@@ -34,7 +34,7 @@ ONE_LAYER = {
     "max_position_embeddings": 40,
     "type_vocab_size": 3,
 }
-PHASE = PretrainingPhase(32, 1, 8, 5)
+PHASE = RecordBatches(32, 1, 8, 5)
 
 
 def make_run(
@@ -243,7 +243,7 @@ def test_the_search_counts_replicas_and_parts(monkeypatch, capsys):
 
 
 def test_a_batch_that_cannot_be_divided_is_refused():
-    phase = PretrainingPhase(32, 1, 48, 5)
+    phase = RecordBatches(32, 1, 48, 5)
     assert compile_for_tpu.divide(phase, 8, 2) == dataclasses.replace(phase, batch_size=6)
     rule = r"\(48\) must be a multiple of the number of replicas \(8, see --num_tpu_cores\) times"
     with pytest.raises(UserError, match=rule + r" --gradient_accumulation_steps \(4\)"):
@@ -327,7 +327,7 @@ def test_lamb_takes_no_more_memory_and_no_more_reductions():
 def test_recomputing_activations_takes_less_memory():
     """Of a batch far too large, for then the compiler says how much it would take, and soon."""
     topology = compiler.open_topology("v5e:1x1")
-    phase = PretrainingPhase(32, 1, 2**18, 1)
+    phase = RecordBatches(32, 1, 2**18, 1)
     needed = []
     for recompute in (False, True):
         run = make_run(

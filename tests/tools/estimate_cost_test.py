@@ -8,7 +8,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.modeling import AlbertConfig
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase, parse_phases
+from bert_tf.tasks.pretraining.training.phases import RecordBatches, parse_phases
 from tests.support.pretraining_runs import run
 from tools import estimate_cost
 from tools.tpu import memory
@@ -44,7 +44,7 @@ def test_the_utilisation_is_what_its_source_says():
 
 def test_estimate():
     accelerator = estimate_cost.Accelerator("x", 4, 100.0, 0.5, 2.0, "zone-a")
-    phase = PretrainingPhase(128, 10, 256, 20)
+    phase = RecordBatches(128, 10, 256, 20)
     flops = 10 * estimate_cost.training_flops(BASE, phase)
     seconds = flops / (4 * 100e12 * 0.5)
     text = estimate_cost.estimate(BASE, [phase] * 1000, accelerator, spot=False)
@@ -58,7 +58,7 @@ def test_estimate():
 
 def test_max_hours_is_the_time():
     accelerator = estimate_cost.Accelerator("x", 4, 100.0, 0.5, 2.0, "zone-a")
-    phase = PretrainingPhase(128, 1000, 256, 20)
+    phase = RecordBatches(128, 1000, 256, 20)
     text = estimate_cost.estimate(BASE, [phase], accelerator, spot=False, max_hours=31.5)
     assert "  steps  as many of 256 sequences of length 128 as the time allows, what" in text
     assert f"  work   {estimate_cost.training_flops(BASE, phase):.2g} floating" in text
@@ -130,7 +130,7 @@ def test_an_accelerator_that_is_not_in_the_table():
 )
 def test_memory(accelerator, config, phase, parts, expected):
     plans = memory.read_plans(accelerator)
-    assert expected in memory.describe(plans, config, PretrainingPhase(*phase), parts)
+    assert expected in memory.describe(plans, config, RecordBatches(*phase), parts)
 
 
 @pytest.mark.parametrize("flag", ["--optimizer=lamb", "--dtype=float32", "--recompute_activations"])

@@ -10,7 +10,7 @@ import dataclasses
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Product:
 
 
 def forward_products(
-    config: BertConfig, phase: PretrainingPhase, objective: str = MLM_NSP
+    config: BertConfig, phase: RecordBatches, objective: str = MLM_NSP
 ) -> list[Product]:
     """Returns the matrix products in the forward pass of one training step."""
     hidden, length, layers = config.hidden_size, phase.max_seq_length, config.num_layer_outputs
@@ -69,7 +69,7 @@ def forward_products(
 
 def training_flops(
     config: BertConfig,
-    phase: PretrainingPhase,
+    phase: RecordBatches,
     recompute_activations: bool = False,
     objective: str = MLM_NSP,
 ) -> int:

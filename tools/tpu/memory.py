@@ -5,7 +5,7 @@ import os
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import read_config
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 from .. import ROOT
 
@@ -60,7 +60,7 @@ def _config_file(model: str) -> str:
 def describe(
     plans: list[Plan],
     config: BertConfig,
-    phase: PretrainingPhase,
+    phase: RecordBatches,
     accumulation_steps: int = 1,
 ) -> str:
     """Returns a line that says whether a phase's step fits, if the plans tell.

@@ -4,7 +4,7 @@ import dataclasses
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import AdamOptions
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 
 from . import compiler, hlo_text
 from .matrix_products import forward_products, training_flops
@@ -64,7 +64,7 @@ def program_flops(program: Program, accumulation_steps: int) -> int:
     )
 
 
-def model_flops(run: Run, phase: PretrainingPhase) -> int:
+def model_flops(run: Run, phase: RecordBatches) -> int:
     """Returns the FLOPs of a step's matrix products by calculation, a teacher's included."""
     if run.teacher is None:
         return training_flops(run.config, phase, objective=run.objective)
@@ -108,7 +108,7 @@ def lower_bound(executable: compiler.Executable, flops: int, device: compiler.Ch
 
 def report(
     run: Run,
-    phase: PretrainingPhase,
+    phase: RecordBatches,
     program: Program,
     executable: compiler.Executable,
     device: compiler.Chip,

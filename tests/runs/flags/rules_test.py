@@ -105,7 +105,7 @@ def make(cls: type[Settings], **values) -> Settings:
     needed = {field.name: "x" for field in flags_of(cls) if field.default is REQUIRED}
     if issubclass(cls, PretrainingSettings):
         values["phases"] = parse_phases(values.get("phases", "12:5:8:2"))
-        needed["evaluation_phase"] = values["phases"][0]
+        needed["evaluation_batches"] = values["phases"][0]
     if cls is PretrainingDataSettings:
         needed["input_file"] = "x"
     return cls(**{**needed, **values})

@@ -114,6 +114,6 @@ def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
 @pytest.mark.parametrize("hours", (0.0, -1.0, np.inf, np.nan))
 def test_bad_budgets_are_refused(hours):
     phases = parse_phases("12:5:8:2")
-    more = {"phases": phases, "evaluation_phase": phases[0], "input_file": "none"}
+    more = {"phases": phases, "evaluation_batches": phases[0], "input_file": "none"}
     with pytest.raises(UserError, match="--max_hours=.* must be a finite number above 0"):
         PretrainingSettings(output_dir="out", do_train=True, max_hours=hours, **more)

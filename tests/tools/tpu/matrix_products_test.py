@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.roberta_configuration import RobertaConfig
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from tools.tpu import matrix_products
 
 MODELS = Path(__file__).resolve().parents[3] / "flags" / "models"
@@ -35,7 +35,7 @@ def products(config: BertConfig, length: int, predictions: int) -> int:
 @pytest.mark.parametrize("config", [BASE, LARGE], ids=["base", "large"])
 @pytest.mark.parametrize("length, predictions", [(128, 20), (512, 77)])
 def test_operations(config, length, predictions):
-    phase = PretrainingPhase(length, 7, 5, predictions)
+    phase = RecordBatches(length, 7, 5, predictions)
     forward = products(config, length, predictions)
     assert matrix_products.training_flops(config, phase) == 5 * 3 * forward
     again = matrix_products.training_flops(config, phase, True) - 5 * 3 * forward
@@ -44,12 +44,12 @@ def test_operations(config, length, predictions):
 
 
 def test_roberta_has_no_products_of_pairs():
-    phase = PretrainingPhase(12, 1, 3, 2)
+    phase = RecordBatches(12, 1, 3, 2)
     found = matrix_products.forward_products(RobertaConfig(50), phase)
     assert found == matrix_products.forward_products(RobertaConfig(50), phase, "mlm")
 
 
 def test_operations_are_about_those_that_a_compiler_counts():
     # 2,303.6 GFLOP: XLA's own count for a step of BERT-Base with 32 sequences, compiled for v5e.
-    step = matrix_products.training_flops(BASE, PretrainingPhase(128, 1, 32, 20))
+    step = matrix_products.training_flops(BASE, RecordBatches(128, 1, 32, 20))
     assert step == pytest.approx(2303.6e9, rel=0.05)

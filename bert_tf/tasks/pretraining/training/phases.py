@@ -8,8 +8,8 @@ from bert_tf.runs.flags.setting_fields import FieldRule
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainingPhase:
-    """A phase: `num_steps` batches of records with the same lengths."""
+class RecordBatches:
+    """Records of the same lengths, read in batches: a phase of training, or an evaluation."""
 
     max_seq_length: int
     num_steps: int
@@ -17,7 +17,7 @@ class PretrainingPhase:
     max_predictions_per_seq: int
 
 
-def parse_phases(text: str) -> list[PretrainingPhase]:
+def parse_phases(text: str) -> list[RecordBatches]:
     """Returns the phases that --phases describes as `length:steps:batch:predictions,...`.
 
     Raises:
@@ -31,7 +31,7 @@ def parse_phases(text: str) -> list[PretrainingPhase]:
                 " whole number of at least 1, such as 128:900000:256:20,512:100000:256:77; got"
                 f" {quoted(part)}"
             )
-        phases.append(PretrainingPhase(*map(int, part.split(":"))))
+        phases.append(RecordBatches(*map(int, part.split(":"))))
     return phases
 
 

@@ -29,7 +29,7 @@ from bert_tf.tasks.pretraining.records.packing import rows_a_step
 from bert_tf.tasks.pretraining.schema import PACKED, UNMASKED, pretraining_schema
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.training.model import PretrainingModel, check_objective
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 from bert_tf.text.model_vocabulary import check_padding
 from bert_tf.text.tokenizers import load_tokenizer
@@ -178,7 +178,7 @@ def _evaluation_input(
     config: BertConfig, settings: PretrainingSettings, replicas: int
 ) -> EvaluationInput:
     flag = "eval_input_file" if settings.eval_input_file else "input_file"
-    phase = settings.evaluation_phase
+    phase = settings.evaluation_batches
     found = _open_records(config, settings, getattr(settings, flag), flag, phase)
     batch_size = found.batch_size(phase.batch_size, replicas, "eval_batch_size")
     return EvaluationInput(
@@ -191,7 +191,7 @@ def _open_records(
     settings: PretrainingSettings,
     pattern: str,
     flag: str,
-    phase: PretrainingPhase,
+    phase: RecordBatches,
 ) -> _Records:
     """Finds and checks the record files of a phase.
 
@@ -264,7 +264,7 @@ def _are_unmasked(
 def _dynamic_masking(
     config: BertConfig,
     settings: PretrainingSettings,
-    phase: PretrainingPhase,
+    phase: RecordBatches,
     packed_places: int | None,
 ) -> DynamicMasking:
     tokenizer = load_tokenizer(settings.vocab_file, do_lower_case=False, needs_mask=True)

@@ -58,7 +58,7 @@ def run_distillation(
         OSError: see `run_pretraining`.
         FloatingPointError: see `run_pretraining`.
     """
-    lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_phase)]
+    lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_batches)]
     files = teacher_files(settings)
     teacher_config = read_teacher_config(files, config, max(lengths))
     if settings.alpha_cos:

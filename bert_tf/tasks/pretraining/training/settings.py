@@ -23,7 +23,7 @@ from bert_tf.runs.flags.settings import (
 )
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
 from bert_tf.tasks.pretraining.training.phases import (
-    PretrainingPhase,
+    RecordBatches,
     parse_phase_values,
     parse_phases,
 )
@@ -33,16 +33,15 @@ from bert_tf.tasks.pretraining.training.phases import (
 class PretrainingSettings(TrainingSettings):
     """Settings of run_pretraining.
 
-    `phases` and `evaluation_phase` are not flags: the program makes them from `ScheduleSettings`.
+    `phases` and `evaluation_batches` are not flags: the program makes them from `ScheduleSettings`.
 
     phases: the phases of training, in order.
-    evaluation_phase: lengths and batch size of the evaluation; `num_steps` is the number of
-        batches, 0 for every example once.
+    evaluation_batches: what an evaluation reads; `num_steps` of 0 for every example once.
     """
 
     amount_of_training: ClassVar[str] = "--num_train_steps, or the steps in --phases,"
-    phases: list[PretrainingPhase]
-    evaluation_phase: PretrainingPhase
+    phases: list[RecordBatches]
+    evaluation_batches: RecordBatches
     input_file: str = setting(
         help="Record files of create_pretraining_data: names or globs, separated by commas."
         " {max_seq_length} is replaced by the length of each phase.",
@@ -158,9 +157,9 @@ class PretrainingSettings(TrainingSettings):
             UserError: flags contradict each other.
         """
         schedule = ScheduleSettings.from_flags(values, given)
-        phases, evaluation_phase = schedule.make_phases(given)
+        phases, evaluation_batches = schedule.make_phases(given)
         fields = {field.name: values[field.name] for field in flags_of(cls)}
-        settings = cls(phases=phases, evaluation_phase=evaluation_phase, **fields)
+        settings = cls(phases=phases, evaluation_batches=evaluation_batches, **fields)
         settings.check_given(given)
         return settings
 
@@ -312,10 +311,8 @@ class ScheduleSettings(Settings):
         at_least=0,
     )
 
-    def make_phases(
-        self, given: Collection[str]
-    ) -> tuple[list[PretrainingPhase], PretrainingPhase]:
-        """Returns `phases` and `evaluation_phase` for `PretrainingSettings`.
+    def make_phases(self, given: Collection[str]) -> tuple[list[RecordBatches], RecordBatches]:
+        """Returns `phases` and `evaluation_batches` for `PretrainingSettings`.
 
         Args:
             given: names of the flags on the command line. All other flags have their defaults,
@@ -326,7 +323,7 @@ class ScheduleSettings(Settings):
         """
         if self.phases is None:
             phases = [
-                PretrainingPhase(
+                RecordBatches(
                     self.max_seq_length,
                     self.num_train_steps,
                     self.train_batch_size,
@@ -352,12 +349,12 @@ class ScheduleSettings(Settings):
         predictions = of_phases.get(length)
         if "max_predictions_per_seq" in given or predictions is None:
             predictions = self.max_predictions_per_seq
-        evaluation_phase = PretrainingPhase(
+        evaluation_batches = RecordBatches(
             length, self.max_eval_steps, self.eval_batch_size, predictions
         )
-        return phases, evaluation_phase
+        return phases, evaluation_batches
 
-    def _check_phase(self, phase: PretrainingPhase) -> None:
+    def _check_phase(self, phase: RecordBatches) -> None:
         """Checks the numbers of a phase by the rules of the flags that they replace."""
         try:
             dataclasses.replace(

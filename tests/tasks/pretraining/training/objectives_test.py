@@ -12,7 +12,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 from tests.support.pretraining_runs import CONFIG, VOCAB_SIZE, assert_same_variables, variables
@@ -63,8 +63,8 @@ def pretrain(inputs, folder, records="unmasked", num_steps=4, **changes):
     settings = PretrainingSettings(
         input_file=f"{inputs}/{records}.tfrecord",
         output_dir=str(folder),
-        phases=[PretrainingPhase(12, num_steps, 8, 2)],
-        evaluation_phase=PretrainingPhase(12, 1, 8, 2),
+        phases=[RecordBatches(12, num_steps, 8, 2)],
+        evaluation_batches=RecordBatches(12, 1, 8, 2),
         **{**options, **changes},
     )
     return run_pretraining(BertConfig.from_dict(CONFIG), tf.distribute.get_strategy(), settings)

@@ -5,16 +5,16 @@ import re
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.pretraining.training.phases import PretrainingPhase
+from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 
-PHASES = [PretrainingPhase(128, 70, 64, 20), PretrainingPhase(512, 15, 32, 77)]
+PHASES = [RecordBatches(128, 70, 64, 20), RecordBatches(512, 15, 32, 77)]
 
 
 def settings(phases=PHASES, **changes):
-    evaluation = PretrainingPhase(128, 1, 8, 20)
+    evaluation = RecordBatches(128, 1, 8, 20)
     return PretrainingSettings(
-        **{"phases": phases, "evaluation_phase": evaluation, "input_file": "x", "output_dir": "y"}
+        **{"phases": phases, "evaluation_batches": evaluation, "input_file": "x", "output_dir": "y"}
         | changes
     )
 
