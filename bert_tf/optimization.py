@@ -12,6 +12,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -211,7 +212,16 @@ class AdamOptions:
     exclude_from_weight_decay: tuple[str, ...] = EXCLUDE_FROM_WEIGHT_DECAY
     lamb_bias_correction: bool = False
 
-    def update(self, name, param, m, v, grad, learning_rate, step):
+    def update(
+        self,
+        name: str,
+        param: Any,
+        m: Any,
+        v: Any,
+        grad: Any,
+        learning_rate: Any,
+        step: Any,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the next parameter, first moment and second moment of a variable by its name.
 
         See `adam_weight_decay_update` for the arguments. `grad` may be IndexedSlices, which update
@@ -221,10 +231,12 @@ class AdamOptions:
         decay = 0.0 if excluded else self.weight_decay_rate
         # Keras variables become tensors, too.
         tensors = [tf.convert_to_tensor(x) for x in (param, m, v, grad, learning_rate)]
-        numbers = (decay, self.beta_1, self.beta_2, self.epsilon)
+        numbers: Sequence[float] = (decay, self.beta_1, self.beta_2, self.epsilon)
         if self.optimizer == "lamb":
             corrected = tf.convert_to_tensor(step) + 1 if self.lamb_bias_correction else None
-            return lamb_update(*tensors, *numbers, not excluded, corrected)
+            return lamb_update(
+                *tensors, *numbers, layer_adaptation=not excluded, bias_correction_step=corrected
+            )
         return adam_weight_decay_update(*tensors, *numbers)
 
 
@@ -261,7 +273,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         exclude_from_weight_decay: Sequence[str] | None = EXCLUDE_FROM_WEIGHT_DECAY,
         global_clipnorm: float | None = CLIP_NORM,
         name: str = "AdamWeightDecayOptimizer",
-        **options,
+        **options: Any,
     ):
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **options)
         # Keras's optimizers have a method with the name `exclude_from_weight_decay`.
@@ -275,7 +287,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             self._names = [variable.path for variable in variables]
             self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
 
-    def update_step(self, gradient, variable, learning_rate) -> None:
+    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
         """Updates a variable and its moments; Keras calls it.
 
         Args:
@@ -307,9 +319,9 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         for state, gradient in zip(states, gradients, strict=True):
             if gradient is None:
                 continue
-            path, state = state[0].path, [variable.value for variable in state]
-            nexts = self.adam.update(path, *state, gradient, rate, self.global_step)
-            for variable, value in zip(state, nexts, strict=True):
+            param, m, v = (variable.value for variable in state)
+            nexts = self.adam.update(state[0].path, param, m, v, gradient, rate, self.global_step)
+            for variable, value in zip((param, m, v), nexts, strict=True):
                 variable.assign(value)
         self.global_step.assign_add(1)
 
@@ -328,7 +340,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             named[f"{name}/adam_m"], named[f"{name}/adam_v"] = m.value, v.value
         return named
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns what `from_config` makes an equal optimizer of, without its moments."""
         return {
             **super().get_config(),
@@ -355,14 +367,18 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     """
 
     def __init__(
-        self, learning_rate, bias_correction: bool = False, name: str = "LAMBOptimizer", **options
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+        bias_correction: bool = False,
+        name: str = "LAMBOptimizer",
+        **options: Any,
     ):
         super().__init__(learning_rate, name=name, **options)
         self.adam = dataclasses.replace(
             self.adam, optimizer="lamb", lamb_bias_correction=bias_correction
         )
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns what `from_config` makes an equal optimizer of, without its moments."""
         return {**super().get_config(), "bias_correction": self.adam.lamb_bias_correction}
 
@@ -373,7 +389,7 @@ class _FunctionSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(self, function: Schedule):
         self._function = function
 
-    def __call__(self, step):
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
         return self._function(tf.convert_to_tensor(step))
 
 

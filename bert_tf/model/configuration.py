@@ -85,7 +85,7 @@ class BertConfig:
     def _problems(self) -> list[str]:
         """Returns a list of what is wrong with the values."""
         problems = []
-        types = {field.name: field.type for field in dataclasses.fields(self)}
+        types: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(self)}
         for name, bounds in self._bounds().items():
             value = getattr(self, name)
             if value is None and isinstance(None, types[name]):

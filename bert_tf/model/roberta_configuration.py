@@ -29,7 +29,7 @@ class RobertaConfig(BertConfig):
     max_position_embeddings: int = 514
     type_vocab_size: int = 1
     layer_norm_eps: float = within(1e-5, above=0, at_most=1)
-    pad_token_id: int = within(1, at_least=0, at_most=2**31 - 1)
+    pad_token_id: int = within(1, at_least=0, at_most=2**31 - 1)  # type: ignore[misc]
 
     @property
     def position_offset(self) -> int:

@@ -9,12 +9,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError, listed
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.saving import Savable
 from bert_tf.modeling import BertModel
-
-Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]
 
 OPTIONAL_INPUTS = ("input_mask", "segment_ids")
 
@@ -47,12 +46,12 @@ class TaskModel(Savable, keras.Model):
     label_names: tuple[str, ...] = ()
     task_metrics: tuple[str, ...] = ()
 
-    def __init__(self, config: BertConfig, **options):
+    def __init__(self, config: BertConfig, **options: Any):
         super().__init__(name="")  # a name would come first in the variables' paths
         self.bert = BertModel(config, **options)
         self.built = True
 
-    def __call__(self, inputs=None, *args, **kwargs):
+    def __call__(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Returns the outputs of `call`.
 
         Args:
@@ -83,7 +82,7 @@ class TaskModel(Savable, keras.Model):
         first, *others = self.required_inputs
         return (first, *OPTIONAL_INPUTS, *others, *self.packing_inputs)
 
-    def _features(self, x, y=None) -> dict[str, Any]:
+    def _features(self, x: Any, y: Any = None) -> dict[str, Any]:
         """Returns inputs and labels by name, as int32 or float32; drops values of other types."""
         names = self._input_names()
         features = {} if x is None else dict(_named(x, names))
@@ -93,7 +92,7 @@ class TaskModel(Savable, keras.Model):
 
     # --- loss, metrics, predictions ---------------------------------------------------------------
 
-    def normalizers(self, features) -> dict[str, tf.Tensor]:
+    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the sums of weights, float32 [], that divide the losses of a batch.
 
         Args:
@@ -102,7 +101,9 @@ class TaskModel(Savable, keras.Model):
         """
         raise NotImplementedError
 
-    def loss_and_metrics(self, outputs, features, normalizers) -> tuple[tf.Tensor, Sums]:
+    def loss_and_metrics(
+        self, outputs: Any, features: Features, normalizers: Features
+    ) -> tuple[tf.Tensor, Sums]:
         """Returns the loss of a batch, or of a part of it, and its metrics.
 
         Args:
@@ -116,7 +117,7 @@ class TaskModel(Savable, keras.Model):
         """
         raise NotImplementedError
 
-    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns predictions by name, tensors [B, ...].
 
         Args:
@@ -125,7 +126,14 @@ class TaskModel(Savable, keras.Model):
         """
         raise NotImplementedError
 
-    def compile(self, optimizer="rmsprop", loss=None, *, jit_compile="auto", **options) -> None:
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        *,
+        jit_compile: bool | str = "auto",
+        **options: Any,
+    ) -> None:
         """Prepares `fit` and `evaluate`.
 
         Args:
@@ -139,11 +147,11 @@ class TaskModel(Savable, keras.Model):
         accelerated = any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU"))
         if jit_compile == "auto" and not accelerated:
             jit_compile = False
-        # Metrics are created here, under the strategy. vars() bypasses Keras's tracking, which
+        # Metrics are created here, under the strategy. __dict__ bypasses Keras's tracking, which
         # refuses new metrics in a built model.
         own_loss = loss is None and bool(self.label_names)
         means = {name: keras.metrics.Mean(name) for name in self.task_metrics}
-        vars(self)["_task_means"] = means if own_loss else None
+        self.__dict__["_task_means"] = means if own_loss else None
         super().compile(optimizer, loss, jit_compile=jit_compile, **options)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -157,7 +165,14 @@ class TaskModel(Savable, keras.Model):
         """The metrics of `compile`, and the model's own."""
         return [*super().metrics, *(vars(self).get("_task_means") or {}).values()]
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> tf.Tensor:
         """Returns the loss of a batch, float32 [], and updates the model's own metrics with it.
 
         Args:
@@ -190,7 +205,7 @@ class TaskModel(Savable, keras.Model):
         return loss / tf.distribute.get_strategy().num_replicas_in_sync
 
 
-def _named(values, names: tuple[str, ...]) -> Mapping[str, Any]:
+def _named(values: Any, names: tuple[str, ...]) -> Mapping[str, Any]:
     """Returns values by name: a dictionary unchanged, a list or one tensor paired with `names`."""
     if isinstance(values, Mapping):
         return values
@@ -203,7 +218,7 @@ def _named(values, names: tuple[str, ...]) -> Mapping[str, Any]:
     return dict(zip(names, values, strict=False))
 
 
-def _int32_or_float32(value):
+def _int32_or_float32(value: Any) -> Any:
     """Returns a tensor of numbers as int32 or float32, as in records; None for other tensors.
 
     NumPy arrays are often int64, float64 or bool.

@@ -65,7 +65,7 @@ class BytePairTokenizer(Tokenizer):
                 " --do_lower_case=False"
             )
         merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
-        self.files = dict(files or read_files(vocab_file, place))
+        self.files: dict[str, str] = dict(files or read_files(vocab_file, place))
         self.vocab = _parse_vocabulary(self.files[VOCABULARY], place)
         missing = [t for t in dict.fromkeys([_UNKNOWN, *required_tokens]) if t not in self.vocab]
         if missing:
@@ -183,7 +183,7 @@ def _parse_vocabulary(content: str, place: str) -> dict[str, int]:
     return dict(sorted(vocab.items(), key=lambda item: item[1]))
 
 
-def _make_tokenizer(vocab: Mapping[str, int], merges: str, merges_file: str, place: str):
+def _make_tokenizer(vocab: Mapping[str, int], merges: str, merges_file: str, place: str) -> Any:
     """Returns the tokenizer of the package `tokenizers`."""
     tokenizers = import_tokenizers(place)
     lines = merges.split("\n")
@@ -211,7 +211,7 @@ def _make_tokenizer(vocab: Mapping[str, int], merges: str, merges_file: str, pla
     return tokenizer
 
 
-def import_tokenizers(needed_by: str):
+def import_tokenizers(needed_by: str) -> Any:
     """Returns the package `tokenizers`.
 
     Args:

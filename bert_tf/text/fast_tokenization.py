@@ -48,7 +48,7 @@ _ASCII_TOKEN = re.compile(r"(##)?[0-9A-Za-z]+|[!-~]")
 _Encoder = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
 
 
-class _LazyTable(dict):
+class _LazyTable(dict[int, str]):
     """Code point -> replacement, for str.translate; entries are computed on first use."""
 
     def __init__(self, replacement: Callable[[str], str]):
@@ -60,7 +60,7 @@ class _LazyTable(dict):
         return replacement
 
 
-class _IdsOfToken(dict):
+class _IdsOfToken(dict[str, Sequence[int]]):
     """Text without white space -> its ids; entries are computed on first use."""
 
     def __init__(self, reference: tokenization.FullTokenizer):

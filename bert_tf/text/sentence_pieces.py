@@ -99,7 +99,7 @@ class SentencePieceTokenizer(Tokenizer):
             )
         self.do_lower_case = do_lower_case
         self.files = {MODEL: model}
-        self.unknown_id = self.vocab[UNKNOWN_PIECE]
+        self.unknown_id: int = self.vocab[UNKNOWN_PIECE]
         self._continued_unknown_id = size
         self.aliases = {size: self.unknown_id}
         self._ids = {piece: i for i, piece in enumerate(pieces)}

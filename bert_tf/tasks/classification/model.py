@@ -3,12 +3,16 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
+from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
 from bert_tf.model.saving import register
-from bert_tf.tasks.task_model import Sums, TaskModel
+from bert_tf.tasks.task_model import TaskModel
 
 
 @register
@@ -22,14 +26,21 @@ class ClassificationModel(TaskModel):
 
     label_names = ("label_ids",)
 
-    def __init__(self, config: BertConfig, num_labels: int, **options):
+    def __init__(self, config: BertConfig, num_labels: int, **options: Any):
         super().__init__(config, **options)
         self.num_labels = num_labels
         self.is_regression = num_labels == 1
         self.task_metrics = () if self.is_regression else ("accuracy",)
         self.head = OutputLayer(num_labels, config.hidden_size, dtype=self.bert.dtype_policy)
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+        training: bool = False,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         """Returns logits, float32 [B, num_labels].
 
         Args:
@@ -41,7 +52,14 @@ class ClassificationModel(TaskModel):
         """
         return self.layers_and_logits(input_ids, input_mask, segment_ids, training, dropout_seed)[1]
 
-    def layers_and_logits(self, input_ids, input_mask, segment_ids, training, dropout_seed):
+    def layers_and_logits(
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None,
+        segment_ids: tf.Tensor | None,
+        training: bool,
+        dropout_seed: tf.Tensor | None,
+    ) -> tuple[Sequence[tf.Tensor], tf.Tensor]:
         """Returns the layers' outputs, float [B, S, H] each, and what `call` returns."""
         output = self.bert(
             input_ids, input_mask, segment_ids, training=training, dropout_seed=dropout_seed
@@ -49,11 +67,13 @@ class ClassificationModel(TaskModel):
         logits = self.head(output.pooled_output, training=training, dropout_seed=dropout_seed)
         return output.all_encoder_layers, logits
 
-    def normalizers(self, features) -> dict[str, tf.Tensor]:
+    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the number of examples, float32 []."""
         return {"examples": tf.reduce_sum(example_weights(features))}
 
-    def loss_and_metrics(self, outputs, features, normalizers):
+    def loss_and_metrics(
+        self, outputs: Any, features: Features, normalizers: Features
+    ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean loss, float32 [], and the accuracy of a classification.
 
         The accuracy is a pair of float32 []: the number of correct predictions and of examples.
@@ -62,7 +82,7 @@ class ClassificationModel(TaskModel):
         loss = tf.math.divide_no_nan(loss, normalizers["examples"])
         return loss, self.accuracy(outputs, features)
 
-    def accuracy(self, logits, features) -> Sums:
+    def accuracy(self, logits: tf.Tensor, features: Features) -> Sums:
         """Returns `accuracy`, as in `loss_and_metrics`; {} for a regression."""
         if self.is_regression:
             return {}
@@ -71,7 +91,7 @@ class ClassificationModel(TaskModel):
         right = tf.cast(predictions == features["label_ids"], tf.float32)
         return {"accuracy": (tf.reduce_sum(weights * right), tf.reduce_sum(weights))}
 
-    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns the prediction and the loss of each example.
 
         `outputs`: probabilities of the classes, float32 [B, num_labels], or the values of a
@@ -83,7 +103,7 @@ class ClassificationModel(TaskModel):
             "per_example_loss": self.example_losses(outputs, features),
         }
 
-    def example_losses(self, logits, features) -> tf.Tensor:
+    def example_losses(self, logits: tf.Tensor, features: Features) -> tf.Tensor:
         """Returns the cross entropy, or the squared error, of each example, float32 [B]."""
         label_ids = features["label_ids"]
         if self.is_regression:

@@ -4,9 +4,11 @@ Dimension letters and dtypes: see `bert_tf/modeling.py`, but L counts the extrac
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.engine.steps import Features
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.saving import register
 from bert_tf.modeling import BertOutput
@@ -28,13 +30,18 @@ class FeaturesModel(TaskModel):
         config: BertConfig,
         layers: Sequence[int] = (-1,),
         outputs: Sequence[str] = ("token_vectors",),
-        **options,
+        **options: Any,
     ):
         super().__init__(config, **options)
         self.extracted_layers = tuple(layers)
         self.extracted_outputs = tuple(outputs)
 
-    def call(self, input_ids, input_mask=None, segment_ids=None) -> BertOutput:
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+    ) -> BertOutput:
         """Returns every output of BERT, without dropout.
 
         Args:
@@ -44,7 +51,7 @@ class FeaturesModel(TaskModel):
         """
         return self.bert(input_ids, input_mask, segment_ids, training=False)
 
-    def predict_step(self, data) -> dict[str, tf.Tensor]:
+    def predict_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Returns what `predict` returns: `sequence_output` and `pooled_output` by name.
 
         `predict` joins the rows of all batches. Other outputs have no rows or take too much memory.
@@ -53,7 +60,7 @@ class FeaturesModel(TaskModel):
         names = ("sequence_output", "pooled_output")
         return {name: getattr(output, name) for name in names}
 
-    def predictions(self, outputs: BertOutput, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: BertOutput, features: Features) -> dict[str, tf.Tensor]:
         """Returns the outputs by name, float32 [B, ...]; `schema.SHAPES` has the other axes.
 
         The mean includes [CLS] and [SEP], but not padding.

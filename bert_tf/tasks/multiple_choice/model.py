@@ -3,8 +3,11 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`; C is the number of choices of a question.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
+from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
 from bert_tf.model.saving import register
@@ -25,12 +28,19 @@ class MultipleChoiceModel(TaskModel):
     label_names = ("label_ids",)
     task_metrics = ("accuracy",)
 
-    def __init__(self, config: BertConfig, **options):
+    def __init__(self, config: BertConfig, **options: Any):
         super().__init__(config, **options)
         # No bias: adding the same number to all choices would not change their softmax.
         self.head = OutputLayer(1, config.hidden_size, use_bias=False, dtype=self.bert.dtype_policy)
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+        training: bool = False,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         """Returns logits, float32 [B, C].
 
         Args:
@@ -51,11 +61,13 @@ class MultipleChoiceModel(TaskModel):
         scores = self.head(pooled, training=training, dropout_seed=dropout_seed)  # [B*C, 1]
         return tf.reshape(scores, [-1, num_choices])
 
-    def normalizers(self, features) -> dict[str, tf.Tensor]:
+    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the number of questions, float32 []."""
         return {"questions": tf.reduce_sum(example_weights(features))}
 
-    def loss_and_metrics(self, outputs, features, normalizers):
+    def loss_and_metrics(
+        self, outputs: Any, features: Features, normalizers: Features
+    ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean cross entropy over the choices, float32 [], and the accuracy.
 
         The accuracy is a pair of float32 []: the number of correct predictions and of questions.
@@ -66,7 +78,7 @@ class MultipleChoiceModel(TaskModel):
         sums = {"accuracy": (tf.reduce_sum(weights * right), tf.reduce_sum(weights))}
         return tf.math.divide_no_nan(loss, normalizers["questions"]), sums
 
-    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns the prediction and the loss of each question.
 
         `outputs`: probabilities of the choices, float32 [B, C]. `label_ids`: the records' labels.

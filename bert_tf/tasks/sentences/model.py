@@ -7,8 +7,11 @@ The mean over the tokens and the regression of the cosine are from Sentence-BERT
 is multiple negatives ranking (https://arxiv.org/abs/1705.00652, section 4.4).
 """
 
+from typing import Any
+
 import tensorflow as tf
 
+from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights
 from bert_tf.model.saving import register
@@ -38,7 +41,7 @@ class SentenceModel(TaskModel):
         loss: str = COSINE,
         score_scale: float = 1.0,
         similarity_scale: float = 20.0,
-        **options,
+        **options: Any,
     ):
         super().__init__(config, **options)
         self.bert.pooler.trainable = False  # vectors do not depend on it; a checkpoint may lack it
@@ -47,7 +50,14 @@ class SentenceModel(TaskModel):
         self.similarity_scale = similarity_scale
         self.task_metrics = ("accuracy",) if loss == IN_BATCH_NEGATIVES else ()
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+        training: bool = False,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         """Returns a vector of each text, float32 [B, T, H], of Euclidean length 1.
 
         The mean includes [CLS] and [SEP], but not padding.
@@ -75,11 +85,13 @@ class SentenceModel(TaskModel):
         vectors = tf.math.l2_normalize(total, axis=-1)
         return tf.reshape(vectors, [-1, num_texts, vectors.shape[-1]])
 
-    def normalizers(self, features) -> dict[str, tf.Tensor]:
+    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the number of pairs, float32 []."""
         return {"pairs": tf.reduce_sum(example_weights(features))}
 
-    def loss_and_metrics(self, outputs, features, normalizers):
+    def loss_and_metrics(
+        self, outputs: Any, features: Features, normalizers: Features
+    ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean loss, float32 [], and the accuracy among the pairs of the batch.
 
         The accuracy is a pair of float32 []: the number of first texts whose nearest second text is
@@ -97,7 +109,7 @@ class SentenceModel(TaskModel):
         loss = tf.reduce_sum(weights * losses)
         return tf.math.divide_no_nan(loss, normalizers["pairs"]), sums
 
-    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns the vectors of each example and, for pairs, the cosine, the score and the loss.
 
         `vectors`: float32 [B, T, H]. For pairs: `outputs`: the cosines, float32 [B]. `label_ids`:
@@ -111,7 +123,7 @@ class SentenceModel(TaskModel):
                 found["per_example_loss"] = self._squared_errors(found["outputs"], features)
         return found
 
-    def _squared_errors(self, cosines: tf.Tensor, features) -> tf.Tensor:
+    def _squared_errors(self, cosines: tf.Tensor, features: Features) -> tf.Tensor:
         """Returns the squared error of each pair's cosine, float32 [B]."""
         return tf.square(cosines - features["label_ids"] / self.score_scale)
 

@@ -3,9 +3,12 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
+from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import example_weights, linear
 from bert_tf.model.saving import Savable, register
@@ -21,11 +24,11 @@ class SpanHead(Savable, keras.layers.Layer):
         dtype: dtype policy.
     """
 
-    def __init__(self, config: BertConfig, dtype="float32"):
+    def __init__(self, config: BertConfig, dtype: Any = "float32"):
         super().__init__(name="squad", dtype=dtype)
         self.hidden_size = config.hidden_size
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.output_weights = self.add_weight(
             shape=(2, self.hidden_size),
             initializer=create_initializer(0.02),
@@ -36,7 +39,7 @@ class SpanHead(Savable, keras.layers.Layer):
             shape=(2,), initializer="zeros", autocast=False, name="output_bias"
         )
 
-    def call(self, sequence_output):
+    def call(self, sequence_output: tf.Tensor) -> list[tf.Tensor]:
         """Returns start and end logits, each float32 [B, S].
 
         Args:
@@ -54,18 +57,18 @@ class SquadHeads(Savable, keras.layers.Layer):
         dtype: dtype policy.
     """
 
-    def __init__(self, config: BertConfig, dtype="float32"):
+    def __init__(self, config: BertConfig, dtype: Any = "float32"):
         super().__init__(name="cls", dtype=dtype)
         self.squad = SpanHead(config, self.dtype_policy)
         self.build()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Creates the variables; called by the constructor."""
         if not self.built:
             self.squad.build()
-            self.built = True
+            self.built: bool = True
 
-    def call(self, sequence_output):
+    def call(self, sequence_output: tf.Tensor) -> list[tf.Tensor]:
         """Returns start and end logits, each float32 [B, S], of float [B, S, H]."""
         return self.squad(sequence_output)
 
@@ -81,13 +84,20 @@ class SquadModel(TaskModel):
     label_names = ("start_positions", "end_positions")
     task_metrics = ("start_accuracy", "end_accuracy")
 
-    def __init__(self, config: BertConfig, **options):
+    def __init__(self, config: BertConfig, **options: Any):
         super().__init__(config, **options)
         # No logit depends on the pooler, so the original's optimizer has no slots for it either.
         self.bert.pooler.trainable = False
         self.cls = SquadHeads(config, self.bert.dtype_policy)
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+        training: bool = False,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> list[tf.Tensor]:
         """Returns start and end logits, each float32 [B, S].
 
         Args:
@@ -103,11 +113,13 @@ class SquadModel(TaskModel):
         )
         return self.cls(output.sequence_output)
 
-    def normalizers(self, features) -> dict[str, tf.Tensor]:
+    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the number of examples, float32 []."""
         return {"examples": tf.reduce_sum(example_weights(features))}
 
-    def loss_and_metrics(self, outputs, features, normalizers):
+    def loss_and_metrics(
+        self, outputs: Any, features: Features, normalizers: Features
+    ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean cross entropy of start and end, float32 [], and their accuracies.
 
         All positions compete, including question and padding, as in the original's compute_loss.
@@ -128,7 +140,7 @@ class SquadModel(TaskModel):
             sums[f"{name}_accuracy"] = (right, tf.reduce_sum(weights))
         return total / 2.0, sums
 
-    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns each window's `unique_ids`, int32 [B], and its logits.
 
         `start_logits` and `end_logits`: float32 [B, S].

@@ -3,8 +3,11 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`; F is the width of a token's features.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
+from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import OutputLayer, cross_entropy, example_weights
 from bert_tf.model.saving import register
@@ -37,13 +40,13 @@ class TaggingModel(TaskModel):
         num_labels: int,
         feature_layers: str | None = None,
         lstm_size: int = 768,
-        **options,
+        **options: Any,
     ):
         super().__init__(config, **options)
         self.bert.pooler.trainable = False  # no logit depends on it
         self.num_labels = num_labels
         self.feature_layers = feature_layers
-        self.lstm = None
+        self.lstm: Any = None
         size = config.hidden_size
         if feature_layers:
             check_feature_layers(feature_layers, config.num_layer_outputs)
@@ -53,7 +56,14 @@ class TaggingModel(TaskModel):
             size = 2 * lstm_size
         self.head = OutputLayer(num_labels, size, dtype=self.bert.dtype_policy)
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False, dropout_seed=None):
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+        training: bool = False,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tf.Tensor:
         """Returns logits, float32 [B, S, num_labels].
 
         Args:
@@ -63,7 +73,7 @@ class TaggingModel(TaskModel):
             training: whether dropout is on. A frozen BERT never has dropout.
             dropout_seed: int32 [2]; None draws one.
         """
-        fine_tuned = self.lstm is None
+        fine_tuned = not self.feature_layers
         if input_mask is None:
             input_mask = tf.ones(get_shape_list(input_ids), tf.int32)
         output = self.bert(
@@ -73,19 +83,20 @@ class TaggingModel(TaskModel):
             training=training and fine_tuned,
             dropout_seed=dropout_seed,
         )
-        if fine_tuned:
-            tokens = output.sequence_output  # [B, S, H]
-        else:
+        tokens = output.sequence_output  # [B, S, H]
+        if self.feature_layers:
             # [B, S, F]
             features = tf.stop_gradient(FEATURE_LAYERS[self.feature_layers].of(output))
             tokens = self.lstm(features, input_mask)  # [B, S, 2 * lstm_size]
         return self.head(tokens, training=training, dropout_seed=dropout_seed)
 
-    def normalizers(self, features) -> dict[str, tf.Tensor]:
+    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the number of words to tag, float32 []; every record has at least one."""
         return {"words": tf.reduce_sum(_word_weights(features))}
 
-    def loss_and_metrics(self, outputs, features, normalizers):
+    def loss_and_metrics(
+        self, outputs: Any, features: Features, normalizers: Features
+    ) -> tuple[tf.Tensor, Sums]:
         """Returns the mean cross entropy of the words to tag, float32 [], and their accuracy.
 
         The accuracy is a pair of float32 []: the number of correct predictions and of words.
@@ -97,7 +108,7 @@ class TaggingModel(TaskModel):
         sums = {"accuracy": (tf.reduce_sum(right), tf.reduce_sum(weights))}
         return tf.math.divide_no_nan(loss, normalizers["words"]), sums
 
-    def predictions(self, outputs, features) -> dict[str, tf.Tensor]:
+    def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns each word's predicted label and loss, at its first piece.
 
         `predictions`: int32 [B, S], indices of labels, -1 where `label_mask` is 0. `losses`:
@@ -112,7 +123,7 @@ class TaggingModel(TaskModel):
         }
 
 
-def _word_weights(features) -> tf.Tensor:
+def _word_weights(features: Features) -> tf.Tensor:
     """Returns 1 at the first piece of each word to tag, times its example's weight: [B, S]."""
     label_mask = tf.cast(features["label_mask"], tf.float32)
     return label_mask * example_weights(features)[:, tf.newaxis]

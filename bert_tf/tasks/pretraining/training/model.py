@@ -3,8 +3,11 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
+from bert_tf.engine.steps import Features, Sums
 from bert_tf.errors import UserError
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import cross_entropy, example_weights
@@ -34,10 +37,10 @@ class PretrainingModel(TaskModel):
 
     required_inputs = ("input_ids", "masked_lm_positions")
     packing_inputs = ("position_ids", "cls_positions")
-    label_names = ("masked_lm_ids", "masked_lm_weights")
-    task_metrics = ("masked_lm_loss", "masked_lm_accuracy")
+    label_names: tuple[str, ...] = ("masked_lm_ids", "masked_lm_weights")
+    task_metrics: tuple[str, ...] = ("masked_lm_loss", "masked_lm_accuracy")
 
-    def __init__(self, config: BertConfig, objective: str | None = None, **options):
+    def __init__(self, config: BertConfig, objective: str | None = None, **options: Any):
         super().__init__(config, **options)
         self.cls = PretrainingHeads(config, self.bert.dtype_policy)
         objective = objective or (MLM_NSP if config.has_next_sentence else MLM)
@@ -48,15 +51,15 @@ class PretrainingModel(TaskModel):
 
     def call(
         self,
-        input_ids,
-        input_mask=None,
-        segment_ids=None,
-        masked_lm_positions=None,
-        training=False,
-        dropout_seed=None,
-        position_ids=None,
-        cls_positions=None,
-    ):
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+        masked_lm_positions: tf.Tensor | None = None,
+        training: bool = False,
+        dropout_seed: tf.Tensor | None = None,
+        position_ids: tf.Tensor | None = None,
+        cls_positions: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns logits of masked LM, float32 [B*P, V], and next sentence, float32 [B, 2].
 
         The next-sentence logits are [B*K, 2] for packed rows, and None for RoBERTa.
@@ -88,7 +91,7 @@ class PretrainingModel(TaskModel):
             output.embedding_table,
         )
 
-    def normalizers(self, features) -> dict[str, tf.Tensor]:
+    def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the sums of weights of the masked positions and of the examples, float32 [].
 
         For packed rows also `examples`, the number of their sequences.
@@ -103,7 +106,9 @@ class PretrainingModel(TaskModel):
             sums["examples"] = tf.reduce_sum(weights * tf.cast(sequences, tf.float32))
         return sums
 
-    def loss_and_metrics(self, outputs, features, normalizers):
+    def loss_and_metrics(
+        self, outputs: Any, features: Features, normalizers: Features
+    ) -> tuple[tf.Tensor, Sums]:
         """Returns the sum of the losses, float32 [], and losses and accuracies as metrics.
 
         Original: get_masked_lm_output and get_next_sentence_output (ALBERT's:
@@ -127,7 +132,7 @@ class PretrainingModel(TaskModel):
                 normalizers["next_sentence"],
             )
         total = tf.zeros([], tf.float32)
-        sums = {}
+        sums: Sums = {}
         for name, (logits, label_ids, weights, normalizer) in losses.items():
             parts = loss_and_accuracy(name, logits, label_ids, weights)
             total += tf.math.divide_no_nan(parts[f"{name}_loss"][0], normalizer)
@@ -169,13 +174,13 @@ def loss_and_accuracy(
     }
 
 
-def masked_lm_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
+def masked_lm_weights(features: Features, example_weight: tf.Tensor) -> tf.Tensor:
     """Returns the weights of the masked positions, float32 [B*P]."""
     weights = features["masked_lm_weights"] * example_weight[:, tf.newaxis]  # [B, P]
     return tf.reshape(weights, [-1])
 
 
-def _next_sentence_weights(features, example_weight: tf.Tensor) -> tf.Tensor:
+def _next_sentence_weights(features: Features, example_weight: tf.Tensor) -> tf.Tensor:
     """Returns the weights of the next sentence labels, float32 [B], or [B*K] for packed rows."""
     if "next_sentence_weights" not in features:
         return example_weight
