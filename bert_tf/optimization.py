@@ -230,14 +230,12 @@ class AdamOptions:
         excluded = any(re.search(expression, name) for expression in self.exclude_from_weight_decay)
         decay = 0.0 if excluded else self.weight_decay_rate
         # Keras variables become tensors, too.
-        tensors = [tf.convert_to_tensor(x) for x in (param, m, v, grad, learning_rate)]
-        numbers: Sequence[float] = (decay, self.beta_1, self.beta_2, self.epsilon)
+        arguments: list[Any] = [tf.convert_to_tensor(x) for x in (param, m, v, grad, learning_rate)]
+        arguments += [decay, self.beta_1, self.beta_2, self.epsilon]
         if self.optimizer == "lamb":
             corrected = tf.convert_to_tensor(step) + 1 if self.lamb_bias_correction else None
-            return lamb_update(
-                *tensors, *numbers, layer_adaptation=not excluded, bias_correction_step=corrected
-            )
-        return adam_weight_decay_update(*tensors, *numbers)
+            return lamb_update(*arguments, not excluded, corrected)
+        return adam_weight_decay_update(*arguments)
 
 
 @keras.saving.register_keras_serializable("bert_tf")
