@@ -234,7 +234,8 @@ class AdamOptions:
         arguments += [decay, self.beta_1, self.beta_2, self.epsilon]
         if self.optimizer == "lamb":
             corrected = tf.convert_to_tensor(step) + 1 if self.lamb_bias_correction else None
-            return lamb_update(*arguments, not excluded, corrected)
+            arguments += [not excluded, corrected]
+            return lamb_update(*arguments)
         return adam_weight_decay_update(*arguments)
 
 
