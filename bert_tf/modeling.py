@@ -205,7 +205,7 @@ class BertModel(Savable, keras.Model):
         if token_type_ids is None:
             token_type_ids = tf.zeros(input_shape, tf.int32)
         seed = dropout_seed_of_call(training, dropout_seed)
-        seeds = (None, None) if seed is None else (fold_in(seed, 0), fold_in(seed, 1))
+        seeds = fold_in(seed, 0), fold_in(seed, 1)
         if position_ids is not None:
             input_mask = attention_within_sequences(input_mask)
         embedding_output = self.embeddings(

@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 
-def fold_in(seed: tf.Tensor, data: int | tf.Tensor) -> tf.Tensor:
-    """Returns a new seed, int32 [2], a function of `seed` and `data`.
+def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
+    """Returns a new seed, int32 [2], a function of `seed` and `data`; None if `seed` is None.
 
     Args:
-        seed: int32 [2].
+        seed: int32 [2], or None for no random numbers.
         data: a Python integer or int32 [].
     """
+    if seed is None:
+        return None
     return tf.random.experimental.stateless_fold_in(seed, data, alg="philox")
 
 
@@ -23,9 +25,9 @@ _weights_are_read = contextvars.ContextVar("weights_are_read", default=False)
 
 @contextlib.contextmanager
 def reading_weights() -> Iterator[None]:
-    """Models built in this context start with zeros instead of random weights.
+    """Models built in this context start with zeros: a checkpoint sets their weights next.
 
-    For models whose weights a checkpoint sets next: drawing 340 million numbers takes seconds.
+    Drawing 340 million random numbers takes seconds.
     """
     token = _weights_are_read.set(True)
     try:
@@ -45,9 +47,6 @@ def seeded(seed: int) -> Iterator[None]:
 
     A Keras initializer without a seed draws one from Python's `random`, which is seeded here and
     restored at the end.
-
-    Args:
-        seed: any integer.
     """
     state = random.getstate()
     random.seed(seed)

@@ -12,21 +12,17 @@ Activation = Callable[[tf.Tensor], tf.Tensor]
 
 
 def gelu(x: tf.Tensor) -> tf.Tensor:
-    """Returns the Gaussian error linear unit of `x` in its tanh form (original: modeling.gelu).
+    """Returns the Gaussian error linear unit of `x`, float [...], in its tanh form.
 
-    Args:
-        x: float [...].
+    Original: modeling.gelu.
     """
     return keras.activations.gelu(x, approximate=True)
 
 
 def gelu_erf(x: tf.Tensor) -> tf.Tensor:
-    """Returns the Gaussian error linear unit of `x` in its exact form, with the error function.
+    """Returns the Gaussian error linear unit of `x`, float [...], with the exact error function.
 
     Hugging Face's models call this form "gelu", and the original's form "gelu_new".
-
-    Args:
-        x: float [...].
     """
     # keras.activations.gelu computes erfc, which takes TensorFlow twice the time on a CPU. LiteRT
     # recognises the function only if the factors are in this order.
@@ -45,14 +41,8 @@ def get_activation(activation_string: str | Activation | None) -> Activation | N
     """
     if activation_string is None or callable(activation_string):
         return activation_string
-    functions = {
-        "": None,
-        "linear": None,
-        "relu": tf.nn.relu,
-        "gelu": gelu,
-        "gelu_erf": gelu_erf,
-        "tanh": tf.tanh,
-    }
+    functions = {"gelu": gelu, "gelu_erf": gelu_erf, "relu": tf.nn.relu, "tanh": tf.tanh}
+    functions |= {"": None, "linear": None}
     name = str(activation_string).lower()
     if name not in functions:
         raise UserError(

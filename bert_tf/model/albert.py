@@ -4,7 +4,7 @@ Read it next to `bert_tf/model/encoder.py`. Everything else is BERT's: a `BertMo
 `AlbertConfig` uses this encoder instead of BERT's (https://arxiv.org/abs/1909.11942, section 3.1;
 original: google-research/albert, modeling.py).
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`.
+Dimension letters and dtypes: see `bert_tf/modeling.py`; arguments of `call`: see the encoder's.
 """
 
 import keras
@@ -13,49 +13,31 @@ import tensorflow as tf
 from bert_tf.model.activations import get_activation
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.dropout import dropout
-from bert_tf.model.encoder import SelfAttention
-from bert_tf.model.layers import LayerNorm, NamedDense, make_dense
+from bert_tf.model.encoder import SelfAttention, run_layer
+from bert_tf.model.layers import Composite, LayerNorm, NamedDense, make_dense
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
 
 @register
-class AlbertAttention(Savable, keras.layers.Layer):
-    """Self-attention and the projection of its output: the scope `attention_1`.
-
-    Args:
-        dtype: dtype policy.
-    """
+class AlbertAttention(Composite):
+    """Self-attention and the projection of its output: the scope `attention_1`."""
 
     def __init__(self, config: AlbertConfig, dtype):
         super().__init__(name="attention_1", dtype=dtype)
         self.self_attention = SelfAttention(config, dtype)
         self.projection = NamedDense(config, config.hidden_size, None, "output", dtype)
 
-    def build(self, input_shape=None):
-        self.self_attention.build()
-        self.projection.build()
-
     def call(self, hidden, input_mask, seed=None):
-        """Returns the projected context, float [B*S, H], and probabilities, float32 [B, N, S, S].
-
-        Args:
-            hidden: float [B*S, H].
-            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
-            seed: int32 [2] dropout seed of the probabilities, or None for no dropout.
-        """
+        """Returns the projected context, float [B*S, H], and attention, float32 [B, N, S, S]."""
         context, probs = self.self_attention(hidden, input_mask, seed=seed)
         return self.projection(context), probs
 
 
 @register
 class Intermediate(Savable, keras.layers.Layer):
-    """Both dense layers of the feed-forward network: the scope `intermediate`.
-
-    Args:
-        dtype: dtype policy.
-    """
+    """Both dense layers of the feed-forward network: the scope `intermediate`."""
 
     def __init__(self, config: AlbertConfig, dtype):
         super().__init__(name="intermediate", dtype=dtype)
@@ -66,49 +48,31 @@ class Intermediate(Savable, keras.layers.Layer):
 
     def build(self, input_shape=None):
         config = self.config
-        self.dense = make_dense(
-            config.intermediate_size,
-            config.hidden_size,
-            config,
-            self.dtype_policy,
-            "dense",
-            get_activation(config.hidden_act),
-        )
+        sizes, act = (config.intermediate_size, config.hidden_size), config.hidden_act
+        self.dense = make_dense(*sizes, config, self.dtype_policy, "dense", get_activation(act))
         self.projection.build()
 
     def call(self, hidden):
-        """Returns float [B*S, H] of float [B*S, H]."""
+        """Returns float [B*S, H]."""
         return self.projection(self.dense(hidden))
 
 
 @register
-class FeedForward(Savable, keras.layers.Layer):
-    """The feed-forward network: the scope `ffn_1`.
-
-    Args:
-        dtype: dtype policy.
-    """
+class FeedForward(Composite):
+    """The feed-forward network: the scope `ffn_1`."""
 
     def __init__(self, config: AlbertConfig, dtype):
         super().__init__(name="ffn_1", dtype=dtype)
         self.intermediate = Intermediate(config, dtype)
 
-    def build(self, input_shape=None):
-        self.intermediate.build()
-
     def call(self, hidden):
-        """Returns float [B*S, H] of float [B*S, H]."""
+        """Returns float [B*S, H]."""
         return self.intermediate(hidden)
 
 
 @register
-class InnerGroup(Savable, keras.layers.Layer):
-    """Attention and feed-forward network (original: attention_ffn_block).
-
-    Args:
-        index: number within its group, from 0; part of its name.
-        dtype: dtype policy.
-    """
+class InnerGroup(Composite):
+    """Attention and feed-forward network (original: attention_ffn_block)."""
 
     def __init__(self, config: AlbertConfig, index: int, dtype):
         super().__init__(name=f"inner_group_{index}", dtype=dtype)
@@ -118,22 +82,10 @@ class InnerGroup(Savable, keras.layers.Layer):
         self.feed_forward = FeedForward(config, dtype)
         self.output_norm = LayerNorm(config, "LayerNorm_1")
 
-    def build(self, input_shape=None):
-        self.attention.build()
-        self.feed_forward.build()
-        for norm in (self.attention_norm, self.output_norm):
-            norm.build((None, self.config.hidden_size))
-
     def call(self, hidden, input_mask, seed=None):
-        """Returns the next hidden states, float [B*S, H], and probabilities, float32 [B, N, S, S].
-
-        Args:
-            hidden: float [B*S, H].
-            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
-            seed: int32 [2] dropout seed, or None for no dropout.
-        """
+        """Returns the next hidden states, float [B*S, H], and attention, float32 [B, N, S, S]."""
         rate = self.config.hidden_dropout_prob
-        seeds = [None] * 3 if seed is None else [fold_in(seed, i) for i in range(3)]
+        seeds = [fold_in(seed, i) for i in range(3)]
         attended, probs = self.attention(hidden, input_mask, seed=seeds[0])
         attended = self.attention_norm(dropout(attended, rate, seeds[1]) + hidden)
         attended = tf.cast(attended, self.compute_dtype)
@@ -142,47 +94,26 @@ class InnerGroup(Savable, keras.layers.Layer):
 
 
 @register
-class LayerGroup(Savable, keras.layers.Layer):
-    """A group of consecutive inner groups, which several layers of the encoder may share.
-
-    Args:
-        index: number of the group, from 0; part of its name.
-        dtype: dtype policy.
-    """
+class LayerGroup(Composite):
+    """A group of consecutive inner groups, which several layers of the encoder may share."""
 
     def __init__(self, config: AlbertConfig, index: int, dtype):
         super().__init__(name=f"group_{index}", dtype=dtype)
         self.inner_groups = [InnerGroup(config, i, dtype) for i in range(config.inner_group_num)]
 
-    def build(self, input_shape=None):
-        for inner_group in self.inner_groups:
-            inner_group.build()
-
     def call(self, hidden, input_mask, seed=None):
-        """Returns the outputs and the probabilities of each inner group, two lists of tensors.
-
-        Args:
-            hidden: float [B*S, H].
-            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
-            seed: int32 [2] dropout seed, or None for no dropout.
-        """
+        """Returns lists of the outputs and probabilities of each inner group."""
         outputs, all_probs = [], []
         for i, inner_group in enumerate(self.inner_groups):
-            inner_seed = None if seed is None else fold_in(seed, i)
-            hidden, probs = inner_group(hidden, input_mask, seed=inner_seed)
+            hidden, probs = inner_group(hidden, input_mask, seed=fold_in(seed, i))
             outputs.append(hidden)
             all_probs.append(probs)
         return outputs, all_probs
 
 
 @register
-class Transformer(Savable, keras.layers.Layer):
-    """ALBERT's layer stack (scope `transformer`): the groups, and which group each layer uses.
-
-    Args:
-        recompute_activations: see `BertModel`.
-        dtype: dtype policy.
-    """
+class Transformer(Composite):
+    """ALBERT's layer stack (scope `transformer`): the groups, and which group each layer uses."""
 
     def __init__(self, config: AlbertConfig, recompute_activations: bool, dtype):
         super().__init__(name="transformer", dtype=dtype)
@@ -192,28 +123,14 @@ class Transformer(Savable, keras.layers.Layer):
         self.groups = [LayerGroup(config, i, dtype) for i in used]
         self.order = [used.index(i) for i in config.layer_groups]
 
-    def build(self, input_shape=None):
-        for group in self.groups:
-            group.build()
-
     def call(self, hidden, input_mask, seed=None):
-        """Returns the outputs and the probabilities of each inner group of each layer, two lists.
-
-        Args:
-            hidden: float [B*S, H].
-            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
-            seed: int32 [2] dropout seed, or None for no dropout.
-        """
+        """Returns lists of the outputs and probabilities of each inner group of each layer."""
         outputs, all_probs = [], []
         for i, index in enumerate(self.order):
-            layer_seed = None if seed is None else fold_in(seed, i)
-
-            def run_layer(hidden, input_mask, group=self.groups[index], layer_seed=layer_seed):
-                return group(hidden, input_mask, seed=layer_seed)
-
-            if self.recompute_activations:
-                run_layer = tf.recompute_grad(run_layer)
-            layer_outputs, probs = run_layer(hidden, input_mask)
+            group, layer_seed = self.groups[index], fold_in(seed, i)
+            layer_outputs, probs = run_layer(
+                group, self.recompute_activations, hidden, input_mask, layer_seed
+            )
             hidden = layer_outputs[-1]
             outputs += layer_outputs
             all_probs += probs
@@ -222,12 +139,7 @@ class Transformer(Savable, keras.layers.Layer):
 
 @register
 class AlbertEncoder(Savable, keras.layers.Layer):
-    """The projection of the embeddings and the stack of layers (original: transformer_model).
-
-    Args:
-        recompute_activations: see `BertModel`.
-        dtype: dtype policy.
-    """
+    """The projection of the embeddings and the stack of layers (original: transformer_model)."""
 
     def __init__(self, config: AlbertConfig, recompute_activations: bool, dtype):
         super().__init__(name="encoder", dtype=dtype)
@@ -245,12 +157,8 @@ class AlbertEncoder(Savable, keras.layers.Layer):
     def call(self, embedding_output, input_mask, seed=None):
         """Returns tuples of outputs, float [B, S, H], and of probabilities, float32 [B, N, S, S].
 
-        Both have one tensor for each inner group of each layer.
-
-        Args:
-            embedding_output: float [B, S, E].
-            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
-            seed: int32 [2] dropout seed, or None for no dropout.
+        Both have one tensor for each inner group of each layer. `embedding_output` is float
+        [B, S, E].
         """
         batch_size, seq_length, width = get_shape_list(embedding_output, expected_rank=3)
         hidden = tf.reshape(embedding_output, [-1, width])  # [B*S, E]

@@ -10,10 +10,8 @@ from bert_tf.model.configuration import BertConfig, within
 class AlbertConfig(BertConfig):
     """Sizes and dropout rates of ALBERT: the keys of an `albert_config.json`.
 
-    Original: google-research/albert, modeling.AlbertConfig, with the same defaults,
-    ALBERT-xxlarge's.
-
-    All arguments except `vocab_size` are keyword-only.
+    The defaults are ALBERT-xxlarge's (original: google-research/albert, modeling.AlbertConfig). All
+    arguments except `vocab_size` are keyword-only.
 
     Args:
         embedding_size: width of the embeddings. If it differs from `hidden_size`, a dense layer
@@ -49,14 +47,13 @@ class AlbertConfig(BertConfig):
     @property
     def layer_groups(self) -> list[int]:
         """The index of each layer's group."""
-        # In floating point, as in the original: with 22 groups and 22 layers, layer 15 uses group
-        # 14.
+        # In floating point, as in the original: of 22 layers and groups, layer 15 uses group 14.
         layers, groups = self.num_hidden_layers, self.num_hidden_groups
         return [int(i / layers * groups) for i in range(layers)]
 
     @property
     def used_groups(self) -> list[int]:
-        """The indices of the groups that layers use, in order; there may be unused groups."""
+        """The indices of the groups that layers use, in order."""
         return sorted(set(self.layer_groups))
 
     @property
@@ -66,11 +63,10 @@ class AlbertConfig(BertConfig):
 
     @property
     def num_layer_outputs(self) -> int:
-        """Number of tensors in a model's `all_encoder_layers`: one for each inner group."""
+        """Number of tensors in a model's `all_encoder_layers`."""
         return self.num_hidden_layers * self.inner_group_num
 
     def _num_parameters(self) -> int:
-        """Returns the number of the model's weights, without biases and LayerNorm's."""
         hidden = self.hidden_size
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size + hidden
         layer = 4 * hidden + 2 * self.intermediate_size

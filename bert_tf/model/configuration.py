@@ -22,10 +22,7 @@ _LONGEST_LIST = 330  # characters of listed problems in a message
 
 
 def within(default: Any = dataclasses.MISSING, **bounds: float) -> Any:
-    """Returns a field of a configuration whose value is a number within `Bounds`.
-
-    A subclass that changes only a field's default inherits the bounds.
-    """
+    """Returns a dataclass field with `Bounds`; a subclass that changes its default keeps them."""
     return dataclasses.field(default=default, metadata={"bounds": Bounds(**bounds)})
 
 
@@ -33,8 +30,8 @@ def within(default: Any = dataclasses.MISSING, **bounds: float) -> Any:
 class BertConfig:
     """Sizes and dropout rates of a `BertModel`: the keys of a `bert_config.json`.
 
-    Original: modeling.BertConfig, with the same defaults. The maximum sizes are far above released
-    models' sizes. An id or an index must fit into int32, which is what TPUs compute with.
+    Original: modeling.BertConfig, with the same defaults. The upper bounds are far above the sizes
+    of released models. Ids and indices must fit into int32, with which TPUs compute.
 
     Args:
         vocab_size: number of word pieces.
@@ -44,10 +41,9 @@ class BertConfig:
         intermediate_size: width of the feed-forward layer.
         hidden_act: activation of the feed-forward layer: "gelu" (the tanh form), "gelu_erf" (the
             exact form), "relu", "tanh", "linear" or a function.
-        hidden_dropout_prob: dropout rate of the embeddings and of every residual branch; None
+        hidden_dropout_prob: dropout rate of the embeddings and of every residual branch; None or 0
             for no dropout.
-        attention_probs_dropout_prob: dropout rate of the attention probabilities; None for no
-            dropout.
+        attention_probs_dropout_prob: dropout rate of the attention probabilities.
         max_position_embeddings: longest sequence, in tokens.
         type_vocab_size: number of segment (token type) ids; every released model has 2.
         initializer_range: standard deviation of the truncated normal initial weights.
@@ -83,7 +79,6 @@ class BertConfig:
             raise UserError(f"The BERT configuration is invalid: {_listed(problems)}")
 
     def _problems(self) -> list[str]:
-        """Returns a list of what is wrong with the values."""
         problems = []
         types: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(self)}
         for name, bounds in self._bounds().items():
@@ -99,10 +94,10 @@ class BertConfig:
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads"
                 f" ({self.num_attention_heads})"
             )
-        if not problems and self._num_parameters() > _MOST_PARAMETERS:
+        if not problems and (parameters := self._num_parameters()) > _MOST_PARAMETERS:
             problems.append(
-                f"its sizes make {self._num_parameters():,} parameters, and a model must have at"
-                f" most {_MOST_PARAMETERS:,}"
+                f"its sizes make {parameters:,} parameters, and a model must have at most"
+                f" {_MOST_PARAMETERS:,}"
             )
         try:
             get_activation(self.hidden_act)
@@ -119,7 +114,7 @@ class BertConfig:
                 bounds |= {name: field.metadata["bounds"]} if field.metadata else {}
         return bounds
 
-    # Not keys of a `bert_config.json`; other models of the family override them.
+    # Not keys of a `bert_config.json`. Other models of the family override them.
 
     layer_norm_eps = 1e-12  # the default of tf.contrib.layers.layer_norm, which the original calls
     has_next_sentence = True  # whether the model has a head for a pair of sentences
@@ -181,8 +176,8 @@ class BertConfig:
     def from_dict(cls, json_object: dict[str, Any]) -> "BertConfig":
         """Returns a configuration with a dictionary's values, and defaults for missing keys.
 
-        Unknown keys, except this class's `model_type`, are logged in a warning. They are kept for
-        `to_dict`, and as attributes unless a method has that name.
+        A warning lists unknown keys, except this class's `model_type`. They are kept for `to_dict`,
+        and as attributes unless a method has that name.
 
         Raises:
             UserError: `vocab_size` is missing, a value is out of range, or the dictionary is
@@ -220,10 +215,7 @@ class BertConfig:
 
     @classmethod
     def from_json_file(cls, json_file: str) -> "BertConfig":
-        """Returns the configuration in a `bert_config.json`.
-
-        Args:
-            json_file: a path that `tf.io.gfile` can read.
+        """Returns the configuration in a `bert_config.json`; `tf.io.gfile` reads it.
 
         Raises:
             UserError: the file is missing, is not JSON, or has a value out of range.
@@ -231,14 +223,10 @@ class BertConfig:
         return load_configuration(json_file, cls.from_dict)
 
     def check_seq_length(self, max_seq_length: int, flag: str = "max_seq_length") -> None:
-        """Checks that the model has position embeddings for sequences of this length.
-
-        Args:
-            max_seq_length: the length in tokens.
-            flag: name of the flag that sets it, without dashes, for the message.
+        """Checks that the model has position embeddings for sequences of `max_seq_length` tokens.
 
         Raises:
-            UserError: the length exceeds `longest_sequence`.
+            UserError: the length, which `flag` (no dashes) sets, exceeds `longest_sequence`.
         """
         if max_seq_length > self.longest_sequence:
             raise UserError(
@@ -247,12 +235,9 @@ class BertConfig:
             )
 
     def check_batch_size(self, batch_size: int, max_seq_length: int, flag: str) -> None:
-        """Checks that the vectors of a batch, float32 [B, S, H], take less than a tebibyte.
+        """Checks that the vectors of a batch, float32 [B, S, H], take at most a tebibyte.
 
-        Args:
-            batch_size: number of sequences, over all replicas.
-            max_seq_length: their length in tokens.
-            flag: name of the flag that sets the batch size, without dashes, for the message.
+        `batch_size` is the number of sequences over all replicas, which `flag` (no dashes) sets.
 
         Raises:
             UserError: they take more.
@@ -281,12 +266,9 @@ def load_configuration(
     from_dict: Callable[[dict[str, Any]], BertConfig],
     flag: str = "bert_config_file",
 ) -> BertConfig:
-    """Returns the configuration in a JSON file; raises what `from_json_file` raises.
+    """Returns what `from_dict` makes of a JSON file, which `flag` (no dashes) names.
 
-    Args:
-        json_file: a path that `tf.io.gfile` can read.
-        from_dict: makes the configuration from the file's dictionary.
-        flag: the flag (no dashes) that names the file, for messages.
+    It raises what `BertConfig.from_json_file` raises.
     """
     try:
         with tf.io.gfile.GFile(json_file, "r") as reader:
@@ -295,15 +277,12 @@ def load_configuration(
         raise UserError(
             f"The BERT configuration {json_file} cannot be read ({error.message}); check --{flag}."
         ) from error
-    except ValueError as error:
-        raise UserError(
-            f"The BERT configuration {json_file} is not JSON ({error}); check --{flag}."
-        ) from error
-    except RecursionError as error:
-        raise UserError(
-            f"The BERT configuration {json_file} is JSON that is nested too deeply to be read;"
-            f" check --{flag}."
-        ) from error
+    except (ValueError, RecursionError) as error:
+        deep = isinstance(error, RecursionError)
+        problem = (
+            "is JSON that is nested too deeply to be read" if deep else f"is not JSON ({error})"
+        )
+        raise UserError(f"The BERT configuration {json_file} {problem}; check --{flag}.") from error
     try:
         return from_dict(json_object)
     except UserError as error:
@@ -314,13 +293,9 @@ def _is_deep(value: Any) -> bool:
     """Returns whether lists and dictionaries are nested so deeply that copying may fail."""
     level = [value]
     for _ in range(_DEEPEST + 1):
-        groups = [x.values() if isinstance(x, dict) else x for x in level if _is_group(x)]
-        level = [x for group in groups for x in group]
+        groups = [x for x in level if isinstance(x, dict | list)]
+        level = [x for g in groups for x in (g.values() if isinstance(g, dict) else g)]
     return bool(level)
-
-
-def _is_group(value: Any) -> bool:
-    return isinstance(value, dict | list)
 
 
 def _listed(problems: list[str]) -> str:

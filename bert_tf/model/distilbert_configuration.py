@@ -13,8 +13,6 @@ class DistilBertConfig(BertConfig):
     new model, never trained. Every token uses row 0, also in a second text, so weights taken from a
     BERT give the same outputs for single texts. Formats without token types get row 0 added to the
     position embeddings.
-
-    Missing sizes have BERT's defaults.
     """
 
     NAME = "DistilBERT"

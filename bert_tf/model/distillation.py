@@ -21,13 +21,9 @@ def soft_cross_entropy(
 ) -> tf.Tensor:
     """Returns temperature^2 * KL(teacher || student) of each row, float32 [R].
 
-    Both distributions are softmax(logits / temperature). The square keeps the size of the gradient
+    Both distributions are softmax(logits / temperature), of logits float32 [R, classes]. The higher
+    the temperature, the more the unlikely classes count. Its square keeps the size of the gradient
     about the same at every temperature (https://arxiv.org/abs/1503.02531, section 2).
-
-    Args:
-        student_logits: float32 [R, classes].
-        teacher_logits: float32 [R, classes].
-        temperature: above 0; the higher, the more the unlikely classes count.
     """
     student = tf.nn.log_softmax(student_logits / temperature)
     teacher = tf.nn.log_softmax(teacher_logits / temperature)
@@ -35,22 +31,12 @@ def soft_cross_entropy(
 
 
 def squared_distance(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
-    """Returns the sum of squared differences of each row, float32 [R].
-
-    Args:
-        student: float32 [R, size].
-        teacher: float32 [R, size].
-    """
+    """Returns the sum of squared differences of each row, float32 [R]; both are [R, size]."""
     return tf.reduce_sum(tf.square(student - teacher), axis=-1)
 
 
 def cosine_distance(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
-    """Returns 1 - cosine of the angle between the two vectors of each row, float32 [R].
-
-    Args:
-        student: float [R, H].
-        teacher: float [R, H].
-    """
+    """Returns 1 - cosine of the angle between the two vectors of each row, float32 [R]."""
     student, teacher = tf.cast(student, tf.float32), tf.cast(teacher, tf.float32)
 
     def squares(vectors):
@@ -77,9 +63,8 @@ def layers_distance(
     distances = []
     for mine, place in zip(student, places, strict=True):
         theirs = tf.stop_gradient(teacher[place])
-        distances.append(
-            cosine_distance(*(tf.reshape(x, [-1, x.shape[-1]]) for x in (mine, theirs)))
-        )
+        pair = (tf.reshape(x, [-1, x.shape[-1]]) for x in (mine, theirs))
+        distances.append(cosine_distance(*pair))
     return tf.add_n(distances) / len(distances)
 
 
@@ -88,10 +73,5 @@ def matching_layers(student: int, teacher: int) -> list[int]:
 
     Both end at the same share of the depth: 1, 3, 5 for a student with 3 layers and a teacher with
     6. The last layer matches the last.
-
-    Args:
-        student: number of the student's layers.
-        teacher: number of the teacher's layers.
     """
-    ends = (-(-(i + 1) * teacher // student) for i in range(student))
-    return [end - 1 for end in ends]
+    return [-(-(i + 1) * teacher // student) - 1 for i in range(student)]

@@ -18,10 +18,7 @@ import tensorflow as tf
 def dropout_seed_of_call(training: bool, dropout_seed: tf.Tensor | None = None) -> tf.Tensor | None:
     """Returns the seed of a call's dropout masks, int32 [2], or None if there is no dropout.
 
-    Args:
-        training: whether dropout is on.
-        dropout_seed: int32 [2], the caller's seed. None draws a new one from TensorFlow's
-            global generator at each call.
+    If `dropout_seed` is None, each call in training draws one from TensorFlow's global generator.
     """
     if not training:
         return None
@@ -33,7 +30,7 @@ def dropout_seed_of_call(training: bool, dropout_seed: tf.Tensor | None = None) 
 def dropout(
     input_tensor: tf.Tensor, dropout_prob: float | None, seed: tf.Tensor | None
 ) -> tf.Tensor:
-    """Returns the input with elements set to 0 at random and the others scaled up.
+    """Returns the input with elements set to 0 at random and the rest scaled up.
 
     The expected value of each element stays the same (original: modeling.dropout).
 

@@ -37,17 +37,12 @@ class Embeddings(Savable, keras.layers.Layer):
 
     Args:
         use_one_hot_embeddings: see `BertModel`.
-        dtype: dtype policy.
         gather_token_types: whether to look up segment embeddings by a gather instead of a product
             with one-hot ids.
     """
 
     def __init__(
-        self,
-        config: BertConfig,
-        use_one_hot_embeddings: bool,
-        dtype,
-        gather_token_types: bool = False,
+        self, config: BertConfig, use_one_hot_embeddings: bool, dtype, gather_token_types: bool
     ):
         super().__init__(name="embeddings", dtype=dtype)
         self.config = config
@@ -102,11 +97,8 @@ class Embeddings(Savable, keras.layers.Layer):
         )
         checks = []
         if not isinstance(seq_length, int):
-            checks.append(
-                tf.debugging.assert_less_equal(
-                    seq_length, longest, message=f"The sequence length {rule}"
-                )
-            )
+            message = f"The sequence length {rule}"
+            checks = [tf.debugging.assert_less_equal(seq_length, longest, message=message)]
         elif seq_length > longest:
             raise UserError(f"The sequence length ({seq_length}) {rule}")
         shape = [batch_size, seq_length, config.embedding_width]
@@ -121,7 +113,7 @@ class Embeddings(Savable, keras.layers.Layer):
         elif self.gather_token_types:
             types = tf.reshape(tf.gather(type_table, tf.reshape(token_type_ids, [-1])), shape)
         else:
-            # One-hot even if words are gathered: the table is tiny (the same in the original).
+            # One-hot even if words are gathered, as in the original: the table is tiny.
             types = tf.reshape(self._one_hot_lookup(token_type_ids, type_table), shape)  # [B, S, E]
         with tf.control_dependencies(checks):
             offset = config.position_offset
@@ -130,8 +122,7 @@ class Embeddings(Savable, keras.layers.Layer):
             elif offset:
                 position_ids += offset
             positions = self._positions(position_ids, shape)
-        float32 = tf.float32
-        embeddings = tf.cast(words, float32) + tf.cast(types, float32) + positions
+        embeddings = tf.cast(words, tf.float32) + tf.cast(types, tf.float32) + positions
         embeddings = tf.cast(self.layer_norm(embeddings), self.compute_dtype)
         return dropout(embeddings, config.hidden_dropout_prob, seed)
 

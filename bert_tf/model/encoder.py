@@ -3,7 +3,13 @@
 Hidden states are a matrix [B*S, H] between the layers: a reshape to three dimensions and back is
 free on a GPU or CPU, but not on a TPU (original: transformer_model).
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`.
+Arguments of the layers' `call`, here and in `bert_tf/model/albert.py`; for dimension letters and
+dtypes see `bert_tf/modeling.py`:
+
+    hidden      float [B*S, H]
+    input_mask  int32 [B, S], 1 for tokens and 0 for padding; or [B, S, S], 1 where the position on
+                the second axis may attend to the position on the third
+    seed        int32 [2] dropout seed, or None for no dropout
 """
 
 import math
@@ -13,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.dropout import dropout
-from bert_tf.model.layers import LayerNorm, NamedDense, make_dense
+from bert_tf.model.layers import Composite, LayerNorm, NamedDense, make_dense
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
@@ -36,11 +42,7 @@ def attention_within_sequences(sequence_numbers: tf.Tensor) -> tf.Tensor:
 
 @register
 class SelfAttention(Savable, keras.layers.Layer):
-    """Multi-head attention of a sequence to itself (original: attention_layer).
-
-    Args:
-        dtype: dtype policy.
-    """
+    """Multi-head attention of a sequence to itself (original: attention_layer)."""
 
     def __init__(self, config: BertConfig, dtype):
         super().__init__(name="self", dtype=dtype)
@@ -54,12 +56,7 @@ class SelfAttention(Savable, keras.layers.Layer):
     def call(self, hidden, input_mask, seed=None):
         """Returns the context, float [B*S, H], and attention probabilities, float32 [B, N, S, S].
 
-        Args:
-            hidden: float [B*S, H].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding; or [B, S, S], 1 where the
-                position on the second axis may attend to the position on the third. Keras would
-                round a float32 mask to bfloat16.
-            seed: int32 [2] dropout seed, or None for no dropout.
+        `input_mask` is int32 because Keras would round a float32 mask to bfloat16.
         """
         config = self.config
         num_heads = config.num_attention_heads
@@ -93,7 +90,6 @@ class ResidualOutput(Savable, keras.layers.Layer):
     Args:
         input_size: width of the projection's input: H after attention, `intermediate_size` after
             the feed-forward layer.
-        dtype: dtype policy.
     """
 
     def __init__(self, config: BertConfig, input_size: int, dtype):
@@ -105,98 +101,63 @@ class ResidualOutput(Savable, keras.layers.Layer):
     def build(self, input_shape=None):
         size = self.config.hidden_size
         self.dense = make_dense(size, self.input_size, self.config, self.dtype_policy, "dense")
-        self.layer_norm.build((None, size))
+        self.layer_norm.build()
 
     def call(self, branch, residual, seed=None):
-        """Returns float [B*S, H].
-
-        Args:
-            branch: float [B*S, input_size].
-            residual: float [B*S, H].
-            seed: int32 [2] dropout seed, or None for no dropout.
-        """
+        """Returns float [B*S, H] for `branch`, float [B*S, input_size], and `residual`."""
         branch = dropout(self.dense(branch), self.config.hidden_dropout_prob, seed)
         return tf.cast(self.layer_norm(branch + residual), self.compute_dtype)
 
 
 @register
-class Attention(Savable, keras.layers.Layer):
-    """Self-attention and its residual output: the scope `attention`.
-
-    Args:
-        dtype: dtype policy.
-    """
+class Attention(Composite):
+    """Self-attention and its residual output: the scope `attention`."""
 
     def __init__(self, config: BertConfig, dtype):
         super().__init__(name="attention", dtype=dtype)
         self.self_attention = SelfAttention(config, dtype)
         self.residual_output = ResidualOutput(config, config.hidden_size, dtype)
 
-    def build(self, input_shape=None):
-        self.self_attention.build()
-        self.residual_output.build()
-
     def call(self, hidden, input_mask, seeds=(None, None)):
         """Returns hidden states, float [B*S, H], and probabilities, float32 [B, N, S, S].
 
-        Args:
-            hidden: float [B*S, H].
-            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
-            seeds: two int32 [2] dropout seeds, for the probabilities and for the projection; None
-                for no dropout.
+        The first of the `seeds` is for the probabilities, the second for the projection.
         """
         context, probs = self.self_attention(hidden, input_mask, seed=seeds[0])
         return self.residual_output(context, hidden, seed=seeds[1]), probs
 
 
 @register
-class EncoderLayer(Savable, keras.layers.Layer):
-    """Attention and feed-forward network (original: the body of transformer_model's loop).
-
-    Args:
-        index: number of the layer, from 0; part of its name.
-        dtype: dtype policy.
-    """
+class EncoderLayer(Composite):
+    """Attention and feed-forward network (original: the body of transformer_model's loop)."""
 
     def __init__(self, config: BertConfig, index: int, dtype):
         super().__init__(name=f"layer_{index}", dtype=dtype)
         self.attention = Attention(config, dtype)
-        self.intermediate = NamedDense(
-            config,
-            config.intermediate_size,
-            config.hidden_act,
-            name="intermediate",
-            dtype=dtype,
-        )
-        self.residual_output = ResidualOutput(config, config.intermediate_size, dtype)
-
-    def build(self, input_shape=None):
-        self.attention.build()
-        self.intermediate.build()
-        self.residual_output.build()
+        size, act = config.intermediate_size, config.hidden_act
+        self.intermediate = NamedDense(config, size, act, "intermediate", dtype)
+        self.residual_output = ResidualOutput(config, size, dtype)
 
     def call(self, hidden, input_mask, seed=None):
-        """Returns the next hidden states, float [B*S, H], and probabilities, float32 [B, N, S, S].
-
-        Args:
-            hidden: float [B*S, H].
-            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
-            seed: int32 [2] dropout seed, or None for no dropout.
-        """
-        seeds = [None] * 3 if seed is None else [fold_in(seed, i) for i in range(3)]
+        """Returns the next hidden states, float [B*S, H], and attention, float32 [B, N, S, S]."""
+        seeds = [fold_in(seed, i) for i in range(3)]
         attended, probs = self.attention(hidden, input_mask, seeds=seeds[:2])
         output = self.residual_output(self.intermediate(attended), attended, seed=seeds[2])
         return output, probs
 
 
-@register
-class Encoder(Savable, keras.layers.Layer):
-    """The stack of encoder layers (original: transformer_model).
+def run_layer(layer, recompute_activations: bool, hidden, input_mask, seed):
+    """Returns what an encoder layer returns; for `recompute_activations` see `BertModel`."""
 
-    Args:
-        recompute_activations: see `BertModel`.
-        dtype: dtype policy.
-    """
+    def run(hidden, input_mask):
+        return layer(hidden, input_mask, seed=seed)
+
+    return (tf.recompute_grad(run) if recompute_activations else run)(hidden, input_mask)
+
+
+@register
+class Encoder(Composite):
+    """The stack of encoder layers (original: transformer_model)."""
 
     def __init__(self, config: BertConfig, recompute_activations: bool, dtype):
         super().__init__(name="encoder", dtype=dtype)
@@ -205,30 +166,19 @@ class Encoder(Savable, keras.layers.Layer):
             EncoderLayer(config, i, dtype) for i in range(config.num_hidden_layers)
         ]
 
-    def build(self, input_shape=None):
-        for layer in self.encoder_layers:
-            layer.build()
-
     def call(self, embedding_output, input_mask, seed=None):
         """Returns L outputs, float [B, S, H], and L attention probabilities, float32 [B, N, S, S].
 
-        Args:
-            embedding_output: float [B, S, H].
-            input_mask: int32 [B, S] or [B, S, S]; see `SelfAttention`.
-            seed: int32 [2] dropout seed, or None for no dropout.
+        `embedding_output` is float [B, S, H].
         """
         shape = get_shape_list(embedding_output, expected_rank=3)
         hidden = tf.reshape(embedding_output, [-1, shape[-1]])  # [B*S, H]
         outputs, all_probs = [], []
         for i, layer in enumerate(self.encoder_layers):
-            layer_seed = None if seed is None else fold_in(seed, i)
-
-            def run_layer(hidden, input_mask, layer=layer, layer_seed=layer_seed):
-                return layer(hidden, input_mask, seed=layer_seed)
-
-            if self.recompute_activations:
-                run_layer = tf.recompute_grad(run_layer)
-            hidden, probs = run_layer(hidden, input_mask)
+            layer_seed = fold_in(seed, i)
+            hidden, probs = run_layer(
+                layer, self.recompute_activations, hidden, input_mask, layer_seed
+            )
             outputs.append(tf.reshape(hidden, shape))
             all_probs.append(probs)
         return tuple(outputs), tuple(all_probs)

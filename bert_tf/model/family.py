@@ -20,10 +20,9 @@ _ALBERT_KEYS = {"num_hidden_groups", "inner_group_num"}  # an `albert_config.jso
 
 
 def config_from_dict(json_object: dict[str, Any]) -> BertConfig:
-    """Returns the configuration of a dictionary.
+    """Returns the configuration of a dictionary, whose `model_type` says which model it describes.
 
-    Its `model_type` says which model it describes. Without `model_type`, a dictionary with ALBERT's
-    keys describes an ALBERT, any other a BERT.
+    Without `model_type`, a dictionary with ALBERT's keys describes an ALBERT, any other a BERT.
 
     Raises:
         UserError: `model_type` is unknown, or see `BertConfig.from_dict`.
@@ -41,9 +40,7 @@ def config_from_dict(json_object: dict[str, Any]) -> BertConfig:
 def read_config(json_file: str, flag: str = "bert_config_file") -> BertConfig:
     """Returns the configuration in a `bert_config.json` or an `albert_config.json`.
 
-    Args:
-        json_file: a path that `tf.io.gfile` can read.
-        flag: the flag (no dashes) that names the file, for messages.
+    Messages name `flag` (no dashes), which gave the path.
 
     Raises:
         UserError: the file is missing, is not JSON, or has a value out of range.

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 
 from bert_tf.errors import UserError, quoted
 
-# The scopes of a part. ALBERT's embeddings are two factors (section 3.1 of its paper). The second,
-# the layer that widens them, is in the encoder's scope.
+# The scopes of a part. The layer that widens ALBERT's embeddings is in the encoder's scope.
 _PARTS = {
     "all": ["bert/"],
     "embeddings": ["bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/"],
@@ -19,7 +18,7 @@ def parse_frozen_layers(text: str, layer_scopes: Sequence[str]) -> Callable[[str
 
     Args:
         text: the value of --freeze_layers, separated by commas: `embeddings` (with the layer that
-            widens ALBERT's), `pooler`, indices of encoder layers (`3`; of ALBERT's groups), ranges
+            widens ALBERT's), `pooler`, indices of encoder layers (`3`; in ALBERT of groups), ranges
             of them (`0-5`, both ends included), or `all` for all of BERT, so that only the task's
             head is trained. "" freezes nothing.
         layer_scopes: first parts of the variables' names for each encoder layer.

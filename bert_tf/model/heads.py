@@ -12,8 +12,7 @@ from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.seeds import fold_in
 
-# Rate of the dropout before `OutputLayer`. A constant in the original's run_classifier.py, which
-# the configuration does not change.
+# Before `OutputLayer`. A constant in the original's run_classifier.py, too, not in a configuration.
 OUTPUT_DROPOUT_PROB = 0.1
 
 
@@ -39,14 +38,9 @@ def linear(hidden: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None) -> tf.
 class OutputLayer(Savable, keras.layers.Layer):
     """Dropout and a linear layer, the head of fine-tuning (original: run_classifier.create_model).
 
-    Its variables are `output_weights` and `output_bias`, in no scope. With a bfloat16 policy the
-    product is bfloat16, as in every other layer; variables and logits are float32.
-
-    Args:
-        num_outputs: number of logits.
-        size: input width.
-        use_bias: whether there is an `output_bias`.
-        dtype: the model's dtype policy.
+    Its variables are `output_weights` and `output_bias`, outside all scopes. With a bfloat16 policy
+    the product is bfloat16, as in every other layer; variables and logits are float32. `size` is
+    the input width.
     """
 
     def __init__(self, num_outputs: int, size: int, use_bias: bool = True, dtype="float32"):
@@ -68,16 +62,12 @@ class OutputLayer(Savable, keras.layers.Layer):
         self.built = True
 
     def call(self, hidden, training=False, dropout_seed=None):
-        """Returns logits, float32 [..., num_outputs].
+        """Returns logits, float32 [..., num_outputs], for `hidden`, float [..., size].
 
-        Args:
-            hidden: float [..., size]; Keras casts it to the compute dtype.
-            training: whether dropout is on.
-            dropout_seed: int32 [2], the seed of the model's call; None draws one.
+        Keras casts `hidden` to the compute dtype. For `dropout_seed` see `BertModel.call`.
         """
         seed = dropout_seed_of_call(training, dropout_seed)
-        if seed is not None:
-            hidden = dropout(hidden, OUTPUT_DROPOUT_PROB, fold_in(seed, 2))
+        hidden = dropout(hidden, OUTPUT_DROPOUT_PROB, fold_in(seed, 2))
         bias = None if self.output_bias is None else self.output_bias.value
         return linear(hidden, self.output_weights.value, bias)
 
@@ -87,9 +77,6 @@ def example_weights(features) -> tf.Tensor:
 
     Evaluation batches have a feature `example_weight`: 1 for an example, 0 for padding that fills
     up the last batch. Training batches are full and lack the feature: every weight is 1.
-
-    Args:
-        features: the batch by name; `input_ids` gives B.
     """
     weights = features.get("example_weight")
     if weights is not None:
@@ -107,9 +94,7 @@ def token_weights(features) -> tf.Tensor:
 def cross_entropy(logits: tf.Tensor, label_ids: tf.Tensor) -> tf.Tensor:
     """Returns the cross entropy of each row of logits, float32 [...].
 
-    Args:
-        logits: float32 [..., classes].
-        label_ids: int32 [...], the index of the correct class.
+    `logits` are float32 [..., classes], and `label_ids`, int32 [...], the correct classes.
     """
     classes = tf.shape(logits)[-1] if logits.shape[-1] is None else logits.shape[-1]
     one_hot_labels = tf.one_hot(label_ids, classes, dtype=tf.float32)

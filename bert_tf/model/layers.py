@@ -35,16 +35,7 @@ def make_dense(
     name: str,
     activation: Activation | None = None,
 ) -> keras.layers.Dense:
-    """Returns a built `keras.layers.Dense` with the original's initial values.
-
-    Args:
-        units: output width.
-        input_size: input width.
-        config: gives the range of the initial weights.
-        dtype: dtype policy.
-        name: the layer's name, part of its variables' paths.
-        activation: a function, or None.
-    """
+    """Returns a built `keras.layers.Dense` with the original's initial values."""
     layer = keras.layers.Dense(
         units,
         activation=activation,
@@ -57,14 +48,9 @@ def make_dense(
 
 
 def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Returns the vectors at some positions, float [B*P, H] (original: gather_indexes).
+    """Returns the vectors of `sequence_tensor`, float [B, S, H], at int32 [B, P] `positions`.
 
-    Args:
-        sequence_tensor: float [B, S, H].
-        positions: int32 [B, P], positions in each row.
-
-    Raises:
-        ValueError: `sequence_tensor` does not have three dimensions.
+    The result is float [B*P, H] (original: gather_indexes).
     """
     batch_size, seq_length, width = get_shape_list(sequence_tensor, expected_rank=3)
     offsets = tf.range(batch_size)[:, tf.newaxis] * seq_length  # [B, 1]
@@ -78,14 +64,22 @@ class LayerNorm(Savable, keras.layers.LayerNormalization):
 
     `call` takes float [..., H] and returns float32 [..., H], under a bfloat16 policy too. Callers
     cast the result to their own compute dtype.
-
-    Args:
-        config: gives the epsilon.
-        name: the layer's name, part of its variables' paths.
     """
 
     def __init__(self, config: BertConfig, name: str = "LayerNorm"):
         super().__init__(epsilon=config.layer_norm_eps, dtype="float32", name=name)
+        self.hidden_size = config.hidden_size
+
+    def build(self, input_shape=None):
+        super().build(input_shape or (None, self.hidden_size))
+
+
+class Composite(Savable, keras.layers.Layer):
+    """A layer that consists of other layers; `build` builds them in the order of its attributes."""
+
+    def build(self, input_shape=None):
+        for layer in self._flatten_layers(include_self=False, recursive=False):
+            layer.build()
 
 
 @register
@@ -93,10 +87,7 @@ class NamedDense(Savable, keras.layers.Layer):
     """A dense layer in its own scope, such as `intermediate/dense` or `pooler/dense`.
 
     Args:
-        units: output width.
         activation: a name that `get_activation` knows, a function, or None.
-        name: name of the scope.
-        dtype: dtype policy.
         input_size: input width; None is `hidden_size`.
     """
 
@@ -116,14 +107,8 @@ class NamedDense(Savable, keras.layers.Layer):
         self.activation = get_activation(activation)
 
     def build(self, input_shape=None):
-        self.dense = make_dense(
-            self.units,
-            self.input_size,
-            self.config,
-            self.dtype_policy,
-            "dense",
-            self.activation,
-        )
+        sizes = self.units, self.input_size
+        self.dense = make_dense(*sizes, self.config, self.dtype_policy, "dense", self.activation)
 
     def call(self, inputs):
         """Returns float [..., units] for inputs, float [..., input_size]."""

@@ -10,9 +10,8 @@ from bert_tf.model.configuration import BertConfig, within
 class RobertaConfig(BertConfig):
     """Sizes and dropout rates of RoBERTa: BERT's, and two keys of Hugging Face's `config.json`.
 
-    The defaults are roberta-base's. The first `pad_token_id` + 1 rows of the position table are not
-    positions of tokens, so the longest sequence is that much shorter than
-    `max_position_embeddings`.
+    The defaults are roberta-base's. Tokens do not use the first `pad_token_id` + 1 rows of the
+    position table, so the longest sequence is that much shorter than `max_position_embeddings`.
 
     Args:
         layer_norm_eps: epsilon of every LayerNorm.

@@ -52,11 +52,7 @@ class Savable:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]):
-        """Returns a new layer or model made from a config, with initial weights.
-
-        Args:
-            config: as `get_config` returns it.
-        """
+        """Returns a new layer or model, with initial weights, from what `get_config` returned."""
         config = dict(config)
         trainable, frozen = config.pop("trainable", True), config.pop("frozen", None)
         if isinstance(config.get("config"), dict):
