@@ -32,10 +32,7 @@ EmptyReport = Callable[[int, int], None]
 
 
 class Document:
-    """One document: sentences of token ids.
-
-    Sentence i has the document's tokens from edge(i) up to, not including, edge(i + 1).
-    """
+    """A document: sentence i has its tokens from edge(i) up to, not including, edge(i + 1)."""
 
     __slots__ = ("_documents", "_first_edge", "_first_token", "num_sentences")
 
@@ -51,21 +48,19 @@ class Document:
 
     def ids(self, start: int, end: int) -> list[int]:
         """Returns the ids of the document's tokens from `start` up to, not including, `end`."""
-        start += self._first_token
-        end += self._first_token
-        low = self._documents.low[start:end].tolist()
+        tokens = slice(start + self._first_token, end + self._first_token)
+        low = self._documents.low[tokens].tolist()
         if self._documents.high is None:
             return low
-        high = self._documents.high[start:end]
-        return [a | b << 16 for a, b in zip(low, high, strict=True)]
+        return [a | b << 16 for a, b in zip(low, self._documents.high[tokens], strict=True)]
 
 
 class Documents:
     """All documents of a corpus, in flat arrays.
 
     A token takes 2 bytes (3 if the vocabulary has more than 65,536 entries), a sentence 4, a
-    document 24. An `array` grows in place, by a sixteenth at a time; a list of arrays or a buffer
-    that doubles would need a second copy.
+    document 24. An `array` grows in place, by a sixteenth at a time; anything else would need a
+    second copy.
     """
 
     def __init__(self, vocab_size: int):
@@ -92,13 +87,10 @@ class Documents:
         return len(self.low)
 
     def add_lines(self, lines: Sequence[str], encode: Encode, clean: Clean = str) -> None:
-        """Appends sentences; an empty line ends the open document, if any.
+        """Appends sentences, stripped; an empty line ends the open document, if any.
 
-        Args:
-            lines: stripped lines. A line that is not empty but has no tokens (control characters,
-                say) is skipped and ends no document (`create_training_instances` in the original).
-            encode: texts -> (int32 ids, int64 row splits).
-            clean: see `read_documents`.
+        A line of, say, control characters, which has no tokens but is not empty, is skipped
+        (`create_training_instances` in the original).
         """
         ids, row_splits = encode(lines)
         self.low.frombytes(ids.astype(np.uint16).tobytes())
@@ -136,11 +128,7 @@ class Documents:
 def read_documents(lines: Lines, encode: Encode, vocab_size: int, clean: Clean = str) -> Documents:
     """Returns the tokenized documents of `lines` in order, without empty documents.
 
-    Args:
-        lines: batches of lines, e.g. from `text_files.read_files`.
-        encode: texts -> (int32 ids, int64 row splits), such as `FastTokenizer.encode`.
-        vocab_size: the largest id plus one.
-        clean: a line for which it returns "" counts as empty.
+    `vocab_size` is the largest id plus one.
     """
     documents = Documents(vocab_size)
     for batch in lines:

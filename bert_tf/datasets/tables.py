@@ -12,6 +12,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
+from bert_tf.files.storage import first_file
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 _NO_DELIMITERS = '"\r\n'  # these have a meaning of their own in a table
@@ -22,20 +23,14 @@ NumberedRow = tuple[int, list[str]]
 
 def find_table(name: str, data_dir: str) -> str | None:
     """Returns the path of NAME.tsv or NAME.csv in a folder; None if there is neither."""
-    paths = [os.path.join(data_dir, name + ending) for ending in _DELIMITERS]
-    return next((path for path in paths if tf.io.gfile.exists(path)), None)
+    return first_file(data_dir, [name + ending for ending in _DELIMITERS])
 
 
 def table_path(name: str, data_dir: str) -> str:
-    """Returns the path of NAME.tsv or NAME.csv in a folder.
-
-    Raises:
-        UserError: there is neither.
-    """
-    path = find_table(name, data_dir)
-    if path is None:
-        raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}")
-    return path
+    """Returns the path of NAME.tsv or NAME.csv in a folder; UserError if there is neither."""
+    if path := find_table(name, data_dir):
+        return path
+    raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}")
 
 
 def contents(folder: str) -> str:
@@ -46,11 +41,7 @@ def contents(folder: str) -> str:
 
 
 def check_delimiter(delimiter: str | None) -> None:
-    """Checks --delimiter; None means that the file's ending decides.
-
-    Raises:
-        UserError: the delimiter is not a single character, or is a quote or the end of a line.
-    """
+    """Raises UserError unless --delimiter is a character; None lets the file's ending decide."""
     if delimiter is not None and (len(delimiter) != 1 or delimiter in _NO_DELIMITERS):
         raise UserError(
             "--delimiter must be one character, neither a quote nor the end of a line; got"
@@ -77,9 +68,9 @@ def read_table(path: str, delimiter: str | None, has_header: bool) -> list[Numbe
     for i, row in rows:
         if has_header and len(row) > len(rows[0][1]):
             raise UserError(
-                f"{path}, line {i + 1}: the line has {len(row)} columns, but the header"
-                f" names {len(rows[0][1])}; put quotes around a text with {quoted(delimiter)}"
-                " in it, or change --delimiter"
+                f"{path}, line {i + 1}: the line has {len(row)} columns, but the header names"
+                f" {len(rows[0][1])}; put quotes around a text with {quoted(delimiter)} in it, or"
+                " change --delimiter"
             )
     return rows
 
@@ -95,7 +86,7 @@ def column_numbers(
 
     Args:
         rows: the file's rows, from `read_table`.
-        path: the file, for messages.
+        path: the file.
         has_header: whether the first row names the columns; else columns are named by number.
         columns: the flag (no dashes) -> the column name that it gives.
         needed_by: what needs these flags, for messages.
@@ -129,12 +120,9 @@ def column_numbers(
 def read_text(path: str, header: bool = False) -> str:
     """Returns the text of a UTF-8 file without its byte-order mark and carriage returns.
 
-    Args:
-        path: the file.
-        header: whether the file must begin with a header line, for messages.
-
     Raises:
-        UserError: the file is missing, empty or not UTF-8.
+        UserError: the file is missing, empty or not UTF-8. The message says whether it must begin
+            with a header.
     """
     rule = "--data_dir must be the folder with the task's files"
     if not tf.io.gfile.exists(path):
@@ -169,8 +157,7 @@ def examples(
     """Yields each example: its row number, its place for messages, its columns.
 
     Args:
-        rows: the file's rows, without the header. Empty rows are skipped.
-        path: the file.
+        rows: the rows of the file `path`, without the header. Empty rows are skipped.
         needed: the smallest number of columns that a row may have.
         has_header: whether the file has a header, for messages.
         refuse_empty: whether to raise at an empty row that has an example after it.
@@ -236,5 +223,4 @@ def _read_csv(path: str, delimiter: str, header: bool) -> list[NumberedRow]:
 
 
 def _without_leading_empty(rows: Iterable[NumberedRow]) -> list[NumberedRow]:
-    """Returns the rows, starting with the first that is not empty."""
     return list(itertools.dropwhile(lambda numbered: not numbered[1], rows))

@@ -4,7 +4,7 @@ The name gives the format: NAME.jsonl and NAME.ndjson are JSON lines, NAME.parqu
 else is text. Text and JSON lines may be compressed: NAME.gz, NAME.zst.
 """
 
-import contextlib
+import functools
 import gzip
 import io
 import zlib
@@ -49,13 +49,18 @@ def read_files(
     num_empty = num_documents = 0
     with progress.Progress("reading text", "bytes", total) as work:
         for path in files:
-            texts_of = _texts_of(path)
+            if path.endswith(".parquet"):
+                read_texts = _read_parquet
+            elif path.removesuffix(".gz").removesuffix(".zst").endswith(_JSON_ENDINGS):
+                read_texts = _read_json_lines
+            else:
+                read_texts = None
             try:
-                if texts_of is None:
+                if read_texts is None:
                     for _, lines in _numbered_lines(path, work, flag):
                         yield path, [line.strip() for line in lines]
                     continue
-                for texts in texts_of(path, work, flag, text_field):
+                for texts in read_texts(path, work, flag, text_field):
                     documents = [split_sentences(text) for text in texts]
                     num_documents += len(documents)
                     num_empty += documents.count([])
@@ -63,15 +68,6 @@ def read_files(
             except tf.errors.OpError as error:
                 raise UserError(f"--{flag}: cannot read {path}: {error.message}") from error
     report_empty(num_empty, num_documents)
-
-
-def _texts_of(path: str) -> Callable[..., Iterator[list[str]]] | None:
-    """Returns the function that reads a file's documents; None for text, a sentence a line."""
-    if path.endswith(".parquet"):
-        return _read_parquet
-    if path.removesuffix(".gz").removesuffix(".zst").endswith(_JSON_ENDINGS):
-        return _read_json_lines
-    return None
 
 
 def _read_json_lines(
@@ -109,14 +105,11 @@ def _read_parquet(
     with tf.io.gfile.GFile(path, "rb") as file:
         try:
             table = parquet.ParquetFile(CountedFile(file, work))
-            names = table.schema_arrow.names
-            kinds = (pyarrow.types.is_string, pyarrow.types.is_large_string)
-            if text_field not in names or not any(
-                is_kind(table.schema_arrow.field(text_field).type) for is_kind in kinds
-            ):
+            columns = {field.name: field.type for field in table.schema_arrow}
+            if columns.get(text_field) not in (pyarrow.string(), pyarrow.large_string()):
                 raise UserError(
                     f"--{flag}: {path} must have a column {quoted(text_field)} of text, which"
-                    f" --text_field names; its columns are {listed(names)}"
+                    f" --text_field names; its columns are {listed(columns)}"
                 )
             row = 0
             for batch in table.iter_batches(_ROWS_PER_BATCH, columns=[text_field]):
@@ -142,43 +135,54 @@ def _numbered_lines(
     """Yields the lines of a file in batches, each with the number of its first line, from 1."""
     number = 1
     rest: list[bytes] = []  # the start of a line whose end has not been read yet
-    with _open(path, work, flag) as reader:
-        while data := reader.read(_BYTES_PER_READ):
-            whole, newline, begun = data.rpartition(b"\n")
-            if newline:
-                lines = _decode(b"".join([*rest, whole]), path, number, flag)
-                yield number, lines
-                number += len(lines)
-                rest = []
-            rest.append(begun)
+    for data in _blocks(path, work, flag):
+        whole, newline, begun = data.rpartition(b"\n")
+        if newline:
+            lines = _decode(b"".join([*rest, whole]), path, number, flag)
+            yield number, lines
+            number += len(lines)
+            rest = []
+        rest.append(begun)
     if any(rest):
         yield number, _decode(b"".join(rest), path, number, flag)
 
 
-class _ZstdError(Exception):
-    """The zstandard package found truncated or damaged data."""
-
-
-@contextlib.contextmanager
-def _open(path: str, work: progress.Progress, flag: str) -> Iterator[BinaryIO]:
-    """Opens a file that may be compressed; damage found while reading raises a UserError."""
+def _blocks(path: str, work: progress.Progress, flag: str) -> Iterator[bytes]:
+    """Yields the content of a file that may be compressed, about a megabyte at a time."""
+    damage: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
     with tf.io.gfile.GFile(path, "rb") as file:
         reader = CountedFile(file, work)
-        if path.endswith(".gz"):
-            reader = gzip.GzipFile(fileobj=reader, mode="rb")
-        elif path.endswith(".zst"):
+        if path.endswith(".zst"):
             try:
                 import zstandard
             except ImportError as error:
                 raise missing_package(f"--{flag}: {path}", "zstandard", "text", error) from error
-            reader = _Zstd(zstandard, reader)
+            damage += (zstandard.ZstdError,)
+            blocks = _decompressed(reader, zstandard.ZstdDecompressor().decompressobj)
+        else:
+            if path.endswith(".gz"):
+                reader = gzip.GzipFile(fileobj=reader, mode="rb")
+            blocks = iter(functools.partial(reader.read, _BYTES_PER_READ), b"")
         try:
-            yield reader
-        except (EOFError, zlib.error, gzip.BadGzipFile, _ZstdError) as error:
+            yield from blocks
+        except damage as error:
             raise UserError(
                 f"--{flag}: {path} is cut off or damaged, so it cannot be decompressed ({error});"
                 " copy or download it again"
             ) from error
+
+
+def _decompressed(reader: BinaryIO, make_decompressor: Callable[[], Any]) -> Iterator[bytes]:
+    """Yields the content of a zstd file, which may have several frames."""
+    frame, rest = None, b""
+    while data := rest or reader.read(_BYTES_PER_READ):
+        frame = frame or make_decompressor()
+        yield frame.decompress(data)
+        rest = b""
+        if frame.eof:
+            frame, rest = None, frame.unused_data
+    if frame:
+        raise EOFError("it ends within a frame")
 
 
 class CountedFile(io.RawIOBase):
@@ -197,9 +201,6 @@ class CountedFile(io.RawIOBase):
         self._file.seek(offset, whence)
         return self._file.tell()
 
-    def tell(self) -> int:
-        return self._file.tell()
-
     def readable(self) -> bool:
         return True
 
@@ -207,46 +208,14 @@ class CountedFile(io.RawIOBase):
         return True
 
 
-class _Zstd:
-    """The content of a zstd file, which may have several frames."""
-
-    def __init__(self, zstandard: Any, file: BinaryIO):
-        self._error = zstandard.ZstdError
-        self._new = zstandard.ZstdDecompressor().decompressobj
-        self._file = file
-        self._frame = None
-        self._rest = b""
-
-    def read(self, size: int) -> bytes:
-        """Returns the next bytes, at least one; b"" at the end."""
-        try:
-            while True:
-                data = self._rest or self._file.read(size)
-                self._rest = b""
-                if not data:
-                    if self._frame is not None:
-                        raise _ZstdError("it ends within a frame")
-                    return b""
-                if self._frame is None:
-                    self._frame = self._new()
-                found = self._frame.decompress(data)
-                if self._frame.eof:
-                    self._rest = self._frame.unused_data
-                    self._frame = None
-                if found:
-                    return found
-        except self._error as error:
-            raise _ZstdError(str(error)) from error
-
-
-def _decode(data: bytes, path: str, line_number: int, flag: str) -> list[str]:
+def _decode(data: bytes, path: str, first: int, flag: str) -> list[str]:
     try:
         # GFile.readline, which the original calls, drops every carriage return, even mid-line.
-        text = data.replace(b"\r", b"").decode("utf-8-sig" if line_number == 1 else "utf-8")
+        text = data.replace(b"\r", b"").decode("utf-8-sig" if first == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        line_number += error.object.count(b"\n", 0, error.start)
+        number = first + error.object.count(b"\n", 0, error.start)
         raise UserError(
-            f"--{flag}: {path}, line {line_number}, is not UTF-8 ({error.reason}); "
-            "convert the file, e.g. with iconv"
+            f"--{flag}: {path}, line {number}, is not UTF-8 ({error.reason}); convert the file,"
+            " e.g. with iconv"
         ) from error
     return text.split("\n")

@@ -2,6 +2,9 @@
 
 Nothing is downloaded. tensorflow_datasets is imported only when it is used: the import takes
 seconds, and most runs read files.
+
+The functions take `specification`, the value of --tfds, NAME[/CONFIG][:VERSION][:SPLIT], and
+`data_dir`, --tfds_data_dir, the folder of prepared datasets; None for the package's default.
 """
 
 import re
@@ -23,11 +26,6 @@ _SPECIFICATION = re.compile(r"(?P<name>[^:\[\]]+(:\d[\d.*]*)?)(:(?P<split>[^:\d]
 
 def find(name: str, data_dir: str | None, specification: str) -> Any:
     """Returns the `tensorflow_datasets` builder of a prepared dataset.
-
-    Args:
-        name: NAME[/CONFIG][:VERSION].
-        data_dir: folder of prepared datasets, --tfds_data_dir; None for the package's default.
-        specification: the value of --tfds, for messages.
 
     Raises:
         UserError: the package is not installed, or the dataset is unknown or not prepared.
@@ -61,7 +59,6 @@ def read_split(
     Args:
         builder: from `find`.
         split: a split, which may be sliced: `train[:10%]`.
-        specification: the value of --tfds, for messages.
         add_ids: whether each example, a dictionary, also gets the key `tfds_id`.
 
     Raises:
@@ -81,10 +78,7 @@ def read_split(
 
 
 def read_tfds(specification: str, data_dir: str | None, text_feature: str) -> Iterator[list[str]]:
-    """Yields batches of lines: the sentences of a dataset's documents, and "" after each document.
-
-    Arguments and errors: see `read_tfds_documents`.
-    """
+    """Yields batches of lines, "" after each document; otherwise as `read_tfds_documents`."""
     for documents in read_tfds_documents(specification, data_dir, text_feature):
         yield [line for _, sentences in documents for line in (*sentences, "")]
 
@@ -97,15 +91,9 @@ def read_tfds_documents(
 ) -> Iterator[list[tuple[str, list[str]]]]:
     """Yields batches of a dataset's documents: the example's TFDS id, and the sentences.
 
-    An id names the example's file and its number in the file. It does not depend on which part of a
-    split is read.
-
-    Args:
-        specification: NAME[:SPLIT] of a prepared dataset, --tfds. The split is "train" by default
-            and may be sliced, e.g. `train[:10%]`.
-        data_dir: folder of prepared datasets, --tfds_data_dir; None for the package's default.
-        text_feature: the string feature that holds a document, --tfds_text_feature.
-        report_empty: called at the end.
+    An id names the example's file and its number in the file, whichever part of a split is read.
+    The split is "train" by default. The string feature `text_feature` holds the document.
+    `report_empty` is called at the end.
 
     Raises:
         UserError: the dataset, split or feature does not exist, or a text is not UTF-8.
@@ -117,13 +105,13 @@ def read_tfds_documents(
             documents = []
             for name, text in zip(ids, texts, strict=True):
                 try:
-                    sentences = split_sentences(text.decode("utf-8"))
+                    sentences = split_sentences(text.decode())
                 except UnicodeDecodeError as error:
                     raise UserError(
                         f"--tfds={specification}: {text_feature!r} of example {number} (counted "
                         f"from 0) is not UTF-8: {error.reason}"
                     ) from error
-                documents.append((name.decode("utf-8"), sentences))
+                documents.append((name.decode(), sentences))
                 num_empty += not sentences
                 number += 1
             yield documents
@@ -143,10 +131,9 @@ def _read_texts(
     dataset, total = read_split(builder, split, specification, add_ids=True)
     spec = dataset.element_spec
     if not isinstance(spec, dict) or text_feature not in spec:
-        names = sorted({*spec} - {_ID}) if isinstance(spec, dict) else []
+        names = listed(sorted({*spec} - {_ID}) if isinstance(spec, dict) else [])
         raise UserError(
-            f"--tfds_text_feature={text_feature}: {name} has no such feature; it has"
-            f" {listed(names)}"
+            f"--tfds_text_feature={text_feature}: {name} has no such feature; it has {names}"
         )
     if spec[text_feature] != tf.TensorSpec([], tf.string):
         raise UserError(

@@ -78,8 +78,7 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
     articles before the damage are yielded, and a warning says so.
 
     Args:
-        path: XML in the format of MediaWiki's dumps and Special:Export; compressed if the name
-            ends in .bz2.
+        path: XML as in MediaWiki's dumps and Special:Export; compressed if the name ends in .bz2.
         flag: the flag (no dashes) that gave the path, for messages.
 
     Raises:
@@ -124,15 +123,11 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
 
 
 class _Collector:
-    """The target of an `XMLParser`: collects the articles of a dump.
-
-    Attributes:
-        num_redirects: redirects in namespace 0 so far.
-        num_others: pages so far that are not wikitext, or belong to other namespaces.
-    """
+    """The target of an `XMLParser`: collects the articles of a dump."""
 
     def __init__(self, place: str):
-        self.num_redirects = self.num_others = 0
+        self.num_redirects = 0  # in namespace 0
+        self.num_others = 0  # pages that are not wikitext, or belong to other namespaces
         self._place = place
         self._articles: list[Article] = []
         self._media = frozenset(_MEDIA_NAMES)
@@ -195,37 +190,28 @@ class _Collector:
 
 
 def check_parser() -> None:
-    """Checks that mwparserfromhell is installed.
-
-    Raises:
-        UserError: it is not; the message gives the command that installs it.
-    """
+    """Raises UserError, with the command that installs it, if mwparserfromhell is missing."""
     try:
         import mwparserfromhell  # noqa: F401
     except ImportError as error:
-        raise missing_package(
-            "The markup of Wikipedia", "mwparserfromhell", "wikipedia", error
-        ) from error
+        needed_by = "The markup of Wikipedia"
+        raise missing_package(needed_by, "mwparserfromhell", "wikipedia", error) from error
 
 
 def sentences_of(articles: Sequence[Article]) -> list[list[str] | None]:
-    """Returns the sentences of each article's passages; None for an article that is not parsed.
+    """Returns the sentences of each article's passages.
 
-    An article is not parsed if the parser fails, or if the article has so many open brackets that
-    parsing would take hours.
-
-    Args:
-        articles: from `read_articles`.
+    None for an article on which the parser fails, or which has so many open brackets that parsing
+    would take hours.
     """
     from mwparserfromhell.parser import ParserError
 
     found: list[list[str] | None] = []
     for article in articles:
-        sentences = None
+        found.append(None)
         if all(_most_open(article.markup, pattern) <= _MOST_OPEN for pattern in _NESTING):
             with contextlib.suppress(ParserError, RecursionError):
-                sentences = passage_sentences(article.markup, article.media)
-        found.append(sentences)
+                found[-1] = passage_sentences(article.markup, article.media)
     return found
 
 
@@ -239,13 +225,9 @@ def _most_open(markup: str, pattern: re.Pattern) -> int:
 
 
 def passage_sentences(markup: str, media: frozenset[str] = frozenset(_MEDIA_NAMES)) -> list[str]:
-    """Returns the sentences of the passages in a text with markup.
+    """Returns the sentences of the passages in a text with markup; see `Article` for `media`.
 
     Lists, tables, headers, templates, references, formulas, comments and files are left out.
-
-    Args:
-        markup: the text.
-        media: prefixes of links to leave out, in lower case.
     """
     import mwparserfromhell
 
@@ -257,9 +239,7 @@ def passage_sentences(markup: str, media: frozenset[str] = frozenset(_MEDIA_NAME
         for line in "".join(parts).splitlines()
     ]
     # As in MediaWiki, a paragraph goes on until an empty line.
-    paragraphs = [
-        " ".join(group) for is_text, group in itertools.groupby(lines, key=bool) if is_text
-    ]
+    paragraphs = [" ".join(group) for _, group in itertools.groupby(lines, key=bool)]
     sentences = split_sentences("\n".join(paragraphs))
     return [sentence for sentence in sentences if any(map(str.isalnum, sentence))]
 
@@ -281,9 +261,8 @@ def _add_text(code: Any, media: frozenset[str], parts: list[str]) -> None:
                 _add_text(node.text, media, parts)
         elif isinstance(node, nodes.HTMLEntity):
             parts.append(html.unescape(str(node)))
-        elif isinstance(node, nodes.ExternalLink):
-            if node.title is not None:
-                _add_text(node.title, media, parts)
+        elif isinstance(node, nodes.ExternalLink) and node.title is not None:
+            _add_text(node.title, media, parts)
         elif isinstance(node, nodes.Heading):
             parts.append("\n")
         elif isinstance(node, nodes.Tag):

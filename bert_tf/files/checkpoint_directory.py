@@ -24,8 +24,7 @@ class CheckpointDirectory:
         keep: number of checkpoints to keep; 0 keeps all.
 
     Raises:
-        UserError: the file system is unknown, or the path looks like a glob pattern.
-        OSError: the file system does not respond.
+        UserError, OSError: see `checkpoint_names.check_path`.
     """
 
     def __init__(self, directory: str, keep: int = 5):
@@ -47,21 +46,21 @@ class CheckpointDirectory:
     def latest(self) -> str | None:
         """Returns the prefix of the newest checkpoint, or None.
 
-        The newest is the last in the file `checkpoint`. If the file is missing or lists none, it is
-        the checkpoint with the highest number.
+        That is the last one in the file `checkpoint`, or the one with the highest number if the
+        file is missing or empty.
         """
         candidates = self._candidates(self._listed())
         return candidates[-1] if candidates else None
 
     def restore_latest(self, variables: Mapping[str, tf.Variable]) -> str | None:
-        """Sets all variables from the newest undamaged checkpoint and returns its prefix.
+        """Sets all variables from the newest undamaged checkpoint; returns its prefix, or None.
 
-        Returns None if there is no checkpoint. Skips damaged checkpoints with a warning. If the
-        file `checkpoint` lists no undamaged checkpoint, falls back to unlisted ones.
+        Skips damaged checkpoints with a warning. If the file `checkpoint` lists no undamaged
+        checkpoint, falls back to unlisted ones.
 
         Raises:
-            UserError: all checkpoints are damaged; or there is a file `checkpoint` but no
-                checkpoint; or a checkpoint does not fit the variables (see `checkpoints.restore`).
+            UserError: all checkpoints are damaged, or there is only the file `checkpoint`; or a
+                checkpoint does not fit the variables (see `checkpoints.restore`).
         """
         state_file = checkpoint_names.state_file(self.directory)
         listed = self._listed()
@@ -110,10 +109,9 @@ class CheckpointDirectory:
         Args:
             variables: every variable by name, `global_step` included.
             step: the number in the file names.
-            write_beside: called with the prefix; writes data that the format has no place for to
-                files whose names begin with the prefix.
-            when_complete: called with the prefix once all files are complete, before the file
-                `checkpoint` lists the new checkpoint.
+            write_beside: called with the prefix; writes what the format has no place for, to files
+                whose names begin with the prefix.
+            when_complete: called with the prefix before the file `checkpoint` lists it.
 
         Raises:
             OSError: the checkpoint cannot be written. Its files are removed, and the earlier
@@ -121,8 +119,7 @@ class CheckpointDirectory:
         """
         prefix = self.prefix(step)
         listed = self._listed()
-        # Without the file `checkpoint`, only the checkpoint that this run resumed from is surely
-        # its own.
+        # Without the file `checkpoint`, the run surely owns only what it resumed from.
         known = listed or ([self._restored] if self._restored else [])
         kept = [p for p in known if p != prefix]
         try:
@@ -131,8 +128,7 @@ class CheckpointDirectory:
             write_beside(prefix)
             checkpoints.write(prefix, variables)
             when_complete(prefix)
-            kept_and_new = [*kept, prefix]
-            checkpoint_names.write_state(self.directory, kept_and_new)
+            checkpoint_names.write_state(self.directory, [*kept, prefix])
         except (tf.errors.OpError, OSError, UserError) as error:
             if prefix not in self._listed():
                 _delete(prefix)
@@ -143,22 +139,22 @@ class CheckpointDirectory:
                 f"{self.directory} ({getattr(cause, 'message', cause)}). {last}. Make the directory"
                 " writable and free some space; the same command then resumes from there."
             ) from error
-        self._delete_oldest(kept_and_new)
+        self._delete_oldest([*kept, prefix])
         return prefix
 
     def _delete_oldest(self, listed: list[str]) -> None:
         """Deletes all listed checkpoints but the newest `keep`."""
-        old = listed[: -self.keep] if self.keep else []
-        for prefix in old:
+        if not self.keep or len(listed) <= self.keep:
+            return
+        for prefix in listed[: -self.keep]:
             _delete(prefix)
-        if old:
-            try:
-                checkpoint_names.write_state(self.directory, listed[len(old) :])
-            except (UserError, OSError) as error:
-                logging.warning("%s; the next save tries again", error)
+        try:
+            checkpoint_names.write_state(self.directory, listed[-self.keep :])
+        except (UserError, OSError) as error:
+            logging.warning("%s; the next save tries again", error)
 
     def remove_left_behind(self) -> None:
-        """Removes what killed runs left behind. No other run may be using the directory."""
+        """Removes what killed runs left; no other run may be using the directory."""
         for name in checkpoint_names.names_in(self.directory):
             if is_temporary(name) or checkpoint_names.is_part(name):
                 _remove(os.path.join(self.directory, name))

@@ -39,8 +39,8 @@ def state_file(directory: str) -> str:
 def listed_in(directory: str) -> list[str]:
     """Returns the prefixes that the file `checkpoint` of a directory lists, the newest last.
 
-    The file is untrusted: only the last part of each path is used, as a name in this directory. The
-    list is empty if there is no such file, or if the file lists nothing.
+    The file is untrusted: only the last part of each path is used, as a name in this directory. If
+    there is no such file, or it lists nothing, the result is [].
 
     Raises:
         UserError: the file cannot be read, for a permanent reason such as missing permission.
@@ -66,7 +66,7 @@ def listed_in(directory: str) -> list[str]:
         return []
     newest = state.model_checkpoint_path
     paths = [p for p in state.all_model_checkpoint_paths if p != newest] + [newest]
-    names = [os.path.basename(p) for p in paths]
+    names = map(os.path.basename, paths)
     good = [n for n in names if n not in ("", ".", "..") and not _PATTERN.search(n)]
     return [os.path.join(directory, name) for name in good]
 
@@ -99,20 +99,20 @@ def files_of(prefix: str) -> list[str]:
 
 
 def is_part(name: str) -> bool:
-    """Returns whether a file's name is the one that TensorFlow uses until the file is complete."""
+    """Returns whether TensorFlow uses a name like this until the file is complete."""
     return _PART.fullmatch(name) is not None
 
 
 def write_state(directory: str, prefixes: Sequence[str]) -> None:
-    """Writes the file `checkpoint`: these prefixes, oldest first.
+    """Lists these prefixes, oldest first, in the file `checkpoint`.
 
-    It lists names without their directory, so the directory can be moved.
+    The names have no directory, so the directory can be moved.
 
     Raises:
         UserError: the file cannot be written, for a permanent reason such as missing permission.
         OSError: the file cannot be written, perhaps temporarily.
     """
-    names = [os.path.basename(prefix) for prefix in prefixes]
+    names = list(map(os.path.basename, prefixes))
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
     whole_files.write_whole(state_file(directory), "\n".join(lines) + "\n")
@@ -120,4 +120,4 @@ def write_state(directory: str, prefixes: Sequence[str]) -> None:
 
 def some(prefixes: Sequence[str]) -> str:
     """Returns the names of prefixes for a message."""
-    return quoted(", ".join(os.path.basename(prefix) for prefix in prefixes))
+    return quoted(", ".join(map(os.path.basename, prefixes)))

@@ -47,8 +47,7 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         DamagedCheckpointError: a file of the checkpoint is missing.
     """
     checkpoint_names.check_path(path, flag)
-    place = given(path, flag)
-    prefix = path
+    place, prefix = given(path, flag), path
     if _is_directory(path):
         kept = checkpoint_names.listed_in(path)
         if not kept:
@@ -62,22 +61,18 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
             kept = [os.path.join(path, found[0])]
         prefix = kept[-1]
     prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", prefix)
-    suffixes = (".index", ".data-00000-of-*")
-    missing = [s for s in suffixes if not tf.io.gfile.glob(prefix + s)]
-    if missing:
+    files = [prefix + suffix for suffix in (".index", ".data-00000-of-*")]
+    if missing := [file for file in files if not tf.io.gfile.glob(file)]:
         raise DamagedCheckpointError(
             f"{place}: a checkpoint is named by its prefix and consists of the files"
             f" PREFIX.index and PREFIX.data-00000-of-...; not found:"
-            f" {', '.join(prefix + s for s in missing)}. {_NAME_ONE[0].upper() + _NAME_ONE[1:]}"
+            f" {', '.join(missing)}. {_NAME_ONE[0].upper() + _NAME_ONE[1:]}"
         )
     return prefix
 
 
 def folder_of(path: str) -> str:
-    """Returns the directory of the checkpoint at `path`, which need not exist.
-
-    `path` is a prefix, one of the checkpoint's files, or the directory itself.
-    """
+    """Returns the directory of the checkpoint at `path` (see `find_prefix`); it need not exist."""
     return path if _is_directory(path) else os.path.dirname(path)
 
 
@@ -90,11 +85,7 @@ def _is_directory(path: str) -> bool:
 
 
 class CheckpointReader:
-    """Reads the tensors of a checkpoint by name.
-
-    Args:
-        path: see `find_prefix`.
-        flag: see `find_prefix`.
+    """Reads the tensors of a checkpoint by name; see `find_prefix` for the arguments.
 
     Attributes:
         prefix: the prefix of the checkpoint's files.
@@ -166,8 +157,8 @@ class CheckpointReader:
 def load_weights(model: keras.Model, path: str) -> list[str]:
     """Sets the weights of a model from a checkpoint, and returns the names of the weights it set.
 
-    Weights that the checkpoint lacks, such as a new head's, keep their values. A warning lists
-    them, and a second warning lists the weights that only the checkpoint has.
+    Weights that the checkpoint lacks, such as a new head's, keep their values. Warnings list them
+    and the weights that only the checkpoint has.
 
     Args:
         model: a model of this library; for your own model, pass the `BertModel` in it.
@@ -176,9 +167,9 @@ def load_weights(model: keras.Model, path: str) -> list[str]:
             is used.
 
     Raises:
-        UserError: there is no checkpoint at `path`; or a weight differs in shape or type; or the
-            checkpoint has none of the model's weights, or none of its encoder's. The message lists
-            both sides.
+        UserError: there is no checkpoint at `path`, or it does not fit the model: a weight differs
+            in shape or type, or it has none of the model's weights, or none of its encoder's. The
+            message lists both sides.
         DamagedCheckpointError: a file of the checkpoint is missing or damaged.
     """
     return initialize({variable.path: variable.value for variable in model.variables}, path, None)
@@ -189,30 +180,15 @@ def initialize(
     init_checkpoint: str,
     flag: str | None = "init_checkpoint",
 ) -> list[str]:
-    """Sets the variables that the checkpoint has, and returns their names.
+    """Sets a model's variables, given by name; otherwise as `load_weights`.
 
-    Only weights are read; like the original's get_assignment_map_from_checkpoint, this function
-    ignores the checkpoint's slots and step. Variables that the checkpoint lacks keep their initial
-    values. A warning lists them, and a second warning lists the weights that only the checkpoint
-    has.
-
-    Args:
-        variables: the model's variables by name.
-        init_checkpoint: see `find_prefix`.
-        flag: see `find_prefix`.
-
-    Raises:
-        UserError: a variable differs in shape or type; or the checkpoint has none of the variables,
-            or none of the encoder's. The message lists both sides.
-        DamagedCheckpointError: a file of the checkpoint is missing or damaged.
+    Slots and step are ignored, as in the original's get_assignment_map_from_checkpoint. See
+    `find_prefix` for `init_checkpoint` and `flag`.
     """
     reader = CheckpointReader(init_checkpoint, flag)
     place = given(init_checkpoint, flag)
     configuration = "--bert_config_file" if flag else "the model's configuration"
-    shapes = reader.shapes
-    common = [name for name in variables if name in shapes]
-    missing = [name for name in variables if name not in shapes]
-    unexpected = sorted(n for n in shapes if n not in variables and not SLOT_PATTERN.match(n))
+    common, missing, unexpected = _compare(variables, reader)
     if not common:
         raise UserError(
             f"{place} has none of the model's variables.\n"
@@ -245,14 +221,10 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
     Raises:
         UserError: the checkpoint lacks a variable, or a variable differs in shape or type. The
             message lists both sides, and no variable is changed.
-        DamagedCheckpointError: a file of the checkpoint is missing or damaged; see
-            `CheckpointReader.read`.
+        DamagedCheckpointError: a file is missing or damaged; see `CheckpointReader.read`.
     """
     reader = CheckpointReader(prefix, "output_dir")
-    shapes = reader.shapes
-    missing = [name for name in variables if name not in shapes]
-    # Slots are expected: weights may be frozen now, or this run may only evaluate.
-    unexpected = sorted(n for n in shapes if n not in variables and not SLOT_PATTERN.match(n))
+    names, missing, unexpected = _compare(variables, reader)
     if missing:
         raise UserError(
             f"The checkpoint {prefix} in --output_dir must hold every variable of this run, which"
@@ -260,10 +232,24 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
             "Choose another --output_dir; to start from the weights of this checkpoint, give it as"
             " --init_checkpoint."
         )
-    _check_shapes(variables, reader, list(variables), f"The checkpoint {prefix} in --output_dir")
+    _check_shapes(variables, reader, names, f"The checkpoint {prefix} in --output_dir")
     if unexpected:
         logging.warning("Only in %s, so not used: %s", prefix, _lines(unexpected))
-    _assign(variables, reader, list(variables))
+    _assign(variables, reader, names)
+
+
+def _compare(
+    variables: Mapping[str, tf.Variable], reader: CheckpointReader
+) -> tuple[list[str], list[str], list[str]]:
+    """Returns the names in both, only in `variables`, and only in the checkpoint.
+
+    Slots are left out of the last: weights may be frozen now, or this run may only evaluate.
+    """
+    shapes = reader.shapes
+    common = [name for name in variables if name in shapes]
+    missing = [name for name in variables if name not in shapes]
+    unexpected = sorted(n for n in shapes if n not in variables and not SLOT_PATTERN.match(n))
+    return common, missing, unexpected
 
 
 def _check_shapes(
@@ -291,7 +277,7 @@ def _check_shapes(
 def _assign(
     variables: Mapping[str, tf.Variable], reader: CheckpointReader, names: Sequence[str]
 ) -> None:
-    """Sets the variables of these names, one at a time to save memory."""
+    """Sets these variables, one at a time to save memory."""
     for name in names:
         variables[name].assign(reader.read(name))
 
@@ -307,9 +293,7 @@ def write(prefix: str, tensors: Mapping[str, tf.Tensor | tf.Variable | np.ndarra
     """Writes a checkpoint of named tensors; the files get their final names once complete."""
     names = sorted(tensors)
     with tf.device("CPU:0"):
+        values = [tf.convert_to_tensor(tensors[name]) for name in names]
         tf.raw_ops.SaveV2(
-            prefix=prefix,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
+            prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
         )

@@ -13,8 +13,8 @@ from bert_tf.errors import UserError, quoted
 class Needed(NamedTuple):
     """The only values that a key may have.
 
-    values: the allowed values; messages name the first.
-    reason: why only these values are allowed, and what to do otherwise, for messages.
+    values: messages name the first.
+    reason: why only these are allowed, and what to do otherwise, for messages.
     """
 
     values: tuple[Any, ...]
@@ -35,14 +35,9 @@ class JsonKeys:
     harmless: Collection[str] = ()
 
     def check(self, content: Mapping[str, Any], path: str) -> None:
-        """Checks the keys of a file. Unknown keys are ignored, and logged for debugging.
+        """Raises UserError for a value that is not allowed; logs unknown keys for debugging.
 
-        Args:
-            content: the file's content.
-            path: the file, for messages.
-
-        Raises:
-            UserError: a key of `needed` has a value that is not allowed.
+        Messages name the file `path`, which has this content.
         """
         for key, (values, reason) in self.needed.items():
             if key in content and content[key] not in values:

@@ -17,14 +17,13 @@ _TAG = re.compile(r"O|[BI]-.+")
 def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
     """Returns the classes of the model that a run starts with; [] for regression, None if unknown.
 
-    The classes are unknown if there is no checkpoint, or no `labels.txt` in its folder. A
-    `labels.txt` in an output directory without a checkpoint is ignored: a run that stopped early
-    left it.
+    They are unknown without a checkpoint, or without a `labels.txt` in its folder. An output
+    directory without a checkpoint does not count: a run that stopped early left its `labels.txt`.
 
     Args:
         output_dir: the run's folder; if it has a checkpoint, the run starts with that.
-        init_checkpoint: see `checkpoints.find_prefix`. None if the run trains: training may give
-            the checkpoint's head different classes.
+        init_checkpoint: see `checkpoints.find_prefix`. None if the run trains, which may give the
+            head different classes.
 
     Raises:
         UserError: a file cannot be read, or there is no such checkpoint.
@@ -38,10 +37,7 @@ def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | Non
 def check_label(label: str, place: str, remedy: str = "rename it") -> None:
     """Checks that the name of a class fits on a line of `labels.txt`.
 
-    Args:
-        label: the name of the class.
-        place: where the name comes from, for messages.
-        remedy: how to correct the name, for messages.
+    Messages say where the name comes from (`place`) and how to correct it (`remedy`).
 
     Raises:
         UserError: the name is empty, has a line break, begins or ends with white space, or is not
@@ -69,9 +65,8 @@ def labels_in(folder: str) -> list[str] | None:
     path = os.path.join(folder, LABELS_FILE)
     if not tf.io.gfile.exists(path):
         return None
-    text = whole_files.read_text(
-        path, path, "it must have a class on each line, as --do_train writes it"
-    )
+    rule = "it must have a class on each line, as --do_train writes it"
+    text = whole_files.read_text(path, path, rule)
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
     numbers: dict[str, int] = {}
     for number, label in enumerate(lines, 1):
@@ -90,9 +85,8 @@ def write_labels(folder: str, labels: Sequence[str] | None) -> None:
     """Writes `labels.txt`, one class a line; None removes a file that an earlier model left.
 
     Raises:
-        UserError: a class does not fit (see `check_label`), or the file cannot be written (no
-            permission, no directory).
-        OSError: writing failed for a reason that may be temporary, such as a full disk.
+        UserError: a class does not fit (see `check_label`).
+        UserError, OSError: the file cannot be written; see `whole_files`.
     """
     path = os.path.join(folder, LABELS_FILE)
     if labels is None:

@@ -9,14 +9,14 @@ from bert_tf.errors import UserError
 def check_overwrites(
     written: Sequence[str], flag: str, read: Mapping[str, str | Iterable[str] | None]
 ) -> None:
-    """Checks that files to write are not also read, and are not named twice.
+    """Checks that the files to write, which --`flag` names, are not also read, or named twice.
 
     Links are followed, so two spellings of one name count as the same file.
 
     Args:
         written: the files to write.
-        flag: the flag (no dashes) that names them, for messages.
-        read: flag (no dashes) -> the file or files that it names to be read; None for no file.
+        flag: a flag without its dashes.
+        read: flag -> the file or files that it names to be read; None for no file.
 
     Raises:
         UserError: a file is also read, is written twice, or has an empty name.

@@ -34,10 +34,8 @@ READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None:
     """Checks every file's first record against `schema`, and that every file's end is whole.
 
-    Args:
-        files: TFRecord files.
-        schema: what the records must hold; other features are allowed, since `parse` ignores them.
-        flag: the flag (no dashes) that named the files, for messages.
+    Features that the schema lacks are allowed, since `parse` ignores them. Messages name the files'
+    `flag` (no dashes).
 
     Raises:
         UserError: a file is not a TFRecord file of tf.Examples, or has no record; its first record
@@ -54,10 +52,7 @@ def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None
 
 
 def feature_lengths(file: str, flag: str) -> dict[str, int]:
-    """Returns feature -> number of values, from a file's first record.
-
-    Errors: see `check_files`.
-    """
+    """Returns feature -> number of values in a file's first record; errors: see `check_files`."""
     ((_, features),) = _first_records([file], flag)
     return {
         name: len(getattr(feature, feature.WhichOneof("kind") or "int64_list").value)
@@ -167,15 +162,12 @@ def explain(
 ) -> Exception:
     """Returns an error that says what is wrong with the input, or `error` itself if nothing is.
 
-    To name the record, this function reads the files again.
+    Reads the files again to name the record. Raises OSError if a file cannot be read again.
 
     Args:
         error: one of `READ_ERRORS`, raised by TensorFlow while it read batches.
         files: the files that TensorFlow read.
         schema: what TensorFlow parsed; None if it did not parse the records.
-
-    Raises:
-        OSError: a file cannot be read again.
     """
     message = error.message if isinstance(error, tf.errors.OpError) else ""
     if isinstance(error, (tf.errors.DataLossError, UnicodeDecodeError)) or (
@@ -186,7 +178,8 @@ def explain(
             return UserError(f"The input is wrong: {problem}")
         return OSError(
             f"A record was wrong when it was read ({one_line(error)}), but when read again, all"
-            f" {len(files)} record files are sound: {_shown_files(files)}. Run the command again"
+            f" {len(files)} record files are sound: {files[0]}{', ...' * (len(files) > 1)}. Run the"
+            " command again"
         )
     named = [path for path in files if path in message]
     return unreadable(max(named, key=len), error) if named else error
@@ -200,14 +193,8 @@ def unreadable(path: str, error: tf.errors.OpError) -> OSError:
 def find_problem(files: Sequence[str], schema: records.Schema | None) -> str | None:
     """Returns what is wrong with the first wrong record of the files, and where; None if nothing.
 
-    Reads the files from the start.
-
-    Args:
-        files: TFRecord files.
-        schema: what the records must hold; None to only look for damaged records.
-
-    Raises:
-        OSError: a file cannot be read.
+    Reads the files from the start; without a schema, looks for damaged records only. Raises OSError
+    if a file cannot be read.
     """
     for path in files:
         if not _is_sound(path, schema) and (problem := _first_problem(path, schema)):
@@ -238,7 +225,7 @@ def _first_problem(path: str, schema: records.Schema | None) -> str | None:
     """Returns what is wrong with the first wrong record of a file; reads one at a time."""
     count = offset = 0
     try:
-        for record in _read(path):
+        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
             if schema is not None and (problems := _problems(record, schema)):
                 return f"{path}, record {count} (counted from 0): {_shown(problems)}"
             offset += len(record) + _FRAME_BYTES
@@ -256,10 +243,6 @@ def _damage(error: tf.errors.OpError, path: str) -> str:
     if not isinstance(error, (tf.errors.DataLossError, tf.errors.OutOfRangeError)):
         raise unreadable(path, error) from error
     return "truncated" if "truncated" in error.message else "corrupt"
-
-
-def _read(path: str) -> Iterator[bytes]:
-    return tf.data.TFRecordDataset(path).as_numpy_iterator()
 
 
 # --- one record -----------------------------------------------------------------------------------
@@ -334,17 +317,13 @@ def _shown(problems: Sequence[str]) -> str:
     return "; ".join(problems[:_SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _shown_files(files: Sequence[str]) -> str:
-    return files[0] + (", ..." if len(files) > 1 else "")
-
-
 def one_line(error: Exception) -> str:
     """Returns the line of an error's message that says what went wrong, shortened."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     # Errors from the graph of a step have lines about the node before and after this line.
     found = re.search(r"\n *(.*)\n\s*\[\[\{\{node", text)
     line = found[1] if found else text.strip().partition("\n")[0]
-    return _cut(re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", line))
+    return _cut(storage.error_text(line))
 
 
 def _cut(text: str) -> str:

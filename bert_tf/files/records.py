@@ -7,6 +7,7 @@ on them.
 """
 
 import contextlib
+import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,14 +59,13 @@ class _Feature(tf.io.FixedLenFeature):
 def _feature(
     dtype: tf.DType,
     shape: Sequence[int],
-    length_flag: str | None,
     allowed: Range,
+    length_flag: str | None,
+    length_source: str,
     default: int | None = None,
-    length_source: str = BY_FLAGS,
 ) -> tf.io.FixedLenFeature:
     feature = _Feature(list(shape), dtype, default)
-    feature.length_flag = length_flag
-    feature.length_source = length_source
+    feature.length_flag, feature.length_source = length_flag, length_source
     feature.range = allowed
     return feature
 
@@ -79,17 +79,15 @@ def int64_feature(
     default: int | None = None,
     length_source: str = BY_FLAGS,
 ) -> tf.io.FixedLenFeature:
-    """Returns an int64 feature.
+    """Returns an int64 feature of values from `low` to `high`; they become int32, so both must fit.
 
     Args:
         shape: shape of the feature's values.
         length_flag: the flag (no dashes) that sets the shape, for messages.
-        low: the smallest value.
-        high: the largest value. Values become int32, so both must fit into int32.
         default: the value where a record lacks the feature; None if every record must have it.
         length_source: what sets the shape, in words, for messages.
     """
-    return _feature(tf.int64, shape, length_flag, Range(low, high), default, length_source)
+    return _feature(tf.int64, shape, Range(low, high), length_flag, length_source, default)
 
 
 def float_feature(
@@ -101,15 +99,13 @@ def float_feature(
     length_source: str = BY_FLAGS,
 ) -> tf.io.FixedLenFeature:
     """Returns a float32 feature of finite values; see `int64_feature`."""
-    return _feature(tf.float32, shape, length_flag, Range(low, high), length_source=length_source)
+    return _feature(tf.float32, shape, Range(low, high), length_flag, length_source)
 
 
 def model_inputs(shape: Sequence[int]) -> Schema:
-    """Returns the features that every model reads.
+    """Returns the features that every model reads; --max_seq_length sets the shape's last axis.
 
-    Args:
-        shape: shape of `input_ids`, `input_mask` (1 = token, 0 = padding) and `segment_ids`;
-            --max_seq_length sets the last axis.
+    They are `input_ids`, `input_mask` (1 = token, 0 = padding) and `segment_ids`.
     """
     ids = int64_feature(shape, "max_seq_length", low=0)
     mask = int64_feature(shape, "max_seq_length", low=0, high=1)
@@ -127,15 +123,8 @@ def limited(schema: Schema, limits: Limits) -> Schema:
     """Returns the schema with ids that are at least 0 and below their limits."""
     narrowed = {}
     for name, (limit, source) in limits.items():
-        feature = schema[name]
-        narrowed[name] = _feature(
-            feature.dtype,
-            feature.shape,
-            getattr(feature, "length_flag", None),
-            Range(0, limit - 1, f"{source} is {limit}"),
-            feature.default_value,
-            getattr(feature, "length_source", BY_FLAGS),
-        )
+        narrowed[name] = copy.copy(schema[name])
+        narrowed[name].range = Range(0, limit - 1, f"{source} is {limit}")
     return {**schema, **narrowed}
 
 
@@ -189,9 +178,8 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], o
         flag: the flag (no dashes) that named them, for messages.
 
     Raises:
-        UserError: no path, a path twice, a directory, or a file that cannot be written (no
-            permission, no directory).
-        OSError: writing failed for a reason that may be temporary, such as a full disk.
+        UserError: no path, a path twice, or a directory.
+        UserError, OSError: a file cannot be written; see `whole_files`.
     """
     if not paths or not all(paths):
         raise UserError(f"--{flag} names no file: {','.join(paths)!r}")
@@ -218,13 +206,13 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], o
 def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     """Returns the features of a batch of records by name, each [batch, *shape], int32 or float32.
 
-    Values outside their range raise InvalidArgumentError, as do records without the features.
-    `record_checks.explain` finds the record. int64 becomes int32 because TPUs have no int64 (the
-    original's `_decode_record`).
+    Other features are ignored. Missing features, and values outside their range, raise
+    InvalidArgumentError; `record_checks.explain` then finds the record. int64 becomes int32 because
+    TPUs have no int64 (the original's `_decode_record`).
 
     Args:
         serialized: string [batch], serialized tf.Examples.
-        schema: what the records hold; other features are ignored.
+        schema: what the records hold.
     """
     features = tf.io.parse_example(serialized, dict(schema))
     checks = [_check(name, value, range_of(schema[name])) for name, value in features.items()]

@@ -1,6 +1,7 @@
 """Paths that TensorFlow can reach: checks, globs, output directories, and error messages.
 
-A path is local or in a bucket of Google Cloud Storage (gs://). Messages name the path's flag.
+A path is local or in a bucket of Google Cloud Storage (gs://). Messages name the `flag` that gave
+it, which every function takes without dashes; None if none did.
 """
 
 import contextlib
@@ -8,7 +9,7 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
@@ -22,10 +23,6 @@ _STORAGE_SECONDS = 15.0
 
 def check_file_system(path: str, flag: str | None) -> None:
     """Checks that TensorFlow knows the file system of `path`, and that the file system responds.
-
-    Args:
-        path: any path.
-        flag: the flag (no dashes) that gave the path, for messages; None if none did.
 
     Raises:
         UserError: this TensorFlow does not support the scheme (`gs://`, ...).
@@ -45,7 +42,7 @@ def check_file_system(path: str, flag: str | None) -> None:
 
 @functools.cache
 def _bucket_responds(bucket: str) -> bool:
-    """Returns whether the bucket responds before the timeout; a refusal is a response, too."""
+    """Returns whether the bucket responds in time; a refusal is a response, too."""
     responded = threading.Event()
 
     def ask() -> None:
@@ -61,11 +58,11 @@ def _bucket_responds(bucket: str) -> bool:
 def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
     """Returns the names of the files that match the patterns, pattern after pattern.
 
+    The matches of a glob are sorted, so that a seed gives the same result on every machine (the
+    original takes the directory's order). A file that matches two patterns is listed twice.
+
     Args:
-        patterns: file names or globs, in a sequence or in one string with commas between them. The
-            matches of a glob are sorted, so that a seed gives the same result on every machine (the
-            original takes the directory's order). A file that matches two patterns is listed twice.
-        flag: the flag (no dashes) that gave the patterns, for messages.
+        patterns: file names or globs, in a sequence or in one string with commas between them.
 
     Raises:
         UserError: a pattern matches nothing, or a file is missing, empty, a directory, or on a
@@ -76,7 +73,7 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
         if "," in patterns:
             comma = "; commas separate files, so write ? for a comma that belongs to a name"
         patterns = patterns.split(",")
-    patterns = [pattern for pattern in patterns if pattern]
+    patterns = list(filter(None, patterns))
     if not patterns:
         raise UserError(f"--{flag} names no file")
     files = []
@@ -87,9 +84,8 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
             if not matches and tf.io.gfile.exists(pattern):
                 matches = [pattern]  # a file with brackets in its name
         except tf.errors.OpError as error:
-            raise UserError(
-                f"--{flag}: cannot look for {pattern}: {error_text(error)}.{advice(pattern)}"
-            ) from error
+            reason = f"{error_text(error.message)}.{advice(pattern)}"
+            raise UserError(f"--{flag}: cannot look for {pattern}: {reason}") from error
         if not matches:
             missing = "matches no file" if any(c in pattern for c in "*?[") else "does not exist"
             raise UserError(f"--{flag}: {pattern} {missing}{comma}")
@@ -105,8 +101,7 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
             raise UserError(f"--{flag}: {path} is empty")
 
     with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes a request
-        for _ in pool.map(check, files):
-            pass
+        list(pool.map(check, files))
     return files
 
 
@@ -118,10 +113,6 @@ def first_file(folder: str, names: Sequence[str]) -> str | None:
 
 def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
     """Creates the output directory and checks that it is writable, long before the first save.
-
-    Args:
-        output_dir: the directory.
-        flag: the flag (no dashes) that named it, for messages.
 
     Raises:
         UserError: the path is not a directory, or the directory is not writable.
@@ -149,19 +140,19 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
 
 def advice(path: str) -> str:
     """Returns advice for a path that cannot be reached; "" for a local path."""
-    if path.startswith("gs://"):
-        # The TensorFlow builds that setup.py's extras install support gs:// themselves.
-        return (
-            " Google Cloud Storage needs network access, credentials (gcloud auth "
-            "application-default login) and, where TensorFlow was built without it, "
-            "pip install tensorflow-io-gcs-filesystem; or use local files"
-        )
-    return ""
+    if not path.startswith("gs://"):
+        return ""
+    # The TensorFlow builds that setup.py's extras install support gs:// themselves.
+    return (
+        " Google Cloud Storage needs network access, credentials (gcloud auth application-default"
+        " login) and, where TensorFlow was built without it, pip install"
+        " tensorflow-io-gcs-filesystem; or use local files"
+    )
 
 
-def error_text(error: tf.errors.OpError) -> str:
-    """Returns TensorFlow's message without the node and op names around it."""
-    return re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", error.message)
+def error_text(message: str) -> str:
+    """Returns the message of an OpError without the node and op names around it."""
+    return re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", message)
 
 
 def tells_of_full_disk(message: str) -> bool:
@@ -169,43 +160,31 @@ def tells_of_full_disk(message: str) -> bool:
     return re.search("space left|quota", message) is not None
 
 
-class WriteErrors:
+@contextlib.contextmanager
+def write_errors(
+    path: str, place: str, is_other: Callable[[tf.errors.OpError], bool] = lambda error: False
+) -> Iterator[None]:
     """Converts errors of the file system within a block to the exceptions of `write_error`.
-
-    A context manager that can be reused.
 
     Args:
         path: the file or folder that is written.
         place: how messages name the file or folder, with its flag if it has one.
         is_other: whether an error has nothing to do with writing; it is then left unchanged.
     """
-
-    def __init__(
-        self, path: str, place: str, is_other: Callable[[tf.errors.OpError], bool] | None = None
-    ):
-        self._path = path
-        self._place = place
-        self._is_other = is_other
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, tf.errors.OpError) and not (self._is_other and self._is_other(error)):
-            message = (
-                f"{self._place} cannot be written: {error_text(error)}. The folder above it must"
-                f" exist, be writable and have free space.{advice(self._path)}"
-            )
-            raise write_error(error, message) from error
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if is_other(error):
+            raise
+        message = (
+            f"{place} cannot be written: {error_text(error.message)}. The folder above it must"
+            f" exist, be writable and have free space.{advice(path)}"
+        )
+        raise write_error(error, message) from error
 
 
 def write_error(error: tf.errors.OpError, message: str) -> UserError | OSError:
-    """Returns the exception to raise for a failed write: an OSError if a later try may succeed.
-
-    Args:
-        error: the file system's error.
-        message: the message of the new exception.
-    """
+    """Returns the exception to raise for a failed write: an OSError if a later try may succeed."""
     permanent = (
         tf.errors.AlreadyExistsError,
         tf.errors.FailedPreconditionError,

@@ -18,9 +18,8 @@ _NAME = re.compile(r"([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{12}\.unfinished")
 def temporary_name(folder: str) -> str:
     """Returns a new name in a folder, for a file or folder that is renamed when it is complete.
 
-    The name says which process writes it. The first call for a folder removes what killed processes
-    of this machine left there. The name does not contain the final name, which may already be as
-    long as the file system allows.
+    It says which process writes it, and not the final name, which may be as long as the file system
+    allows. The first call for a folder removes what killed processes of this machine left there.
     """
     _remove_left_behind(folder)
     name = f"{_space_digest()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.unfinished"

@@ -1,6 +1,13 @@
-"""Reads whole files, and writes files atomically."""
+"""Reads whole files, and writes files atomically.
+
+Messages name a file as `place` does, which has the file's flag if it has one.
+
+If a file cannot be written, a UserError is raised if trying again does not help (no permission, no
+directory), an OSError if it may help (a full disk).
+"""
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable
 from typing import Any, Self
@@ -21,12 +28,11 @@ class UnfinishedFile:
 
     Args:
         path: the final name.
-        place: how messages name the file, with its flag if it has one; None for `path`.
+        place: see above; None for `path`.
         open_writer: opens the temporary file, such as `tf.io.TFRecordWriter`; None for plain bytes.
 
     Raises:
-        UserError: from the methods too: the file cannot be written (no permission, no directory).
-        OSError: from the methods too: writing failed, perhaps temporarily, such as on a full disk.
+        UserError, OSError: from the methods too: the file cannot be written.
     """
 
     def __init__(
@@ -39,32 +45,32 @@ class UnfinishedFile:
         if tf.io.gfile.isdir(path):
             raise UserError(f"{place} must name a file, but it is a directory")
         self._path = path
-        self._explained = storage.WriteErrors(path, place)
+        self._explained = functools.partial(storage.write_errors, path, place)
         self.name = temporary_name(os.path.dirname(path))
-        with self._explained:
+        with self._explained():
             self._writer = (open_writer or _open)(self.name)
         self.flush()  # makes a bucket that refuses writes do so now, not after hours of work
 
     def write(self, data: bytes) -> int:
         """Writes all of `data` and returns its length."""
-        with self._explained:
+        with self._explained():
             self._writer.write(data)
         return len(data)
 
     def flush(self) -> None:
         """Flushes what has been written to the file system."""
-        with self._explained:
+        with self._explained():
             self._writer.flush()
 
     def close(self) -> None:
         """Closes the file; it can be read as `name` until the end of the block."""
-        with self._explained:
+        with self._explained():
             self._writer.close()
 
     def finish(self) -> None:
         """Closes the file and renames it to its final name."""
         self.close()
-        with self._explained:
+        with self._explained():
             tf.io.gfile.rename(self.name, self._path, overwrite=True)
 
     def __enter__(self) -> Self:
@@ -84,54 +90,39 @@ def _open(name: str) -> tf.io.gfile.GFile:
 
 
 def write_whole(path: str, content: str | bytes) -> None:
-    """Writes a file atomically; after an error, an earlier file of that name is unchanged.
-
-    Args:
-        path: the file.
-        content: the file's content; a str is written as UTF-8.
+    """Writes a file atomically, a str as UTF-8; after an error, an earlier file is unchanged.
 
     Raises:
-        UserError: the file cannot be written (no permission, no directory).
-        OSError: writing failed for a reason that may be temporary, such as a full disk.
+        UserError, OSError: the file cannot be written.
     """
     with UnfinishedFile(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.finish()
 
 
-def read_bytes(path: str, place: str) -> bytes:
+def read_bytes(path: str, place: str, rule: str = "") -> bytes:
     """Returns the content of a file.
 
-    Args:
-        path: the file.
-        place: how messages name the file, with its flag if it has one.
-
     Raises:
-        UserError: the file cannot be read.
+        UserError: the file cannot be read; the message ends in `rule`, which the file must follow.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as reader:
             return reader.read()
     except tf.errors.OpError as error:
-        raise UserError(f"{place} cannot be read: {error.message}") from error
+        reason = f" ({error.message}); {rule}" if rule else f": {error.message}"
+        raise UserError(f"{place} cannot be read{reason}") from error
 
 
 def read_text(path: str, place: str, rule: str) -> str:
     """Returns the text of a UTF-8 file, without a byte-order mark.
 
-    Args:
-        path: the file.
-        place: how messages name the file, with its flag if it has one.
-        rule: what the file must be, for messages.
-
     Raises:
-        UserError: the file cannot be read, or is not UTF-8; the message names the line.
+        UserError: the file cannot be read (see `read_bytes`), or the line in the message is not
+            UTF-8.
     """
     try:
-        with tf.io.gfile.GFile(path, "rb") as reader:
-            return reader.read().decode("utf-8-sig")
-    except tf.errors.OpError as error:
-        raise UserError(f"{place} cannot be read ({error.message}); {rule}") from error
+        return read_bytes(path, place, rule).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = 1 + error.object.count(b"\n", 0, error.start)
         raise UserError(
@@ -142,13 +133,9 @@ def read_text(path: str, place: str, rule: str) -> str:
 def read_json(path: str, place: str, rule: str) -> Any:
     """Returns the content of a JSON file.
 
-    Args:
-        path: the file.
-        place: how messages name the file, with its flag if it has one.
-        rule: what the file must be, for messages.
-
     Raises:
-        UserError: the file cannot be read, or is not JSON (see `strict_json.loads`).
+        UserError: the file cannot be read (see `read_text`), or is not JSON (see
+            `strict_json.loads`).
     """
     text = read_text(path, place, rule)
     try:

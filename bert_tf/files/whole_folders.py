@@ -30,15 +30,15 @@ def whole_folder(
         what: the kind, for messages.
 
     Raises:
-        UserError: `path` is a file or a folder of another kind, or cannot be written to.
-        OSError: writing failed for a reason that may be temporary, such as a full disk.
+        UserError: `path` is a file or a folder of another kind.
+        UserError, OSError: the folder cannot be written; see `whole_files`.
         tf.errors.ResourceExhaustedError: the block ran out of memory.
         tf.errors.InvalidArgumentError: from the block.
     """
     storage.check_file_system(path, flag)
     final = path.rstrip("/") or path
     parent = os.path.dirname(final)
-    explained = functools.partial(storage.WriteErrors, path, f"--{flag}={path}")
+    explained = functools.partial(storage.write_errors, path, f"--{flag}={path}")
     with contextlib.ExitStack() as stack:
         with explained():
             _check_replaceable(path, flag, marker, names, what)
@@ -63,9 +63,8 @@ def _is_of_computing(error: tf.errors.OpError) -> bool:
 def _replace(final: str, new: str) -> None:
     """Renames a folder to its final name, replacing an earlier folder.
 
-    After an error the earlier folder is put back. If that fails too, it is kept under a name that
-    nothing removes, and the message gives the name. In a bucket each file is renamed separately, so
-    a rename may fail midway.
+    After an error the earlier folder is put back. If that fails too, it keeps a name that nothing
+    removes. In a bucket files are renamed one by one, so a rename may fail midway.
     """
     old = f"{new}.replaced"
     free = False

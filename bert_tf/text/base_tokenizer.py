@@ -43,9 +43,6 @@ class Tokenizer(abc.ABC):
 
         Pass a few thousand texts per call, so that the overhead of a TensorFlow call is small.
 
-        Args:
-            texts: any strings.
-
         Returns:
             ids: int32 `[number of ids]`.
             row_splits: int64 `[len(texts) + 1]`; the ids of texts[i] are
@@ -66,10 +63,9 @@ class Tokenizer(abc.ABC):
         """Returns (int32 ids of all texts, number of ids of each text)."""
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same as `encode`, but with ids of `aliases` where they are needed.
+        """Returns the same as `encode`, but with an id of `aliases` where it is needed.
 
-        An alias is used where the plain id would not tell whether the token continues a word; see
-        `continuations`.
+        It is needed where the plain id would not tell whether the token continues a word.
         """
         return self.encode(texts)
 
@@ -99,6 +95,7 @@ class Tokenizer(abc.ABC):
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Returns the text of a sequence of pieces."""
 
-    @abc.abstractmethod
     def words_of(self, token_ids: Sequence[int]) -> str:
         """Returns the words and punctuation marks of the pieces, separated by single spaces."""
+        basic = tokenization.BasicTokenizer(self.do_lower_case)
+        return " ".join(basic.tokenize(self.text_of(token_ids)))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import tokenization
 from bert_tf.errors import UserError, missing_package, quoted
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -24,7 +23,6 @@ VOCABULARY, MERGES = "vocab.json", "merges.txt"
 SPACE = "Ġ"  # stands for the byte of a space in a piece
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # in the order of RoBERTa's ids
 _UNKNOWN = "<unk>"
-_EXTRA = "roberta"
 
 
 class BytePairTokenizer(Tokenizer):
@@ -86,11 +84,8 @@ class BytePairTokenizer(Tokenizer):
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
         """Ids of pieces that continue a word, which do not begin with a space."""
-        return frozenset(
-            i
-            for piece, i in self.vocab.items()
-            if not piece.startswith(SPACE) and piece not in SPECIAL_TOKENS
-        )
+        inside = (piece for piece in self.vocab if not piece.startswith(SPACE))
+        return frozenset(self.vocab[piece] for piece in inside if piece not in SPECIAL_TOKENS)
 
     @functools.cached_property
     def never_drawn(self) -> frozenset[int]:
@@ -122,20 +117,16 @@ class BytePairTokenizer(Tokenizer):
     def pieces(self, text: str) -> list[Piece]:
         """Returns the pieces of a text with their offsets, without the space before a word."""
         (encoding,) = self._encodings([text])
-        found = zip(encoding.ids, encoding.offsets, encoding.word_ids, strict=True)
-        placed, last_word = [], None
-        for token_id, (start, end), word in found:
-            placed.append(Piece(token_id, start, end, word is None or word != last_word))
-            last_word = word
-        return placed
+        words = encoding.word_ids
+        found = zip(encoding.ids, encoding.offsets, words, [None, *words], strict=False)
+        return [
+            Piece(token_id, start, end, word is None or word != last_word)
+            for token_id, (start, end), word, last_word in found
+        ]
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Returns the text of the pieces; U+FFFD stands for bytes that are not valid UTF-8."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
-
-    def words_of(self, token_ids: Sequence[int]) -> str:
-        words = tokenization.BasicTokenizer(do_lower_case=False).tokenize(self.text_of(token_ids))
-        return " ".join(words)
 
     def _encodings(self, texts: Sequence[str]) -> list[Any]:
         # Half a surrogate pair, which UTF-8 cannot encode, becomes a question mark.
@@ -146,9 +137,7 @@ class BytePairTokenizer(Tokenizer):
 def read_files(vocab_file: str, place: str) -> dict[str, str]:
     """Returns the content of a `vocab.json` and of the `merges.txt` beside it, by name.
 
-    Args:
-        vocab_file: path of the `vocab.json`.
-        place: how messages name the `vocab.json`.
+    Messages name the `vocab.json` as `place` does.
 
     Raises:
         UserError: a file is missing or is not UTF-8.
@@ -171,15 +160,22 @@ def _read(path: str, place: str) -> str:
 
 
 def _parse_vocabulary(content: str, place: str) -> dict[str, int]:
-    """Returns token -> id in the order of ids."""
     rule = "the file must map tokens to ids, which must be the numbers from 0 on, each once"
     try:
         vocab = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: {rule}; it is not JSON: {error}") from error
-    ids = list(vocab.values()) if isinstance(vocab, dict) else []
-    if not ids or any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
+    found = in_order_of_ids(vocab) if isinstance(vocab, dict) else None
+    if not found:
         raise UserError(f"{place}: {rule}; received {quoted(vocab)}")
+    return found
+
+
+def in_order_of_ids(vocab: Mapping[str, Any]) -> dict[str, int]:
+    """Returns token -> id in the order of ids; {} if they are not the numbers from 0 on."""
+    ids = list(vocab.values())
+    if any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
+        return {}
     return dict(sorted(vocab.items(), key=lambda item: item[1]))
 
 
@@ -202,26 +198,16 @@ def _make_tokenizer(vocab: Mapping[str, int], merges: str, merges_file: str, pla
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    special = [
-        tokenizers.AddedToken(t, special=True, normalized=False, lstrip=t == "<mask>")
-        for t in SPECIAL_TOKENS
-        if t in vocab
-    ]
+    add = functools.partial(tokenizers.AddedToken, special=True, normalized=False)
+    special = [add(t, lstrip=t == "<mask>") for t in SPECIAL_TOKENS if t in vocab]
     tokenizer.add_special_tokens(special)
     return tokenizer
 
 
 def import_tokenizers(needed_by: str) -> Any:
-    """Returns the package `tokenizers`.
-
-    Args:
-        needed_by: what needs the package, the subject of the error's message.
-
-    Raises:
-        UserError: the package is not installed.
-    """
+    """Returns the package `tokenizers`; raises UserError, which names `needed_by`, without it."""
     try:
         import tokenizers
     except ImportError as error:
-        raise missing_package(needed_by, "tokenizers", _EXTRA, error) from error
+        raise missing_package(needed_by, "tokenizers", "roberta", error) from error
     return tokenizers

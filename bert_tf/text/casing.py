@@ -42,14 +42,11 @@ def read_casing(folder: str) -> bool | None:
 def write_casing(folder: str, do_lower_case: bool | None) -> None:
     """Records `do_lower_case` in a folder's `tokenizer_config.json`; other keys are kept.
 
-    Args:
-        folder: an existing folder with a model or its vocabulary.
-        do_lower_case: whether the model's text is lower-cased; None removes the record that an
-            earlier model left.
+    None removes the record that an earlier model left.
 
     Raises:
-        UserError: the existing file is damaged, or cannot be written.
-        OSError: writing failed for a reason that may be temporary, such as a full disk.
+        UserError: the existing file is damaged.
+        UserError, OSError: the file cannot be written; see `whole_files`.
     """
     path = os.path.join(folder, TOKENIZER_CONFIG)
     config = read_tokenizer_config(folder)
@@ -80,11 +77,6 @@ def find_casing(folder: str, vocab_file: str | None, vocab: Collection[str]) -> 
     The first source that knows it wins: the record in the model's folder, the record in the
     vocabulary's folder, the name of a released model, a cased vocabulary.
 
-    Args:
-        folder: the model's folder.
-        vocab_file: path of the vocabulary, if there is one.
-        vocab: the vocabulary's tokens.
-
     Raises:
         UserError: a `tokenizer_config.json` is damaged.
     """
@@ -113,14 +105,14 @@ def check_casing(
     1.  the name of a released checkpoint (`tokenization.validate_case_matches_checkpoint`);
     2.  the records (`read_casing`) in `output_dir`, if it has a checkpoint, and in the folders of
         `init_checkpoint` and `vocab_file`;
-    3.  the vocabulary. If a record agrees with `do_lower_case`, the record overrides the
-        vocabulary, which only causes a warning. A vocabulary without any upper-case letter may
-        belong to a cased model in a language without case, so it only causes a warning, too.
+    3.  the vocabulary, which only causes a warning if a record agrees with `do_lower_case`. A
+        vocabulary without any upper-case letter may belong to a cased model in a language without
+        case, so it only causes a warning, too.
 
     Args:
-        do_lower_case: whether text will be lower-cased, --do_lower_case.
-        vocab: the tokens.
-        vocab_file: the path that the tokens were read from.
+        do_lower_case: --do_lower_case.
+        vocab: the tokens in `vocab_file`.
+        vocab_file: the vocabulary's path.
         init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.
         output_dir: the run's folder; None if there is none.
 
@@ -158,14 +150,13 @@ def _check_records(
     do_lower_case: bool, vocab_file: str, init_checkpoint: str | None, output_dir: str | None
 ) -> bool:
     """Raises if a record contradicts `do_lower_case`; returns whether any folder has a record."""
-    folders = []
-    # The record of a run that stopped before its first checkpoint does not count.
-    if output_dir and CheckpointDirectory(output_dir).latest():
-        folders.append(output_dir)
+    folders = [os.path.dirname(vocab_file)]
     if init_checkpoint:
         storage.check_file_system(init_checkpoint, "init_checkpoint")
-        folders.append(checkpoints.folder_of(init_checkpoint))
-    folders.append(os.path.dirname(vocab_file))
+        folders.insert(0, checkpoints.folder_of(init_checkpoint))
+    # The record of a run that stopped before its first checkpoint does not count.
+    if output_dir and CheckpointDirectory(output_dir).latest():
+        folders.insert(0, output_dir)
     recorded = {folder: read_casing(folder) for folder in dict.fromkeys(folders)}
     for folder, casing in recorded.items():
         if casing not in (None, bool(do_lower_case)):

@@ -5,16 +5,15 @@ A text takes one of two paths, which give the same ids:
 *   The cache: the text is cleaned and split at white space, and the ids of each part are looked up
     in a cache. New parts are split by the reference's rules, with one table lookup per character.
 *   tensorflow-text, in batches, only for printable ASCII, because its Unicode tables (ICU) differ
-    from Python's. It is up to twice as fast, but takes most of a second to import and build. So it
-    is loaded only after several megabytes of text. It is not available for every TensorFlow build;
-    without it, all texts take the first path.
+    from Python's. It is up to twice as fast, but takes most of a second to import and build, so it
+    is loaded only after several megabytes of text. Not every TensorFlow build has it.
 """
 
 import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -42,7 +41,6 @@ _FROM_FIRST_IDEOGRAPH = re.compile(f"[{chr(min(tokenization.CJK_RANGES)[0])}-\U0
 # The tokens that a word of printable ASCII can consist of, once punctuation is split off.
 # tensorflow-text gets only these tokens, so it need not support the rest of the vocabulary.
 _ASCII_TOKEN = re.compile(r"(##)?[0-9A-Za-z]+|[!-~]")
-
 
 # Texts -> (int32 ids of all texts, int64 number of ids of each text).
 _Encoder = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
@@ -102,14 +100,13 @@ class FastTokenizer(Tokenizer):
     ):
         """Reads the vocabulary; same arguments and errors as `FullTokenizer`."""
         reference = tokenization.FullTokenizer(vocab_file, do_lower_case, required_tokens)
+        self.reference = reference
         self.vocab = reference.vocab
         self.inv_vocab = reference.inv_vocab
         self.unknown_id = self.vocab.get(tokenization.UNKNOWN_TOKEN)
-        basic = reference.basic_tokenizer
-        self._clean_table = _LazyTable(basic.clean)
+        self.do_lower_case = reference.basic_tokenizer.do_lower_case
+        self._clean_table = _LazyTable(reference.basic_tokenizer.clean)
         self._ids_of_token = _IdsOfToken(reference)
-        self.do_lower_case = basic.do_lower_case
-        self.reference = reference
         self._num_characters = 0
         self._ascii_encoder: _Encoder | None = None
         self._is_loaded = False  # whether loading tensorflow-text was tried
@@ -124,10 +121,8 @@ class FastTokenizer(Tokenizer):
         if is_ascii.all():
             return encode_ascii(texts)
         lengths = np.empty(len(texts), np.int64)
-        ascii_texts = list(itertools.compress(texts, is_ascii))
-        other_texts = list(itertools.compress(texts, ~is_ascii))
-        ascii_ids, lengths[is_ascii] = encode_ascii(ascii_texts)
-        other_ids, lengths[~is_ascii] = self._encode_any(other_texts)
+        ascii_ids, lengths[is_ascii] = encode_ascii(list(itertools.compress(texts, is_ascii)))
+        other_ids, lengths[~is_ascii] = self._encode_any(itertools.compress(texts, ~is_ascii))
         ids = np.empty(lengths.sum(), np.int32)
         from_ascii = np.repeat(is_ascii, lengths)
         ids[from_ascii] = ascii_ids
@@ -173,8 +168,7 @@ class FastTokenizer(Tokenizer):
             self._is_loaded = True
         return self._ascii_encoder
 
-    def _encode_any(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (int32 ids, int64 number of ids of each text)."""
+    def _encode_any(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         ids: list[int] = []
         lengths = []
         for text in texts:
@@ -195,8 +189,8 @@ def _is_printable_ascii(text: str) -> bool:
 def _make_ascii_encoder(reference: tokenization.FullTokenizer) -> _Encoder | None:
     """Returns an encoder of printable ASCII that uses tensorflow-text.
 
-    Returns None, with one warning, if tensorflow-text is missing or does not fit the TensorFlow
-    build. Also returns None if no token of the vocabulary is made of printable ASCII.
+    None, with one warning, if tensorflow-text is missing or does not fit the TensorFlow build; also
+    None if the vocabulary has no token of printable ASCII.
     """
     try:
         import tensorflow_text
@@ -213,11 +207,8 @@ def _make_ascii_encoder(reference: tokenization.FullTokenizer) -> _Encoder | Non
         return None
     wordpiece = reference.wordpiece_tokenizer
     longest = len("##") + wordpiece.max_input_chars_per_word
-    tokens = [
-        token
-        for token in reference.vocab
-        if len(token) <= longest and _ASCII_TOKEN.fullmatch(token)
-    ]
+    short = (token for token in reference.vocab if len(token) <= longest)
+    tokens = list(filter(_ASCII_TOKEN.fullmatch, short))
     if not tokens:
         return None  # tensorflow-text needs at least one
     tokens.append(wordpiece.unk_token)

@@ -7,12 +7,7 @@ from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.overwriting import real_path
-from bert_tf.text.tokenizers import (
-    VOCABULARY_FILES,
-    WORD_PIECES,
-    load_tokenizer,
-    vocabulary_name,
-)
+from bert_tf.text.tokenizers import VOCABULARY_FILES, WORD_PIECES, load_tokenizer, vocabulary_name
 
 _PADDING = ("<pad>", "[PAD]")
 UNUSED_TOKEN = re.compile(r"\[unused\d+\]")  # a reserved line, free for new words
@@ -23,15 +18,14 @@ def check_model_vocabulary(
 ) -> None:
     """Checks that tokens have the ids that they had when the checkpoint was trained.
 
-    The folder of a released model, a run or an export has the model's vocabulary. A given
-    vocabulary of word pieces may replace the [unusedN] of the model's `vocab.txt` and may be
-    longer. A SentencePiece model must have all pieces of the `spm.model`, a byte-level BPE all
-    pieces of the `vocab.json`. If the folder only has a vocabulary of another kind, the given one
-    is refused. If it has none, every vocabulary passes.
+    The checkpoint's folder has the model's vocabulary. Word pieces may replace its [unusedN] and
+    may be longer; a SentencePiece model or a byte-level BPE must have all its pieces. If the folder
+    only has a vocabulary of a different kind, the given one is refused. If it has none, every
+    vocabulary passes.
 
     Args:
-        vocab: token -> id.
-        vocab_file: the path that `vocab` was read from.
+        vocab: token -> id, read from `vocab_file`.
+        vocab_file: its path.
         checkpoint: see `checkpoints.find_prefix`.
         flag: the flag (no dashes) that names the checkpoint, for messages.
 
@@ -73,16 +67,10 @@ def check_model_vocabulary(
 def check_padding(
     vocab: Mapping[str, int], pad_token_id: int | None, place: str, config_place: str
 ) -> None:
-    """Checks that the padding token has the id that the model gives no position.
+    """Raises UserError if the padding token does not have the id that the model gives no position.
 
-    Args:
-        vocab: token -> id.
-        pad_token_id: from the model's configuration; None if the id does not matter.
-        place: how messages name the vocabulary.
-        config_place: how messages name the configuration.
-
-    Raises:
-        UserError: the padding token has a different id.
+    `pad_token_id` is from the model's configuration; None if the id does not matter. Messages name
+    the vocabulary and the configuration as `place` and `config_place` do.
     """
     for token in _PADDING:
         if pad_token_id is not None and vocab.get(token, pad_token_id) != pad_token_id:

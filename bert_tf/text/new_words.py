@@ -1,15 +1,15 @@
 """Chooses words and word pieces to add to a vocabulary so that a text takes the fewest tokens.
 
-WordPiece takes the longest piece that fits, so a new entry may also change the split of words that
-it was not made for, to fewer tokens or to more. So savings are measured by splitting the words
-again. A word's split changes only if the new split contains a new entry, or if the word becomes
-[UNK].
+WordPiece takes the longest piece that fits, so a new entry may also change the split of other
+words, to fewer tokens or to more. So savings are measured by splitting the words again. A word's
+split changes only if the new split contains a new entry, or if the word becomes [UNK].
 """
 
 import bisect
 import collections
 import dataclasses
 import heapq
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from bert_tf import tokenization
@@ -37,12 +37,7 @@ class TokenCounts:
 
 
 def count_tokens(word_counts: Mapping[str, int], vocab: Mapping[str, int]) -> TokenCounts:
-    """Returns how a vocabulary splits words.
-
-    Args:
-        word_counts: number of occurrences of each word.
-        vocab: token -> id.
-    """
+    """Returns how a vocabulary splits words, each with its number of occurrences."""
     tokenizer = tokenization.WordpieceTokenizer(vocab)
     uses: collections.Counter[str] = collections.Counter()
     split = 0
@@ -91,16 +86,13 @@ def choose_entries(
         while True:
             while heap and len(chosen) < num_entries:
                 _, entry = heapq.heappop(heap)
-                changes = text.changes(entry)
-                saved = text.saved(changes)
-                if saved <= 0:
-                    continue
-                if heap and (-saved, entry) > heap[0]:
-                    heapq.heappush(heap, (-saved, entry))
-                    continue
-                text.add(entry, changes)
-                chosen[entry] = replaced[entry]
-                work.advance()
+                saved, lengths = text.effect(entry)
+                if saved > 0 and heap and (-saved, entry) > heap[0]:
+                    heapq.heappush(heap, (-saved, entry))  # another may save more
+                elif saved > 0:
+                    text.add(entry, lengths)
+                    chosen[entry] = replaced[entry]
+                    work.advance()
             uses = count_tokens(word_counts, text.vocab).uses
             idle = [entry for entry in chosen if entry not in uses]
             if not idle:
@@ -121,10 +113,9 @@ def _candidates(
     replaced: dict[str, tuple[str, ...]] = {}
     for count, pieces in splits:
         if count >= min_count:
-            runs = _joined(pieces)
-            replaced.update(
-                (run for run in runs if len(run[1]) == len(pieces)) if whole_words else runs
-            )
+            for entry, parts in _joined(pieces):
+                if not whole_words or len(parts) == len(pieces):
+                    replaced[entry] = parts
     estimates: collections.Counter[str] = collections.Counter()
     for count, pieces in splits:
         for entry, parts in _joined(pieces):
@@ -142,15 +133,7 @@ def _joined(pieces: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 class _SplitText:
-    """The words of a text, and the number of tokens of each under a vocabulary that grows.
-
-    Args:
-        word_counts: number of occurrences of each word.
-        vocab: token -> id.
-
-    Attributes:
-        vocab: a copy of the argument, plus the added entries.
-    """
+    """The words of a text, and the number of tokens of each under `vocab`, which grows."""
 
     def __init__(self, word_counts: Mapping[str, int], vocab: Mapping[str, int]):
         self._words = list(word_counts)
@@ -160,32 +143,31 @@ class _SplitText:
         self._lengths = [len(self.split(word)) for word in self._words]
         # All words in one string, each after a line end, to find the words that contain an entry.
         self._text = "".join(f"\n{word}" for word in self._words)
-        self._starts = [0]
-        for word in self._words:
-            self._starts.append(self._starts[-1] + 1 + len(word))
+        self._starts = [0, *itertools.accumulate(1 + len(word) for word in self._words)]
 
     def split(self, word: str) -> list[str]:
         """Returns the tokens of a word."""
         return self._tokenizer.tokenize(word)
 
-    def changes(self, entry: str) -> dict[int, int] | None:
-        """Returns number of a word -> its new number of tokens, for words that an entry changes.
+    def effect(self, entry: str) -> tuple[int, dict[int, int]]:
+        """Returns how many tokens an entry saves, and the new lengths of the words that it changes.
 
-        None if a word would become [UNK], which happens if the vocabulary lacks a piece for a
+        Nothing if a word would become [UNK], which happens if the vocabulary lacks a piece for a
         single character.
         """
-        changes = {}
+        saved, lengths = 0, {}
         self.vocab[entry] = -1
         for number in self._words_with(entry):
             pieces = self.split(self._words[number])
             if len(pieces) == self._lengths[number]:
                 continue
             if pieces == [self._tokenizer.unk_token]:
-                changes = None
+                saved, lengths = 0, {}
                 break
-            changes[number] = len(pieces)
+            saved += self._counts[number] * (self._lengths[number] - len(pieces))
+            lengths[number] = len(pieces)
         del self.vocab[entry]
-        return changes
+        return saved, lengths
 
     def _words_with(self, entry: str) -> Iterator[int]:
         """Yields the numbers of the words that contain an entry: at the start, or inside for ##."""
@@ -200,15 +182,8 @@ class _SplitText:
             yield number
             found = self._text.find(sought, self._starts[number + 1])
 
-    def saved(self, changes: Mapping[int, int] | None) -> int:
-        """Returns how many tokens of the text `changes` save; 0 for None."""
-        return sum(
-            self._counts[number] * (self._lengths[number] - length)
-            for number, length in (changes or {}).items()
-        )
-
-    def add(self, entry: str, changes: Mapping[int, int]) -> None:
-        """Adds an entry to the vocabulary; `changes` is what `self.changes(entry)` returned."""
+    def add(self, entry: str, lengths: Mapping[int, int]) -> None:
+        """Adds an entry to the vocabulary, with the new lengths that `effect` returned."""
         self.vocab[entry] = -1
-        for number, length in changes.items():
+        for number, length in lengths.items():
             self._lengths[number] = length

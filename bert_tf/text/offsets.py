@@ -58,7 +58,7 @@ def _sources(text: str, basic: tokenization.BasicTokenizer) -> list[int]:
 def _num_kept(char: str, do_lower_case: bool) -> int:
     """Returns how many characters of the words come from one character of the text.
 
-    Tokenizing one character at a time gives as many characters as tokenizing whole words, though
-    not always the same ones: the sigma at a word's end, and the order of combining marks.
+    One at a time, characters give as many as whole words do, though not always the same ones: the
+    sigma at a word's end, and the order of combining marks.
     """
     return len("".join(tokenization.BasicTokenizer(do_lower_case).tokenize(char)))

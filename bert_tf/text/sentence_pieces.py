@@ -28,12 +28,7 @@ _LETTERS_AND_MARKS = _MARKS | frozenset(string.ascii_lowercase)
 
 
 def preprocess_text(text: str, lower: bool = False) -> str:
-    """Returns the text with single spaces and without combining marks (original: the same name).
-
-    Args:
-        text: any string.
-        lower: whether to lower-case it.
-    """
+    """Returns the text with single spaces and without combining marks (original: the same name)."""
     text = unicodedata.normalize("NFKD", " ".join(text.split()))
     text = "".join(char for char in text if not unicodedata.combining(char))
     return text.lower() if lower else text
@@ -59,11 +54,6 @@ class SentencePieceTokenizer(Tokenizer):
         self, model_file: str, do_lower_case: bool = True, required_tokens: Sequence[str] = ()
     ):
         """Reads the model.
-
-        Args:
-            model_file: path of a SentencePiece model.
-            do_lower_case: whether to lower-case text.
-            required_tokens: pieces that the model must have.
 
         Raises:
             UserError: the file cannot be read, is not a SentencePiece model, or lacks required
@@ -91,8 +81,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.inv_vocab = {i: piece.decode() for i, piece in enumerate(pieces)}
         self.vocab = {piece: i for i, piece in self.inv_vocab.items()}
         required = (UNKNOWN_PIECE, *required_tokens)
-        missing = [token for token in required if token not in self.vocab]
-        if missing:
+        if missing := [token for token in required if token not in self.vocab]:
             raise UserError(
                 f"--vocab_file={model_file}: the model lacks {', '.join(missing)}; train it with"
                 f" --control_symbols={','.join(required_tokens)} and the default --unk_piece"
@@ -131,11 +120,11 @@ class SentencePieceTokenizer(Tokenizer):
         The piece's text decides, which an id cannot tell; see `continues_word` and `aliases`.
         """
         pieces, row_splits = self.split([preprocess_text(x, self.do_lower_case) for x in texts])
-        ids = [self._ids.get(piece, -1) for piece in pieces]
-        for i, piece in enumerate(pieces):
-            if ids[i] < 0:
-                continued = continues_word(piece.decode())
-                ids[i] = self._continued_unknown_id if continued else self.unknown_id
+        unknown = (self.unknown_id, self._continued_unknown_id)
+        ids = [
+            self._ids[piece] if piece in self._ids else unknown[continues_word(piece.decode())]
+            for piece in pieces
+        ]
         return np.array(ids, np.int32), row_splits
 
     def pieces(self, text: str) -> list[Piece]:
@@ -175,16 +164,8 @@ class SentencePieceTokenizer(Tokenizer):
     def text_of(self, token_ids: Sequence[int]) -> str:
         return "".join(self.inv_vocab[i] for i in token_ids).replace(WORD_START, " ")
 
-    def words_of(self, token_ids: Sequence[int]) -> str:
-        basic = tokenization.BasicTokenizer(self.do_lower_case)
-        return " ".join(basic.tokenize(self.text_of(token_ids)))
-
     def split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
-        """Returns the pieces of all texts, UTF-8, and where each text's pieces begin and end.
-
-        Args:
-            texts: as `preprocess_text` returns them.
-        """
+        """Returns the pieces of preprocessed texts, UTF-8, and where each text's begin and end."""
         pieces, row_splits = self._split(texts)
         # A number with a comma after it is split again without the comma, which becomes a piece of
         # its own. The word start that this puts before the number stays, as in the original, which
@@ -192,9 +173,8 @@ class SentencePieceTokenizer(Tokenizer):
         numbers = [i for i, piece in enumerate(pieces) if _ends_in_digit_and_comma(piece)]
         if not numbers:
             return pieces, row_splits
-        again, splits = self._split(
-            [pieces[i].decode()[:-1].replace(WORD_START, "") for i in numbers]
-        )
+        bare = [pieces[i].decode()[:-1].replace(WORD_START, "") for i in numbers]
+        again, splits = self._split(bare)
         lengths = np.ones(len(pieces), np.int64)
         lengths[numbers] = np.diff(splits) + 1
         parts: list[bytes] = []
@@ -213,6 +193,4 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def _ends_in_digit_and_comma(piece: bytes) -> bool:
-    if not piece.endswith(b",") or len(piece) == 1:
-        return False
-    return piece.decode()[-2].isdigit()
+    return piece.endswith(b",") and len(piece) > 1 and piece.decode()[-2].isdigit()

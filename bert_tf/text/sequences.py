@@ -25,11 +25,7 @@ class Layout:
         return 2 + self.separators if is_pair else 2
 
     def second_start(self, length_a: int) -> int:
-        """Returns the position of the second text's first token.
-
-        Args:
-            length_a: number of tokens of the first text.
-        """
+        """Returns where the second text begins if the first has `length_a` tokens."""
         return 1 + length_a + self.separators
 
 
@@ -111,10 +107,5 @@ def stack(packed: Sequence[Mapping[str, list[int]]]) -> dict[str, list[int]]:
 def unpadded_tokens(
     features: Mapping[str, Sequence[int]], inv_vocab: Mapping[int, str]
 ) -> list[str]:
-    """Returns the tokens of a record, [CLS] and [SEP] included, without the padding.
-
-    Args:
-        features: `input_ids` and `input_mask`, which is above 0 for tokens.
-        inv_vocab: id -> token.
-    """
+    """Returns the tokens of a record, [CLS] and [SEP] included, where `input_mask` is above 0."""
     return [inv_vocab[i] for i in features["input_ids"][: sum(map(bool, features["input_mask"]))]]

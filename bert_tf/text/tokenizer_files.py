@@ -11,7 +11,13 @@ from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed
 from bert_tf.files.whole_files import read_json
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.byte_pairs import MERGES, SPECIAL_TOKENS, VOCABULARY, BytePairTokenizer
+from bert_tf.text.byte_pairs import (
+    MERGES,
+    SPECIAL_TOKENS,
+    VOCABULARY,
+    BytePairTokenizer,
+    in_order_of_ids,
+)
 from bert_tf.text.fast_tokenization import FastTokenizer
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -77,19 +83,15 @@ def check_byte_pair_files(folder: str) -> None:
     _BYTE_PAIR_CONFIG_KEYS.check(config, path)
     decoder = config.get("added_tokens_decoder")  # id -> token with its options
     tokens = decoder.values() if isinstance(decoder, dict) else ()
-    _check_added_tokens(_contents(tokens), path)
+    contents = [t["content"] for t in tokens if isinstance(t, dict) and "content" in t]
+    _check_added_tokens(contents, path)
     path = os.path.join(folder, _ADDED_TOKENS)
     if tf.io.gfile.exists(path):
         added = read_json(path, path, _REMEDY)
         _check_added_tokens(added if isinstance(added, dict) else (), path)
 
 
-def _contents(tokens: Iterable[Any]) -> list[str]:
-    return [token["content"] for token in tokens if isinstance(token, dict) and "content" in token]
-
-
 def _check_added_tokens(tokens: Iterable[str], path: str) -> None:
-    """Checks that only RoBERTa's own tokens are looked for in a text before it is split."""
     if others := [token for token in tokens if token not in SPECIAL_TOKENS]:
         raise UserError(
             f"{path}: the added tokens of a byte-level BPE must be among"
@@ -103,9 +105,7 @@ def _check_added_tokens(tokens: Iterable[str], path: str) -> None:
 def read_tokenizer(path: str, do_lower_case: bool) -> tuple[Tokenizer, bool | None]:
     """Returns the tokenizer of a `tokenizer.json`, and its casing; None for a byte-level BPE.
 
-    Args:
-        path: the file.
-        do_lower_case: whether the tokenizer lower-cases text; overrides the file.
+    The argument `do_lower_case` overrides the file's casing.
 
     Raises:
         UserError: the file is damaged, or is the tokenizer of another kind of model.
@@ -148,10 +148,10 @@ def _word_pieces(content: dict[str, Any], path: str) -> tuple[dict[str, int], bo
             f"{path}: {_RULE}: WordPiece with a vocabulary and ##, and BertNormalizer; received"
             f" {quoted(kinds)}"
         )
-    ids = list(vocab.values())
-    if not ids or any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
+    if not (ordered := in_order_of_ids(vocab)):
         raise UserError(
-            f"{path}: the vocabulary's ids must be the numbers from 0 to {len(ids) - 1}, each once"
+            f"{path}: the vocabulary's ids must be the numbers from 0 to {len(vocab) - 1}, each"
+            " once"
         )
     lowercase, strip_accents = normalizer.get("lowercase"), normalizer.get("strip_accents")
     if not isinstance(lowercase, bool) or strip_accents not in (None, lowercase):
@@ -160,7 +160,7 @@ def _word_pieces(content: dict[str, Any], path: str) -> tuple[dict[str, int], bo
             f" null or equal to it, as in google-research/bert; received {quoted(lowercase)} and"
             f" {quoted(strip_accents)}"
         )
-    return dict(sorted(vocab.items(), key=lambda item: item[1])), lowercase
+    return ordered, lowercase
 
 
 def _byte_pairs(content: dict[str, Any], path: str) -> dict[str, str]:

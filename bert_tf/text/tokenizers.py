@@ -65,9 +65,8 @@ def vocabulary_in(folder: str) -> str | None:
     """
     path = storage.first_file(folder, VOCABULARY_FILES)
     if path and vocabulary_name(path) == BYTE_PAIRS:
-        if not storage.first_file(folder, [MERGES]) and storage.first_file(
-            folder, [TOKENIZER_FILE]
-        ):
+        beside = storage.first_file(folder, [MERGES, TOKENIZER_FILE])
+        if beside and os.path.basename(beside) == TOKENIZER_FILE:
             return None
     return path
 

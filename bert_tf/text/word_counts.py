@@ -9,11 +9,9 @@ _MAX_CHUNKS = 1_000_000
 
 
 def count_words(lines: Iterable[Sequence[str]], do_lower_case: bool) -> dict[str, int]:
-    """Returns the number of occurrences of each word, sorted by word.
+    """Returns the number of occurrences of each word in batches of lines, sorted by word.
 
-    Args:
-        lines: batches of lines of text. `BasicTokenizer` splits them into words.
-        do_lower_case: whether to lowercase the text and strip accents.
+    `do_lower_case` also strips accents.
     """
     tokenizer = tokenization.BasicTokenizer(do_lower_case)
     words: collections.Counter[str] = collections.Counter()
