@@ -13,6 +13,7 @@ from bert_tf.export.settings import INT8, LITERT, ONNX, SAVED_MODEL
 from bert_tf.export.signatures import DEFAULT_SIGNATURE, POSITIONS, Outputs
 from bert_tf.files.whole_files import write_whole
 
+Signatures = Mapping[str, tf.types.experimental.ConcreteFunction]
 FILES = {ONNX: "model.onnx", LITERT: "model.tflite", SAVED_MODEL: "saved_model.pb"}
 # Not the newest, so that older versions of ONNX Runtime can read the file, too. tf2onnx supports
 # all operations of BERT in it.
@@ -20,16 +21,8 @@ OPSET = 17
 _AXES = {2: ("batch", "length"), 3: ("batch", "choices", "length")}
 
 
-def write_saved_model(
-    path: str, module: tf.Module, signatures: Mapping[str, tf.types.experimental.ConcreteFunction]
-) -> None:
-    """Writes a SavedModel.
-
-    Args:
-        path: the SavedModel's folder.
-        module: has all variables and tables that the signatures use.
-        signatures: name -> function.
-    """
+def write_saved_model(path: str, module: tf.Module, signatures: Signatures) -> None:
+    """Writes a SavedModel to a folder; `module` has all variables and tables of the signatures."""
     tf.saved_model.save(module, path, signatures=dict(signatures))
 
 
@@ -40,10 +33,9 @@ def write_onnx(
     specs: Mapping[str, tf.TensorSpec],
     quantize: str | None,
 ) -> None:
-    """Writes a model for ONNX Runtime.
+    """Writes a file for ONNX Runtime.
 
     Args:
-        path: path of the file.
         model: the model with the variables that `outputs` uses.
         outputs: input tensors by name -> output tensors by name.
         specs: name of an input -> its dtype and shape.
@@ -113,18 +105,9 @@ def _name_axes(graph) -> None:
 
 
 def write_litert(
-    path: str,
-    module: tf.Module,
-    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
-    quantize: str | None,
+    path: str, module: tf.Module, signatures: Signatures, quantize: str | None
 ) -> None:
-    """Writes a model for LiteRT.
-
-    Args:
-        path: path of the file.
-        module, signatures: see `write_saved_model`.
-        quantize: "int8" to store matrices as 8-bit integers; None for float32.
-    """
+    """Writes a file for LiteRT; `module` as in `write_saved_model`, `quantize` in `write_onnx`."""
     with tempfile.TemporaryDirectory() as folder:
         write_saved_model(folder, module, signatures)
         converter = tf.lite.TFLiteConverter.from_saved_model(

@@ -7,12 +7,11 @@ from bert_tf.errors import missing_package
 
 
 def import_package(name: str, package: str, needed_by: str) -> ModuleType:
-    """Returns a module of a package of the extra `export`.
+    """Returns the module `name` of a package of the extra `export`.
 
     Args:
-        name: the module's name.
         package: the package's name for pip.
-        needed_by: what needs the package, for the message.
+        needed_by: the flag that needs it, for the message.
 
     Raises:
         UserError: the package is not installed.

@@ -22,9 +22,6 @@ _NO_PIECE = tf.int32.min
 class PieceTrie(tf.Module):
     """Splits words like `tokenization.WordpieceTokenizer`, and returns ids.
 
-    Attributes:
-        num_nodes: number of nodes of the trie.
-
     K: symbols of all texts, W: words of all texts, N: texts, P: pieces of all texts.
     """
 
@@ -47,7 +44,6 @@ class PieceTrie(tf.Module):
         names, ids = _nodes(vocab, max_input_chars_per_word)
         number = {name: i for i, name in enumerate(names)}
         failures, pieces = _failures(names, number, ids)
-        self.num_nodes = len(names)
         self._unknown_id = unknown_id
         self._max_input_chars_per_word = max_input_chars_per_word
 

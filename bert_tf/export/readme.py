@@ -1,15 +1,16 @@
 """Makes the README.md of an exported folder from `templates/`: its files and how to call it."""
 
-import dataclasses
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-
-import tensorflow as tf
+from typing import Any
 
 from bert_tf.export.settings import LITERT, ONNX, SAVED_MODEL
-from bert_tf.export.signatures import DEFAULT_SIGNATURE, POSITIONS
-from bert_tf.text.tokenizers import WORD_PIECES, Tokenizer
+from bert_tf.export.signatures import DEFAULT_SIGNATURE
+from bert_tf.pretrained.build import POSITIONS
+from bert_tf.pretrained.folder import ModelFolder
+from bert_tf.text import sequences
+from bert_tf.text.tokenizers import WORD_PIECES
 
 EXAMPLE = "the cat sat on the mat"
 _TITLES = {ONNX: "for ONNX Runtime", LITERT: "for LiteRT", SAVED_MODEL: "as a SavedModel"}
@@ -24,94 +25,57 @@ _TEXTS = {
     "contexts": '"the cat sat on the mat"',
     "choices": '["on the mat", "in the sky"]',
 }
+# What the example prints: the first of these that the model has, or else its first output.
+_PRINTED = ("probabilities", "vectors", "values")
 
 
-@dataclasses.dataclass(frozen=True)
-class Interface:
-    """The inputs and outputs of a signature, by name."""
-
-    inputs: Mapping[str, tf.TensorSpec]
-    outputs: Mapping[str, tf.TensorSpec]
-
-    @classmethod
-    def of(cls, function: tf.types.experimental.ConcreteFunction) -> "Interface":
-        """Returns the interface of a traced function that takes and returns tensors by name."""
-        _, inputs = function.structured_input_signature
-        outputs = {
-            name: tf.TensorSpec(value.shape, value.dtype, name)
-            for name, value in function.structured_outputs.items()
-        }
-        return cls(inputs, outputs)
-
-    def described(self) -> dict[str, object]:
-        """Returns the interface for JSON; null stands for any size."""
-        return {
-            kind: {
-                name: {"dtype": spec.dtype.name, "shape": list(spec.shape)}
-                for name, spec in specs.items()
-            }
-            for kind, specs in (("inputs", self.inputs), ("outputs", self.outputs))
-        }
-
-
-def readme(
-    about: str,
-    output_format: str,
-    signatures: Mapping[str, Interface],
-    labels: Sequence[str],
-    tokens: Sequence[str],
-    ids: Sequence[int],
-    tokenizer: Tokenizer,
-    vocabulary: Iterable[str],
-) -> str:
-    """Returns the text of README.md.
-
-    Args:
-        about: a description of the model, on one line.
-        output_format: one of `settings.FORMATS`.
-        signatures: by name; formats other than a SavedModel only have the default.
-        labels: classes of the model; () if it has none.
-        tokens, ids: the example's.
-        tokenizer: the model's.
-        vocabulary: names of the vocabulary's files.
-    """
-    interface = signatures[DEFAULT_SIGNATURE]
-    template, inputs, output = output_format, "", _first(interface, "probabilities")
-    if "input_ids" in interface.inputs:
-        inputs = _ids(interface, tokens, ids)
+def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
+    """Returns the text of README.md; `description` is the content of export.json."""
+    config, tokenizer = folder.config, folder.tokenizer
+    is_masked_lm = description["head"] == "masked_lm"
+    casing = "uncased" if tokenizer.do_lower_case else "cased"
+    numbers = "8-bit integers for matrices" if description["quantize"] else "float32"
+    about = (
+        f"{config.NAME} with the head `{description['head']}`: {config.num_hidden_layers} layers,"
+        f" hidden size {config.hidden_size}, {casing}, {numbers}. Exported by bert-tf."
+    )
+    template, signatures = description["format"], description["signatures"]
+    inputs, outputs = (signatures[DEFAULT_SIGNATURE][kind] for kind in ("inputs", "outputs"))
+    if "input_ids" in inputs:
+        code = _ids(inputs, folder)
     else:
         template = f"{SAVED_MODEL}_text"
-        texts = _texts(interface)
-        inputs = "\n".join(f"    {x}=tf.constant([{texts[x]}])," for x in interface.inputs)
-        if "[MASK]" in texts["texts"]:
-            output = _first(interface, "tokens")
-    call = _fill(f"{template}.txt", signature=DEFAULT_SIGNATURE, inputs=inputs, output=output)
-    first, *_ = files = list(vocabulary)
+        texts = {**_TEXTS, "texts": f'"{EXAMPLE} [MASK]"'} if is_masked_lm else _TEXTS
+        code = "\n".join(f"    {name}=tf.constant([{texts[name]}])," for name in inputs)
+    printed = [*(["tokens"] if is_masked_lm else []), *_PRINTED, *outputs]
+    output = next(name for name in printed if name in outputs)
+    call = _fill(f"{template}.txt", signature=DEFAULT_SIGNATURE, inputs=code, output=output)
+    first, *_ = tokenizer.files
     word_pieces = f"word pieces, the numbers of their lines in `{WORD_PIECES}` from 0"
     start, end = tokenizer.sequence_tokens
     special = f"`{start}` and `{end}`"
     if tokenizer.layout.separators > 1:
         special = f"`{start} A {end}`, and two texts as `{start} A {end}{end} B {end}`"
     more = ""
-    if any(POSITIONS in interface.inputs for interface in signatures.values()):
+    if is_masked_lm:
         more += f"- `{POSITIONS}`: positions of `{tokenizer.mask_token}` in `input_ids`, from 0.\n"
-    if labels:
+    if description["labels"]:
         more += "- `labels.txt`: the classes, in the order of the outputs' last axis.\n"
     segments = "0."
     if tokenizer.layout.second_segment:
         segments = f"1 for the second text and its `{end}`, 0 for all else."
     return _fill(
         "readme.txt",
-        title=_TITLES[output_format],
+        title=_TITLES[description["format"]],
         about=about,
-        packages=_PACKAGES[output_format],
+        packages=_PACKAGES[description["format"]],
         call=call.removesuffix("\n"),
         signatures="\n".join(_tables(signatures)),
         pieces=word_pieces if first == WORD_PIECES else f"the pieces of `{first}`",
         special=special,
         segments=segments,
         more=more,
-        files=", ".join(f"`{name}`" for name in files),
+        files=", ".join(f"`{name}`" for name in tokenizer.files),
     )
 
 
@@ -120,41 +84,30 @@ def _fill(template: str, **values: str) -> str:
     return string.Template(path.read_text(encoding="utf-8")).substitute(values)
 
 
-def _tables(signatures: Mapping[str, Interface]) -> Iterator[str]:
+def _tables(signatures: Mapping[str, Any]) -> Iterator[str]:
     """Yields the lines of tables with the inputs and outputs of each signature."""
     for name, interface in signatures.items():
         if len(signatures) > 1:
             yield f"\n## Signature `{name}`"
         yield "\n| | Name | Type | Shape |\n|---|---|---|---|"
-        for kind, specs in (("input", interface.inputs), ("output", interface.outputs)):
-            for key, spec in specs.items():
-                sizes = ", ".join("any" if size is None else str(size) for size in spec.shape)
-                yield f"| {kind} | `{key}` | {spec.dtype.name} | [{sizes}] |"
+        for kind, tensors in interface.items():
+            for key, tensor in tensors.items():
+                sizes = ", ".join("any" if x is None else str(x) for x in tensor["shape"])
+                yield f"| {kind.removesuffix('s')} | `{key}` | {tensor['dtype']} | [{sizes}] |"
 
 
-def _texts(interface: Interface) -> dict[str, str]:
-    """Returns an example for each input that is text."""
-    is_masked_lm = "logits" not in interface.outputs and {"tokens", "probabilities"}.issubset(
-        interface.outputs
-    )
-    return {**_TEXTS, "texts": f'"{EXAMPLE} [MASK]"'} if is_masked_lm else _TEXTS
-
-
-def _first(interface: Interface, preferred: str) -> str:
-    names = (preferred, "vectors", "values", *interface.outputs)
-    return next(name for name in names if name in interface.outputs)
-
-
-def _ids(interface: Interface, tokens: Sequence[str], ids: Sequence[int]) -> str:
+def _ids(inputs: Mapping[str, Any], folder: ModelFolder) -> str:
     """Returns the lines of Python that make `inputs` from the ids of the example."""
-    shape = list(interface.inputs["input_ids"].shape)
-    tokens, ids = tokens[: shape[-1]], list(ids[: shape[-1]])
-    comment = f"  # {' '.join(tokens)}"
+    shape, tokenizer = inputs["input_ids"]["shape"], folder.tokenizer
+    pieces, _ = tokenizer.encode([EXAMPLE])
+    ids = sequences.pack_pair(pieces.tolist(), [], 0, tokenizer.layout)["input_ids"]
+    ids = ids[: folder.max_seq_length][: shape[-1]]
+    comment = f"  # {' '.join(tokenizer.inv_vocab[i] for i in ids)}"
     if shape == [None, None]:
         lines = [f"ids = np.array([{ids}], np.int32){comment}", "mask = np.ones_like(ids)"]
     else:
-        free = (1, len(ids)) if len(shape) == 2 else (1, 4, len(ids))
-        sizes = [x if x is not None else y for x, y in zip(shape, free, strict=True)]
+        free: Sequence[int] = (1, len(ids)) if len(shape) == 2 else (1, 4, len(ids))
+        sizes = [y if x is None else x for x, y in zip(shape, free, strict=True)]
         lines = [
             f"ids = np.zeros({sizes}, np.int32)",
             f"ids[..., :{len(ids)}] = {ids}{comment}",
@@ -162,6 +115,6 @@ def _ids(interface: Interface, tokens: Sequence[str], ids: Sequence[int]) -> str
             f"mask[..., :{len(ids)}] = 1",
         ]
     lines.append('inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}')
-    if POSITIONS in interface.inputs:
+    if POSITIONS in inputs:
         lines.append(f'inputs["{POSITIONS}"] = np.ones([len(ids), 1], np.int32)')
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from types import ModuleType
 
 import numpy as np
 import tensorflow as tf
@@ -13,18 +14,22 @@ from bert_tf.export.signatures import POSITIONS
 
 Arrays = Mapping[str, np.ndarray]
 Runner = Callable[[Arrays], dict[str, np.ndarray]]
+# Format -> the module that runs it, and its package; TensorFlow runs a SavedModel.
+_RUNTIMES = {
+    ONNX: ("onnxruntime", "onnxruntime"),
+    LITERT: ("ai_edge_litert.interpreter", "ai-edge-litert"),
+}
 
 
-def import_runtime(output_format: str) -> None:
-    """Checks that the package that runs a format is installed.
+def import_runtime(output_format: str) -> ModuleType:
+    """Returns the module that runs a format.
 
     Raises:
-        UserError: the package is not installed.
+        UserError: its package is not installed.
     """
-    if output_format == ONNX:
-        import_package("onnxruntime", "onnxruntime", "--format=onnx")
-    if output_format == LITERT:
-        import_package("ai_edge_litert.interpreter", "ai-edge-litert", "--format=litert")
+    if output_format not in _RUNTIMES:
+        return tf
+    return import_package(*_RUNTIMES[output_format], f"--format={output_format}")
 
 
 def open_exported(
@@ -33,7 +38,6 @@ def open_exported(
     """Returns an exported model as a function from arrays by name to arrays by name.
 
     Args:
-        folder: the exported folder.
         output_format: one of `settings.FORMATS`.
         signature: the signature of a SavedModel; the other formats only have one.
         threads: number of threads, for onnx and litert; None for the runtime's default.
@@ -41,9 +45,9 @@ def open_exported(
     Raises:
         UserError: the package that runs the format is missing.
     """
+    runtime = import_runtime(output_format)
     path = os.path.join(folder, FILES[output_format])
     if output_format == ONNX:
-        runtime = import_package("onnxruntime", "onnxruntime", "--format=onnx")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads or 0
         options.log_severity_level = 3  # errors
@@ -52,10 +56,8 @@ def open_exported(
         names = [output.name for output in session.get_outputs()]
         return lambda arrays: dict(zip(names, session.run(names, dict(arrays)), strict=True))
     if output_format == LITERT:
-        module = "ai_edge_litert.interpreter"
-        litert = import_package(module, "ai-edge-litert", "--format=litert")
         with tf.io.gfile.GFile(path, "rb") as reader:
-            interpreter = litert.Interpreter(model_content=reader.read(), num_threads=threads)
+            interpreter = runtime.Interpreter(model_content=reader.read(), num_threads=threads)
         runner = interpreter.get_signature_runner()
         return lambda arrays: runner(**arrays)
     loaded = tf.saved_model.load(folder)  # a signature does not keep its model alive
@@ -80,14 +82,9 @@ def sample_inputs(
         num_segments: 1 for a model without a second segment.
     """
     generator = np.random.default_rng(0)
-    shape = [
-        free if size is None else size
-        for size, free in zip(
-            specs["input_ids"].shape,
-            (3, min(12, longest)) if len(specs["input_ids"].shape) == 2 else (2, 3, 9),
-            strict=True,
-        )
-    ]
+    shape = list(specs["input_ids"].shape)
+    free = (3, min(12, longest)) if len(shape) == 2 else (2, 3, 9)
+    shape = [y if x is None else x for x, y in zip(shape, free, strict=True)]
     lengths = generator.integers(3, shape[-1], shape[:-1], endpoint=True)[..., np.newaxis]
     places = np.arange(shape[-1])
     found = {

@@ -4,11 +4,10 @@ Dimension letters and dtypes: see `bert_tf/modeling.py`. In addition, C is the n
 choices, and P the number of masks in a text.
 """
 
-from collections.abc import Callable, Mapping
-
 import keras
 import tensorflow as tf
 
+from bert_tf.pretrained.build import INPUTS, POSITIONS, Outputs, Tensors, head_outputs
 from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.pooling import text_vectors
 
@@ -24,11 +23,6 @@ HEADS = (
     ENCODER,
 )
 DEFAULT_SIGNATURE = "serving_default"
-INPUTS = ("input_ids", "input_mask", "segment_ids")
-POSITIONS = "masked_lm_positions"
-
-Tensors = Mapping[str, tf.Tensor]
-Outputs = Callable[[Tensors], dict[str, tf.Tensor]]
 
 
 def input_specs(
@@ -66,11 +60,9 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
     tagging: `logits` and `probabilities` [B, S, C].
     squad: `start_logits` and `end_logits` [B, S].
 
-    Args:
-        head: one of `HEADS`.
-        model: a model with that head.
-        folder: the folder that the model was read from.
+    `model` has the head, and was read from `folder`.
     """
+    compute = head_outputs(head, model)
 
     def encoder(features: Tensors) -> dict[str, tf.Tensor]:
         output = model(*(features[name] for name in INPUTS))
@@ -82,26 +74,12 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
             found["pooled_output"] = output.pooled_output
         return found
 
-    def masked_lm(features: Tensors) -> dict[str, tf.Tensor]:
-        logits, _ = model(*(features[name] for name in (*INPUTS, POSITIONS)))  # [B*P, V]
-        shape = tf.shape(features[POSITIONS])
-        return {"logits": tf.reshape(logits, [shape[0], shape[1], logits.shape[-1]])}
-
     def classes(features: Tensors) -> dict[str, tf.Tensor]:
-        logits = model(features)
+        logits = compute(features)["logits"]
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
     def regression(features: Tensors) -> dict[str, tf.Tensor]:
-        return {"values": model(features)[:, 0]}
+        return {"values": compute(features)["logits"][:, 0]}
 
-    def squad(features: Tensors) -> dict[str, tf.Tensor]:
-        start_logits, end_logits = model(features)
-        return {"start_logits": start_logits, "end_logits": end_logits}
-
-    functions = {
-        ENCODER: encoder,
-        "masked_lm": masked_lm,
-        "regression": regression,
-        "squad": squad,
-    }
-    return functions.get(head, classes)
+    special = {ENCODER: encoder, "regression": regression, "masked_lm": compute, "squad": compute}
+    return special.get(head, classes)

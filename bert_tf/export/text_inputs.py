@@ -8,8 +8,6 @@ from bert_tf.errors import UserError
 from bert_tf.export.text_to_ids import TextToIds
 from bert_tf.tokenization import MASK_TOKEN, SEQUENCE_TOKENS
 
-MIN_SEQ_LENGTH = 3  # [CLS], [SEP], [SEP]
-
 # Indices of [CLS], [SEP] and padding, which come before the ids of all texts.
 _CLS, _SEP, _PAD, _FIRST = range(4)
 
@@ -17,54 +15,25 @@ _CLS, _SEP, _PAD, _FIRST = range(4)
 class TextInputs(tf.Module):
     """Makes `input_ids`, `input_mask` and `segment_ids` from texts, like `sequences.pack_pair`.
 
-    Each is int32 [N, S]. S is the length of the longest example, or `seq_length` if it is set.
-    `input_mask` is 1 for a token and 0 for padding; `segment_ids` is 1 for the second text and its
-    [SEP].
+    Each is int32 [N, S], where S is the length of the longest example. `input_mask` is 1 for a
+    token and 0 for padding; `segment_ids` is 1 for the second text and its [SEP].
 
     Attributes:
         to_ids: the tokenizer.
         max_seq_length: longest example, [CLS] and [SEP] included; longer ones are truncated.
-        seq_length: S if it is fixed, else None.
     """
 
-    def __init__(
-        self,
-        vocab: Mapping[str, int],
-        do_lower_case: bool,
-        max_seq_length: int,
-        seq_length: int | None = None,
-    ):
+    def __init__(self, vocab: Mapping[str, int], do_lower_case: bool, max_seq_length: int):
         """Makes the tokenizer's tables, see `TextToIds`.
 
         Args:
-            vocab: token -> id.
-            do_lower_case: whether to lower-case text and strip its accents.
-            max_seq_length: longest example.
-            seq_length: length to pad every example to; None for the longest example of each call.
-
-        Raises:
-            UserError: the vocabulary lacks a special token, or a length is out of bounds.
+            vocab: token -> id; with [CLS] and [SEP].
+            do_lower_case: see `TextToIds`.
+            max_seq_length: at least 3, for the special tokens of a pair.
         """
         super().__init__()
-        missing = [token for token in SEQUENCE_TOKENS if token not in vocab]
-        if missing:
-            raise UserError(
-                f"The vocabulary lacks {', '.join(missing)}, which a model's input needs. The"
-                f" vocabulary has {len(vocab)} tokens"
-            )
-        if max_seq_length < MIN_SEQ_LENGTH:
-            raise UserError(
-                f"max_seq_length must be at least {MIN_SEQ_LENGTH}, for the [CLS] and two [SEP] of"
-                f" a pair; received {max_seq_length}"
-            )
-        if seq_length is not None and seq_length < max_seq_length:
-            raise UserError(
-                f"seq_length must be at least max_seq_length, which is {max_seq_length}; received"
-                f" {seq_length}"
-            )
         self.to_ids = TextToIds(vocab, do_lower_case)
         self.max_seq_length = max_seq_length
-        self.seq_length = seq_length
         self._special = (*(vocab[token] for token in SEQUENCE_TOKENS), 0)
         self._mask_id = vocab.get(MASK_TOKEN)
 
@@ -92,28 +61,20 @@ class TextInputs(tf.Module):
     def question_and_context(
         self, questions: tf.Tensor, contexts: tf.Tensor, max_query_length: int
     ) -> dict[str, tf.Tensor]:
-        """Returns the input for questions with contexts; contexts are truncated to fit.
+        """Returns the input for questions and contexts, string [N] each, truncated to fit.
 
-        Args:
-            questions: string [N].
-            contexts: string [N]; the part that does not fit into one sequence is dropped.
-            max_query_length: longest question in word pieces; longer questions are truncated.
+        `max_query_length` is the longest question in word pieces.
         """
         ids, lengths, context_lengths = self._ids_of_both(questions, contexts)
         kept = tf.minimum(lengths, min(max_query_length, self.max_seq_length - 3))
         return self._pack(ids, kept, tf.minimum(context_lengths, self.max_seq_length - 3 - kept))
 
     def masked(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the input for texts with masks, which are written as [MASK].
+        """Returns the input for texts, string [N], with masks, which are written as [MASK].
 
-        Args:
-            texts: string [N].
-
-        Returns:
-            `input_ids`, `input_mask`, `segment_ids`; `masked_lm_positions`, int32 [N, P], the
-            positions of the masks, padded with 0; `masked_lm_weights`, float32 [N, P], 1 for a mask
-            and 0 for padding. P is the largest number of masks in a text. Masks in the truncated
-            part of a text are dropped.
+        Also returns `masked_lm_positions`, int32 [N, P], the positions of the masks, padded with 0,
+        and `masked_lm_weights`, float32 [N, P], 1 for a mask and 0 for padding. P is the largest
+        number of masks in a text. Masks in the truncated part of a text are dropped.
 
         Raises:
             UserError: the vocabulary has no [MASK].
@@ -159,12 +120,11 @@ class TextInputs(tf.Module):
     def _pack(
         self, ids: tf.RaggedTensor, kept: tf.Tensor, second_kept: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Returns the input: [CLS] a [SEP] b [SEP], padded.
+        """Returns the input: [CLS] a [SEP] b [SEP], padded; without ids of b, no second [SEP].
 
         Args:
             ids: int32 [N or 2N, None], the ids of a, then the ids of b if there are second texts.
-            kept, second_kept: int32 [N], how many ids of a and b to keep; without ids of b there is
-                no second [SEP].
+            kept, second_kept: int32 [N], how many ids of a and b to keep.
         """
         values = tf.concat([self._special, ids.values], 0)
         # Columns [N, 1], to compare with positions [S].
@@ -174,12 +134,8 @@ class TextInputs(tf.Module):
         sep = kept[:, tf.newaxis] + 1
         has_second = tf.cast(second_kept > 0, tf.int32)[:, tf.newaxis]
         end = sep + (second_kept[:, tf.newaxis] + 1) * has_second  # of the last [SEP]
-        length = self.seq_length
-        if length is None:
-            length = (
-                tf.maximum(tf.reduce_max(end), 1) + 1
-            )  # without examples tf.reduce_max is negative
-        position = tf.range(length)
+        # Without examples tf.reduce_max is negative.
+        position = tf.range(tf.maximum(tf.reduce_max(end), 1) + 1)
         in_first = (position > 0) & (position < sep)
         in_second = (position > sep) & (position < end)
         special = tf.where(position == 0, _CLS, tf.where(position <= end, _SEP, _PAD))

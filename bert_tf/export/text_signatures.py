@@ -4,19 +4,14 @@ Dimension letters and dtypes: see `bert_tf/export/signatures.py`. In addition, K
 tokens for each mask.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from bert_tf.export.signatures import (
-    DEFAULT_SIGNATURE,
-    ENCODER,
-    INPUTS,
-    POSITIONS,
-    Outputs,
-    Tensors,
-)
+from bert_tf.export.signatures import DEFAULT_SIGNATURE, ENCODER
 from bert_tf.export.text_inputs import TextInputs
+from bert_tf.pretrained.build import INPUTS, POSITIONS, Outputs, Tensors
 from bert_tf.tasks.squad.settings import AnswerSettings
 
 TOKENIZE = "tokenize"
@@ -39,9 +34,7 @@ def text_signatures(
     tokenize_pairs: same inputs as pairs; returns the same as tokenize.
 
     Args:
-        head: one of `signatures.HEADS`.
-        outputs: from `signatures.outputs_of`.
-        text_inputs: makes ids from text.
+        outputs: from `signatures.outputs_of(head, ...)`.
         vocab: the tokens, by id.
     """
     tokens_of = tf.constant(list(vocab))
@@ -53,9 +46,9 @@ def text_signatures(
             for name, value in text_inputs(texts, tf.reshape(choices, [-1])).items()
         }
 
-    def of_questions(questions: tf.Tensor, contexts: tf.Tensor) -> dict[str, tf.Tensor]:
-        longest = AnswerSettings().max_query_length
-        return text_inputs.question_and_context(questions, contexts, longest)
+    of_questions = functools.partial(
+        text_inputs.question_and_context, max_query_length=AnswerSettings().max_query_length
+    )
 
     def answers(features: Tensors) -> dict[str, tf.Tensor]:
         if head != "masked_lm":
@@ -73,36 +66,26 @@ def text_signatures(
             "probabilities": probabilities * weights,
         }
 
-    def text(*names: str) -> dict[str, tf.TensorSpec]:
-        return {name: tf.TensorSpec([None], tf.string, name) for name in names}
+    def inputs(features: Tensors) -> dict[str, tf.Tensor]:
+        return {name: features[name] for name in INPUTS}
 
-    found = {}
+    def traced(
+        outputs_of: Callable, features_of: Callable, names: Sequence[str]
+    ) -> tf.types.experimental.ConcreteFunction:
+        """Returns `outputs_of` as a function of texts, which `features_of` takes by name."""
+        function = tf.function(lambda **texts: outputs_of(features_of(**texts)), autograph=False)
+        shapes = {name: [None, None] if name == "choices" else [None] for name in names}
+        return function.get_concrete_function(
+            **{name: tf.TensorSpec(shape, tf.string, name) for name, shape in shapes.items()}
+        )
 
-    def add(name: str, tokenize: str, inputs_of: Callable, specs: dict[str, tf.TensorSpec]) -> None:
-        def inputs(**texts: tf.Tensor) -> dict[str, tf.Tensor]:
-            features = inputs_of(**texts)
-            return {name: features[name] for name in INPUTS}
-
-        for key, function in (
-            (name, lambda **texts: answers(inputs_of(**texts))),
-            (tokenize, inputs),
-        ):
-            traceable = tf.function(function, autograph=False)
-            found[key] = traceable.get_concrete_function(**specs)
-
-    if head == "squad":
-        add(DEFAULT_SIGNATURE, TOKENIZE, of_questions, text("questions", "contexts"))
-    elif head == "multiple_choice":
-        specs = {**text("contexts"), "choices": tf.TensorSpec([None, None], tf.string, "choices")}
-        add(DEFAULT_SIGNATURE, TOKENIZE, of_choices, specs)
-    else:
-        masked = head == "masked_lm"
-        one = text_inputs.masked if masked else text_inputs
-        add(DEFAULT_SIGNATURE, TOKENIZE, lambda texts: one(texts), text("texts"))
+    texts = {
+        "squad": (of_questions, ("questions", "contexts")),
+        "multiple_choice": (of_choices, ("contexts", "choices")),
+        "masked_lm": (text_inputs.masked, ("texts",)),
+    }.get(head, (text_inputs, ("texts",)))
+    found = {DEFAULT_SIGNATURE: traced(answers, *texts), TOKENIZE: traced(inputs, *texts)}
     if head in (ENCODER, "classification", "regression"):
-
-        def of_pairs(texts: tf.Tensor, second_texts: tf.Tensor) -> dict[str, tf.Tensor]:
-            return text_inputs(texts, second_texts)
-
-        add(PAIRS, f"{TOKENIZE}_{PAIRS}", of_pairs, text("texts", "second_texts"))
+        pairs = text_inputs, ("texts", "second_texts")
+        found |= {PAIRS: traced(answers, *pairs), f"{TOKENIZE}_{PAIRS}": traced(inputs, *pairs)}
     return found

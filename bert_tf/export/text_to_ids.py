@@ -40,12 +40,8 @@ class TextToIds(tf.Module):
         # TensorFlow keeps strings on the CPU. Each call would copy tables on a GPU back.
         with tf.device("CPU:0"):
             self._symbols = TextSymbols(letters, do_lower_case)
-            self._trie = PieceTrie(
-                vocab,
-                letters,
-                vocab[wordpiece.unk_token],
-                wordpiece.max_input_chars_per_word,
-            )
+            longest = wordpiece.max_input_chars_per_word
+            self._trie = PieceTrie(vocab, letters, vocab[wordpiece.unk_token], longest)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:

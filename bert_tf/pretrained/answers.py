@@ -29,9 +29,6 @@ class Search(abc.ABC):
     """The search for the answer to one question.
 
     Args:
-        question, context: the texts.
-        tokenizer: the model's tokenizer.
-        settings: how to make windows and choose answers.
         max_seq_length: length of each window.
         num_answers: maximum number of answers that `find` returns.
 
@@ -61,7 +58,7 @@ class Search(abc.ABC):
 
     @abc.abstractmethod
     def _cut(self, query: list[int], max_seq_length: int) -> None:
-        """Splits the context into windows. `query` has the ids of the question."""
+        """Splits the context into windows; sets `rows`. `query` has the ids of the question."""
 
     @abc.abstractmethod
     def find(self, logits: Logits) -> list[Answer]:
@@ -82,20 +79,13 @@ class RunSquadSearch(Search):
                 f" the context: {len(query)} word pieces of a question and the special tokens of a"
                 " pair. Set a greater max_seq_length, at most the model's"
             )
-        inputs = list(
-            features.make_inputs(
-                query,
-                self._pieces,
-                max_seq_length,
-                settings.doc_stride,
-                tokenizer.layout,
-            )
-        )
-        self.rows = [row for _, row in inputs]
-        offset = tokenizer.layout.second_start(len(query))
-        self._windows = [
-            features.ContextWindow(i, 0, offset, span) for i, (span, _) in enumerate(inputs)
-        ]
+        layout, stride = tokenizer.layout, settings.doc_stride
+        inputs = features.make_inputs(query, self._pieces, max_seq_length, stride, layout)
+        offset = layout.second_start(len(query))
+        self.rows, self._windows = [], []
+        for i, (span, row) in enumerate(inputs):
+            self.rows.append(row)
+            self._windows.append(features.ContextWindow(i, 0, offset, span))
 
     def find(self, logits: Logits) -> list[Answer]:
         """Returns the best answers, first the one that run_squad predicts."""
@@ -103,11 +93,9 @@ class RunSquadSearch(Search):
             answers.WindowLogits(i, np.float64(row["start_logits"]), np.float64(row["end_logits"]))
             for i, row in enumerate(logits)
         ]
-        final_text = FinalText(self._tokenizer.do_lower_case)
-        text = answers.ContextText(
-            self._context, self._pieces, self._tokenizer.words_of, final_text
-        )
-        settings = self._settings
+        settings, tokenizer = self._settings, self._tokenizer
+        final_text = FinalText(tokenizer.do_lower_case)
+        text = answers.ContextText(self._context, self._pieces, tokenizer.words_of, final_text)
         nbest, null_score = answers.find_answers(self._windows, scored, settings, text)
         probabilities = answers.softmax([candidate.score for candidate in nbest])
         found = [
@@ -177,9 +165,7 @@ class PipelineSearch(Search):
     def _whole_words(self, span: features.Span, start: int, end: int) -> tuple[int, int]:
         """Returns the place of an answer's whole words in the context, limited to the window.
 
-        Args:
-            span: the window's span.
-            start, end: the answer's first and last piece, counted in the span.
+        `start` and `end` are the answer's first and last piece, counted from the window's first.
         """
         pieces = [span.start + start, span.start + end]
         first_word, last_word = np.searchsorted(self._word_starts, pieces, "right") - 1
@@ -197,7 +183,7 @@ SEARCHES: dict[str, type[Search]] = {"run_squad": RunSquadSearch, "transformers"
 
 
 class AnswerOptions(TypedDict, total=False):
-    """Keyword arguments of `Pretrained.answer`; its docstring describes them."""
+    """Keyword arguments of `Pretrained.answer`, which describes them."""
 
     null_score_diff_threshold: float | None
     max_seq_length: int
@@ -220,10 +206,7 @@ def make_searches(
 ) -> tuple[list[Search], bool]:
     """Returns the search for the answer to each question, and whether one question was given.
 
-    Takes the arguments of `Pretrained.answer`, and the model's tokenizer.
-
-    Raises:
-        UserError: an argument does not fit.
+    For arguments and errors see `Pretrained.answer`.
     """
     if method not in SEARCHES:
         raise UserError(f"method must be one of {', '.join(SEARCHES)}; received {quoted(method)}")
@@ -249,8 +232,8 @@ def make_searches(
         null_score_diff_threshold=null_score_diff_threshold or 0.0,
     )
     searches = [
-        SEARCHES[method](question, context, tokenizer, settings, max_seq_length, top_k or 1)
-        for question, context in zip(questions, contexts, strict=True)
+        SEARCHES[method](*texts, tokenizer, settings, max_seq_length, top_k or 1)
+        for texts in zip(questions, contexts, strict=True)
     ]
     for i, search in enumerate(searches):
         if not search.rows:

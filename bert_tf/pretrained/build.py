@@ -1,6 +1,9 @@
 """Builds the Keras model with a given head from the weights in a folder."""
 
+from collections.abc import Callable, Mapping
+
 import keras
+import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
 from bert_tf.pretrained.folder import ModelFolder
@@ -11,6 +14,11 @@ from bert_tf.tasks.multiple_choice.model import MultipleChoiceModel
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
+
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+POSITIONS = "masked_lm_positions"
+Tensors = Mapping[str, tf.Tensor]
+Outputs = Callable[[Tensors], dict[str, tf.Tensor]]
 
 # Head -> its Keras model, built from a configuration and a number of classes.
 BUILDERS = {
@@ -32,7 +40,6 @@ def build_model(head: str, folder: ModelFolder) -> keras.Model:
 
     Args:
         head: a name in `BUILDERS`; "" for BERT without a head.
-        folder: the folder with the weights.
 
     Raises:
         UserError: weights that answers depend on are missing or have the wrong shape.
@@ -56,3 +63,24 @@ def build_model(head: str, folder: ModelFolder) -> keras.Model:
             f" {len(wrong)} are missing or have the wrong shape: {listed(wrong[:3])}"
         )
     return model
+
+
+def head_outputs(head: str, model: keras.Model) -> Outputs:
+    """Returns the function that computes a head's outputs, float32 by name, from features by name.
+
+    masked_lm: `logits` [B, P, V], at the positions `masked_lm_positions`, int32 [B, P].
+    squad: `start_logits` and `end_logits` [B, S].
+    Any other head: `logits`.
+    """
+
+    def masked_lm(features: Tensors) -> dict[str, tf.Tensor]:
+        logits, _ = model(*(features[name] for name in (*INPUTS, POSITIONS)))  # [B*P, V]
+        shape = tf.shape(features[POSITIONS])
+        return {"logits": tf.reshape(logits, [shape[0], shape[1], logits.shape[-1]])}
+
+    def squad(features: Tensors) -> dict[str, tf.Tensor]:
+        start_logits, end_logits = model(features)
+        return {"start_logits": start_logits, "end_logits": end_logits}
+
+    functions: dict[str, Outputs] = {"masked_lm": masked_lm, "squad": squad}
+    return functions.get(head, lambda features: {"logits": model(features)})

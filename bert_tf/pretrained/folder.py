@@ -21,6 +21,12 @@ _LISTED_HEADS = {
     "multiple_choice": "multiple choice",
     "squad": "answers (SQuAD)",
 }
+_TRAINED_BY = {
+    "masked_lm": "run_pretraining.py",
+    "classification": "run_classifier.py",
+    "squad": "run_squad.py",
+    "tagging": "run_tagging.py",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +66,24 @@ class ModelFolder:
             f" {config.hidden_size}, {casing}, {len(self.tokenizer.vocab)} tokens; {heads}{classes}"
         )
 
+    def check_head(self, head: str, method: str) -> None:
+        """Raises UserError if the model lacks the head that a method of `Pretrained` needs."""
+        if head not in self.heads:
+            raise UserError(
+                f"{method} needs a model with the head that {_TRAINED_BY[head]} trains;"
+                f" {self.path} has {listed(self.heads) or 'no head'}"
+            )
+
+    def check_segment(self, segment: int) -> None:
+        """Raises UserError if the model has no embedding for a segment."""
+        size = self.config.type_vocab_size
+        if segment >= size:
+            raise UserError(
+                f"{self.path} takes no pairs of texts: the vocabulary gives the second text the"
+                f" segment {segment}, and type_vocab_size of the model's configuration is {size}."
+                " Give single texts, or a model for pairs"
+            )
+
 
 def read_folder(
     path: str,
@@ -68,19 +92,7 @@ def read_folder(
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
 ) -> ModelFolder:
-    """Returns what a model's folder holds.
-
-    Args:
-        path: a released model's folder, an --output_dir, an --export_dir or a folder of Hugging
-            Face's; or the prefix of a checkpoint.
-        bert_config_file, vocab_file: override the files in the folder; `bert_config_file` is
-            refused with a folder of Hugging Face's.
-        do_lower_case: casing of the vocabulary; None detects it.
-        max_seq_length: longest input in word pieces; None for the folder's or the model's limit.
-
-    Raises:
-        UserError: the folder has no model or several, or its files do not fit together.
-    """
+    """Returns what a model's folder holds; for arguments and errors see `pretrained.model.load`."""
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"The folder of a model must be a path; received {quoted(path)}")
     path = os.fspath(path)
@@ -89,7 +101,13 @@ def read_folder(
     config, shapes = files.config, files.shapes
     labels = _labels(shapes, files.labels, files.labels_file)
     tokenizer = files.tokenizer(do_lower_case)
-    _check_vocabulary(tokenizer.vocab, files.vocab_file, config, files.config_file)
+    size = max(tokenizer.vocab.values()) + 1
+    if size > config.vocab_size:
+        raise UserError(
+            f"{files.vocab_file} must be the vocabulary that the model was trained with: it has"
+            f" {size} tokens, but vocab_size of {files.config_file} is {config.vocab_size}"
+        )
+    check_padding(tokenizer.vocab, config.pad_token_id, files.vocab_file, files.config_file)
     longest = config.longest_sequence
     pooling, normalize, sentence_length = files.vector_settings
     if max_seq_length is None:
@@ -145,15 +163,3 @@ def _heads(
         "squad": "cls/squad/output_bias" in shapes,
     }
     return tuple(head for head, there in found.items() if there)
-
-
-def _check_vocabulary(
-    vocab: Mapping[str, int], vocab_file: str, config: BertConfig, config_file: str
-) -> None:
-    size = max(vocab.values()) + 1
-    if size > config.vocab_size:
-        raise UserError(
-            f"{vocab_file} must be the vocabulary that the model was trained with: it has {size}"
-            f" tokens, but vocab_size of {config_file} is {config.vocab_size}"
-        )
-    check_padding(vocab, config.pad_token_id, vocab_file, config_file)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ class Forward:
     def __init__(
         self,
         outputs: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
-        names: Sequence[str] = ("input_ids", "input_mask", "segment_ids"),
+        names: Sequence[str],
     ):
         spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
         # TensorFlow counts traces by a function's source lines, over all models, and warns of many.
@@ -41,12 +42,11 @@ class Forward:
         own = functools.partial(outputs)
         self._function = tf.function(own, input_signature=[spec], autograph=False)
 
-    def __call__(self, rows: Sequence[Row], what: str = "Computing") -> list[dict[str, np.ndarray]]:
+    def __call__(self, rows: Sequence[Row]) -> list[dict[str, np.ndarray]]:
         """Returns the outputs of each row, in order; a sequence axis has the padded length.
 
         Args:
             rows: features by name, without padding; the features of a row may differ in length.
-            what: the name of the work in the progress bar, which is shown for many rows.
         """
         results: list[dict[str, np.ndarray]] = [{}] * len(rows)
         lengths = np.array([len(row["input_ids"]) for row in rows])
@@ -58,9 +58,10 @@ class Forward:
             return {name: value.numpy() for name, value in outputs.items()}
 
         shown = len(rows) >= _SHOW_PROGRESS
+        progress = Progress("Computing", "texts", len(rows)) if shown else contextlib.nullcontext()
         pool = ThreadPoolExecutor(_BATCHES_AT_ONCE)
         try:
-            with Progress(what, "texts", len(rows)) if shown else contextlib.nullcontext() as bar:
+            with progress as bar:
                 for numbers, arrays in zip(batches, pool.map(compute, batches), strict=True):
                     for i, number in enumerate(numbers):
                         results[number] = {name: array[i] for name, array in arrays.items()}
@@ -73,13 +74,10 @@ class Forward:
 
 def _padded(rows: Sequence[Row]) -> dict[str, tf.Tensor]:
     """Returns the features of some rows, each int32 [rows, longest], padded with 0."""
-    batch = {}
-    for name in rows[0]:
-        values = np.zeros([len(rows), max(len(row[name]) for row in rows)], np.int32)
-        for value, row in zip(values, rows, strict=True):
-            value[: len(row[name])] = row[name]
-        batch[name] = tf.constant(values)
-    return batch
+    return {
+        name: tf.constant(keras.utils.pad_sequences([row[name] for row in rows], padding="post"))
+        for name in rows[0]
+    }
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:

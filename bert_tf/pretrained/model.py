@@ -3,10 +3,11 @@
     model = bert_tf.load("uncased_L-12_H-768_A-12")
     model.fill_mask("Paris is the [MASK] of France.")
 
-Every method takes one text, or a list of texts, and returns one result, or a list of results in the
-same order. Internally, long lists are sorted by length and computed in batches.
+Every method takes one text and returns one result, or takes a list of texts and returns a list of
+results in the same order. Long lists are sorted by length and computed in batches.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack, overload
 
@@ -15,11 +16,11 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, quoted
 from bert_tf.pretrained import answers as answering
 from bert_tf.pretrained import entities, text_input
 from bert_tf.pretrained.answers import AnswerOptions
-from bert_tf.pretrained.build import BUILDERS, build_model
+from bert_tf.pretrained.build import BUILDERS, INPUTS, Outputs, Tensors, build_model, head_outputs
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.forward import Forward, Row, softmax
 from bert_tf.pretrained.pooling import POOLINGS, text_vectors
@@ -27,16 +28,6 @@ from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, 
 from bert_tf.text import sequences
 
 Text = str | tuple[str, str]  # a text, or a pair of texts
-Features = dict[str, tf.Tensor]
-
-_INPUTS = ("input_ids", "input_mask", "segment_ids")
-_MASK_INPUTS = (*_INPUTS, "masked_lm_positions")
-_TRAINED_BY = {
-    "masked_lm": "run_pretraining.py",
-    "classification": "run_classifier.py",
-    "squad": "run_squad.py",
-    "tagging": "run_tagging.py",
-}
 
 
 def load(
@@ -90,7 +81,9 @@ class Pretrained:
         self.heads = folder.heads
         self.labels = folder.labels
         self.max_seq_length = folder.max_seq_length
-        self._models: dict[str, keras.Model] = {}
+        self._model: Callable[[str], keras.Model] = functools.cache(
+            lambda head: build_model(head, folder)
+        )
         self._forwards: dict[str, Forward] = {}
         self.model = self._model(next((head for head in self.heads if head in BUILDERS), ""))
 
@@ -104,19 +97,16 @@ class Pretrained:
     def fill_mask(
         self, texts: str | Sequence[str], top_k: int = 5
     ) -> list[list[Filling]] | list[list[list[Filling]]]:
-        """Returns the most likely tokens for each [MASK] of each text, the best first.
+        """Returns the most likely tokens for each [MASK] of each text: lists, the best first.
 
         Args:
             texts: each with at least one [MASK]. A [MASK] stands for one word piece.
             top_k: number of tokens for each mask.
 
-        Returns:
-            For each text a list with a list of `Filling` for each of its masks.
-
         Raises:
             UserError: the model has no masked-LM head, or a text has no [MASK].
         """
-        model = self._model_with("masked_lm", "fill_mask")
+        self._folder.check_head("masked_lm", "fill_mask")
         texts, single = text_input.as_list(texts)
         if not 1 <= top_k <= self.config.vocab_size:
             raise UserError(
@@ -124,16 +114,12 @@ class Pretrained:
                 f" vocabulary; received {quoted(top_k)}"
             )
         rows = text_input.encode_masks(texts, self.tokenizer, self.max_seq_length)
-
-        def outputs(features: Features) -> Features:
-            logits, _ = model(*(features[name] for name in _MASK_INPUTS))
-            shape = tf.shape(features["masked_lm_positions"])
-            return {"logits": tf.reshape(logits, [shape[0], shape[1], self.config.vocab_size])}
-
-        found = self._run("masked_lm", outputs, rows, _MASK_INPUTS)
         results = [
-            [self._fillings(logits, top_k) for logits in row["logits"][: len(masks)]]
-            for row, masks in zip(found, (r["masked_lm_positions"] for r in rows), strict=True)
+            [
+                self._fillings(logits, top_k)
+                for logits in found["logits"][: len(row["masked_lm_positions"])]
+            ]
+            for row, found in zip(rows, self._run("masked_lm", rows), strict=True)
         ]
         return results[0] if single else results
 
@@ -153,22 +139,19 @@ class Pretrained:
     def classify(
         self, texts: Text | Sequence[Text]
     ) -> Classification | float | list[Classification] | list[float]:
-        """Returns the class of each text, or the number that a regression gives it.
+        """Returns the class of each text; if the model is a regression, a float for each.
 
         Args:
             texts: a text, a pair of texts `(a, b)`, or a list of either.
-
-        Returns:
-            A `Classification` for each text; if the model is a regression, a float for each.
 
         Raises:
             UserError: the model has no classifier.
         """
         kind = "regression" if "regression" in self.heads else "classification"
-        model = self._model_with(kind, "classify")
+        self._folder.check_head(kind, "classify")
         texts, single = text_input.as_list(texts, pairs=True)
         rows = text_input.encode(texts, self.tokenizer, self.max_seq_length)
-        found = self._run(kind, lambda features: {"logits": model(features)}, rows)
+        found = self._run(kind, rows)
         if kind == "regression":
             numbers = [float(row["logits"][0]) for row in found]
             return numbers[0] if single else numbers
@@ -224,7 +207,7 @@ class Pretrained:
             question: a question, or a list of questions.
             context: the text with the answer: one for all questions, or a list with one for each.
                 A long context is split into windows.
-            top_k: None for the best answer; a number for a list of the best answers.
+            top_k: None for the best answer; a number for a list of at most that many answers.
             null_score_diff_threshold: None if every question has an answer, as in SQuAD 1.1.
                 Otherwise the best answer is `text=""` if the score of no answer exceeds the score
                 of the best answer by more than this (SQuAD 2.0); run_squad writes a good value to
@@ -237,13 +220,10 @@ class Pretrained:
                 nbest_predictions.json. "transformers" ranks like that library's question-answering
                 pipeline; its scores can exceed 1.
 
-        Returns:
-            An `Answer` for each question, or a list of `Answer` for each.
-
         Raises:
             UserError: the model has no head for answers, or an argument does not fit.
         """
-        model = self._model_with("squad", "answer")
+        self._folder.check_head("squad", "answer")
         searches, single = answering.make_searches(
             question,
             context,
@@ -255,13 +235,7 @@ class Pretrained:
             max_answer_length=max_answer_length,
             method=method,
         )
-
-        def outputs(features: Features) -> Features:
-            start_logits, end_logits = model(features)
-            return {"start_logits": start_logits, "end_logits": end_logits}
-
-        rows = [row for search in searches for row in search.rows]
-        logits = iter(self._run("squad", outputs, rows))
+        logits = iter(self._run("squad", [row for search in searches for row in search.rows]))
         found = [search.find([next(logits) for _ in search.rows]) for search in searches]
         if top_k:
             return found[0] if single else found
@@ -279,6 +253,8 @@ class Pretrained:
     ) -> list[Entity] | list[list[Entity]]:
         """Returns the entities of each text, in order.
 
+        Neighbours of the same type form one entity, until a `B-` tag begins a new one.
+
         Args:
             texts: sentences. A long sentence is split into windows.
             aggregation_strategy: what gets a tag. "word": each run of characters without white
@@ -286,23 +262,14 @@ class Pretrained:
                 white space or punctuation; "simple", each word piece; "none", each word piece,
                 and neighbours are not joined.
 
-        Returns:
-            A list of `Entity` for each text. Neighbours with the same type form one entity, until
-            a `B-` tag begins a new one.
-
         Raises:
             UserError: the model is not a tagger, or the strategy is unknown.
         """
-        model = self._model_with("tagging", "tag")
+        self._folder.check_head("tagging", "tag")
         entities.check_strategy(aggregation_strategy)
         texts, single = text_input.as_list(texts)
         cuts = [entities.TaggedText(text, self.tokenizer, self.max_seq_length) for text in texts]
-
-        def outputs(features: Features) -> Features:
-            return {"logits": model(features)}
-
-        rows = [row for cut in cuts for row in cut.rows]
-        logits = iter(self._run("tagging", outputs, rows))
+        logits = iter(self._run("tagging", [row for cut in cuts for row in cut.rows]))
         found = [
             cut.join([next(logits)["logits"] for _ in cut.rows], self.labels, aggregation_strategy)
             for cut in cuts
@@ -341,14 +308,12 @@ class Pretrained:
         rows = text_input.encode(texts, self.tokenizer, self.max_seq_length)
         bert = self.model.bert
 
-        def outputs(features: Features) -> Features:
-            output = bert(*(features[name] for name in _INPUTS))
+        def outputs(features: Tensors) -> dict[str, tf.Tensor]:
+            output = bert(*(features[name] for name in INPUTS))
             return {"vector": text_vectors(output, features["input_mask"], pooling)}
 
-        found = self._run(pooling, outputs, rows)
-        vectors = np.zeros([len(rows), self.config.hidden_size], np.float32)
-        for vector, row in zip(vectors, found, strict=True):
-            vector[:] = row["vector"]
+        found = [row["vector"] for row in self._run(pooling, rows, outputs)]
+        vectors = np.array(found, np.float32).reshape(len(rows), self.config.hidden_size)
         if self._folder.normalize if normalize is None else normalize:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors[0] if single else vectors
@@ -399,52 +364,28 @@ class Pretrained:
         (row,) = text_input.encode(texts, self.tokenizer, self.max_seq_length)
         bert = self.model.bert
 
-        def outputs(features: Features) -> Features:
-            output = bert(*(features[name] for name in _INPUTS))
+        def outputs(features: Tensors) -> dict[str, tf.Tensor]:
+            output = bert(*(features[name] for name in INPUTS))
             return {"probabilities": tf.stack(output.attention_probs, axis=1)}
 
-        (found,) = self._run("attention", outputs, [row])
+        (found,) = self._run("attention", [row], outputs)
         return TextAttention(
             tokens=sequences.unpadded_tokens(row, self.tokenizer.inv_vocab),
             segment_ids=np.array(row["segment_ids"], np.int32),
             probabilities=found["probabilities"],
         )
 
-    def _model_with(self, head: str, method: str) -> keras.Model:
-        """Returns the Keras model with a head, or raises if the checkpoint lacks the head."""
-        if head not in self.heads:
-            raise UserError(
-                f"{method} needs a model with the head that {_TRAINED_BY[head]} trains;"
-                f" {self._folder.path} has {listed(self.heads) or 'no head'}"
-            )
-        return self._model(head)
-
-    def _model(self, head: str) -> keras.Model:
-        """Returns the Keras model with a head, its weights read; "" is BERT without a head."""
-        if head not in self._models:
-            self._models[head] = build_model(head, self._folder)
-        return self._models[head]
-
     def _run(
-        self,
-        name: str,
-        outputs: Callable[[Features], Features],
-        rows: Sequence[Row],
-        inputs: Sequence[str] = _INPUTS,
+        self, name: str, rows: Sequence[Row], outputs: Outputs | None = None
     ) -> list[dict[str, NDArray[Any]]]:
-        """Returns the outputs of each row; `outputs` is traced at its first use.
+        """Returns the outputs of each row, computed by the head `name`, or by `outputs` if given.
 
-        Raises:
-            UserError: the model has no embedding for a segment.
+        The function is traced at its first use, and found by `name` afterwards.
         """
-        size = self.config.type_vocab_size
-        segment = max((max(row["segment_ids"]) for row in rows), default=0)
-        if segment >= size:
-            raise UserError(
-                f"{self._folder.path} takes no pairs of texts: the vocabulary gives the second text"
-                f" the segment {segment}, and type_vocab_size of the model's configuration is"
-                f" {size}. Give single texts, or a model for pairs"
-            )
+        if not rows:
+            return []
+        self._folder.check_segment(max(max(row["segment_ids"]) for row in rows))
         if name not in self._forwards:
-            self._forwards[name] = Forward(outputs, inputs)
+            outputs = outputs or head_outputs(name, self._model(name))
+            self._forwards[name] = Forward(outputs, [*rows[0]])
         return self._forwards[name](rows)

@@ -1,5 +1,6 @@
 """Checks texts for a loaded model, and converts them to its input."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,38 +15,34 @@ def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list,
     """Returns texts as a list, and whether a single text was given.
 
     Args:
-        texts: a text or a sequence of texts; if `pairs` is true, a text may be a pair, a tuple of
-            two texts.
-        pairs: whether pairs are allowed.
+        pairs: whether a text may be a pair, a tuple of two texts.
         name: the argument's name, for messages.
 
     Raises:
         UserError: the argument is something else.
     """
-    single = isinstance(texts, str) or pairs and _is_pair(texts)
+
+    def is_text(value: Any) -> bool:
+        is_pair = isinstance(value, tuple) and len(value) == 2
+        return isinstance(value, str) or (
+            pairs and is_pair and all(isinstance(part, str) for part in value)
+        )
+
+    single = is_text(texts)
     if not single and (isinstance(texts, bytes | dict) or not hasattr(texts, "__iter__")):
         raise UserError(f"{name} must be a text or a list of texts; received {quoted(texts)}")
     found = [texts] if single else list(texts)
     for i, text in enumerate(found):
-        if isinstance(text, str) or pairs and _is_pair(text):
-            continue
-        place = name if single else f"{name}[{i}]"
-        kind = "a text or a pair of texts, (a, b)" if pairs else "a text (str)"
-        raise UserError(f"{place} must be {kind}; received {quoted(text)}")
+        if not is_text(text):
+            kind = "a text or a pair of texts, (a, b)" if pairs else "a text (str)"
+            raise UserError(f"{name}[{i}] must be {kind}; received {quoted(text)}")
     return found, single
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(x, str) for x in value)
 
 
 def encode(
     texts: Sequence[str | tuple[str, str]], tokenizer: Tokenizer, max_seq_length: int
 ) -> list[dict[str, list[int]]]:
-    """Returns the model's input for texts and pairs, without padding; long ones are truncated.
-
-    Each row has `input_ids`, `input_mask` and `segment_ids`, as `sequences.pack_pair` makes them.
-    """
+    """Returns `sequences.pack_pair` of each text or pair, truncated if too long, not padded."""
     parts = [(text, "") if isinstance(text, str) else text for text in texts]
     ids, edges = tokenizer.encode([part for pair in parts for part in pair])
     layout = tokenizer.layout
@@ -55,8 +52,7 @@ def encode(
         both = ids[start:middle].tolist(), ids[middle:end].tolist()
         length = end - start + layout.num_special(bool(both[1]))
         num_cut += length > max_seq_length
-        length = min(length, max_seq_length)
-        rows.append(sequences.truncate_and_pack(*both, length, layout))
+        rows.append(sequences.truncate_and_pack(*both, min(length, max_seq_length), layout))
     if num_cut:
         logging.warning(
             "%d of %d texts have more than %d word pieces with [CLS] and [SEP], and are truncated",
@@ -83,16 +79,14 @@ def encode_masks(
     # If pieces contain spaces, the space before a mask belongs to the mask.
     parts = [[*(part.rstrip() for part in text[:-1]), text[-1]] for text in parts]
     ids, edges = tokenizer.encode([part for text in parts for part in text])
-    rows, piece = [], 0
+    ids_of_parts = (ids[start:end].tolist() for start, end in itertools.pairwise(edges))
+    rows = []
     for i, text in enumerate(parts):
         if len(text) == 1:
             raise UserError(f"texts[{i}] must have a {mask}; received {quoted(texts[i])}")
-        tokens: list[int] = []
-        for number in range(len(text)):
-            if number:
-                tokens.append(mask_id)
-            tokens += ids[edges[piece] : edges[piece + 1]].tolist()
-            piece += 1
+        tokens = next(ids_of_parts)
+        for _ in text[1:]:
+            tokens += [mask_id, *next(ids_of_parts)]
         row = sequences.pack_pair(tokens, [], 0, tokenizer.layout)
         positions = [k for k, x in enumerate(row["input_ids"]) if x == mask_id]
         if positions[-1] >= max_seq_length - 1:
@@ -101,8 +95,7 @@ def encode_masks(
                 f" pieces, the model's longest input; the last one is number {positions[-1]}."
                 " Shorten the text"
             )
-        row = sequences.truncate_and_pack(
-            tokens, [], min(len(row["input_ids"]), max_seq_length), tokenizer.layout
-        )
+        length = min(len(row["input_ids"]), max_seq_length)
+        row = sequences.truncate_and_pack(tokens, [], length, tokenizer.layout)
         rows.append({**row, "masked_lm_positions": positions})
     return rows

@@ -42,9 +42,9 @@ def random_texts(seed: int, number: int, words: str, most: int) -> list[str]:
     return ["".join(rng.choices(choices, k=rng.randrange(most))) for _ in range(number)]
 
 
-def check(found: dict[str, tf.Tensor], rows: list[dict[str, list[int]]], length=None) -> None:
+def check(found: dict[str, tf.Tensor], rows: list[dict[str, list[int]]]) -> None:
     """Compares with rows that are not padded."""
-    length = length or max(len(row["input_ids"]) for row in rows)
+    length = max(len(row["input_ids"]) for row in rows)
     for name in NAMES:
         assert found[name].dtype == tf.int32
         padded = [row[name] + [0] * (length - len(row[name])) for row in rows]
@@ -77,14 +77,6 @@ def test_pairs(inputs, max_seq_length):
     found = inputs(tf.constant(first), tf.constant(second))
     inputs.max_seq_length = before
     check(found, rows)
-
-
-def test_one_length_for_all():
-    module = TextInputs(VOCAB, True, 9, seq_length=11)
-    found = module(tf.constant(["a b", ""]), tf.constant(["ab", "b"]))
-    check(found, text_input.encode([("a b", "ab"), ("", "b")], TOKENIZER, 9), 11)
-    long = module(tf.constant(["a " * 20]))
-    check(long, text_input.encode(["a " * 20], TOKENIZER, 9), 11)
 
 
 def test_no_texts(inputs):
@@ -153,20 +145,6 @@ def test_questions(inputs):
 def test_numbers_of_texts_must_be_equal(inputs):
     with pytest.raises(tf.errors.InvalidArgumentError, match="as many texts as second texts"):
         inputs(tf.constant(["a", "b"]), tf.constant(["a"]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (({"[UNK]": 0, "[SEP]": 1}, True, 8), r"lacks \[CLS\]"),
-        (({"[CLS]": 0, "[SEP]": 1}, True, 8), r"lacks \[UNK\]"),
-        ((VOCAB, True, 2), "max_seq_length must be at least 3.*received 2"),
-        ((VOCAB, True, 8, 7), "seq_length must be at least max_seq_length, which is 8; received 7"),
-    ],
-)
-def test_what_does_not_fit_is_refused(arguments, message):
-    with pytest.raises(UserError, match=message):
-        TextInputs(*arguments)
 
 
 def test_masks_need_a_token():

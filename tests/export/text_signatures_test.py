@@ -7,7 +7,8 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.export.exporting import export
 from bert_tf.export.settings import ExportSettings
-from bert_tf.export.signatures import HEADS, INPUTS
+from bert_tf.export.signatures import HEADS
+from bert_tf.pretrained.build import INPUTS
 from bert_tf.text import sequences
 from tests.export.exporting_test import run_readme
 from tests.support.exported_heads import write_head
