@@ -5,7 +5,7 @@ from typing import Any
 
 from bert_tf.errors import UserError
 from bert_tf.hugging_face import bert
-from bert_tf.hugging_face.weights import Weight, dense, layer_norm, output
+from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm, output
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.heads import OUTPUT_DROPOUT_PROB
 
@@ -19,6 +19,11 @@ HARMLESS_KEYS = {
     *("net_structure_type", "num_memory_blocks"),
 }
 PREFIX = "albert."
+_LAYER = """attention_1/self/query attention_1/self/key attention_1/self/value
+    attention_1/output/dense LayerNorm ffn_1/intermediate/dense ffn_1/intermediate/output/dense
+    LayerNorm_1"""
+_OTHER_LAYER = """attention.query attention.key attention.value attention.dense
+    attention.LayerNorm ffn ffn_output full_layer_layer_norm"""
 TIED = {
     "predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
@@ -26,12 +31,7 @@ TIED = {
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the values of an `albert_config.json`; `hidden_act` is still Hugging Face's name.
-
-    Args:
-        config: the content of a `config.json`.
-        path: path of the `config.json`, for messages.
-    """
+    """Returns the values of an `albert_config.json`; see `bert.to_ours`."""
     bert.warn_of_epsilon(config, path)
     # Hugging Face's defaults where they differ from ALBERT's.
     return {
@@ -42,7 +42,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; `hidden_act` is Hugging Face's name already."""
+    """Returns the values of a `config.json`; see `bert.to_theirs`."""
     return {
         **config,
         "bos_token_id": 2,
@@ -61,7 +61,7 @@ def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
     Raises:
         UserError: the model has no equivalent in Hugging Face's format.
     """
-    hidden, inner, width = config.hidden_size, config.intermediate_size, config.embedding_size
+    hidden, width = config.hidden_size, config.embedding_size
     if width == hidden:
         raise UserError(
             "Hugging Face's ALBERT always projects embeddings to hidden_size, google-research's"
@@ -83,31 +83,17 @@ def parts(config: AlbertConfig, task: str) -> dict[str, list[Weight]]:
     mapping = "embedding_hidden_mapping_in"
     encoder = bert.embeddings(config)
     encoder += dense(f"bert/encoder/{mapping}", f"encoder.{mapping}", width, hidden)
-    for i in range(config.num_hidden_groups):
+    for i in range(groups):
         for j in range(config.inner_group_num):
             name = f"bert/encoder/transformer/group_{i}/inner_group_{j}"
-            other = f"encoder.albert_layer_groups.{i}.albert_layers.{j}"
-            for k in ("query", "key", "value"):
-                encoder += dense(
-                    f"{name}/attention_1/self/{k}", f"{other}.attention.{k}", hidden, hidden
-                )
-            encoder += dense(
-                f"{name}/attention_1/output/dense", f"{other}.attention.dense", hidden, hidden
-            )
-            encoder += layer_norm(f"{name}/LayerNorm", f"{other}.attention.LayerNorm", hidden)
-            ffn = f"{name}/ffn_1/intermediate"
-            encoder += dense(f"{ffn}/dense", f"{other}.ffn", hidden, inner)
-            encoder += dense(f"{ffn}/output/dense", f"{other}.ffn_output", inner, hidden)
-            encoder += layer_norm(f"{name}/LayerNorm_1", f"{other}.full_layer_layer_norm", hidden)
-    transform = "cls/predictions/transform"
+            other_name = f"encoder.albert_layer_groups.{i}.albert_layers.{j}"
+            encoder += layer(name, _LAYER, other_name, _OTHER_LAYER, config)
     return {
         "encoder": encoder,
         "pooler": dense("bert/pooler/dense", "pooler", hidden, hidden),
-        "masked-LM head": [
-            *dense(f"{transform}/dense", "predictions.dense", hidden, width),
-            *layer_norm(f"{transform}/LayerNorm", "predictions.LayerNorm", width),
-            Weight("cls/predictions/output_bias", (config.vocab_size,), "predictions.bias"),
-        ],
+        "masked-LM head": masked_lm(
+            config, "predictions.dense", "predictions.LayerNorm", "predictions.bias"
+        ),
         "next-sentence head": output(
             "cls/seq_relationship/", "sop_classifier.classifier", 2, hidden
         ),

@@ -10,7 +10,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.errors import quoted
-from bert_tf.hugging_face.weights import Weight, dense, layer_norm, output
+from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm, masked_lm, output
 from bert_tf.model.configuration import BertConfig
 
 CONFIG = BertConfig
@@ -23,6 +23,9 @@ HARMLESS_KEYS = {
     for name in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")
 }
 PREFIX = "bert."  # begins the names of encoder and pooler if the model has a head
+# The modules of a layer, see `weights.layer`.
+LAYER = """attention/self/query attention/self/key attention/self/value attention/output/dense
+    attention/output/LayerNorm intermediate/dense output/dense output/LayerNorm"""
 # Copy -> original: tensors that a checkpoint of this library stores only once.
 TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
@@ -33,9 +36,7 @@ TIED = {
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Returns the values of a `bert_config.json`; `hidden_act` is still Hugging Face's name.
 
-    Args:
-        config: the content of a `config.json`.
-        path: path of the `config.json`, for messages.
+    `config` is the content of the `config.json` at `path`.
     """
     warn_of_epsilon(config, path)
     known = {key: config[key] for key in CONFIG.known_keys() if key in config}
@@ -71,32 +72,17 @@ def parts(config: BertConfig, task: str) -> dict[str, list[Weight]]:
     Args:
         task: the end of the architecture's name, such as "ForMultipleChoice"; "" if unknown.
     """
-    hidden, inner = config.hidden_size, config.intermediate_size
     encoder = embeddings(config)
+    theirs = LAYER.replace("/", ".")
     for i in range(config.num_hidden_layers):
-        name, other = f"bert/encoder/layer_{i}", f"encoder.layer.{i}"
-        for k in ("query", "key", "value"):
-            encoder += dense(
-                f"{name}/attention/self/{k}", f"{other}.attention.self.{k}", hidden, hidden
-            )
-        encoder += dense(
-            f"{name}/attention/output/dense", f"{other}.attention.output.dense", hidden, hidden
-        )
-        encoder += layer_norm(
-            f"{name}/attention/output/LayerNorm", f"{other}.attention.output.LayerNorm", hidden
-        )
-        encoder += dense(f"{name}/intermediate/dense", f"{other}.intermediate.dense", hidden, inner)
-        encoder += dense(f"{name}/output/dense", f"{other}.output.dense", inner, hidden)
-        encoder += layer_norm(f"{name}/output/LayerNorm", f"{other}.output.LayerNorm", hidden)
-    transform = "cls/predictions/transform", "cls.predictions.transform"
+        encoder += layer(f"bert/encoder/layer_{i}", LAYER, f"encoder.layer.{i}", theirs, config)
+    hidden, transform = config.hidden_size, "cls.predictions.transform"
     return {
         "encoder": encoder,
         "pooler": dense("bert/pooler/dense", "pooler.dense", hidden, hidden),
-        "masked-LM head": [
-            *dense(f"{transform[0]}/dense", f"{transform[1]}.dense", hidden, hidden),
-            *layer_norm(f"{transform[0]}/LayerNorm", f"{transform[1]}.LayerNorm", hidden),
-            Weight("cls/predictions/output_bias", (config.vocab_size,), "cls.predictions.bias"),
-        ],
+        "masked-LM head": masked_lm(
+            config, f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias"
+        ),
         "next-sentence head": output("cls/seq_relationship/", "cls.seq_relationship", 2, hidden),
         **fine_tuning_heads(hidden, task),
     }

@@ -67,11 +67,10 @@ def module_of(config: BertConfig) -> ModuleType:
 
 
 def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
-    """Returns the configuration that a `config.json` describes.
+    """Returns the configuration that the `config.json` at `path` describes.
 
     Args:
         config: from `read_config`.
-        path: path of the `config.json`, for messages.
 
     Raises:
         UserError: a value is missing or impossible.
@@ -92,10 +91,7 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
 
 
 def task_of(config: Mapping[str, Any]) -> str:
-    """Returns the end of the architecture's name, such as "ForTokenClassification".
-
-    Returns "" if `architectures` does not name an architecture.
-    """
+    """Returns the end of the architecture's name, as "ForTokenClassification"; "" if unknown."""
     architectures = config.get("architectures")
     name = architectures[0] if isinstance(architectures, list) and architectures else ""
     prefix = FAMILY[config["model_type"]].CLASS_NAME
@@ -111,7 +107,6 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
     Args:
         config: from `read_config`.
         count: number of outputs of the classifier.
-        path: path of the `config.json`, for messages.
 
     Raises:
         UserError: `id2label` does not have `count` different names of one line each.
@@ -145,10 +140,10 @@ def _default_names(count: int) -> list[str]:
 
 
 def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> bool:
-    """Returns whether the classifier of a checkpoint classifies words: whether it is a tagger.
+    """Returns whether the classifier of a checkpoint classifies words.
 
-    The variables of a text classifier have the same names. But a text classifier needs a pooler,
-    and if a tagger has a pooler too, its classes are tags.
+    A text classifier's variables have the same names, but it needs a pooler. If there is a pooler,
+    the model is a tagger if its classes are tags.
 
     Args:
         shapes: variable of the checkpoint -> its shape.
@@ -162,12 +157,7 @@ def is_tagger(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None)
 
 
 def task_to_write(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None) -> str:
-    """Returns the end of the architecture's name, like `task_of`, for the model of a checkpoint.
-
-    Args:
-        shapes: variable of the checkpoint -> its shape.
-        labels: the names of the classes; None if unknown, [] for a number.
-    """
+    """Returns the end of the architecture's name for a checkpoint; arguments as of `is_tagger`."""
     tasks = {
         "ForQuestionAnswering": "cls/squad/output_weights" in shapes,
         "ForTokenClassification": is_tagger(shapes, labels),
@@ -180,15 +170,11 @@ def task_to_write(shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | N
 
 
 def to_config(
-    bert_config: BertConfig,
-    task: str,
-    labels: Sequence[str] | None,
-    num_outputs: int,
+    bert_config: BertConfig, task: str, labels: Sequence[str] | None, num_outputs: int
 ) -> dict[str, Any]:
     """Returns the `config.json` of a model.
 
     Args:
-        bert_config: the model's configuration.
         task: from `task_to_write`.
         labels: the names of the classes; None if unknown.
         num_outputs: number of outputs of the classifier; 0 if the model has none.

@@ -1,5 +1,6 @@
 """Reads and makes `model.safetensors` and `config.json`; weights go by this library's names."""
 
+import itertools
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -105,13 +106,7 @@ def _canonical_names(
 
 
 def _untie(tensors: dict[str, dict[str, Any]], tied: Mapping[str, str], path: str) -> None:
-    """Removes tensors that are copies of other tensors.
-
-    Args:
-        tensors: name -> tensor; changed in place.
-        tied: name of the copy -> name of the original.
-        path: the file, for messages.
-    """
+    """Removes tensors that are copies of other tensors, in place; `tied` is copy -> original."""
     for name, original in tied.items():
         copy = tensors.pop(name, None)
         if copy is not None and copy["data"] != tensors.get(original, copy)["data"]:
@@ -137,7 +132,7 @@ def _as_checkpoint(
     if dtypes != {"F32"}:
         logging.warning("%s: weights converted from %s to float32", path, ", ".join(sorted(dtypes)))
     weights = {}
-    for weight in (weight for part in present.values() for weight in part):
+    for weight in itertools.chain.from_iterable(present.values()):
         tensor = tensors[weight.other_name]
         value = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).astype(np.float32)
         if not np.isfinite(value).all():
@@ -160,9 +155,7 @@ def to_safetensors(
     """Returns a `model.safetensors` and its `config.json`.
 
     Args:
-        variables: the variables of a checkpoint by name, without slots.
-        bert_config: the checkpoint's configuration.
-        path: the checkpoint, for messages.
+        variables: the variables of the checkpoint at `path`, by name, without slots.
         labels: the names of the classes; None if unknown, [] for a number.
         as_distilbert: whether to write a BERT model as a DistilBERT.
 
@@ -198,19 +191,9 @@ def to_safetensors(
 
 
 def _parts(config: BertConfig, task: str, num_weights: int, path: str) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model.
-
-    Args:
-        task: see `hugging_face_config.task_of`.
-        num_weights: number of weights in the model's file.
-        path: the file, for messages.
-
-    Raises:
-        UserError: the configuration has more layers than the file has weights. Listing their
-            weights might take all memory.
-    """
+    """Returns the weights of each part of a model whose file has a number of weights."""
     layers = len(config.layer_scopes)
-    if layers > num_weights:
+    if layers > num_weights:  # listing the layers' weights might take all memory
         raise UserError(
             f"{path} must hold the weights of the model that its configuration describes: the"
             f" model has {layers} layers, but the file only {num_weights} weights"

@@ -13,7 +13,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed
 from bert_tf.hugging_face import bert
-from bert_tf.hugging_face.weights import Weight, dense, layer_norm
+from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.heads import OUTPUT_DROPOUT_PROB
@@ -22,6 +22,8 @@ CONFIG = DistilBertConfig
 CLASS_NAME = "DistilBert"
 VOCABULARY = "vocab.txt"
 PREFIX = "distilbert."
+_OTHER_LAYER = """attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm
+    ffn.lin1 ffn.lin2 output_layer_norm"""
 TIED = {"vocab_projector.weight": "embeddings.word_embeddings.weight"}
 # Our key -> Hugging Face's key and default.
 _KEYS = {
@@ -48,18 +50,13 @@ _WITH_PRE_CLASSIFIER = ("ForSequenceClassification", "ForMultipleChoice")
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the values of a `bert_config.json`; `hidden_act` is still Hugging Face's name.
-
-    Args:
-        config: the content of a `config.json`.
-        path: path of the `config.json`, for messages.
-    """
+    """Returns the values of a `bert_config.json`; see `bert.to_ours`."""
     values = {ours: config.get(theirs, default) for ours, (theirs, default) in _KEYS.items()}
     return {**values, "type_vocab_size": _NUM_TYPES}
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; `hidden_act` is Hugging Face's name already."""
+    """Returns the values of a `config.json`; see `bert.to_theirs`."""
     return {
         **{theirs: config[ours] for ours, (theirs, _) in _KEYS.items()},
         "model_type": "distilbert",
@@ -78,32 +75,17 @@ def with_their_keys(message: str) -> str:
 
 def parts(config: DistilBertConfig, task: str) -> dict[str, list[Weight]]:
     """Returns the weights of each part of a model, without token types; see `bert.parts`."""
-    hidden, inner = config.hidden_size, config.intermediate_size
     encoder = [weight for weight in bert.embeddings(config) if weight.name != _TYPES]
     for i in range(config.num_hidden_layers):
-        name, other = f"bert/encoder/layer_{i}", f"transformer.layer.{i}"
-        for ours, theirs in (("query", "q_lin"), ("key", "k_lin"), ("value", "v_lin")):
-            encoder += dense(
-                f"{name}/attention/self/{ours}", f"{other}.attention.{theirs}", hidden, hidden
-            )
-        encoder += dense(
-            f"{name}/attention/output/dense", f"{other}.attention.out_lin", hidden, hidden
-        )
-        encoder += layer_norm(
-            f"{name}/attention/output/LayerNorm", f"{other}.sa_layer_norm", hidden
-        )
-        encoder += dense(f"{name}/intermediate/dense", f"{other}.ffn.lin1", hidden, inner)
-        encoder += dense(f"{name}/output/dense", f"{other}.ffn.lin2", inner, hidden)
-        encoder += layer_norm(f"{name}/output/LayerNorm", f"{other}.output_layer_norm", hidden)
-    transform = "cls/predictions/transform"
+        other_name = f"transformer.layer.{i}"
+        encoder += layer(f"bert/encoder/layer_{i}", bert.LAYER, other_name, _OTHER_LAYER, config)
+    hidden = config.hidden_size
     return {
         "encoder": encoder,
         "pre-classifier": dense("bert/pooler/dense", "pre_classifier", hidden, hidden),
-        "masked-LM head": [
-            *dense(f"{transform}/dense", "vocab_transform", hidden, hidden),
-            *layer_norm(f"{transform}/LayerNorm", "vocab_layer_norm", hidden),
-            Weight("cls/predictions/output_bias", (config.vocab_size,), "vocab_projector.bias"),
-        ],
+        "masked-LM head": masked_lm(
+            config, "vocab_transform", "vocab_layer_norm", "vocab_projector.bias"
+        ),
         **bert.fine_tuning_heads(hidden, task),
     }
 
@@ -123,12 +105,11 @@ def without_places(
     output depends on it.
 
     Args:
-        variables: the variables of a checkpoint by name.
+        variables: the variables of the checkpoint at `path`, by name.
         task: the end of the architecture's name, as `config.task_to_write` returns it.
-        path: the checkpoint, for messages.
     """
-    omitted = [_NEXT_SENTENCE] if task in _WITH_PRE_CLASSIFIER else [_NEXT_SENTENCE, _POOLER]
-    kept = {name: v for name, v in variables.items() if not name.startswith(tuple(omitted))}
+    omitted = (_NEXT_SENTENCE,) if task in _WITH_PRE_CLASSIFIER else (_NEXT_SENTENCE, _POOLER)
+    kept = {name: v for name, v in variables.items() if not name.startswith(omitted)}
     if len(kept) < len(variables):
         left = sorted(set(variables).difference(kept))
         logging.warning("%s: DistilBERT has no %s: omitted", path, listed(left))
@@ -144,11 +125,7 @@ def without_places(
 
 
 def config_of_bert(config: BertConfig, task: str, path: str) -> DistilBertConfig:
-    """Returns the configuration of a BERT model as a DistilBERT.
-
-    Args:
-        task: see `without_places`.
-        path: the checkpoint, for messages.
+    """Returns the configuration of the BERT model at `path` as a DistilBERT's.
 
     Raises:
         UserError: DistilBERT has no place for a part of the model.

@@ -6,7 +6,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf.hugging_face import bert
-from bert_tf.hugging_face.weights import Weight, dense, layer_norm, output
+from bert_tf.hugging_face.weights import Weight, dense, masked_lm, output
 from bert_tf.model.roberta_configuration import RobertaConfig
 
 CONFIG = RobertaConfig
@@ -23,12 +23,7 @@ _POOLER = "pooler."
 
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns the values of a `bert_config.json`; `hidden_act` is still Hugging Face's name.
-
-    Args:
-        config: the content of a `config.json`.
-        path: path of the `config.json`, for messages.
-    """
+    """Returns the values of a `bert_config.json`; see `bert.to_ours`."""
     # Hugging Face's defaults where they differ from RoBERTa's.
     return {
         "vocab_size": 50265,
@@ -41,7 +36,7 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json`; `hidden_act` is Hugging Face's name already."""
+    """Returns the values of a `config.json`; see `bert.to_theirs`."""
     special = {"bos_token_id": 0, "eos_token_id": 2}
     return {**config, "position_embedding_type": "absolute", **special}
 
@@ -55,7 +50,6 @@ def drop_unused_pooler(tensors: dict[str, Any], task: str, path: str) -> str:
     Args:
         tensors: name without the prefix -> tensor; changed in place.
         task: the end of the architecture's name; "" if unknown.
-        path: the file, for messages.
     """
     if "classifier.out_proj.weight" not in tensors:
         return task
@@ -72,14 +66,12 @@ def parts(config: RobertaConfig, task: str) -> dict[str, list[Weight]]:
 
     BERT's pooler is the first layer of RoBERTa's text classifier.
     """
-    hidden, transform = config.hidden_size, "cls/predictions/transform"
+    hidden = config.hidden_size
     known = bert.parts(config, task)
     del known["next-sentence head"]
-    known["masked-LM head"] = [
-        *dense(f"{transform}/dense", "lm_head.dense", hidden, hidden),
-        *layer_norm(f"{transform}/LayerNorm", "lm_head.layer_norm", hidden),
-        Weight("cls/predictions/output_bias", (config.vocab_size,), "lm_head.bias"),
-    ]
+    known["masked-LM head"] = masked_lm(
+        config, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"
+    )
     if task == "ForSequenceClassification":
         del known["pooler"]
         known["classifier"] = [

@@ -1,11 +1,13 @@
 """Names and shapes of weights in a checkpoint and in Hugging Face's format."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from absl import logging
 
 from bert_tf.errors import UserError, quoted
+from bert_tf.model.configuration import BertConfig
 
 
 class Weight(NamedTuple):
@@ -36,6 +38,43 @@ def layer_norm(name: str, other_name: str, size: int) -> list[Weight]:
     ]
 
 
+def layer(
+    name: str, modules: str, other_name: str, other_modules: str, config: BertConfig
+) -> list[Weight]:
+    """Returns the weights of an encoder layer.
+
+    Args:
+        name, other_name: of the layer, in a checkpoint and in Hugging Face's format.
+        modules, other_modules: the names of its modules, with spaces between them: query, key,
+            value, the attention's output and LayerNorm, the two feed-forward layers, LayerNorm.
+    """
+    names = (f"{name}/{module}" for module in modules.split())
+    other_names = (f"{other_name}.{module}" for module in other_modules.split())
+    pairs = zip(names, other_names, strict=True)
+    query, key, value, attention, attention_norm, intermediate, outer, outer_norm = pairs
+    hidden, inner = config.hidden_size, config.intermediate_size
+    return [
+        *dense(*query, hidden, hidden),
+        *dense(*key, hidden, hidden),
+        *dense(*value, hidden, hidden),
+        *dense(*attention, hidden, hidden),
+        *layer_norm(*attention_norm, hidden),
+        *dense(*intermediate, hidden, inner),
+        *dense(*outer, inner, hidden),
+        *layer_norm(*outer_norm, hidden),
+    ]
+
+
+def masked_lm(config: BertConfig, dense_name: str, norm_name: str, bias_name: str) -> list[Weight]:
+    """Returns the weights of the masked-LM head, given their names in Hugging Face's format."""
+    transform, width = "cls/predictions/transform", config.embedding_width
+    return [
+        *dense(f"{transform}/dense", dense_name, config.hidden_size, width),
+        *layer_norm(f"{transform}/LayerNorm", norm_name, width),
+        Weight("cls/predictions/output_bias", (config.vocab_size,), bias_name),
+    ]
+
+
 def output(name: str, other_name: str, outputs: int, inputs: int) -> list[Weight]:
     """Returns the weights of an output layer, which both formats store as [outputs, inputs]."""
     return [
@@ -52,13 +91,12 @@ def _first(names: Sequence[str]) -> str:
 def present_parts(
     known: Mapping[str, Sequence[Weight]], shapes: Mapping[str, Sequence[int]], key: str, path: str
 ) -> dict[str, Sequence[Weight]]:
-    """Returns the parts that a file has; checks that they are complete and make up the whole file.
+    """Returns the parts that the file at `path` has, complete and without further weights.
 
     Args:
         known: every part, from the function `parts` of the model's module.
         shapes: name in the file -> shape.
         key: the field of `Weight` that has the names in `shapes`: "name" or "other_name".
-        path: the file, for messages.
 
     Raises:
         UserError: weights are missing, unexpected or of a different shape; the message names the
@@ -80,7 +118,7 @@ def present_parts(
         for part, weights in known.items()
         if part == "encoder" or any(getattr(weight, key) in shapes for weight in weights)
     }
-    weights = [weight for part in present.values() for weight in part]
+    weights = [*itertools.chain.from_iterable(present.values())]
     names = {getattr(weight, key) for weight in weights}
     problems = {
         "Missing": sorted(names.difference(shapes)),
@@ -96,8 +134,7 @@ def present_parts(
             f"{path} must hold the weights of the BERT model that its configuration describes. "
             + "; ".join(f"{title}: {_first(lines)}" for title, lines in problems.items())
         )
-    absent = [part for part in known if part not in present]
     logging.info("%s has: %s", path, ", ".join(present))
-    if "pooler" in absent:
+    if "pooler" in known and "pooler" not in present:
         logging.warning("%s has no pooler: a program that needs one initializes it at random", path)
     return present

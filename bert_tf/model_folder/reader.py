@@ -43,7 +43,6 @@ class ModelFiles:
         only_checkpoint: whether to ignore a `model.safetensors`.
 
     Attributes:
-        path: the argument.
         is_hugging_face: whether the folder is in Hugging Face's format.
 
     Raises:
@@ -70,9 +69,7 @@ class ModelFiles:
     def check_model(self, allow_two: bool = False) -> None:
         """Checks that there is a model, and only one.
 
-        Args:
-            allow_two: whether a folder in Hugging Face's format may also have a checkpoint, which
-                is then ignored.
+        With `allow_two`, a checkpoint in a folder in Hugging Face's format is ignored.
         """
         path, place = self.path, given(self.path, self._flag)
         if checkpoints.folder_of(path) != path:
@@ -110,15 +107,12 @@ class ModelFiles:
         """
         above, name = os.path.split(self.folder.rstrip("/"))
         is_of_run = name == "best" and not self.is_hugging_face
-        return (
-            above
-            if is_of_run and not storage.first_file(self.folder, CONFIG_FILES)
-            else (self.folder)
-        )
+        if is_of_run and not storage.first_file(self.folder, CONFIG_FILES):
+            return above
+        return self.folder
 
     @functools.cached_property
     def config_file(self) -> str:
-        """The path of the configuration."""
         if not self.is_hugging_face:
             path = self._config_file or storage.first_file(self.home, CONFIG_FILES)
             return path or self._must_have(CONFIG_FILES, self._config_flag)
@@ -163,8 +157,7 @@ class ModelFiles:
 
     @functools.cached_property
     def config(self) -> BertConfig:
-        """The model's configuration."""
-        path = self.config_file
+        path = self.config_file  # which must not be given for Hugging Face's format
         if self.is_hugging_face:
             return self._converted.config
         return read_config(path, self._config_flag)
@@ -178,9 +171,7 @@ class ModelFiles:
 
     def read(self, name: str) -> np.ndarray:
         """Returns a weight by its name in a checkpoint."""
-        if self.is_hugging_face:
-            return self._converted.weights[name]
-        return self.checkpoint.read(name)
+        return self._converted.weights[name] if self.is_hugging_face else self.checkpoint.read(name)
 
     def read_weights(self) -> dict[str, np.ndarray]:
         """Returns all weights by their names in a checkpoint, without an optimizer's slots."""
@@ -209,11 +200,7 @@ class ModelFiles:
         return read_vocabulary(self.vocab_file) if self.vocab_file else {}
 
     def tokenizer(self, do_lower_case: bool | None = None) -> Tokenizer:
-        """Returns the tokenizer.
-
-        Args:
-            do_lower_case: whether text is lower-cased; None to detect it, see `find_casing`.
-        """
+        """Returns the tokenizer; `do_lower_case` None detects the casing, see `find_casing`."""
         path = self.vocab_file or self._must_have(VOCABULARY_FILES, "vocab_file")
         if os.path.basename(path) == TOKENIZER_FILE:
             tokenizer, in_file = read_tokenizer(path, bool(do_lower_case))

@@ -19,10 +19,8 @@ from bert_tf.text.tokenizers import BYTE_PAIRS, SENTENCE_PIECES, WORD_PIECES
 CHECKPOINT_NAME = "bert_model.ckpt"
 CONFIG_FILE = CONFIG_FILES[0]
 # Files that may be in the folder of a checkpoint.
-COMPANIONS = (
-    *(CONFIG_FILE, WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, MERGES),
-    *(TOKENIZER_CONFIG, LABELS_FILE),
-)
+_VOCABULARIES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, MERGES)
+COMPANIONS = (CONFIG_FILE, *_VOCABULARIES, TOKENIZER_CONFIG, LABELS_FILE)
 
 
 def write_model(
@@ -38,7 +36,7 @@ def write_model(
     Args:
         folder: an existing folder.
         weights: name in a checkpoint -> value.
-        config, vocabulary, do_lower_case: see `write_model_files`.
+        vocabulary, do_lower_case: see `write_model_files`.
         labels: see `label_file.write_labels`.
 
     Raises:
@@ -59,7 +57,6 @@ def write_model_files(
     """Writes `bert_config.json`, the vocabulary and the casing; errors: see `write_model`.
 
     Args:
-        folder: the checkpoint's folder.
         vocabulary: name of a vocabulary file -> its content, see `tokenizers.read_vocabulary`.
         do_lower_case: whether text is lower-cased; None if unknown.
     """
