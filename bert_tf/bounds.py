@@ -9,10 +9,8 @@ from typing import Any
 class Bounds:
     """The range of a number. `str` gives it in words, such as "above 0 and at most 10".
 
-    at_least: the least value; None for no bound.
-    above: a lower bound that is not allowed itself, instead of `at_least`.
-    at_most: the greatest value; it needs a lower bound.
-    below: an upper bound that is not allowed itself, instead of `at_most`; it needs a lower bound.
+    At most one of `at_least` and `above` (not allowed itself) is given, and with it at most one of
+    `at_most` and `below` (not allowed itself).
     """
 
     at_least: float | None = None

@@ -19,13 +19,14 @@ _LONGEST_LINE = 500  # characters
 _LINE_ENDS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
+def _cut(text: str, longest: int) -> str:
+    half = (longest - 7) // 2
+    return text if len(text) <= longest else f"{text[:half]} [...] {text[-half:]}"
+
+
 def quoted(value: object) -> str:
     """Returns `repr(value)` for a message, cut in its middle if it has over 100 characters."""
-    text = repr(value)
-    if len(text) <= _LONGEST_QUOTE:
-        return text
-    half = (_LONGEST_QUOTE - 7) // 2
-    return f"{text[:half]} [...] {text[-half:]}"
+    return _cut(repr(value), _LONGEST_QUOTE)
 
 
 def as_given(value: object) -> str:
@@ -52,11 +53,7 @@ def listed(values: Iterable[object]) -> str:
 
 def as_line(message: str) -> str:
     """Returns a message on one line, cut in its middle if it has over 500 characters."""
-    line = _LINE_ENDS.sub(" ", message.strip())
-    if len(line) <= _LONGEST_LINE:
-        return line
-    half = (_LONGEST_LINE - 7) // 2
-    return f"{line[:half]} [...] {line[-half:]}"
+    return _cut(_LINE_ENDS.sub(" ", message.strip()), _LONGEST_LINE)
 
 
 def given(path: str, flag: str | None) -> str:
@@ -65,13 +62,9 @@ def given(path: str, flag: str | None) -> str:
 
 
 def missing_package(needed_by: str, package: str, extra: str, error: ImportError) -> UserError:
-    """Returns the error for an optional package that is not installed.
+    """Returns the error for an optional package whose import raised `error`.
 
-    Args:
-        needed_by: what needs it, the subject of the message.
-        package: its name for pip.
-        extra: the extra of setup.py that has it.
-        error: what its import raised.
+    `needed_by` is the subject of the message; `extra` is the extra of setup.py with the package.
     """
     return UserError(
         f"{needed_by} needs {package}; run `pip install {package}`, or install the extra"

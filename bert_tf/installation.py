@@ -1,9 +1,8 @@
 """Checks the installed TensorFlow without importing it.
 
 All builds of TensorFlow share one package folder, and pip silently lets one overwrite another. The
-symptoms come late and far from the cause, for example a TPU machine that finds no TPU. With the
-wrong version of libtpu the import even aborts the process, which Python cannot catch. So this
-module reads pip's package metadata first.
+symptoms come late and far from the cause: for example, a TPU machine finds no TPU. With the wrong
+version of libtpu the import even aborts the process, which Python cannot catch.
 """
 
 import importlib.metadata
@@ -42,8 +41,7 @@ def check() -> None:
         ImportError: it cannot; the message has the commands that repair the installation. If
             nothing catches it, the program ends with this message, no traceback, and status 1.
     """
-    problem = _find_problem()
-    if problem is None:
+    if not (problem := _find_problem()):
         return
     error = ImportError(problem)
     show_others = sys.excepthook
@@ -62,8 +60,7 @@ def _find_problem() -> str | None:
     """Returns what is wrong with the installation and how to repair it, or None."""
     listed = {name: found for name in _BUILDS if (found := _distribution(name))}
     package = importlib.util.find_spec("tensorflow")
-    # A folder without __init__.py has a module specification, but no origin.
-    if package is None or package.origin is None:
+    if package is None or package.origin is None:  # a folder without __init__.py has no origin
         return _files_are_gone(listed) if listed else _NOT_INSTALLED
     # Only builds in the folder that Python imports from count, not those of other environments.
     folder = os.path.realpath(os.path.dirname(os.path.dirname(package.origin)))

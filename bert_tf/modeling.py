@@ -142,13 +142,10 @@ class BertModel(Savable, keras.Model):
         policy = keras.DTypePolicy(policies[dtype])
         super().__init__(name=name, dtype=policy)
         self.config = copy.deepcopy(config)
-        is_albert = isinstance(config, AlbertConfig)
+        # As in each model's original: the kind of look-up changes the gradient's norm.
+        gather_token_types = isinstance(config, AlbertConfig) and not use_one_hot_embeddings
         self.embeddings = Embeddings(
-            self.config,
-            use_one_hot_embeddings,
-            policy,
-            # As in each model's original: the kind of look-up changes the gradient's norm.
-            gather_token_types=is_albert and not use_one_hot_embeddings,
+            self.config, use_one_hot_embeddings, policy, gather_token_types
         )
         if isinstance(self.config, AlbertConfig):
             self.encoder = AlbertEncoder(self.config, recompute_activations, policy)

@@ -28,6 +28,7 @@ OPTIMIZERS = ("adamw", "lamb")  # names of ALBERT's create_optimizer; the first 
 
 
 @keras.saving.register_keras_serializable("bert_tf")
+@dataclasses.dataclass(eq=False)
 class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """The learning rate as a function of the step: linear warm-up, then decay to 0.
 
@@ -45,26 +46,14 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
             `start_warmup_step` rates are negative, as in the original.
     """
 
-    def __init__(
-        self,
-        init_lr: float,
-        num_train_steps: int,
-        num_warmup_steps: int = 0,
-        decay_power: float = 1.0,
-        start_warmup_step: int = 0,
-    ):
-        self.init_lr = init_lr
-        self.num_train_steps = num_train_steps
-        self.num_warmup_steps = num_warmup_steps
-        self.decay_power = decay_power
-        self.start_warmup_step = start_warmup_step
+    init_lr: float
+    num_train_steps: int
+    num_warmup_steps: int = 0
+    decay_power: float = 1.0
+    start_warmup_step: int = 0
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns the rate of a step, float32 [].
-
-        Args:
-            step: an integer scalar, the number of updates before this one.
-        """
+        """Returns the rate, float32 [], of the update with `step` updates before it, an integer."""
         step = tf.cast(step, tf.float32)
         left = 1.0 - tf.minimum(step, float(self.num_train_steps)) / float(self.num_train_steps)
         decayed = self.init_lr * (left if self.decay_power == 1.0 else left**self.decay_power)
@@ -76,13 +65,7 @@ class PolynomialSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, float | int]:
         """Returns the arguments of the constructor."""
-        return {
-            "init_lr": self.init_lr,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-            "decay_power": self.decay_power,
-            "start_warmup_step": self.start_warmup_step,
-        }
+        return dataclasses.asdict(self)
 
 
 def linear_schedule(
@@ -93,10 +76,9 @@ def linear_schedule(
 
 
 def restarting_schedule(schedules: Sequence[tuple[int, Schedule]]) -> Schedule:
-    """Returns a schedule that joins several in a row; each counts its steps from 0.
+    """Returns a schedule that joins several in a row: (number of steps, schedule of these steps).
 
-    Args:
-        schedules: pairs of a number of steps and the schedule for these steps.
+    Each counts its steps from 0.
     """
 
     def learning_rate(step: tf.Tensor) -> tf.Tensor:
@@ -126,16 +108,8 @@ def adam_weight_decay_update(
     Adam without bias correction. The decay is added to the update, not to the gradient, so the
     moments do not contain it (original: AdamWeightDecayOptimizer.apply_gradients).
 
-    Args:
-        param: the parameter, float32 [...].
-        m: its first moment, of the same shape.
-        v: its second moment, of the same shape.
-        grad: its gradient, of the same shape.
-        learning_rate: float32 [].
-        weight_decay_rate: rate of the decay; 0 for none.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
-        epsilon: added to the square root of the second moment.
+    `param`, its moments `m` and `v` and its gradient are float32 of one shape, `learning_rate` is
+    float32 []; for the numbers see `AdamWeightDecayOptimizer`.
     """
     next_m = beta_1 * m + (1.0 - beta_1) * grad
     next_v = beta_2 * v + (1.0 - beta_2) * tf.square(grad)
@@ -164,8 +138,8 @@ def lamb_update(
     LAMBOptimizer.apply_gradients). The norms are over the whole variable.
 
     Args, in addition to the arguments of `adam_weight_decay_update`:
-        layer_adaptation: whether to scale the update; if False, this is Adam's update. An update is
-            not scaled if its norm or the parameter's norm is 0.
+        layer_adaptation: whether to scale the update. An update is not scaled if its norm or the
+            parameter's norm is 0.
         bias_correction_step: the number of this update, from 1, integer []. The update divides the
             moments by 1 - beta ** step, as in Adam's paper. None for no bias correction.
     """
@@ -192,16 +166,9 @@ def _bias(beta: float, step: tf.Tensor) -> tf.Tensor | float:
 
 @dataclasses.dataclass(frozen=True)
 class AdamOptions:
-    """The hyperparameters of an optimizer. The defaults are BERT's (the paper, A.2).
+    """The hyperparameters of an optimizer; see `AdamWeightDecayOptimizer` and `LAMBOptimizer`.
 
-    optimizer: one of `OPTIMIZERS`: Adam with decoupled weight decay, or LAMB.
-    weight_decay_rate: rate of the decay; 0 for none.
-    beta_1: decay of the first moment.
-    beta_2: decay of the second moment.
-    epsilon: added to the square root of the second moment.
-    exclude_from_weight_decay: regular expressions. A variable is not decayed if one of them
-        matches anywhere in its name; LAMB then does not scale its update either.
-    lamb_bias_correction: whether LAMB corrects the bias of the moments.
+    `optimizer` is one of `OPTIMIZERS`.
     """
 
     optimizer: str = OPTIMIZERS[0]
@@ -222,10 +189,10 @@ class AdamOptions:
         learning_rate: Any,
         step: Any,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the next parameter, first moment and second moment of a variable by its name.
+        """Returns the next value, first moment and second moment of the variable with this name.
 
-        See `adam_weight_decay_update` for the arguments. `grad` may be IndexedSlices, which update
-        every row as a tensor would. `step` is the number of updates before this one.
+        See `adam_weight_decay_update`. `grad` may be IndexedSlices, which update every row as a
+        tensor would. `step` is the number of updates before this one.
         """
         excluded = any(re.search(expression, name) for expression in self.exclude_from_weight_decay)
         decay = 0.0 if excluded else self.weight_decay_rate
@@ -287,13 +254,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             self._m, self._v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
 
     def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        """Updates a variable and its moments; Keras calls it.
-
-        Args:
-            gradient: a tensor, or IndexedSlices, which update every row as a tensor would.
-            variable: the variable.
-            learning_rate: float32 [].
-        """
+        """Updates a variable and its moments; Keras calls it. IndexedSlices update every row."""
         i = self._get_variable_index(variable)
         m, v = self._m[i], self._v[i]
         next_param, next_m, next_v = self.adam.update(
@@ -310,8 +271,7 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
 
         Args:
             gradients: one for each variable that `build` got, in order. A variable whose gradient
-                is None does not change, not even by decay. IndexedSlices update every row, as the
-                dense gradient would.
+                is None does not change, not even by decay.
         """
         rate = self.learning_rate
         states = zip(self._trainable_variables, self._m, self._v, strict=True)

@@ -10,7 +10,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 class _AboveBar:
-    """Writes log lines above the progress bar while one is shown."""
+    """A stream that writes log lines above the progress bar."""
 
     def __init__(self, write: Callable[..., object]):
         self._write = write
@@ -35,7 +35,7 @@ class Progress:
         Args:
             what: the work, e.g. "reading text".
             unit: what is counted, e.g. "documents"; "bytes" are shown as kB, MB and so on.
-            total: number of units in all; None if unknown.
+            total: number of units, including `done`; None if unknown.
             done: number of units finished before.
         """
         self._what = what
@@ -78,11 +78,5 @@ class Progress:
             self._last_line = now
             of_total = f" of {self._total:,}" if self._total else ""
             rate = (self._done - self._begun_with) / (now - self._start)
-            logging.info(
-                "%s: %s%s %s, %s/s",
-                self._what,
-                f"{self._done:,}",
-                of_total,
-                self._unit,
-                f"{rate:,.3g}",
-            )
+            done = f"{self._done:,}{of_total} {self._unit}"
+            logging.info("%s: %s, %s/s", self._what, done, f"{rate:,.3g}")

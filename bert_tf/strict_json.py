@@ -12,8 +12,7 @@ def loads(text: str) -> Any:
     """Returns the value of a JSON text, as `json.loads` does.
 
     Raises:
-        ValueError: the text is not JSON. NaN, Infinity and numbers too large for a float are not
-            JSON.
+        ValueError: the text is not JSON, or has NaN, Infinity or a number too large for a float.
         RecursionError: the text is nested too deeply.
     """
     return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)

@@ -6,6 +6,7 @@ ids much faster.
 """
 
 import re
+import string
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -22,18 +23,16 @@ UNKNOWN_TOKEN = "[UNK]"
 SEQUENCE_TOKENS = ("[CLS]", "[SEP]")  # at the beginning of a sequence, and after each text
 MASK_TOKEN = "[MASK]"
 
-# Names of Google's released models, which say how their text was cased.
-_LOWER_CASED_MODELS = frozenset(
-    (
-        "uncased_L-24_H-1024_A-16",
-        "uncased_L-12_H-768_A-12",
-        "multilingual_L-12_H-768_A-12",
-        "chinese_L-12_H-768_A-12",
-    )
-)
-_CASED_MODELS = frozenset(
-    ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
-)
+# Google's released models, and whether their text was lower-cased.
+_RELEASED_MODELS = {
+    "uncased_L-24_H-1024_A-16": True,
+    "uncased_L-12_H-768_A-12": True,
+    "multilingual_L-12_H-768_A-12": True,
+    "chinese_L-12_H-768_A-12": True,
+    "cased_L-12_H-768_A-12": False,
+    "cased_L-24_H-1024_A-16": False,
+    "multi_cased_L-12_H-768_A-12": False,
+}
 
 # The blocks of ideographs. Hangul, Hiragana and Katakana are left out: they are split at spaces and
 # into word pieces like any alphabet.
@@ -48,18 +47,14 @@ CJK_RANGES = (
     (0x2F800, 0x2FA1F),
 )
 
-# A warning lists at most this many tokens.
-_MAX_NAMED = 10
+_MAX_NAMED = 10  # lines in a warning
 
 
 def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None) -> None:
     """Checks that `do_lower_case` fits a released checkpoint, judging by its name.
 
-    Args:
-        do_lower_case: whether text will be lower-cased.
-        init_checkpoint: path of a checkpoint. Only MODEL/bert_model.ckpt with a MODEL of Google's
-            archives is checked; other paths, "" and None pass. `text.casing.check_casing` also
-            checks the vocabulary and the recorded casing.
+    Only paths MODEL/bert_model.ckpt with a MODEL of Google's archives are checked; other paths, ""
+    and None pass. `text.casing.check_casing` also checks the vocabulary and the recorded casing.
 
     Raises:
         UserError: the model was trained with the other casing.
@@ -80,20 +75,13 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
 
 def casing_of_released_model(name: str) -> bool | None:
     """Returns the `do_lower_case` of a model of Google's archives; None for other names."""
-    if name in _LOWER_CASED_MODELS:
-        return True
-    return False if name in _CASED_MODELS else None
+    return _RELEASED_MODELS.get(name)
 
 
 def check_vocab_size(vocab: Mapping[str, int], vocab_size: int, vocab_file: str) -> None:
-    """Checks that the model has an embedding for every id of the vocabulary.
+    """Checks that the model has an embedding for every id of the vocabulary, token -> id.
 
-    Warns if there are more embeddings than tokens, which may be intended.
-
-    Args:
-        vocab: token -> id.
-        vocab_size: number of embeddings, from the model's configuration.
-        vocab_file: path of the vocabulary, for messages.
+    Warns if there are more embeddings (`vocab_size`) than tokens, which may be intended.
 
     Raises:
         UserError: there are more tokens than embeddings.
@@ -123,11 +111,7 @@ def convert_to_unicode(text: str | bytes) -> str:
 
 
 def printable_text(text: str | bytes) -> str:
-    """Returns `text` as a str for `print` and logging, like `convert_to_unicode`.
-
-    Raises:
-        ValueError: `text` is neither str nor bytes.
-    """
+    """Returns `text` as a str for `print` and logging, like `convert_to_unicode`."""
     return convert_to_unicode(text)
 
 
@@ -386,10 +370,4 @@ def _is_control(char: str) -> bool:
 
 def _is_punctuation(char: str) -> bool:
     # All ASCII marks split words, including those that Unicode counts as symbols ("$", "^", "`").
-    return (
-        "!" <= char <= "/"
-        or ":" <= char <= "@"
-        or "[" <= char <= "`"
-        or "{" <= char <= "~"
-        or unicodedata.category(char).startswith("P")
-    )
+    return char in string.punctuation or unicodedata.category(char).startswith("P")

@@ -18,7 +18,7 @@ STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored")
 def get_strategy(
     distribution_strategy: str = STRATEGIES[0], num_cpu_devices: int = 1
 ) -> tf.distribute.Strategy:
-    """Returns the strategy for the GPUs or CPUs of this machine, or of several.
+    """Returns the strategy for the GPUs or CPUs of this machine, or of several machines.
 
     Call it before TensorFlow computes anything.
 
@@ -75,8 +75,7 @@ def get_tpu_strategy(
 
     Args:
         tpu: "local" for the TPU of this machine, a Cloud TPU's name, or grpc://ADDRESS:8470.
-        tpu_zone: zone of a named TPU; None to ask the machine's metadata.
-        gcp_project: project of a named TPU; None to ask the machine's metadata.
+        tpu_zone, gcp_project: zone and project of a named TPU; None to ask the machine's metadata.
         num_tpu_cores: number of cores that the TPU must have; None for any.
 
     Raises:
@@ -103,7 +102,6 @@ def get_tpu_strategy(
 
 
 def _cause(error: Exception) -> str:
-    """Returns why a TPU cannot be reached, on one line."""
     cause = getattr(error, "reason", None) or getattr(error, "message", None) or error
     text = " ".join(str(cause).split()) or type(error).__name__
     text = text if len(text) <= 200 else f"{text[:200]} [...]"
@@ -116,12 +114,10 @@ def _cause(error: Exception) -> str:
 
 
 def check_paths(tpu: str, paths: dict[str, str | None]) -> None:
-    """Checks that a TPU's machine can reach every path.
+    """Checks that the machine of a TPU (see `get_tpu_strategy`) can reach every path.
 
     Args:
-        tpu: as for `get_tpu_strategy`.
-        paths: values of flags by name, each a path or several separated by commas; None for a
-            flag that is not given.
+        paths: flag -> its value: None, or paths separated by commas.
 
     Raises:
         UserError: the TPU belongs to another machine, and a path is on this machine.
@@ -141,11 +137,9 @@ def check_paths(tpu: str, paths: dict[str, str | None]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class InputShard:
-    """The part of every batch that one host reads and feeds to its own replicas.
+    """The part of every batch, `index` of `count`, that a host reads and feeds to its replicas.
 
-    index: number of the part, from 0.
-    count: number of parts, one for each host.
-    device: the host's CPU.
+    `device` is the host's CPU.
     """
 
     index: int = 0
@@ -159,8 +153,8 @@ ONE_HOST = InputShard()
 def input_shards(strategy: tf.distribute.Strategy) -> list[InputShard]:
     """Returns the shards that this process reads, in the order of their replicas.
 
-    A single machine has one shard. Under MultiWorkerMirroredStrategy every machine runs the program
-    and has one shard. A TPU has one shard for each of its hosts, and one program drives them all.
+    Each host has one shard. Under MultiWorkerMirroredStrategy every host runs the program; one
+    program drives all hosts of a TPU.
     """
     kinds = (tf.distribute.TPUStrategy, tf.distribute.MultiWorkerMirroredStrategy)
     if not isinstance(strategy, kinds):
@@ -225,9 +219,9 @@ def split_batches(
 
 
 def make_barrier(strategy: tf.distribute.Strategy) -> Callable[[float], list[float]]:
-    """Returns a function that waits until every process of the run has called it.
+    """Returns a function that waits until every process of the run has called it with a number.
 
-    The function takes a number and returns the numbers of all processes, in their order.
+    It returns the numbers of all processes, in their order.
     """
     if not several_processes(strategy):
         return lambda number: [number]

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.engine import distribution, input_pipeline
+from bert_tf.engine import distribution
+from bert_tf.engine.distribution import ONE_HOST, InputShard
+from bert_tf.engine.hashed_random import hash_numbers
+from bert_tf.engine.input_pipeline import Augment, Batch, count_records, without_autotune
 from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.metrics import means
 from bert_tf.engine.replicate import xla_pays_on_cpu
@@ -20,27 +23,31 @@ class EvaluationInput:
     """The records that an evaluation reads.
 
     batch_size: examples in a step, over all replicas.
-    files: TFRecord files.
-    schema: features of their records.
-    limits: see `input_pipeline.TrainingInput`.
     max_steps: number of batches to read, repeating the files if they have fewer; 0 for every
         example once.
-    augment: changes each batch, in the same way in all evaluations; None: no change.
+    augment: changes each batch; None: no change. An example's key is a hash of its number, so it
+        changes in the same way in all evaluations.
+
+    For the other fields see `input_pipeline.TrainingInput`.
     """
 
     batch_size: int
     files: Sequence[str]
     schema: records.Schema
-    limits: input_pipeline.Limits
+    limits: records.Limits
     max_steps: int
-    augment: input_pipeline.Augment | None = None
+    augment: Augment | None = None
+
+    @property
+    def limited_schema(self) -> records.Schema:
+        """The schema with the limits."""
+        return records.limited(self.schema, self.limits)
 
 
 class Evaluator:
     """Evaluates a model by the losses of its objective; traced once for each shape of batch.
 
-    Args:
-        objective: gives loss and metrics; it must ignore examples of `example_weight` 0.
+    The objective must ignore examples of `example_weight` 0.
     """
 
     def __init__(self, objective: Objective, strategy: tf.distribute.Strategy):
@@ -67,8 +74,7 @@ class Evaluator:
             with Progress("Evaluating", "steps", num_steps) as progress:
                 return means(self._loop.run(iterators, num_steps, progress.advance))
         except record_checks.READ_ERRORS as error:
-            schema = records.limited(source.schema, source.limits)
-            raise record_checks.explain(error, source.files, schema) from error
+            raise record_checks.explain(error, source.files, source.limited_schema) from error
 
     def _size(self, source: EvaluationInput) -> tuple[int, int]:
         """Returns the number of batches and of examples."""
@@ -76,21 +82,38 @@ class Evaluator:
         distribution.replica_batch_size(self._strategy, batch_size, "eval_batch_size")
         if source.max_steps:
             return source.max_steps, source.max_steps * batch_size
-        num_examples = input_pipeline.count_records(source.files)
+        num_examples = count_records(source.files)
         return -(-num_examples // batch_size), num_examples
 
     def _iterators(self, source: EvaluationInput, num_examples: int) -> list[Iterator]:
         iterators = []
         for shard in distribution.input_shards(self._strategy):
             with tf.device(shard.device):
-                dataset = input_pipeline.evaluation_dataset(
-                    source.files,
-                    source.schema,
-                    source.batch_size,
-                    source.limits,
-                    num_examples,
-                    shard,
-                    source.augment,
-                )
-                iterators.append(iter(dataset))
+                iterators.append(iter(evaluation_dataset(source, num_examples, shard)))
         return iterators
+
+
+def evaluation_dataset(
+    source: EvaluationInput, num_examples: int, shard: InputShard = ONE_HOST
+) -> tf.data.Dataset:
+    """Returns a host's part of every batch, in the order of the records, repeated endlessly.
+
+    All hosts read all files. A batch also has `example_weight`, float32 [batch]: 1 for the first
+    `num_examples` examples, 0 for examples that fill up the last batch.
+    """
+    schema = source.limited_schema
+    part = source.batch_size // shard.count
+    begin = shard.index * part
+
+    def add_weight(indices: tf.Tensor, serialized: tf.Tensor) -> Batch:
+        indices, serialized = indices[begin : begin + part], serialized[begin : begin + part]
+        features = records.parse(serialized, schema)
+        if source.augment is not None:
+            features = source.augment(features, hash_numbers(indices))
+        features["example_weight"] = tf.cast(indices < num_examples, tf.float32)
+        return features
+
+    dataset = tf.data.TFRecordDataset(list(source.files)).repeat().enumerate()
+    dataset = dataset.batch(source.batch_size, drop_remainder=True)
+    dataset = dataset.map(add_weight, num_parallel_calls=2, deterministic=True)
+    return without_autotune(dataset.prefetch(2))

@@ -13,10 +13,9 @@ _LAST_SHIFT = 31
 
 
 def hash_numbers(*numbers: tf.Tensor | int) -> tf.Tensor:
-    """Returns the hash of some numbers, uint64, in the shape that they broadcast to.
+    """Returns the hash of integers of at least 0, uint64, in the shape that they broadcast to.
 
-    Args:
-        numbers: integers of at least 0. Their order matters.
+    Their order matters.
     """
     value = tf.zeros([], tf.uint64)
     for number in numbers:

@@ -1,4 +1,4 @@
-"""Reads batches from record files, for training and evaluation."""
+"""Reads training batches from record files; chunks of records and their number."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,6 @@ READERS = 4  # files read in turn; num_cpu_threads of the original's input_fn_bu
 SHUFFLE_BUFFER = 100  # records, as in the original: create_pretraining_data already shuffles them
 
 Batch = dict[str, tf.Tensor]
-Limits = records.Limits
 # Changes the features of a batch at random, as a function of each example's key, uint64 [batch].
 Augment = Callable[[Batch, tf.Tensor], Batch]
 # Drawn to try a place: more batches and records than were read ahead and saved with it.
@@ -27,11 +26,10 @@ _DRAWN_BATCHES = 8
 _DRAWN_RECORDS = 16 * READERS
 
 
-def _without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset without tf.data's autotuning.
+def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset without autotuning, whose thread can delay an iterator's end by a minute.
 
-    There is nothing to tune, and the tuning thread can delay the end of an iterator, for example at
-    the end of a phase, by a minute.
+    There is nothing to tune here.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -47,19 +45,15 @@ class TrainingInput:
     resumed run does not reread earlier records.
 
     Args:
-        files: TFRecord files.
         schema: what each record holds.
         batch_size: examples in a batch over all hosts; examples left over at the end of an epoch
             join the next epoch.
-        limits: see `records.Limits`.
-        seed: seed of the shuffling.
         shard: the host that reads. Each host reads different files (different records if there are
             fewer files than hosts) and makes its part of every batch.
         augment: changes each batch; None: no change. A record's key is a hash of the seed, the
             epoch, the file and the record's number in it.
 
-    `buckets` are the lengths that batches are cut to: each batch to the first length that its
-    `longest` fits in. None: batches are not cut.
+    `buckets` are the lengths to which a `TrainingLoop` cuts the batches. None: it does not.
 
     Raises:
         UserError: a file has no record, or ends in the middle of a record.
@@ -73,7 +67,7 @@ class TrainingInput:
         files: Sequence[str],
         schema: records.Schema,
         batch_size: int,
-        limits: Limits,
+        limits: records.Limits,
         seed: int,
         shard: InputShard = ONE_HOST,
         augment: Augment | None = None,
@@ -99,10 +93,9 @@ class TrainingInput:
         self._seed = seed
         with tf.device(self._shard.device):
             dataset = self._batches(seed)
-            self.iterator: Iterator[Batch] = iter(_without_autotune(dataset.prefetch(2)))
+            self.iterator: Iterator[Batch] = iter(without_autotune(dataset.prefetch(2)))
 
     def _batches(self, seed: int) -> tf.data.Dataset:
-        """Returns the endless batches in the order that `seed` gives."""
         shard, files = self._shard, self._files
         whole_files = len(files) >= shard.count
         numbers = range(len(files))
@@ -130,10 +123,7 @@ class TrainingInput:
         return dataset.map(parse, num_parallel_calls=2, deterministic=True)
 
     def _repeated_files(self, numbers: Sequence[int]) -> tf.data.Dataset:
-        """Returns the files with these numbers, repeated endlessly.
-
-        With `augment` the elements are tuples: file, epoch, file's number.
-        """
+        """Returns these files, repeated endlessly; with `augment` as (file, epoch, its number)."""
         files = [self._files[number] for number in numbers]
         if self._augment is None:
             return tf.data.Dataset.from_tensor_slices(files).repeat()
@@ -171,8 +161,8 @@ class TrainingInput:
     def restore(self, prefix: str) -> bool:
         """Restores the place saved with the checkpoint `prefix`; returns whether that worked.
 
-        If there is no saved place, if it is damaged, or if files, their content or the batch size
-        differ, a warning says so and the place is not restored.
+        It does not if there is no saved place, if it is damaged, or if files, their content or the
+        batch size differ; a warning says so.
 
         Raises:
             OSError: a record file cannot be read.
@@ -233,8 +223,7 @@ class TrainingInput:
     def _can_go_on(self) -> bool:
         """Returns whether a record starts at the restored place; draws batches to find out.
 
-        In a file that was replaced, the place may be in the middle of a record. That looks like
-        damage.
+        In a file that was replaced, the place may be in the middle of a record: it looks damaged.
         """
         part = self._batch_size // self._shard.count
         try:
@@ -263,47 +252,6 @@ def _warn(prefix: str, problem: str) -> None:
     logging.warning("The place in the input saved with %s %s", prefix, problem)
 
 
-def evaluation_dataset(
-    files: Sequence[str],
-    schema: records.Schema,
-    batch_size: int,
-    limits: Limits,
-    num_examples: int,
-    shard: InputShard = ONE_HOST,
-    augment: Augment | None = None,
-) -> tf.data.Dataset:
-    """Returns batches of the records in their order, repeated endlessly.
-
-    Args:
-        files: TFRecord files.
-        schema: what each record holds.
-        batch_size: examples in a batch over all hosts, the same for every batch.
-        limits: as for `TrainingInput`.
-        num_examples: number of examples that count. A batch also has `example_weight`,
-            float32 [batch]: 1 for the first `num_examples` examples, 0 for examples that fill up
-            the last batch.
-        shard: the host that reads. All hosts read all files, and each gets its part of every batch.
-        augment: changes each batch; None: no change. An example's key is a hash of its number, so
-            that all evaluations are the same.
-    """
-    schema = records.limited(schema, limits)
-    part = batch_size // shard.count
-    begin = shard.index * part
-
-    def add_weight(indices: tf.Tensor, serialized: tf.Tensor) -> Batch:
-        indices, serialized = indices[begin : begin + part], serialized[begin : begin + part]
-        features = records.parse(serialized, schema)
-        if augment is not None:
-            features = augment(features, hash_numbers(indices))
-        features["example_weight"] = tf.cast(indices < num_examples, tf.float32)
-        return features
-
-    dataset = tf.data.TFRecordDataset(list(files)).repeat().enumerate()
-    dataset = dataset.batch(batch_size, drop_remainder=True)
-    dataset = dataset.map(add_weight, num_parallel_calls=2, deterministic=True)
-    return _without_autotune(dataset.prefetch(2))
-
-
 def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> Iterator[Batch]:
     """Yields the parsed records in their order, `size` at a time; fewer at the end.
 
@@ -315,7 +263,7 @@ def record_chunks(files: Sequence[str], schema: records.Schema, size: int) -> It
     dataset = tf.data.TFRecordDataset(list(files)).batch(size)
     dataset = dataset.map(lambda serialized: records.parse(serialized, schema))
     try:
-        yield from _without_autotune(dataset)
+        yield from without_autotune(dataset)
     except record_checks.READ_ERRORS as error:
         raise record_checks.explain(error, files, schema) from error
 

@@ -34,8 +34,8 @@ def raise_on_sigterm() -> None:
 def ignore_sigterm() -> None:
     """Ignores SIGTERM from now on: for a program whose work is done.
 
-    Python restores the system's signal handlers when it exits. A SIGTERM at that moment would make
-    a complete run look like a stopped run.
+    At its exit Python restores the system's handlers, and a SIGTERM would then make a complete run
+    look like a stopped one.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

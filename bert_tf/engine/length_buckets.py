@@ -98,9 +98,8 @@ class Buckets:
 def example_lengths(input_mask: tf.Tensor) -> tf.Tensor:
     """Returns the number of positions that each example needs, int32 [batch].
 
-    Args:
-        input_mask: int32 [batch, ..., seq_length], 1 for tokens, which come first, 0 for padding.
-            If an example has several sequences, its longest sequence counts.
+    `input_mask` is int32 [batch, ..., seq_length], 1 for tokens, which come first, 0 for padding.
+    If an example has several sequences, the longest counts.
     """
     lengths = tf.reduce_sum(tf.cast(input_mask, tf.int32), axis=-1)
     return tf.reduce_max(tf.reshape(lengths, [tf.shape(lengths)[0], -1]), axis=1)

@@ -35,10 +35,15 @@ class _Loop:
     def _run(
         self, iterators: Sequence[Iterator], num_steps: int, advance: Callable[[int], None]
     ) -> Any:
-        """Runs the loop and returns its result. For the arguments see `run`.
+        """Runs the loop in a second thread and returns its result.
 
-        A second thread runs the loop, so that this thread can show progress and notice interrupts.
-        An interrupt is raised after the current step, unless the caller holds interrupts.
+        This thread shows progress and notices interrupts. An interrupt is raised after the current
+        step, unless the caller holds interrupts.
+
+        Args:
+            iterators: give the batches, one for each of `distribution.input_shards`.
+            num_steps: number of steps to make.
+            advance: called now and then with the number of steps made since the last call.
         """
         self._stop.assign(interrupts.held() is not None)
         self._steps_done.assign(0)
@@ -75,8 +80,8 @@ class TrainingLoop(_Loop):
         buckets: lengths to cut batches to: each batch to the first length that its `longest` fits
             in. The step is traced and compiled once for each length. None: do not cut batches.
         compile_on_cpu: whether XLA compiles the step on a CPU; see `replicate.xla_pays_on_cpu`.
-            Ignored with `buckets`: XLA saves a tenth of the time, which is not worth compiling
-            many lengths.
+            Ignored with `buckets`: XLA saves a tenth of the time, less than compiling many lengths
+            takes.
 
     `input_seconds` is how long the devices waited for input in the last `run`: from a step's
     metrics to the next batch, as the host sees it. A batch that was ready earlier adds nothing.
@@ -131,9 +136,8 @@ class TrainingLoop(_Loop):
             averages = step(batches, *stop)
             with tf.device(self._host):
                 row = tf.identity(averages[0][0])  # of the first replica; all have the same
-            with tf.device(self._host), tf.control_dependencies([row]):
-                free_since = tf.timestamp()
-            with tf.device(self._host):
+                with tf.control_dependencies([row]):
+                    free_since = tf.timestamp()
                 rows = rows.write(done, row)
                 good_before, good = good, self._is_good(row)
             done += 1
@@ -162,13 +166,8 @@ class TrainingLoop(_Loop):
     ) -> Any:
         """Returns the metrics in the structure of the step, each float32 [steps made].
 
-        If a value is not finite, the loop ends early, after at most one more step. It then returns
-        the values even if there was an interrupt.
-
-        Args:
-            iterators: give the batches, one for each of `distribution.input_shards`.
-            num_steps: number of steps to make.
-            advance: called now and then with the number of steps made since the last call.
+        For the arguments see `_run`. If a value is not finite, the loop ends early, after at most
+        one more step. It then returns the values even if there was an interrupt.
 
         Raises:
             KeyboardInterrupt: there was an interrupt, in this or another process of the run; the
@@ -193,8 +192,7 @@ class TrainingLoop(_Loop):
 class PredictionLoop(_Loop):
     """Predicts batches of the same shape one after another; traced once for each shape.
 
-    Args:
-        replica_step: the step of one replica; it returns tensors [batch, ...] by name.
+    The step of a replica returns tensors [batch, ...] by name.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, replica_step: ReplicaStep):
@@ -219,10 +217,9 @@ class PredictionLoop(_Loop):
             for name, spec in iterators[0].element_spec.items()
         }
         traced = self._replica_step.get_concrete_function(part, tf.TensorSpec([2], tf.int32))
-        outputs = traced.structured_outputs
         return [
             tf.TensorSpec([replicas * x.shape[0], *x.shape[1:]], x.dtype)
-            for x in (outputs[name] for name in sorted(outputs))
+            for _, x in sorted(traced.structured_outputs.items())
         ]
 
     def _run_steps(self, iterators: Sequence[Iterator], num_steps: tf.Tensor) -> list[tf.Tensor]:
@@ -251,10 +248,7 @@ class PredictionLoop(_Loop):
     ) -> dict[str, np.ndarray]:
         """Returns the outputs by name, [steps * batch, ...], in the order of the examples.
 
-        Args:
-            iterators: give the batches, one for each of `distribution.input_shards`.
-            num_steps: number of batches.
-            advance: called now and then with the number of batches done since the last call.
+        For the arguments see `_run`.
 
         Raises:
             KeyboardInterrupt: there was an interrupt; the current step has been finished.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-# Metric -> its value in every step, or its weighted sum and its weight in every step.
+# Metric -> its value in every step, or its weighted sum and its weight; each float [steps].
 StepMetrics = Mapping[str, np.ndarray | tuple[np.ndarray, np.ndarray]]
 
 
@@ -12,11 +12,6 @@ def means(metrics: StepMetrics, start: int = 0, end: int | None = None) -> dict[
     """Returns the mean of each metric over the steps from `start` to before `end`.
 
     If all weights are 0 the mean is 0, as in tf.metrics.
-
-    Args:
-        metrics: the steps' metrics, each float [steps].
-        start: first step to include.
-        end: step after the last step to include; None for all.
     """
     result = {}
     for name, values in metrics.items():

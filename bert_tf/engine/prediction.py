@@ -16,20 +16,17 @@ from bert_tf.progress import Progress
 CHUNK_BATCHES = 100  # a good number of batches to hold in memory and sort by length together
 MIN_BATCHES = 4  # do not compile a length needed by fewer batches of a chunk
 
-# Output -> its values for all examples: an array [examples, ...], or a list with an array for each
-# example if batches had different lengths. Both are indexed by the example's number.
+# Output -> its value for each example: an array [examples, ...], or a list of arrays if batches had
+# different lengths.
 Columns = dict[str, np.ndarray | list[np.ndarray]]
 
 
 def check_prediction(strategy: tf.distribute.Strategy, batch_size: int, flag: str) -> None:
     """Checks that predictions can be made in batches of this size. Call this before training.
 
-    Args:
-        batch_size: examples computed at a time, over all replicas.
-        flag: the flag (no dashes) that sets the batch size, for messages.
-
     Raises:
-        UserError: the batch size does not fit the replicas, or several processes run together.
+        UserError: the batch size, which `flag` (no dashes) sets, does not fit the replicas, or
+            several processes run together.
     """
     if distribution.several_processes(strategy):
         raise UserError(
@@ -47,18 +44,16 @@ def join(chunks: Iterable[Columns]) -> Columns:
         ValueError: an output has a sequence axis, so its length differs between batches.
     """
     chunks = list(chunks)
+    joined: Columns = {}
     for name in chunks[0] if chunks else ():
-        if any(isinstance(chunk[name], list) for chunk in chunks) or (
-            len({chunk[name].shape[1:] for chunk in chunks}) > 1
-        ):
+        columns = [chunk[name] for chunk in chunks]
+        if any(isinstance(x, list) for x in columns) or len({x.shape[1:] for x in columns}) > 1:
             raise ValueError(
                 f"the length of {name} differs between batches, so the chunks cannot be joined; go"
                 " through the examples of each chunk"
             )
-    return {
-        name: np.concatenate([chunk[name] for chunk in chunks])
-        for name in (chunks[0] if chunks else ())
-    }
+        joined[name] = np.concatenate(columns)
+    return joined
 
 
 class PredictingModel(Protocol):
@@ -70,20 +65,13 @@ class PredictingModel(Protocol):
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
         """Returns predictions by name, tensors [batch, ...] of static shapes.
 
-        Ignores `example_weight`: the caller drops the rows that fill up a batch.
-
-        Args:
-            outputs: of `__call__` for these features.
-            features: the batch.
+        `outputs` is what `__call__` returned for these features. Ignores `example_weight`: the
+        caller drops the rows that fill up a batch.
         """
 
 
 class Predictor:
-    """Runs a model's `predictions` over examples. Each length is traced and compiled once.
-
-    Args:
-        model: gives outputs, and converts them to predictions.
-    """
+    """Runs a model's `predictions` over examples. Each length is traced and compiled once."""
 
     def __init__(self, model: PredictingModel, strategy: tf.distribute.Strategy):
         self._shards = distribution.input_shards(strategy)
@@ -169,12 +157,9 @@ class Predictor:
 def _in_order(
     count: int, name: str, parts: list[tuple[np.ndarray, dict[str, np.ndarray]]]
 ) -> np.ndarray | list[np.ndarray]:
-    """Returns an output's column, in the order of the examples.
+    """Returns the column of the output `name`, in the order of the `count` examples.
 
-    Args:
-        count: number of examples.
-        name: the output.
-        parts: for each bucket, the numbers of its examples and the outputs for them.
+    `parts` has, for each bucket, the numbers of its examples and the outputs for them.
     """
     (first, *others) = [outputs[name] for _, outputs in parts]
     if any(other.shape[1:] != first.shape[1:] for other in others):

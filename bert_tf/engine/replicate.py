@@ -31,7 +31,6 @@ def may_compile(strategy: tf.distribute.Strategy) -> bool:
 
 
 def on_gpu() -> bool:
-    """Returns whether there is a GPU."""
     return bool(tf.config.list_physical_devices("GPU"))
 
 
@@ -45,7 +44,6 @@ def replicate(
     """Returns a step over all replicas: (batches, *more) -> each output's values on the replicas.
 
     Args:
-        replica_step: the step of one replica.
         combine: called on each replica as (outputs of the replica's step, *more); it may reduce
             over replicas, and returns a list of tensors.
         seed: folded with the replica's number into the seed of each replica.

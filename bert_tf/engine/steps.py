@@ -28,13 +28,10 @@ Gradients = list[tf.Tensor | tf.IndexedSlices | None]
 
 
 class Objective(Protocol):
-    """What a step minimizes, and the variables that it trains.
+    """What a step minimizes, and layers and trainable variables of the model that it trains.
 
     A task's model is its own objective. In distillation, student and teacher together are the
     objective.
-
-    layers: the layers of the model to train.
-    trainable_variables: the trainable variables of that model.
     """
 
     layers: Sequence[keras.layers.Layer]
@@ -43,25 +40,19 @@ class Objective(Protocol):
     def __call__(
         self, features: Features, *, training: bool, dropout_seed: tf.Tensor | None
     ) -> Any:
-        """Returns the outputs for a batch, in any structure.
+        """Returns the outputs for a batch or a part of it, in any structure.
 
-        Args:
-            features: the (part of the) batch.
-            training: whether dropout is on.
-            dropout_seed: int32 [2]; None draws one.
+        `training` switches dropout on; `dropout_seed` is int32 [2], and None draws one.
         """
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns the sums of weights, float32 [], by which the loss of a batch is divided.
+        """Returns the sums of weights by name, float32 [], by which a batch's loss is divided.
 
-        Args:
-            features: a whole batch. `example_weight`, float32 [batch], is the weight of each
-                example; evaluation batches have it, with 0 for padding. Without it, as in training,
-                every example has weight 1.
+        `example_weight`, float32 [batch], is the weight of each example; evaluation batches have
+        it, with 0 for padding. Without it, as in training, every example has weight 1.
 
-        Returns:
-            The sums by name. If a row holds several examples, also `examples`: the sum of all
-            examples' weights, by which an evaluation weights the loss of a batch.
+        If a row holds several examples, `examples` is the sum of all examples' weights, by which an
+        evaluation weights the loss of a batch.
         """
 
     def loss_and_metrics(
@@ -74,8 +65,7 @@ class Objective(Protocol):
 
         Args:
             outputs: what `__call__` returned for these features.
-            features: the (part of the) batch, with or without `example_weight`, which weights the
-                loss and every metric.
+            features: with or without `example_weight`, which weights the loss and every metric.
             normalizers: normalizers of the whole batch, over all replicas.
 
         Returns:
@@ -88,8 +78,7 @@ class Objective(Protocol):
 class Replicas:
     """The replicas that make a step together: the only link between a step and its devices.
 
-    count: number of replicas.
-    sum: each replica's dense tensors -> their sums over all replicas, on each replica.
+    `sum`: each replica's dense tensors -> their sums over all `count` replicas, on each replica.
     """
 
     count: int
@@ -234,13 +223,9 @@ def evaluation_step(
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
     """Returns the objective's metrics on a batch, and `loss`, each a weighted sum and its weight.
 
-    Their sums over the replicas equal the values of one device with the whole batch.
-
-    Args:
-        objective: gives the loss and the metrics.
-        features: the replica's batch, with `example_weight`, float32 [batch], 0 for examples to
-            ignore.
-        replicas: all replicas, this one included; None for the strategy's replicas.
+    Their sums over the replicas equal the values of one device with the whole batch. `features`
+    have `example_weight`, float32 [batch], 0 for examples to ignore. For `replicas` see
+    `train_step`.
     """
     replicas = replicas or replicas_of_strategy()
     normalizers = objective.normalizers(features)

@@ -6,7 +6,6 @@ from typing import Any
 
 from bert_tf.errors import UserError, quoted
 
-_KINDS = ("chief", "worker")
 _EXAMPLE = (
     '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
 )
@@ -14,9 +13,6 @@ _EXAMPLE = (
 
 def check_tf_config(text: str | None) -> None:
     """Checks the content of TF_CONFIG early; TensorFlow reports mistakes much later.
-
-    Args:
-        text: the content; None if it is not set.
 
     Raises:
         UserError: the text is missing, or does not list the machines and which one this is.
@@ -40,7 +36,7 @@ def check_tf_config(text: str | None) -> None:
 
 
 def _check_cluster(cluster: dict[str, Any]) -> None:
-    if not cluster.keys() <= set(_KINDS):
+    if not cluster.keys() <= {"chief", "worker"}:
         raise _error(
             f"cluster may only have the keys chief and worker; it has {quoted(sorted(cluster))}"
         )

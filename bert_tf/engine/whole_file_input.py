@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.engine.distribution import ONE_HOST, InputShard
-from bert_tf.engine.input_pipeline import Limits, TrainingInput
+from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.length_buckets import Buckets, example_lengths
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
@@ -23,17 +23,9 @@ class WholeFileInput(TrainingInput):
     This class holds all records in memory, and an epoch's order is a function of the seed and the
     epoch. A batch also has `longest`, int32: the length of its longest example over all hosts.
 
-    Args:
-        files: TFRecord files.
-        schema: what each record holds, including `input_mask`.
-        batch_size: examples in a batch over all hosts; examples left over at the end of an epoch
-            join the next epoch.
-        limits: see `TrainingInput`.
-        seed: seed of the shuffling.
-        shard: the host that reads. Each host gets its part of every batch.
+    Args, in addition to the arguments of `TrainingInput`; the schema must have `input_mask`:
         num_batches: number of batches that will be read. Bucket lengths that few of these batches
             need are left out.
-        buckets: the lengths.
         group_by_length: make batches of examples of similar length: sort the examples of 50
             batches, then shuffle the batches.
 
@@ -47,7 +39,7 @@ class WholeFileInput(TrainingInput):
         files: Sequence[str],
         schema: records.Schema,
         batch_size: int,
-        limits: Limits,
+        limits: records.Limits,
         seed: int,
         shard: InputShard = ONE_HOST,
         *,
@@ -82,7 +74,6 @@ class WholeFileInput(TrainingInput):
         return dataset.map(read, num_parallel_calls=2, deterministic=True)
 
     def _frequent_buckets(self, seed: int) -> Buckets:
-        """Returns the buckets that many batches of a run need."""
         count = self._examples.shape[0]
         # Enough epochs to know which lengths are frequent.
         num_batches = min(self._num_batches, -(-_LOOKED_AT_EPOCHS * count // self._batch_size))
@@ -122,13 +113,13 @@ class WholeFileInput(TrainingInput):
 def _read(files: Sequence[str], schema: records.Schema) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns all records, string [records], and their lengths, int32 [records]."""
     mask = {"input_mask": schema["input_mask"]}
-    read = tf.data.TFRecordDataset(list(files)).batch(RECORDS_PER_READ)
-    read = read.map(
-        lambda x: (x, example_lengths(records.parse(x, mask)["input_mask"])),
-        num_parallel_calls=2,
-    )
+
+    def with_lengths(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return serialized, example_lengths(records.parse(serialized, mask)["input_mask"])
+
+    chunks = tf.data.TFRecordDataset(list(files)).batch(RECORDS_PER_READ)
     try:
-        parts = list(read)
+        parts = list(chunks.map(with_lengths, num_parallel_calls=2))
     except record_checks.READ_ERRORS as error:
         raise record_checks.explain(error, files, schema) from error
     if not parts:

@@ -1,32 +1,10 @@
 """The keys by which batches are changed at random."""
 
-import numpy as np
 import pytest
 
-from bert_tf.engine import input_pipeline
 from bert_tf.engine.distribution import ONE_HOST, InputShard
 from bert_tf.engine.hashed_random import hash_numbers
-from bert_tf.files import records
-
-SCHEMA = {"number": records.int64_feature([1])}
-LIMITS = {"number": (1000, "vocab_size")}
-
-
-@pytest.fixture
-def files(tmp_path):
-    sizes = (170, 230, 113, 61, 29)
-    starts = np.cumsum((0, *sizes))
-    return [
-        write(tmp_path / f"{i}.tfrecord", range(starts[i], starts[i + 1]))
-        for i in range(len(sizes))
-    ]
-
-
-def write(path, numbers):
-    with records.write_files([str(path)], "output_file") as write_record:
-        for number in numbers:
-            write_record(records.serialize({"number": [number]}, SCHEMA))
-    return str(path)
+from tests.engine.conftest import STARTS, training_input
 
 
 def with_keys(features, keys):
@@ -34,9 +12,7 @@ def with_keys(features, keys):
 
 
 def keyed_input(files, batch_size=13, seed=5, shard=ONE_HOST):
-    return input_pipeline.TrainingInput(
-        files, SCHEMA, batch_size, LIMITS, seed, shard, augment=with_keys
-    )
+    return training_input(files, batch_size, seed, shard, with_keys)
 
 
 def draw_keys(iterator, count):
@@ -45,19 +21,18 @@ def draw_keys(iterator, count):
     return [
         pair
         for batch in batches
-        for pair in zip(batch["number"].numpy()[:, 0].tolist(), batch["key"].numpy(), strict=True)
+        for pair in zip(batch["ids"].numpy()[:, 0].tolist(), batch["key"].numpy(), strict=True)
     ]
 
 
 def test_a_key_is_of_the_seed_the_epoch_and_the_record(files):
     drawn = draw_keys(keyed_input(files).iterator, 603 * 3 // 13)
     assert len({key for _, key in drawn}) == len(drawn)
-    starts = np.cumsum((0, 170, 230, 113, 61, 29))
     known = {
-        (number, int(hash_numbers(5, epoch, file, number - starts[file])))
+        (number, int(hash_numbers(5, epoch, file, number - STARTS[file])))
         for epoch in range(6)
         for file in range(5)
-        for number in range(starts[file], starts[file + 1])
+        for number in range(STARTS[file], STARTS[file + 1])
     }
     assert set(drawn) <= known
     assert [number for number, _ in drawn[:100]] != sorted(number for number, _ in drawn[:100])
@@ -83,19 +58,3 @@ def test_keys_do_not_depend_on_the_number_of_hosts(files, count):
     assert len(set.union(*parts)) == sum(map(len, parts))
     # The first epoch of every record; orders and later epochs differ.
     assert len(set.union(*parts) & of_hosts(1)[0]) > 500
-
-
-def test_keys_of_an_evaluation_are_always_the_same(files):
-    def keys(count):
-        parts = [
-            input_pipeline.evaluation_dataset(
-                files[2:4], SCHEMA, 60, LIMITS, 174, InputShard(i, count), with_keys
-            ).take(3)
-            for i in range(count)
-        ]
-        return np.concatenate(
-            [batch["key"] for batches in zip(*parts, strict=True) for batch in batches]
-        )
-
-    np.testing.assert_array_equal(keys(1), keys(3))
-    np.testing.assert_array_equal(keys(1), hash_numbers(np.arange(180)))

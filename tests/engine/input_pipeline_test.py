@@ -11,36 +11,12 @@ from bert_tf.engine import input_pipeline
 from bert_tf.engine.distribution import InputShard
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
-
-SCHEMA = {"ids": records.int64_feature([3], "max_seq_length"), "w": records.float_feature([1])}
-LIMITS = {"ids": (1000, "vocab_size")}
-
-
-def write(path, numbers, schema=SCHEMA, ids=lambda number: [number, 0, 7]):
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for number in numbers:
-            values = {"ids": ids(number), "w": [number / 2]}
-            writer.write(records.serialize(values, schema))
-    return str(path)
+from tests.engine.conftest import LIMITS, SCHEMA, training_input, write
 
 
 @pytest.fixture(autouse=True)
 def global_seed():
     tf.random.set_seed(3)
-
-
-@pytest.fixture
-def files(tmp_path):
-    sizes = (170, 230, 113, 61, 29)
-    starts = np.cumsum((0, *sizes))
-    return [
-        write(tmp_path / f"{i}.tfrecord", range(starts[i], starts[i + 1]))
-        for i in range(len(sizes))
-    ]
-
-
-def training_input(files, batch_size=13, seed=5):
-    return input_pipeline.TrainingInput(files, SCHEMA, batch_size, LIMITS, seed)
 
 
 def draw(iterator, count):
@@ -146,6 +122,7 @@ def test_a_place_in_a_file_that_is_damaged_is_restored_and_the_step_says_so(tmp_
         *("{}", "[]", "7", "", '{"seed": 5}', '{"a":' * 9000, "\xff", '{"seed": NaN}'),
         *({"seed": x} for x in ("x", None, 1e30, -3, 2**63, 5.0, True, 6)),
         *({"batch_size": None}, {"files": 3}, {"files": [[]]}, {"digests": 4}, {"checksum": 4}),
+        "a folder",
     ],
     ids=str,
 )
@@ -154,17 +131,13 @@ def test_a_place_of_other_content_starts_over(tmp_path, caplog, content):
     training_input(files).capture()(str(prefix))
     if isinstance(content, dict):
         change_place(prefix, **content)
+    elif content == "a folder":
+        (tmp_path / "ckpt.input.json").unlink()
+        (tmp_path / "ckpt.input.json").mkdir()
     else:
         (tmp_path / "ckpt.input.json").write_text(content, "latin-1")
     assert not training_input(files).restore(str(prefix))
     assert f"The place in the input saved with {prefix} " in caplog.text
-
-
-def test_a_folder_in_the_place_of_a_place_starts_over(tmp_path, caplog):
-    files = [write(tmp_path / "a", range(40))]
-    (tmp_path / "ckpt.input.json").mkdir()
-    assert not training_input(files).restore(str(tmp_path / "ckpt"))
-    assert "ckpt cannot be read: " in caplog.text
 
 
 def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
@@ -195,21 +168,8 @@ def test_a_damaged_place_starts_over(files, tmp_path, caplog, damage):
     assert draw(resumed.iterator, 5) == draw(training_input(files, seed=8).iterator, 5)
 
 
-def test_evaluation_goes_through_the_records_in_order_over_and_over(files):
-    dataset = input_pipeline.evaluation_dataset(files[2:4], SCHEMA, 50, LIMITS, 174)
-    batches = list(dataset.take(4))
-    ids = np.concatenate([batch["ids"][:, 0] for batch in batches])
-    np.testing.assert_array_equal(ids, [*range(400, 574), *range(400, 426)])
-    weights = np.concatenate([batch["example_weight"] for batch in batches])
-    np.testing.assert_array_equal(weights, [1.0] * 174 + [0.0] * 26)
-    assert input_pipeline.count_records(files[2:4]) == 174
-
-
 def hosts_of(count, files, seed):
-    return [
-        input_pipeline.TrainingInput(files, SCHEMA, 7 * count, LIMITS, seed, InputShard(i, count))
-        for i in range(count)
-    ]
+    return [training_input(files, 7 * count, seed, InputShard(i, count)) for i in range(count)]
 
 
 def test_with_fewer_files_than_hosts_each_reads_its_own_records(files):
@@ -238,23 +198,8 @@ def test_hosts_read_files_of_their_own_and_each_resumes_its_place(files, tmp_pat
 
 def test_a_place_belongs_to_so_many_hosts(files, tmp_path):
     training_input(files).capture()(str(tmp_path / "ckpt"))
-    half = input_pipeline.TrainingInput(files, SCHEMA, 14, LIMITS, 5, InputShard(0, 2))
+    half = training_input(files, 14, shard=InputShard(0, 2))
     assert not half.restore(str(tmp_path / "ckpt"))
-
-
-def test_hosts_evaluate_their_part_of_every_batch(files):
-    parts = [
-        list(
-            input_pipeline.evaluation_dataset(
-                files[2:4], SCHEMA, 60, LIMITS, 174, InputShard(i, 3)
-            ).take(3)
-        )
-        for i in range(3)
-    ]
-    ids = [batch["ids"][:, 0] for batches in zip(*parts, strict=True) for batch in batches]
-    np.testing.assert_array_equal(np.concatenate(ids), [*range(400, 574), *range(400, 406)])
-    weights = [batch["example_weight"] for batches in zip(*parts, strict=True) for batch in batches]
-    np.testing.assert_array_equal(np.concatenate(weights), [1.0] * 174 + [0.0] * 6)
 
 
 def draw_with_error(files, schema=SCHEMA, batch_size=13):
@@ -268,18 +213,45 @@ def draw_with_error(files, schema=SCHEMA, batch_size=13):
     raise AssertionError("nothing was raised")
 
 
-def test_ids_beyond_their_limit_are_named(tmp_path):
-    path = write(tmp_path / "a.tfrecord", range(5, 1005))
-    rule = "ids must be from 0 to 999 (vocab_size is 1000)"
-    assert draw_with_error([path], batch_size=1000) == (
-        f"The input is wrong: {path}, record 995 (counted from 0): {rule}; received 1000"
+def example(**values):
+    kinds = {"ids": records.int64_feature, "w": records.float_feature}
+    return records.serialize(values, {name: kinds[name]([len(x)]) for name, x in values.items()})
+
+
+WRONG_RECORDS = {
+    "high id": (
+        {"ids": [1, 1000, 3]},
+        "ids must be from 0 to 999 (vocab_size is 1000); received 1000",
+    ),
+    "negative id": (
+        {"ids": [1, -3, 1]},
+        "ids must be from 0 to 999 (vocab_size is 1000); received -3",
+    ),
+    "negative weight": ({"w": [-1.0]}, "w must be from 0.0 to 1.0; received -1.0"),
+    "high weight": ({"w": [1e30]}, "w must be from 0.0 to 1.0; received 1e+30"),
+    "no number": ({"w": [np.nan]}, "w must be from 0.0 to 1.0; received nan"),
+    "length": ({"ids": [1, 2, 3, 4]}, "length of ids is 4 in the file, 3 by"),
+    "no ids": (example(w=[0.0]), "feature ids is missing (the file has w)"),
+    "no example": (b"\xff\xff\x0f", "it is not a tf.Example: "),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_RECORDS)
+def test_a_wrong_record_is_named_in_one_line(tmp_path, case):
+    wrong, problem = WRONG_RECORDS[case]
+    good = {"ids": [1, 2, 3], "w": [1.0]}
+    if isinstance(wrong, dict):
+        wrong = example(**good | wrong)
+    schema = {**SCHEMA, "w": records.float_feature([1], low=0.0, high=1.0)}
+    path = write(tmp_path / "good", [0, 1, 2])
+    with tf.io.TFRecordWriter(str(tmp_path / "bad")) as writer:
+        for content in (example(**good), example(**good), wrong, example(**good)):
+            writer.write(content)
+    message = draw_with_error([path, str(tmp_path / "bad")], schema, batch_size=2)
+    assert message.startswith(
+        f"The input is wrong: {tmp_path}/bad, record 2 (counted from 0): {problem}"
     )
-
-
-def test_negative_ids_are_named(tmp_path):
-    path = write(tmp_path / "a.tfrecord", range(50), ids=lambda number: [number, -3, 1])
-    assert "record 0 (counted from 0): ids must be from 0" in draw_with_error([path])
-    assert draw_with_error([path]).endswith("; received -3")
+    assert "\n" not in message and len(message) < 500
 
 
 @pytest.mark.parametrize("value", [2**31, 2**32 + 5, -(2**31) - 1, 2**63 - 1])
@@ -293,19 +265,6 @@ def test_ids_that_int32_cannot_hold_do_not_wrap(tmp_path, value):
         f"The input is wrong: {path}, record 33 (counted from 0): ids must be from -2147483648 to"
         f" 2147483647; received {value}"
     )
-
-
-@pytest.mark.parametrize("value, shown", [(-1.0, "-1.0"), (1e30, "1e+30"), (np.nan, "nan")])
-def test_weights_out_of_their_range_are_named(tmp_path, value, shown):
-    schema = {**SCHEMA, "w": records.float_feature([1], low=0.0, high=1.0)}
-    good, bad = tmp_path / "good", tmp_path / "bad"
-    write(good, [0, 1, 2])
-    with tf.io.TFRecordWriter(str(bad)) as writer:
-        for weight in (0.0, 1.0, value):
-            writer.write(records.serialize({"ids": [1, 2, 3], "w": [weight]}, schema))
-    message = draw_with_error([str(good), str(bad)], schema, batch_size=2)
-    rule = f"w must be from 0.0 to 1.0; received {shown}"
-    assert message.endswith(f"{bad}, record 2 (counted from 0): {rule}")
 
 
 def test_damage_in_the_middle_is_located(files):
@@ -334,29 +293,6 @@ def test_a_file_without_records_is_refused(files, tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     with pytest.raises(UserError, match="/empty holds no record"):
         training_input([files[0], str(tmp_path / "empty")])
-
-
-def test_a_record_of_another_length_in_the_middle(tmp_path):
-    longer = {"ids": records.int64_feature([4]), "w": records.float_feature([1])}
-    path = write(tmp_path / "a.tfrecord", range(90), longer, lambda number: [number, 1, 2, 3])
-    message = draw_with_error([path])
-    assert f"{path}, record 0 (counted from 0): length of ids is 4 in the file, 3 by" in message
-
-
-def test_a_record_that_is_no_example_or_lacks_a_feature_is_named_in_one_line(tmp_path):
-    path = tmp_path / "a.tfrecord"
-    good = records.serialize({"ids": [1, 2, 3], "w": [0.0]}, SCHEMA)
-    lacking = records.serialize({"w": [0.0]}, {"w": SCHEMA["w"]})
-    for record, problem in (
-        (b"\xff\xff\x0f", "it is not a tf.Example: "),
-        (lacking, "feature ids is missing (the file has w)"),
-    ):
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for content in (good, good, record, good):
-                writer.write(content)
-        message = draw_with_error([str(path)], batch_size=4)
-        assert f"{path}, record 2 (counted from 0): {problem}" in message
-        assert "\n" not in message and len(message) < 500
 
 
 def test_a_file_that_disappears_is_a_failure_of_storage(files):
