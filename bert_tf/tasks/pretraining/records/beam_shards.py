@@ -28,15 +28,16 @@ from apache_beam.runners.runner import PipelineResult
 
 from bert_tf.datasets.documents import warn_of_empty_documents
 from bert_tf.errors import UserError, quoted
-from bert_tf.tasks.pretraining.records import sharding
-from bert_tf.tasks.pretraining.records.data import make_tokenizer, write_records
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shards import (
     DocumentSpill,
+    HashedDocument,
     begin_shards,
     no_document,
-    read_keyed_documents,
+    read_documents,
+    write_shard,
 )
+from bert_tf.text.tokenizers import load_tokenizer
 
 _NAMESPACE = "bert_tf"
 COUNTERS = ("documents", "empty_documents", "tokens", "instances")
@@ -48,9 +49,6 @@ _USER_ERROR = re.compile(rf"{re.escape(UserError.__name__)}: (.+?)(?: \[while ru
 
 def pipeline_options(words: Sequence[str]) -> PipelineOptions:
     """Returns Beam's options, with the defaults that the pipeline needs.
-
-    Args:
-        words: options such as --runner=DataflowRunner.
 
     Raises:
         UserError: a word is not an option of Beam, or the runner cannot be imported.
@@ -92,7 +90,6 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     """Writes the missing shards.
 
     Args:
-        settings: the flags; `num_shards` is given.
         options: from `pipeline_options`. Without a runner, and with DirectRunner, the pipeline runs
             on this machine in Beam's FnApiRunner. DirectRunner itself would first download a
             program to run the pipeline.
@@ -101,8 +98,7 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
         UserError: see `shards.create_shards`.
         RuntimeError: the pipeline failed for another reason.
     """
-    make_tokenizer(settings)  # reports a wrong vocabulary before the pipeline starts
-    names, files = begin_shards(settings)
+    _, names, files = begin_shards(settings)
     missing = [shard for shard, name in enumerate(names) if not tf.io.gfile.exists(name)]
     logging.info("%d of %d shards are there already", len(names) - len(missing), len(names))
     if not missing:
@@ -153,37 +149,30 @@ def _count(name: str, number: int) -> None:
 
 def _read(
     files: dict[str, str], settings: PretrainingDataSettings, kept: frozenset[int]
-) -> Iterator[tuple[int, tuple[str, bytes]]]:
-    """Yields shard, key and text of each document in the files whose shard is among `kept`."""
+) -> Iterator[tuple[int, HashedDocument]]:
+    """Yields the documents of the shards `kept`, each with its shard."""
 
     def report_empty(num_empty: int, num_documents: int) -> None:
         warn_of_empty_documents(num_empty, num_documents)
         _count("documents", num_empty)
         _count("empty_documents", num_empty)
 
-    for document in read_keyed_documents(settings, files, report_empty):
+    for shard, document in read_documents(settings, files, report_empty):
         _count("documents", 1)
-        hashed = sharding.document_hash(document.key, settings.random_seed)
-        shard = hashed % settings.num_shards
         if shard in kept:
-            yield shard, (document.key, "\n".join(document.lines).encode())
+            yield shard, document
 
 
 def _make(
-    shard_and_documents: tuple[int, Iterable[tuple[str, bytes]]], settings: PretrainingDataSettings
+    shard_and_documents: tuple[int, Iterable[HashedDocument]], settings: PretrainingDataSettings
 ) -> None:
     """Writes a shard; its file appears when it is complete. A retry writes the same shard."""
     shard, documents = shard_and_documents
-    name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
-    with DocumentSpill(settings.spill_dir, name) as spill:
-        number = 0
-        for key, text in documents:
-            value = sharding.document_hash(key, settings.random_seed)
-            spill.add(shard, value, key, text)
-            number += 1
-        seed = sharding.shard_seed(shard, settings.random_seed)
-        tokenizer = make_tokenizer(settings)
-        counts = write_records(spill.lines(shard), tokenizer, settings, [name], seed)
-    _count("empty_documents", number - counts.documents)
+    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, needs_mask=True)
+    with DocumentSpill(settings.spill_dir, settings.output_file) as spill:
+        for document in documents:
+            spill.add_document(shard, HashedDocument(*document))
+        counts = write_shard(spill, shard, tokenizer, settings)
+    _count("empty_documents", len(spill) - counts.documents)
     _count("tokens", counts.tokens)
     _count("instances", counts.instances)

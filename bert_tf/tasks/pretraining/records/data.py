@@ -18,7 +18,7 @@ from bert_tf.tasks.pretraining.records.instances import create_instances
 from bert_tf.tasks.pretraining.records.masking import Masks, check_predictions
 from bert_tf.tasks.pretraining.records.ngram_masking import TOKEN_BOUNDARY, NgramMasks
 from bert_tf.tasks.pretraining.records.packed_records import packed_rows
-from bert_tf.tasks.pretraining.records.spill_file import RecordSpill
+from bert_tf.tasks.pretraining.records.spill_file import SpillFile
 from bert_tf.tasks.pretraining.schema import MLM, MLM_SOP, pretraining_schema
 from bert_tf.text.casing import check_casing
 from bert_tf.text.sequences import unpadded_tokens
@@ -28,12 +28,7 @@ _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 
 
 class RecordCounts(NamedTuple):
-    """How much text was read, and how many records were made from it.
-
-    documents: number of documents that have tokens.
-    tokens: number of tokens in all documents.
-    instances: number of instances: records, before any are packed.
-    """
+    """How many documents have tokens, how many tokens they have, and the records before packing."""
 
     documents: int
     tokens: int
@@ -43,18 +38,15 @@ class RecordCounts(NamedTuple):
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     """Writes pre-training records for a text; returns the number of instances.
 
-    The records equal the ones that the original's create_pretraining_data.py makes from the same
-    text, settings and seed, in the same files and order. Memory holds the tokenized text
-    (`Documents`) and 8 bytes for each instance. The instances wait in a temporary file until all
-    are made, because they are written in random order.
-
-    Args:
-        settings: the flags, without `num_shards`, which is for `shards.create_shards`.
+    The records equal those of the original's create_pretraining_data.py, in the same files and
+    order. Memory holds the tokenized text (`Documents`) and 8 bytes for each instance. The
+    instances wait in a temporary file, because they are written in random order.
 
     Raises:
-        UserError: `num_shards` is given, the input is missing, not UTF-8 or without tokens, the
-            vocabulary lacks tokens, the casing is wrong (see `casing.check_casing`), an output file
-            is an input file, or a file cannot be written. In all cases no output file is written.
+        UserError: `num_shards` is given, which is for `shards.create_shards`; the input is missing,
+            not UTF-8 or without tokens; the vocabulary lacks tokens; the casing is wrong (see
+            `casing.check_casing`); an output file is an input file; or a file cannot be written. In
+            all cases no output file is written.
         OSError: writing failed, but a retry may succeed, for example after freeing disk space.
     """
     if settings.num_shards is not None:
@@ -62,13 +54,8 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
             f"num_shards={settings.num_shards} is for bert_tf.tasks.pretraining.records.shards"
             ".create_shards; call that function, or leave num_shards out"
         )
-    if settings.mask:
-        check_predictions(
-            settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
-        )
-    tokenizer = make_tokenizer(settings)
     output_files = settings.output_file.split(",")
-    files = input_files(settings, output_files)
+    tokenizer, files = prepare(settings, output_files)
     if settings.tfds:
         lines = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
     else:
@@ -76,12 +63,18 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     return write_records(lines, tokenizer, settings, output_files, settings.random_seed).instances
 
 
-def make_tokenizer(settings: PretrainingDataSettings) -> Tokenizer:
-    """Returns the tokenizer of the settings.
+def prepare(
+    settings: PretrainingDataSettings, output_files: list[str]
+) -> tuple[Tokenizer, list[str]]:
+    """Returns the tokenizer and the files of --input_file, [] with --tfds, once they are checked.
 
     Raises:
-        UserError: the vocabulary lacks tokens, or the casing is wrong.
+        UserError: see `create_pretraining_data`, without the content of the files.
     """
+    if settings.mask:
+        check_predictions(
+            settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
+        )
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case, needs_mask=True)
     check_casing(settings.do_lower_case, tokenizer.vocab, settings.vocab_file)
     least = tokenizer.layout.num_special(is_pair=True) + 2
@@ -90,7 +83,14 @@ def make_tokenizer(settings: PretrainingDataSettings) -> Tokenizer:
             f"--max_seq_length={settings.max_seq_length} must be at least {least}, for the special"
             " tokens of a pair and one token of each text"
         )
-    return tokenizer
+    files = [] if settings.tfds else storage.expand_files(settings.input_file, "input_file")
+    vocabulary = vocabulary_files(settings.vocab_file).values()
+    check_overwrites(output_files, "output_file", {"vocab_file": vocabulary, "input_file": files})
+    if files:
+        logging.info("*** Reading from input files ***")
+    for path in files:
+        logging.info("  %s", path)
+    return tokenizer, files
 
 
 def write_records(
@@ -102,24 +102,22 @@ def write_records(
 ) -> RecordCounts:
     """Writes the records of a text and counts them; for errors see `create_pretraining_data`.
 
-    Args:
-        lines: the text.
-        tokenizer: from `make_tokenizer`.
-        settings: the flags. The flags for input, output and seed are ignored: the other arguments
-            replace them.
-        output_files: the files to write.
-        seed: seed of all random choices.
+    The arguments replace the settings for input, output and seed, which are ignored.
     """
     rng = random.Random(seed)
-    if settings.objective == MLM_SOP and settings.mask:
+    is_ngram = settings.objective == MLM_SOP and settings.mask
+    if is_ngram:
         masks = NgramMasks(tokenizer, settings, rng, seed)
     else:
         masks = Masks(tokenizer, settings, rng)
-    schema = _schema(settings)
+    length = settings.max_seq_length
+    schema = pretraining_schema(length, masks.num_places, settings.objective)
+    if is_ngram:
+        schema[TOKEN_BOUNDARY] = records.int64_feature([length], "max_seq_length", low=0, high=1)
     # Opening the files before the long work reports a missing folder at once.
     with (
         records.write_files(output_files, "output_file") as write,
-        RecordSpill(settings.spill_dir, output_files[0]) as spill,
+        SpillFile(settings.spill_dir, output_files[0]) as spill,
     ):
         documents = _read_documents(lines, tokenizer, settings)
         documents.shuffle(rng)
@@ -138,23 +136,6 @@ def write_records(
             write(record)
     logging.info("Wrote %d total instances", len(spill))
     return RecordCounts(len(documents), documents.num_tokens, len(spill))
-
-
-def input_files(settings: PretrainingDataSettings, output_files: list[str]) -> list[str]:
-    """Returns the files of --input_file; none with --tfds.
-
-    Raises:
-        UserError: a file is missing or empty, or an output file is the vocabulary or an input file.
-    """
-    files = [] if settings.tfds else storage.expand_files(settings.input_file, "input_file")
-    vocabulary = vocabulary_files(settings.vocab_file).values()
-    read = {"vocab_file": vocabulary, "input_file": files}
-    check_overwrites(output_files, "output_file", read)
-    if files:
-        logging.info("*** Reading from input files ***")
-    for path in files:
-        logging.info("  %s", path)
-    return files
 
 
 def _read_documents(
@@ -180,16 +161,6 @@ def _read_documents(
             " separate documents by empty lines"
         )
     return documents
-
-
-def _schema(settings: PretrainingDataSettings) -> records.Schema:
-    """Returns the schema of unpacked records: one sequence in each."""
-    length = settings.max_seq_length
-    predictions = settings.max_predictions_per_seq * (2 if settings.do_permutation else 1)
-    schema = pretraining_schema(length, predictions if settings.mask else None, settings.objective)
-    if settings.objective == MLM_SOP and settings.mask:
-        schema[TOKEN_BOUNDARY] = records.int64_feature([length], "max_seq_length", low=0, high=1)
-    return schema
 
 
 def _log_record(record: bytes, inv_vocab: Mapping[int, str]) -> None:

@@ -37,29 +37,24 @@ class Masks:
 
     With --nomask it only numbers the words, so that training can mask them.
 
-    Args:
-        tokenizer: the documents' tokenizer.
-        settings: uses `mask`, `max_predictions_per_seq`, `masked_lm_prob` and
-            `do_whole_word_mask`.
-        rng: generator of all random numbers.
-
     Attributes:
         layout: the special tokens of a sequence.
         replacement_ids: ids from which random tokens are drawn, in the order of the vocabulary.
+        num_places: length of the `masked_lm_*` features; None with --nomask.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: PretrainingDataSettings, rng: random.Random):
         self.layout = tokenizer.layout
-        self._mask_id = tokenizer.vocab[tokenizer.mask_token]
         self.replacement_ids = [
             i for i in tokenizer.vocab.values() if i not in tokenizer.never_drawn
         ]
-        self._continuations = tokenizer.continuations
-        self._aliases = tokenizer.aliases
-        self._mask = settings.mask
+        self.num_places = settings.max_predictions_per_seq if settings.mask else None
         self._max_predictions = settings.max_predictions_per_seq
         self._masked_lm_prob = settings.masked_lm_prob
         self._whole_words = settings.do_whole_word_mask or not settings.mask
+        self._mask_id = tokenizer.vocab[tokenizer.mask_token]
+        self._continuations = tokenizer.continuations
+        self._aliases = tokenizer.aliases
         self._rng = rng
 
     def add(self, instance: dict[str, list], positions: list[int]) -> None:
@@ -71,22 +66,19 @@ class Masks:
         """
         input_ids = instance["input_ids"]
         words = self._words(input_ids, positions)
-        if not self._mask:
-            word_ids = [0] * len(input_ids)
+        if self.num_places is None:
+            instance[UNMASKED] = [0] * len(input_ids)
             for number, word in enumerate(words, 1):
                 for position in word:
-                    word_ids[position] = number
-            instance[UNMASKED] = word_ids
+                    instance[UNMASKED][position] = number
             return
-        shuffle(words, self._rng)
-        number = self._num_to_predict(instance)
-        chosen: list[int] = []
-        for word in words:
-            if len(chosen) == number:
-                break
-            if len(chosen) + len(word) <= number:
-                chosen += word
-        self._add_labels(instance, self._replace(input_ids, chosen), self._max_predictions)
+        wanted = max(1, round(sum(instance["input_mask"]) * self._masked_lm_prob))
+        labels = self._mask_words(input_ids, words, min(self._max_predictions, wanted))
+        chosen = sorted(labels)
+        padding = [0] * (self.num_places - len(chosen))
+        instance["masked_lm_positions"] = chosen + padding
+        instance["masked_lm_ids"] = [labels[position] for position in chosen] + padding
+        instance["masked_lm_weights"] = [1.0] * len(chosen) + [0.0] * len(padding)
 
     def _words(self, input_ids: list[int], positions: list[int]) -> list[list[int]]:
         """Returns the positions of each word, or of each token if words are not kept whole.
@@ -96,21 +88,27 @@ class Masks:
         only `encode_for_masking` gives by the ids that they stand for, in place.
         """
         words: list[list[int]] = []
-        if not self._whole_words:
-            words = [[position] for position in positions]
-        else:
-            for position in positions:
-                if words and input_ids[position] in self._continuations:
-                    words[-1].append(position)
-                else:
-                    words.append([position])
+        for position in positions:
+            if self._whole_words and words and input_ids[position] in self._continuations:
+                words[-1].append(position)
+            else:
+                words.append([position])
         if self._aliases:
             input_ids[:] = [self._aliases.get(number, number) for number in input_ids]
         return words
 
-    def _num_to_predict(self, instance: dict[str, list]) -> int:
-        wanted = round(sum(instance["input_mask"]) * self._masked_lm_prob)
-        return min(self._max_predictions, max(1, wanted))
+    def _mask_words(
+        self, input_ids: list[int], words: list[list[int]], number: int
+    ) -> dict[int, int]:
+        """Masks at most `number` tokens in place; returns their original ids by position."""
+        shuffle(words, self._rng)
+        chosen: list[int] = []
+        for word in words:
+            if len(chosen) == number:
+                break
+            if len(chosen) + len(word) <= number:
+                chosen += word
+        return self._replace(input_ids, chosen)
 
     def _replace(self, input_ids: list[int], chosen: Iterable[int]) -> dict[int, int]:
         """Masks the chosen positions in place; returns their original ids by position."""
@@ -123,11 +121,3 @@ class Masks:
             elif rng.random() >= UNCHANGED:
                 input_ids[position] = ids[rng.randint(0, len(ids) - 1)]
         return labels
-
-    def _add_labels(self, instance: dict[str, list], labels: dict[int, int], places: int) -> None:
-        """Adds the `masked_lm_*` features, each padded to `places`."""
-        chosen = sorted(labels)
-        padding = [0] * (places - len(chosen))
-        instance["masked_lm_positions"] = chosen + padding
-        instance["masked_lm_ids"] = [labels[position] for position in chosen] + padding
-        instance["masked_lm_weights"] = [1.0] * len(chosen) + [0.0] * len(padding)

@@ -6,6 +6,7 @@ each n-gram and `random.Random` everything else, in the original's order.
 """
 
 import random
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -17,40 +18,34 @@ from bert_tf.text.tokenizers import Tokenizer
 TOKEN_BOUNDARY = "token_boundary"  # the feature that is 1 where a word starts
 
 
-class NgramLengths:
-    """Draws how many words an n-gram has.
+def ngram_lengths(longest: int, favor_shorter_ngram: bool, seed: int) -> Iterator[int]:
+    """Yields numbers of words, from 1 to `longest`: n with a probability in proportion to 1 / n.
+
+    Draws what numpy.random.RandomState.choice would, without its slow checks.
 
     Args:
-        longest: maximum number of words.
-        favor_shorter_ngram: draw n words with a probability in proportion to 1 / n; if false, with
-            these probabilities in reverse order.
+        favor_shorter_ngram: if false, the probabilities are in reverse order.
         seed: seed of NumPy's generator, which the original does not seed.
     """
-
-    def __init__(self, longest: int, favor_shorter_ngram: bool, seed: int):
-        probabilities = 1.0 / np.arange(1, longest + 1)
-        probabilities /= probabilities.sum(keepdims=True)
-        if not favor_shorter_ngram:
-            probabilities = probabilities[::-1]
-        probabilities = probabilities / probabilities.sum(keepdims=True)
-        sums = probabilities.cumsum()
-        self.longest = longest
-        # Draws what numpy.random.RandomState.choice would, without its slow checks.
-        self._sums = (sums / sums[-1]).tolist()
-        self._draw = np.random.RandomState(seed % 2**32).random_sample
-
-    def draw(self) -> int:
-        """Returns a number of words, from 1 to `longest`."""
-        number = self._draw()
-        return next(n for n, total in enumerate(self._sums, 1) if number < total)
+    probabilities = 1.0 / np.arange(1, longest + 1)
+    probabilities /= probabilities.sum(keepdims=True)
+    if not favor_shorter_ngram:
+        probabilities = probabilities[::-1]
+    probabilities = probabilities / probabilities.sum(keepdims=True)
+    sums = probabilities.cumsum()
+    sums = (sums / sums[-1]).tolist()
+    draw = np.random.RandomState(seed % 2**32).random_sample
+    while True:
+        number = draw()
+        yield next(n for n, total in enumerate(sums, 1) if number < total)
 
 
 class NgramMasks(Masks):
     """Masks n-grams of words, or of tokens without --do_whole_word_mask.
 
+    --do_permutation also permutes as many tokens as are masked, and predicts their originals.
+
     Args:
-        tokenizer: the documents' tokenizer.
-        settings: uses `ngram`, `favor_shorter_ngram` and `do_permutation`, and what `Masks` uses.
         rng: generator of all random numbers except the lengths of n-grams.
         seed: seed of the lengths of n-grams.
     """
@@ -63,37 +58,36 @@ class NgramMasks(Masks):
         seed: int,
     ):
         super().__init__(tokenizer, settings, rng)
-        self._lengths = NgramLengths(settings.ngram, settings.favor_shorter_ngram, seed)
+        self._lengths = ngram_lengths(settings.ngram, settings.favor_shorter_ngram, seed)
         self._permutes = settings.do_permutation
+        self.num_places = self._max_predictions * (2 if self._permutes else 1)
 
     def add(self, instance: dict[str, list], positions: list[int]) -> None:
-        """Masks an instance and adds the `masked_lm_*` features and `token_boundary`; see `Masks`.
-
-        --do_permutation also permutes as many tokens as are masked, and predicts their originals.
-        """
-        input_ids = instance["input_ids"]
+        """Masks an instance and adds the `masked_lm_*` features and `token_boundary`."""
         boundary = list(instance["input_mask"])
         for position in positions:
-            boundary[position] = int(input_ids[position] not in self._continuations)
+            boundary[position] = int(instance["input_ids"][position] not in self._continuations)
         instance[TOKEN_BOUNDARY] = boundary
-        words = self._words(input_ids, positions)
-        labels: dict[int, int] = {}
-        if self._masked_lm_prob:
-            number = self._num_to_predict(instance)
-            order = list(range(len(words)))
-            shuffle(order, self._rng)
-            chosen = self._choose(words, order, number, set())
-            labels = self._replace(input_ids, chosen)
-            shuffle(order, self._rng)
-            if self._permutes:
-                moved = sorted(self._choose(words, order, number, set(labels)))
-                targets = list(moved)
-                shuffle(targets, self._rng)
-                before = list(input_ids)
-                for source, target in zip(moved, targets, strict=True):
-                    input_ids[source] = before[target]
-                    labels[source] = before[source]
-        self._add_labels(instance, labels, self._max_predictions * (2 if self._permutes else 1))
+        super().add(instance, positions)
+
+    def _mask_words(
+        self, input_ids: list[int], words: list[list[int]], number: int
+    ) -> dict[int, int]:
+        if not self._masked_lm_prob:
+            return {}
+        order = list(range(len(words)))
+        shuffle(order, self._rng)
+        labels = self._replace(input_ids, self._choose(words, order, number, set()))
+        shuffle(order, self._rng)
+        if self._permutes:
+            moved = sorted(self._choose(words, order, number, set(labels)))
+            targets = list(moved)
+            shuffle(targets, self._rng)
+            before = list(input_ids)
+            for source, target in zip(moved, targets, strict=True):
+                input_ids[source] = before[target]
+                labels[source] = before[source]
+        return labels
 
     def _choose(
         self, words: list[list[int]], order: list[int], num_to_choose: int, taken: set[int]
@@ -104,9 +98,7 @@ class NgramMasks(Masks):
         taken, and an n-gram that does not fit loses words at its end.
 
         Args:
-            words: the positions of each word.
             order: the words' numbers, in the order to try them as first words of n-grams.
-            num_to_choose: maximum number of positions.
             taken: positions not to choose; the chosen positions are added.
         """
         chosen: list[int] = []
@@ -114,7 +106,7 @@ class NgramMasks(Masks):
             if len(chosen) >= num_to_choose:
                 break
             room = num_to_choose - len(chosen)
-            for number in range(self._lengths.draw(), 0, -1):
+            for number in range(next(self._lengths), 0, -1):
                 ngram = [position for word in words[first : first + number] for position in word]
                 if len(ngram) <= room:
                     if taken.isdisjoint(ngram):

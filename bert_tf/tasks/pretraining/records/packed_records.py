@@ -15,7 +15,7 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining.records import packing
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings
-from bert_tf.tasks.pretraining.records.spill_file import RecordSpill
+from bert_tf.tasks.pretraining.records.spill_file import SpillFile
 from bert_tf.tasks.pretraining.schema import (
     MLM,
     MLM_NSP,
@@ -58,7 +58,7 @@ def pack_records(settings: PackingSettings) -> None:
     check_overwrites(output_files, "output_file", {"input_file": files})
     with (
         records.write_files(output_files, "output_file") as write,
-        RecordSpill(settings.spill_dir, output_files[0]) as spill,
+        SpillFile(settings.spill_dir, output_files[0]) as spill,
     ):
         for serialized, lengths in _read(files, schema):
             for record, length in zip(serialized, lengths.tolist(), strict=True):
@@ -68,7 +68,7 @@ def pack_records(settings: PackingSettings) -> None:
 
 
 def packed_rows(
-    spill: RecordSpill, schema: records.Schema, max_sequences_per_pack: int, seed: int
+    spill: SpillFile, schema: records.Schema, max_sequences_per_pack: int, seed: int
 ) -> Iterator[bytes]:
     """Packs records and yields the serialized rows.
 
@@ -90,7 +90,7 @@ def packed_rows(
     written = 0
     with Progress("writing rows", "rows", num_rows) as work:
         for numbers in packing.rows_of(lengths, packs, seed):
-            for row in split_row([read_sequence(r) for r in spill.records(numbers)], most):
+            for row in split_row([read_sequence(r) for r in spill.read(numbers)], most):
                 yield records.serialize(pack_row(row, packed), packed)
                 written += 1
             work.advance()

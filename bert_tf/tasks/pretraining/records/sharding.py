@@ -9,16 +9,8 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 _SEED_BITS = 31  # every program accepts seeds of 31 bits
-
-
-class KeyedDocument(NamedTuple):
-    """A document's key, unique in a text, and its lines, none of them empty."""
-
-    key: str
-    lines: list[str]
 
 
 def document_hash(key: str, seed: int) -> int:
@@ -26,24 +18,17 @@ def document_hash(key: str, seed: int) -> int:
 
     The hash modulo the number of shards is the document's shard. A shard's documents are sorted by
     hash, then by key.
-
-    Args:
-        key: the document's key.
-        seed: --random_seed.
     """
-    digest = hashlib.blake2b(f"document\t{seed}\t{key}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
+    return _hash(f"document\t{seed}\t{key}")
 
 
 def shard_seed(shard: int, seed: int) -> int:
-    """Returns the seed of the random choices in a shard, from 0 to 2^31 - 1.
+    """Returns the seed of the random choices in a shard, from 0 to 2^31 - 1."""
+    return _hash(f"shard\t{seed}\t{shard}") >> (64 - _SEED_BITS)
 
-    Args:
-        shard: the shard's number, from 0.
-        seed: --random_seed.
-    """
-    digest = hashlib.blake2b(f"shard\t{seed}\t{shard}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> (64 - _SEED_BITS)
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def shard_file(output_file: str, shard: int, num_shards: int) -> str:
@@ -63,22 +48,16 @@ def file_keys(files: Sequence[str]) -> dict[str, str]:
     return {file: file[len(folder) :].lstrip("/") for file in files}
 
 
-def split_documents(batches: Iterable[tuple[str, list[str]]]) -> Iterator[KeyedDocument]:
-    """Yields the documents of files; the end of a file ends a document.
+def split_documents(
+    batches: Iterable[tuple[str, list[str]]],
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields the key and the lines of each document; an empty line and a file's end end a document.
 
     Args:
-        batches: pairs of a file's key and some of its lines, stripped, file after file; an empty
-            line ends a document.
+        batches: pairs of a file's key and some of its lines, stripped, file after file.
     """
     for name, group in itertools.groupby(batches, key=lambda batch: batch[0]):
-        number = 0
-        lines: list[str] = []
-        for line in itertools.chain.from_iterable(batch for _, batch in group):
-            if line:
-                lines.append(line)
-            elif lines:
-                yield KeyedDocument(f"{name}\t{number}", lines)
-                number += 1
-                lines = []
-        if lines:
-            yield KeyedDocument(f"{name}\t{number}", lines)
+        lines = itertools.chain.from_iterable(batch for _, batch in group)
+        documents = (list(found) for is_text, found in itertools.groupby(lines, bool) if is_text)
+        for number, document in enumerate(documents):
+            yield f"{name}\t{number}", document

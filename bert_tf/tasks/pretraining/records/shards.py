@@ -1,5 +1,6 @@
 """Makes pre-training records in shards, with any number of workers (create_pretraining_data.py)."""
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -7,6 +8,7 @@ import json
 import os
 from array import array
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -17,17 +19,23 @@ from bert_tf.datasets.tfds import read_tfds_documents
 from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_json, write_whole
 from bert_tf.tasks.pretraining.records import sharding
-from bert_tf.tasks.pretraining.records.data import input_files, make_tokenizer, write_records
+from bert_tf.tasks.pretraining.records.data import RecordCounts, prepare, write_records
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.masking import check_predictions
-from bert_tf.tasks.pretraining.records.sharding import KeyedDocument
 from bert_tf.tasks.pretraining.records.spill_file import SpillFile
 from bert_tf.tasks.pretraining.records.workers import run_workers
-from bert_tf.text.tokenizers import vocabulary_files
+from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
 
 _LINES_PER_BATCH = 10_000
 # Settings that do not affect the records.
 _OF_THE_COURSE = ("output_file", "spill_dir", "num_workers", "worker_index", "tfds_data_dir")
+
+
+class HashedDocument(NamedTuple):
+    """The hash of a document's key (see `sharding`), the key, and the lines, encoded."""
+
+    value: int
+    key: str
+    text: bytes
 
 
 def create_shards(settings: PretrainingDataSettings) -> None:
@@ -36,9 +44,6 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     A shard has the records that `create_pretraining_data` makes from the shard's documents with
     the shard's seed (see `sharding`). Each worker reads the whole text once and keeps its shards'
     documents in a temporary file. Memory holds one shard's text at a time.
-
-    Args:
-        settings: the flags; `num_shards` is given.
 
     Raises:
         UserError: see `create_pretraining_data`; or a shard has no document, or existing shards
@@ -53,8 +58,7 @@ def create_shards(settings: PretrainingDataSettings) -> None:
         run_workers(create_shards, workers)
         return
     num_shards, worker = settings.num_shards, settings.worker_index or 0
-    tokenizer = make_tokenizer(settings)
-    names, files = begin_shards(settings)
+    tokenizer, names, files = begin_shards(settings)
     own = range(worker, num_shards, settings.num_workers)
     missing = [shard for shard in own if not tf.io.gfile.exists(names[shard])]
     logging.info(
@@ -66,12 +70,10 @@ def create_shards(settings: PretrainingDataSettings) -> None:
     with DocumentSpill(settings.spill_dir, settings.output_file) as spill:
         counts = array("Q", bytes(8 * num_shards))
         kept = frozenset(missing)
-        for document in read_keyed_documents(settings, files):
-            value = sharding.document_hash(document.key, settings.random_seed)
-            shard = value % num_shards
+        for shard, document in read_documents(settings, files):
             counts[shard] += 1
             if shard in kept:
-                spill.add(shard, value, document.key, "\n".join(document.lines).encode())
+                spill.add_document(shard, document)
         if 0 in counts:
             # No worker has written a shard, and the next command will have other settings.
             with contextlib.suppress(tf.errors.NotFoundError):
@@ -79,55 +81,56 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             raise no_document(settings, counts.index(0), sum(counts))
         for number, shard in enumerate(missing):
             logging.info("Shard %d: %s (%d more)", shard, names[shard], len(missing) - number - 1)
-            seed = sharding.shard_seed(shard, settings.random_seed)
-            write_records(spill.lines(shard), tokenizer, settings, [names[shard]], seed)
+            write_shard(spill, shard, tokenizer, settings)
 
 
-def begin_shards(settings: PretrainingDataSettings) -> tuple[list[str], dict[str, str]]:
+def begin_shards(
+    settings: PretrainingDataSettings,
+) -> tuple[Tokenizer, list[str], dict[str, str]]:
     """Finds the text, and checks the settings saved next to the shards, or saves them.
 
-    Args:
-        settings: the flags; `num_shards` is given.
-
     Returns:
-        The names of all shards' files; and the key of each text file, {} with --tfds.
+        The tokenizer; the names of all shards' files; the key of each text file, {} with --tfds.
 
     Raises:
         UserError: see `create_shards`.
     """
-    if settings.mask:
-        check_predictions(
-            settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob
-        )
     num_shards = settings.num_shards
     names = [sharding.shard_file(settings.output_file, i, num_shards) for i in range(num_shards)]
-    files = sharding.file_keys(input_files(settings, names))
-    _check_earlier_shards(settings, files)
-    return names, files
+    tokenizer, files = prepare(settings, names)
+    keys = sharding.file_keys(files)
+    _check_earlier_shards(settings, keys)
+    return tokenizer, names, keys
 
 
-def read_keyed_documents(
+def read_documents(
     settings: PretrainingDataSettings,
     files: Mapping[str, str],
     report_empty: EmptyReport = warn_of_empty_documents,
-) -> Iterator[KeyedDocument]:
-    """Returns the documents of the files, or of --tfds.
-
-    Args:
-        files: the key of each file; not used with --tfds.
-        report_empty: see `text_files.read_files`.
-    """
+) -> Iterator[tuple[int, HashedDocument]]:
+    """Yields the documents of the files (with their keys), or of --tfds, each with its shard."""
     if settings.tfds:
-        return (
-            KeyedDocument(key, sentences)
-            for documents in read_tfds_documents(
-                settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature, report_empty
-            )
-            for key, sentences in documents
-            if sentences
+        batches = read_tfds_documents(
+            settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature, report_empty
         )
-    batches = read_files(list(files), "input_file", settings.text_field, report_empty)
-    return sharding.split_documents((files[file], lines) for file, lines in batches)
+        found = (document for documents in batches for document in documents)
+    else:
+        texts = read_files(list(files), "input_file", settings.text_field, report_empty)
+        found = sharding.split_documents((files[file], lines) for file, lines in texts)
+    for key, lines in found:
+        if lines:
+            value = sharding.document_hash(key, settings.random_seed)
+            text = "\n".join(lines).encode()
+            yield value % settings.num_shards, HashedDocument(value, key, text)
+
+
+def write_shard(
+    spill: "DocumentSpill", shard: int, tokenizer: Tokenizer, settings: PretrainingDataSettings
+) -> RecordCounts:
+    """Writes the records of a shard's documents to its file; see `write_records`."""
+    name = sharding.shard_file(settings.output_file, shard, settings.num_shards)
+    seed = sharding.shard_seed(shard, settings.random_seed)
+    return write_records(spill.lines(shard), tokenizer, settings, [name], seed)
 
 
 def no_document(
@@ -142,17 +145,13 @@ def no_document(
 
 
 def _settings_file(settings: PretrainingDataSettings) -> str:
-    """Returns the name of the file next to the shards that holds their settings."""
     return f"{os.path.splitext(settings.output_file)[0]}-shards.json"
 
 
 def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str, str]) -> None:
-    """Saves the settings next to the shards, or checks that earlier shards have the same settings.
+    """Saves the settings next to the shards, or raises UserError if earlier shards' differ.
 
     Compares the names and sizes of the text's files, and every byte of the vocabulary.
-
-    Raises:
-        UserError: a setting differs.
     """
     values = {
         name: value
@@ -185,23 +184,22 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
 
 
 class DocumentSpill(SpillFile):
-    """The documents of some shards, in a temporary file. Args and errors: see `SpillFile`."""
+    """The documents of some shards, in a temporary file."""
 
     def __init__(self, directory: str | None, output_file: str):
         super().__init__(directory, output_file)
-        # Shard -> for each document: hash, key, offset in the file, number of bytes.
-        self._entries: dict[int, list[tuple[int, str, int, int]]] = {}
+        # Shard -> for each document: hash, key, number in the file.
+        self._documents: dict[int, list[tuple[int, str, int]]] = collections.defaultdict(list)
 
-    def add(self, shard: int, value: int, key: str, text: bytes) -> None:
-        """Adds a document: its hash, its key, and its lines with line ends between them."""
-        entry = (value, key, self.append(text), len(text))
-        self._entries.setdefault(shard, []).append(entry)
+    def add_document(self, shard: int, document: HashedDocument) -> None:
+        """Adds a document of a shard."""
+        self._documents[shard].append((document.value, document.key, len(self)))
+        self.add(document.text)
 
     def lines(self, shard: int) -> Lines:
         """Yields batches of lines of a shard's documents, with an empty line after each."""
-        places = [entry[2:] for entry in sorted(self._entries.get(shard, ()))]
         lines: list[str] = []
-        for data in self.read(places):
+        for data in self.read(number for _, _, number in sorted(self._documents[shard])):
             lines += data.decode().split("\n")
             lines.append("")
             if len(lines) >= _LINES_PER_BATCH:

@@ -1,4 +1,4 @@
-"""A temporary file for data that is written in one order and read in another."""
+"""A temporary file for records that are written in one order and read in another."""
 
 import contextlib
 import errno
@@ -16,14 +16,15 @@ from bert_tf.progress import Progress
 from bert_tf.runs.flags.settings import MAX_LENGTH
 from bert_tf.tasks.pretraining.records.shuffling import shuffle
 
+_SIZE_BYTES = 5
 _TOKEN_BITS = MAX_LENGTH.bit_length()
 
 
 class SpillFile:
-    """A temporary file that is written sequentially, then read at any place; a context manager.
+    """Records in a temporary file, which can be shuffled; a context manager.
 
-    On systems that allow it, the file has no name, so nothing is left of it even if the program is
-    killed. On other systems it is deleted when it is closed.
+    Each record takes 8 bytes of memory. On systems that allow it, the file has no name, so nothing
+    is left of it even if the program is killed. On other systems it is deleted when it is closed.
 
     Args:
         directory: a local folder; None for the folder of `output_file` if that is local, else the
@@ -42,75 +43,28 @@ class SpillFile:
             remote = "://" in output_file
             directory = tempfile.gettempdir() if remote else os.path.dirname(output_file) or "."
         self._directory = directory
+        # Each record's offset in the file; in the lower bits, its number of tokens.
+        self._entries = array("Q")
         self._end = 0
+        with self._explained():
+            self._file = tempfile.TemporaryFile(dir=directory, buffering=1 << 20)
 
     def __enter__(self) -> Self:
-        with self._explained():
-            self._file = tempfile.TemporaryFile(dir=self._directory, buffering=1 << 20)
         return self
 
     def __exit__(self, *unused) -> None:
         with contextlib.suppress(OSError):  # a full disk, already reported
             self._file.close()
 
-    def append(self, data: bytes) -> int:
-        """Writes bytes and returns where they begin."""
-        try:
-            self._file.write(data)
-        except OSError as error:  # not `_explained`, which is slow to enter for each record
-            raise self._error(error) from error
-        start = self._end
-        self._end += len(data)
-        return start
-
-    def read(self, places: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-        """Yields the bytes at some places, each an offset and the maximum number of bytes."""
-        with self._explained():
-            self._file.flush()
-        number = self._file.fileno()
-        for start, length in places:
-            try:
-                data = os.pread(number, length, start)
-            except OSError as error:
-                raise self._error(error) from error
-            yield data
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._error(error) from error
-
-    def _error(self, error: OSError) -> UserError | OSError:
-        permanent = (FileNotFoundError, NotADirectoryError, PermissionError)
-        readonly = error.errno == errno.EROFS
-        return (UserError if readonly or isinstance(error, permanent) else OSError)(
-            f"Cannot write a temporary file in {self._directory}: {error.strerror}. It takes about"
-            " as much space as the output. Choose another folder with --spill_dir"
-        )
-
-
-class RecordSpill(SpillFile):
-    """Records in a temporary file, which can be shuffled. Each takes 8 bytes of memory.
-
-    Args and errors: see `SpillFile`.
-    """
-
-    def __init__(self, directory: str | None, output_file: str):
-        super().__init__(directory, output_file)
-        # Each record's offset in the file; in the lower bits, its number of tokens.
-        self._entries = array("Q")
-        self._longest = 0
-
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, record: bytes, num_tokens: int) -> None:
+    def add(self, record: bytes, num_tokens: int = 0) -> None:
         """Adds a record, and the number of its tokens."""
-        start = self.append(len(record).to_bytes(4, "little") + record)
-        self._entries.append(start << _TOKEN_BITS | num_tokens)
-        self._longest = max(self._longest, len(record))
+        with self._explained():
+            self._file.write(len(record).to_bytes(_SIZE_BYTES, "little") + record)
+        self._entries.append(self._end << _TOKEN_BITS | num_tokens)
+        self._end += _SIZE_BYTES + len(record)
 
     def shuffle(self, rng: random.Random) -> None:
         """Shuffles the records into the order that `rng.shuffle` gives a list of them."""
@@ -123,12 +77,28 @@ class RecordSpill(SpillFile):
     def in_order(self) -> Iterator[bytes]:
         """Yields all records in their order."""
         with Progress("writing records", "records", len(self)) as work:
-            for record in self.records(range(len(self))):
+            for record in self.read(range(len(self))):
                 yield record
                 work.advance()
 
-    def records(self, numbers: Iterable[int]) -> Iterator[bytes]:
+    def read(self, numbers: Iterable[int]) -> Iterator[bytes]:
         """Yields the records with these numbers."""
-        starts = (self._entries[number] >> _TOKEN_BITS for number in numbers)
-        for data in self.read((start, 4 + self._longest) for start in starts):
-            yield data[4 : 4 + int.from_bytes(data[:4], "little")]
+        with self._explained():
+            self._file.flush()
+            file = self._file.fileno()
+            for number in numbers:
+                start = self._entries[number] >> _TOKEN_BITS
+                size = int.from_bytes(os.pread(file, _SIZE_BYTES, start), "little")
+                yield os.pread(file, size, start + _SIZE_BYTES)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            permanent = (FileNotFoundError, NotADirectoryError, PermissionError)
+            is_permanent = error.errno == errno.EROFS or isinstance(error, permanent)
+            raise (UserError if is_permanent else OSError)(
+                f"Cannot write a temporary file in {self._directory}: {error.strerror}. It takes"
+                " about as much space as the output. Choose another folder with --spill_dir"
+            ) from error

@@ -9,7 +9,7 @@ import pytest
 from bert_tf.datasets.text_files import read_files
 from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.ngram_masking import NgramLengths
+from bert_tf.tasks.pretraining.records.ngram_masking import ngram_lengths
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 from tests.support.golden import golden_cases
 from tests.support.sentence_piece_model import write_model
@@ -55,12 +55,12 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
 
 @pytest.mark.parametrize("longest, favors", [(1, True), (3, True), (4, False)])
 def test_lengths_are_drawn_as_numpy_draws_them(longest, favors):
-    lengths = NgramLengths(longest, favors, seed=79)
+    lengths = ngram_lengths(longest, favors, seed=79)
     probabilities = 1.0 / np.arange(1, longest + 1)
     probabilities = (probabilities / probabilities.sum())[:: 1 if favors else -1]
     generator = np.random.RandomState(79)
     expected = [generator.choice(np.arange(1, longest + 1), p=probabilities) for _ in range(500)]
-    assert [lengths.draw() for _ in range(500)] == expected
+    assert [next(lengths) for _ in range(500)] == expected
     assert set(expected) == set(range(1, longest + 1))
 
 
