@@ -13,12 +13,7 @@ from bert_tf.tasks.pretraining.records.masking import Masks
 
 
 class FullSentences:
-    """Makes the sequences of one pass over the documents: [CLS] sentences [SEP] sentences [SEP].
-
-    Args:
-        documents: all documents, in the order in which to join them.
-        masks: masks each instance and adds the labels.
-    """
+    """Makes the sequences of one pass over the documents: [CLS] sentences [SEP] sentences [SEP]."""
 
     def __init__(self, documents: Documents, settings: PretrainingDataSettings, masks: Masks):
         self._documents = documents

@@ -30,16 +30,13 @@ Part = tuple[Document, int, int]
 def create_instances(
     documents: Documents, settings: PretrainingDataSettings, masks: Masks, rng: random.Random
 ) -> Iterator[dict[str, list]]:
-    """Yields the instances of all documents, `dupe_factor` times.
+    """Yields the instances of all documents, `dupe_factor` times: the features of records by name.
+
+    With --objective=mlm and --across_documents, every pass after the first shuffles the documents.
 
     Args:
-        documents: all documents; with --objective=mlm and --across_documents, every pass after the
-            first shuffles them.
         masks: masks each instance and adds the labels.
         rng: generator of all random numbers.
-
-    Yields:
-        The features of a record by name, with the lengths that `pretraining_schema` gives.
     """
     pairs = Pairs(documents, settings, masks, rng)
     total = settings.dupe_factor * len(documents)
@@ -56,13 +53,7 @@ def create_instances(
 
 
 class Pairs:
-    """Makes pairs of texts: [CLS] a [SEP] b [SEP].
-
-    Args:
-        documents: all documents, also the source of random second texts.
-        masks: masks each instance and adds the labels.
-        rng: generator of all random numbers.
-    """
+    """Makes pairs of texts: [CLS] a [SEP] b [SEP]. For the arguments see `create_instances`."""
 
     def __init__(
         self,
@@ -116,12 +107,7 @@ class Pairs:
             first = sentence
 
     def _random_part(self, index: int, target_length: int) -> Part:
-        """Returns sentences of a random document.
-
-        Args:
-            index: number of the document to avoid.
-            target_length: stop adding sentences at this number of tokens.
-        """
+        """Returns sentences of a random document, about `target_length` tokens; avoids `index`."""
         for _ in range(_RANDOM_DOCUMENT_TRIES):
             other_index = self._rng.randint(0, len(self._documents) - 1)
             if other_index != index:

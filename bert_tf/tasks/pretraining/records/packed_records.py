@@ -34,13 +34,10 @@ Features = dict[str, list]
 
 
 def pack_records(settings: PackingSettings) -> None:
-    """Packs the records of some files, and logs what packing saves.
+    """Packs the records of some files, and logs what packing saves; writes only to `output_file`.
 
     All records of the input are packed together. They wait in a temporary file as large as the
     input; each takes about 40 bytes of memory.
-
-    Args:
-        settings: the flags. Without `output_file` nothing is written.
 
     Raises:
         UserError: the input is missing, damaged, already packed or not pre-training records, an
@@ -70,22 +67,13 @@ def pack_records(settings: PackingSettings) -> None:
 def packed_rows(
     spill: SpillFile, schema: records.Schema, max_sequences_per_pack: int, seed: int
 ) -> Iterator[bytes]:
-    """Packs records and yields the serialized rows.
-
-    Args:
-        spill: the records.
-        schema: the records' schema.
-        max_sequences_per_pack: maximum number of sequences in a row.
-        seed: seed of the order of the rows.
-    """
+    """Packs records of this schema and yields the serialized rows, in an order set by the seed."""
     lengths = spill.num_tokens()
     packs, num_rows = _plan(lengths, schema, max_sequences_per_pack)
     row_length = schema["input_ids"].shape[0]
     objective = MLM_NSP if "next_sentence_labels" in schema else MLM
-    predictions = most = None
-    if UNMASKED not in schema:
-        predictions = schema["masked_lm_positions"].shape[0]
-        most = predictions_per_row(predictions, max_sequences_per_pack)
+    predictions = None if UNMASKED in schema else schema["masked_lm_positions"].shape[0]
+    most = predictions_per_row(predictions or 0, max_sequences_per_pack)
     packed = pretraining_schema(row_length, predictions, objective, max_sequences_per_pack)
     written = 0
     with Progress("writing rows", "rows", num_rows) as work:
@@ -124,18 +112,16 @@ def read_sequence(record: bytes) -> Features:
     return sequence
 
 
-def split_row(sequences: Sequence[Features], most: int | None) -> Iterator[list[Features]]:
+def split_row(sequences: Sequence[Features], most: int) -> Iterator[list[Features]]:
     """Splits a row into parts with at most `most` predictions each, and yields their sequences.
 
-    Args:
-        sequences: the row's sequences.
-        most: at least as many predictions as any sequence has; None for unmasked records.
+    Every sequence must have at most `most` predictions.
     """
     part: list[Features] = []
     predictions = 0
     for sequence in sequences:
-        number = 0 if most is None else len(sequence["masked_lm_ids"])
-        if part and most is not None and predictions + number > most:
+        number = len(sequence.get("masked_lm_ids", ()))
+        if part and predictions + number > most:
             yield part
             part, predictions = [], 0
         part.append(sequence)
@@ -144,12 +130,7 @@ def split_row(sequences: Sequence[Features], most: int | None) -> Iterator[list[
 
 
 def pack_row(sequences: Iterable[Features], schema: records.Schema) -> Features:
-    """Returns the features of a packed record.
-
-    Args:
-        sequences: sequences from `read_sequence` that fit into a row.
-        schema: the row's schema.
-    """
+    """Returns the features of a packed record of this schema, from those of its sequences."""
     row: Features = {name: [] for name in schema}
     num_words = 0
     for number, sequence in enumerate(sequences, 1):
@@ -179,8 +160,7 @@ def mean_sequences(files: Sequence[str], schema: records.Schema) -> float:
     """Returns the mean number of sequences per record, from the first 10,000 packed records.
 
     Raises:
-        UserError: a file is damaged.
-        OSError: a file cannot be read.
+        UserError, OSError: see `record_checks.explain`.
     """
     mask = {"input_mask": schema["input_mask"]}
     sample = tf.data.TFRecordDataset(list(files)).take(_SAMPLE).batch(_READ)
@@ -203,11 +183,7 @@ def _plan(
 
 
 def _unpacked_schema(files: Sequence[str]) -> records.Schema:
-    """Returns the schema of unpacked pre-training records, with the first record's lengths.
-
-    Raises:
-        UserError: the records are something else, or already packed, or their features differ.
-    """
+    """Returns the schema of unpacked pre-training records, with the first record's lengths."""
     lengths = record_checks.feature_lengths(files[0], "input_file")
     if PACKED in lengths:
         raise UserError(
@@ -231,12 +207,7 @@ def _unpacked_schema(files: Sequence[str]) -> records.Schema:
 def _read(
     files: Sequence[str], schema: records.Schema
 ) -> Iterator[tuple[Sequence[bytes], np.ndarray]]:
-    """Yields batches of records, each with its records' numbers of tokens.
-
-    Raises:
-        UserError: the records do not fit the schema, have no token, or have padding before a token.
-        OSError: a file cannot be read.
-    """
+    """Yields batches of records, each with its records' numbers of tokens."""
     dataset = tf.data.TFRecordDataset(list(files)).batch(_READ)
     dataset = dataset.map(lambda x: (x, records.parse(x, schema)["input_mask"]))
     count = 0
@@ -258,16 +229,11 @@ def _read(
 def check_packed_predictions(
     lengths: Mapping[str, int], max_predictions_per_seq: int, file: str, flag: str
 ) -> None:
-    """Checks that packed records have the masked positions that the flags ask for.
+    """Raises UserError if packed records lack the masked positions that the flags ask for.
 
     Args:
-        lengths: lengths of the features of the file's first record.
-        max_predictions_per_seq: the flag's value.
-        file: the file, for messages.
+        lengths: lengths of the features of the first record of the file.
         flag: the flag (no dashes) that named the file, for messages.
-
-    Raises:
-        UserError: the number of masked positions differs.
     """
     found, places = lengths["masked_lm_positions"], lengths[PACKED]
     made_with = found - predictions_per_row(0, places)

@@ -18,11 +18,7 @@ WORTHWHILE = 1.1  # sequences per row; below, packing saves little more than it 
 
 
 class Pack(NamedTuple):
-    """Rows that hold sequences of the same lengths.
-
-    lengths: lengths of the sequences in a row, the longest first.
-    count: number of such rows.
-    """
+    """`count` rows that hold sequences of the same lengths, in each row the longest first."""
 
     lengths: tuple[int, ...]
     count: int
@@ -36,7 +32,6 @@ def pack_histogram(counts: Sequence[int], max_sequences_per_pack: int) -> list[P
 
     Args:
         counts: number of sequences of each length, from 0 to the length of a row.
-        max_sequences_per_pack: maximum number of sequences in a row.
     """
     row_length = len(counts) - 1
     with_room: list[list[Pack]] = [[] for _ in counts]  # by the number of tokens that still fit
@@ -70,10 +65,7 @@ def pack_histogram(counts: Sequence[int], max_sequences_per_pack: int) -> list[P
 class Forecast(NamedTuple):
     """What packing will save, computed from the histogram.
 
-    sequences: number of sequences.
-    rows: number of rows that hold them.
-    fill: share of the token positions that are not padding, without packing.
-    packed_fill: the same share with packing.
+    fill, packed_fill: share of the token positions that are not padding, without and with packing.
     """
 
     sequences: int
@@ -83,7 +75,7 @@ class Forecast(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """Sequences per row: how many times fewer rows there are than sequences."""
+        """Sequences per row."""
         return self.sequences / self.rows
 
     def __str__(self) -> str:
@@ -100,12 +92,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(counts: Sequence[int], packs: Sequence[Pack]) -> Forecast:
-    """Returns what packing will save.
-
-    Args:
-        counts: as for `pack_histogram`, with at least one sequence.
-        packs: what `pack_histogram` returned.
-    """
+    """Returns what packing will save: `pack_histogram` made `packs` from `counts`, not all 0."""
     sequences, row_length = sum(map(int, counts)), len(counts) - 1
     rows = sum(pack.count for pack in packs)
     tokens = sum(length * int(count) for length, count in enumerate(counts))
@@ -122,38 +109,29 @@ def rows_of(lengths: Sequence[int], packs: Sequence[Pack], seed: int) -> Iterato
     Args:
         lengths: the length of each sequence: an array of integers.
         packs: what `pack_histogram` returned for the histogram of these lengths.
-        seed: seed of the order.
     """
     by_length = np.argsort(np.asarray(lengths), kind="stable")
     ends = np.cumsum(np.bincount(lengths))
     begins = np.concatenate([[0], ends])[: len(ends)]  # of each length's sequences not yet taken
     members = np.empty(len(lengths), by_length.dtype)
-    row_begins = np.empty(sum(pack.count for pack in packs) + 1, np.int64)
-    row = place = 0
+    widths = np.repeat([len(pack.lengths) for pack in packs], [pack.count for pack in packs])
+    row_begins = np.concatenate([[0], np.cumsum(widths)])
+    place = 0
     for pack_lengths, count in packs:
-        width = len(pack_lengths)
-        stop = place + count * width
-        rows = members[place:stop].reshape(count, width)
+        stop = place + count * len(pack_lengths)
+        rows = members[place:stop].reshape(count, -1)
         for column, length in enumerate(pack_lengths):
             begin = begins[length]
             rows[:, column] = by_length[begin : begin + count]
             begins[length] += count
-        row_begins[row : row + count] = np.arange(place, stop, width)
-        row, place = row + count, stop
-    row_begins[row] = place
-    del by_length
-    order = array("Q", range(row))
+        place = stop
+    del by_length, widths
+    order = array("Q", range(len(row_begins) - 1))
     shuffle(order, random.Random(seed))
     for number in order:
         yield members[row_begins[number] : row_begins[number + 1]].tolist()
 
 
 def rows_a_step(batch_size: int, sequences_per_row: float, parts: int) -> int:
-    """Returns the number of rows that hold about `batch_size` sequences, a multiple of `parts`.
-
-    Args:
-        batch_size: number of sequences.
-        sequences_per_row: the mean.
-        parts: replicas times the parts of gradient accumulation.
-    """
+    """Returns the number of rows that hold about `batch_size` sequences, a multiple of `parts`."""
     return max(1, round(batch_size / sequences_per_row / parts)) * parts

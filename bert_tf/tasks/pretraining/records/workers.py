@@ -14,13 +14,9 @@ _SECONDS_TO_END = 30.0
 
 
 def run_workers(function: Callable[[Any], None], arguments: Sequence[Any]) -> None:
-    """Calls a function with each argument, each call in its own process, and waits for all.
+    """Calls a module's function with each argument, each call in its own process; waits for all.
 
     If a call fails or this process is interrupted, the remaining processes are terminated.
-
-    Args:
-        function: a module's function, so that it can be pickled.
-        arguments: one for each process; pickled.
 
     Raises:
         Exception: from the first call that failed.

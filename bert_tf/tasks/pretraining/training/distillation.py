@@ -33,14 +33,12 @@ class DistilledPretraining(Distilled):
 
     Args:
         student: the model to train; its objective is masked LM only.
-        teacher: gives targets; see `Distilled`.
+        teacher, cos_all_layers: see `Distilled`.
         alphas: the weights of the losses: `ce` of the soft targets, `mlm` of masked LM, `cos` of
             the hidden states, `mse` of the logits. A loss of weight 0 is not computed, except that
             the masked-LM loss stays a metric, without gradients.
-        temperature: the temperature of the soft targets.
         restrict_ce_to_mask: compute `ce` and `mse` only at masked positions, with their weights,
             instead of at all tokens.
-        cos_all_layers: see `Distilled`.
     """
 
     def __init__(
@@ -110,18 +108,30 @@ class DistilledPretraining(Distilled):
         return parts, sums
 
 
-def copy_weights(student: PretrainingModel, weights: Mapping[str, tf.Variable]) -> None:
+def copy_weights(
+    student: PretrainingModel,
+    weights: Mapping[str, tf.Variable],
+    teacher_scopes: Sequence[str],
+    layers: Sequence[int],
+) -> None:
     """Copies the teacher's weights to the student.
 
     Args:
-        weights: names of the student's variables -> the teacher's variables to copy; see
-            `copied_weights`.
+        weights: the teacher's variables by name.
+        teacher_scopes: the teacher's `BertConfig.layer_scopes`.
+        layers: from `choose_layers`.
 
     Raises:
         UserError: the teacher lacks a variable, or a variable's shape differs.
     """
+    sources = [teacher_scopes[layer] for layer in layers]
+    scopes = list(zip(student.bert.config.layer_scopes, sources, strict=True))
     for variable in student.variables:
-        value = weights.get(variable.path)
+        name = variable.path
+        for scope, source in scopes:
+            if variable.path.startswith(scope):
+                name = source + name.removeprefix(scope)
+        value = weights.get(name)
         if value is None and not variable.path.startswith(_ENCODER):
             continue  # the variable belongs to a head that the teacher lacks
         if value is None or value.shape != variable.shape:
@@ -135,11 +145,7 @@ def copy_weights(student: PretrainingModel, weights: Mapping[str, tf.Variable]) 
 
 
 def unneeded(alphas: Mapping[str, float]) -> tuple[str, ...]:
-    """Returns the name prefixes of variables that a teacher may lack because no loss needs them.
-
-    Args:
-        alphas: see `DistilledPretraining`.
-    """
+    """Returns the name prefixes of variables that a teacher may lack because no loss needs them."""
     names = ("bert/pooler/", "cls/seq_relationship/")
     return names if alphas["ce"] or alphas["mse"] else (*names, "cls/predictions/")
 
@@ -152,8 +158,7 @@ def choose_layers(given: str | None, student: int, teacher: int, unit: str = "la
 
     Args:
         given: --student_layers; None for the default.
-        student: number of the student's layers.
-        teacher: number of the teacher's layers.
+        student, teacher: number of layers of each.
         unit: what to call the layers in messages: `groups` in an ALBERT.
 
     Raises:
@@ -187,30 +192,3 @@ def choose_layers(given: str | None, student: int, teacher: int, unit: str = "la
             f" (num_hidden_{unit} of --bert_config_file), {student}; it has {len(layers)}"
         )
     return layers
-
-
-def copied_weights(
-    teacher_variables: Mapping[str, tf.Variable],
-    student_scopes: Sequence[str],
-    teacher_scopes: Sequence[str],
-    layers: Sequence[int],
-) -> dict[str, tf.Variable]:
-    """Returns the teacher's variables under the names that they have in the student.
-
-    Args:
-        teacher_variables: the teacher's variables by name.
-        student_scopes: the student's `BertConfig.layer_scopes`.
-        teacher_scopes: the teacher's `BertConfig.layer_scopes`.
-        layers: from `choose_layers`.
-    """
-    copied = {}
-    for name, variable in teacher_variables.items():
-        scope = next((scope for scope in teacher_scopes if name.startswith(scope)), None)
-        if scope is None:
-            copied[name] = variable
-    for student_scope, layer in zip(student_scopes, layers, strict=True):
-        scope = teacher_scopes[layer]
-        for name, variable in teacher_variables.items():
-            if name.startswith(scope):
-                copied[student_scope + name.removeprefix(scope)] = variable
-    return copied

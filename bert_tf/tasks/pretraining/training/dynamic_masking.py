@@ -23,11 +23,8 @@ _CHOICE, _FATE, _REPLACEMENT = range(3)
 class DynamicMasking:
     """Masks batches of unmasked records; an `input_pipeline.Augment`.
 
-    mask_id: id of [MASK].
     vocab_size: random replacements are ids below this number.
-    max_predictions_per_seq: maximum number of masked tokens in a sequence.
     masked_lm_prob: share of a sequence's tokens to predict.
-    whole_words: whether the pieces of a word are masked together.
     max_sequences_per_pack: places for sequences in a row, K; 1 if rows are not packed.
     never_drawn: ids that must not be random replacements, in ascending order.
     """

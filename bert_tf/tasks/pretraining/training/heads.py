@@ -15,11 +15,7 @@ from bert_tf.model.saving import Savable, register
 
 @register
 class Transform(Savable, keras.layers.Layer):
-    """Dense layer, activation and LayerNorm before the product with the word embeddings.
-
-    Args:
-        dtype: dtype policy.
-    """
+    """Dense layer, activation and LayerNorm before the product with the word embeddings."""
 
     def __init__(self, config: BertConfig, dtype):
         super().__init__(name="transform", dtype=dtype)
@@ -34,7 +30,6 @@ class Transform(Savable, keras.layers.Layer):
         self.layer_norm = LayerNorm(config)
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         self.dense.build((None, self.config.hidden_size))
         self.layer_norm.build((None, self.config.embedding_width))
 
@@ -48,9 +43,6 @@ class MaskedLanguageModel(Savable, keras.layers.Layer):
     """Logits over the vocabulary at masked positions (original: get_masked_lm_output).
 
     The output weights are the word embeddings; only the bias belongs to this head.
-
-    Args:
-        dtype: dtype policy.
     """
 
     def __init__(self, config: BertConfig, dtype="float32"):
@@ -59,7 +51,6 @@ class MaskedLanguageModel(Savable, keras.layers.Layer):
         self.transform = Transform(config, self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         self.transform.build()
         self.output_bias = self.add_weight(
             shape=(self.vocab_size,), initializer="zeros", autocast=False, name="output_bias"
@@ -88,9 +79,6 @@ class NextSentence(Savable, keras.layers.Layer):
     """Logits of next sentence prediction (original: get_next_sentence_output).
 
     Class 0: the second sentence follows the first. Class 1: it is a random one.
-
-    Args:
-        dtype: dtype policy.
     """
 
     def __init__(self, config: BertConfig, dtype="float32"):
@@ -98,7 +86,6 @@ class NextSentence(Savable, keras.layers.Layer):
         self.config = config
 
     def build(self, input_shape=None):
-        """Creates the variables."""
         self.output_weights = self.add_weight(
             shape=(2, self.config.hidden_size),
             initializer=create_initializer(self.config.initializer_range),
@@ -116,11 +103,7 @@ class NextSentence(Savable, keras.layers.Layer):
 
 @register
 class PretrainingHeads(Savable, keras.layers.Layer):
-    """Both pre-training heads (scope `cls`); RoBERTa has only the masked-LM head.
-
-    Args:
-        dtype: dtype policy.
-    """
+    """Both pre-training heads (scope `cls`); RoBERTa has only the masked-LM head."""
 
     def __init__(self, config: BertConfig, dtype="float32"):
         super().__init__(name="cls", dtype=dtype)
@@ -131,7 +114,7 @@ class PretrainingHeads(Savable, keras.layers.Layer):
         self.build()
 
     def build(self, input_shape=None):
-        """Creates the variables; the constructor has already called this."""
+        """Creates the variables. The constructor calls this; later calls do nothing."""
         if not self.built:
             self.predictions.build()
             if self.seq_relationship is not None:

@@ -3,8 +3,7 @@
 import dataclasses
 import re
 
-from bert_tf.errors import UserError, as_given, quoted
-from bert_tf.runs.flags.setting_fields import FieldRule
+from bert_tf.errors import UserError, quoted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,33 +32,3 @@ def parse_phases(text: str) -> list[RecordBatches]:
             )
         phases.append(RecordBatches(*map(int, part.split(":"))))
     return phases
-
-
-def parse_phase_values(
-    text: str, name: str, count: int, number: type[int] | type[float], rule: FieldRule
-) -> list[float]:
-    """Returns the values of a flag that has one for each phase.
-
-    Args:
-        text: the flag's value: numbers separated by commas.
-        name: the flag, without dashes.
-        count: the number of phases.
-        number: the type of the values.
-        rule: the rule of the flag that has one value for all phases.
-
-    Raises:
-        UserError: the number of values is not `count`, or `rule` does not allow a value.
-    """
-    try:
-        values = [number(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) != count:
-        raise UserError(
-            f"--{name} must have a number for each phase, {count} in all (see --phases), separated"
-            f" by commas; got {quoted(text)}"
-        )
-    problem = next(filter(None, map(rule.problem, values)), None)
-    if problem:
-        raise UserError(f"--{name}={as_given(text)}: each value {problem}")
-    return values

@@ -3,15 +3,17 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Container
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from bert_tf import optimization, tokenization
+from bert_tf.engine.distribution import InputShard
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
-from bert_tf.engine.input_pipeline import Augment, TrainingInput
+from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.errors import UserError
-from bert_tf.files import record_checks, records, storage
+from bert_tf.files import record_checks, storage
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.writer import write_config
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
@@ -85,7 +87,9 @@ def train_and_evaluate(
         raise UserError("At least one of --do_train and --do_eval must be given.")
     check_objective(config, settings.objective)
     replicas = strategy.num_replicas_in_sync
-    phases = _training_phases(config, settings, replicas) if settings.do_train else []
+    phases = []
+    if settings.do_train:
+        phases = [_training_phase(config, settings, each, replicas) for each in settings.phases]
     evaluation = None
     if settings.do_eval or settings.evaluate_every_steps:
         evaluation = _evaluation_input(config, settings, replicas)
@@ -121,107 +125,67 @@ def train_and_evaluate(
         return results if settings.do_eval else None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Records:
-    """The record files of a phase.
-
-    files: names of the files.
-    schema: the records' schema.
-    limits: limits of the ids in the records.
-    augment: masks the records; None if they are already masked.
-    sequences: the mean number of sequences in a record; None if the records are not packed.
-    """
-
-    files: list[str]
-    schema: records.Schema
-    limits: records.Limits
-    augment: Augment | None
-    sequences: float | None
-
-    def batch_size(self, num_sequences: int, parts: int, flag: str) -> int:
-        """Returns the number of records in a batch; logs it if records are packed.
-
-        Args:
-            num_sequences: sequences in a batch.
-            parts: number of equal parts that a batch is computed in.
-            flag: the flag (no dashes) that sets the number of sequences.
-        """
-        if self.sequences is None:
-            return num_sequences
-        rows = rows_a_step(num_sequences, self.sequences, parts)
-        logging.info(
-            "Packed records: --%s=%d sequences are %d rows of %.4g sequences on average, %.5g in"
-            " all",
-            *(flag, num_sequences, rows, self.sequences, rows * self.sequences),
-        )
-        return rows
-
-
-def _training_phases(
-    config: BertConfig, settings: PretrainingSettings, replicas: int
-) -> list[Phase]:
-    phases = []
+def _training_phase(
+    config: BertConfig, settings: PretrainingSettings, batches: RecordBatches, replicas: int
+) -> Phase:
     parts = replicas * settings.gradient_accumulation_steps
-    for phase in settings.phases:
-        found = _open_records(config, settings, settings.input_file, "input_file", phase)
-        batch_size = found.batch_size(phase.batch_size, parts, "train_batch_size")
-        open_input = functools.partial(
-            TrainingInput,
-            *(found.files, found.schema, batch_size, found.limits),
-            augment=found.augment,
-        )
-        phases.append(Phase(phase.num_steps, batch_size, open_input, found.sequences or 1.0))
-    return phases
+    flags = ("input_file", "train_batch_size")
+    source, sequences = _open_records(config, settings, flags, batches, parts)
+
+    def open_input(seed: int, shard: InputShard) -> TrainingInput:
+        return TrainingInput(**source, seed=seed, shard=shard)
+
+    return Phase(batches.num_steps, source["batch_size"], open_input, sequences)
 
 
 def _evaluation_input(
     config: BertConfig, settings: PretrainingSettings, replicas: int
 ) -> EvaluationInput:
-    flag = "eval_input_file" if settings.eval_input_file else "input_file"
-    phase = settings.evaluation_batches
-    found = _open_records(config, settings, getattr(settings, flag), flag, phase)
-    batch_size = found.batch_size(phase.batch_size, replicas, "eval_batch_size")
-    return EvaluationInput(
-        batch_size, found.files, found.schema, found.limits, phase.num_steps, found.augment
-    )
+    batches = settings.evaluation_batches
+    flags = ("eval_input_file" if settings.eval_input_file else "input_file", "eval_batch_size")
+    source, _ = _open_records(config, settings, flags, batches, replicas)
+    return EvaluationInput(**source, max_steps=batches.num_steps)
 
 
 def _open_records(
     config: BertConfig,
     settings: PretrainingSettings,
-    pattern: str,
-    flag: str,
-    phase: RecordBatches,
-) -> _Records:
-    """Finds and checks the record files of a phase.
+    flags: tuple[str, str],
+    batches: RecordBatches,
+    parts: int,
+) -> tuple[dict[str, Any], float]:
+    """Finds and checks record files.
 
     Args:
-        pattern: names or globs of the files, with or without `{max_seq_length}`.
-        flag: the flag (no dashes) that gave the pattern, for messages.
-        phase: has the lengths that the records must have.
+        flags: the flags (no dashes) of the files and of the batch size.
+        parts: number of equal parts that a batch is computed in.
+
+    Returns:
+        What `TrainingInput` and `EvaluationInput` have in common, by name; and the mean number of
+        sequences in a record, 1 if records are not packed.
 
     Raises:
-        UserError: no file matches; the records' lengths differ from the phase's; the records are
-            masked but should not be, or the reverse; or the files are not all packed alike.
+        UserError: no file matches; the records' lengths differ from those in `batches`; the records
+            are masked but should not be, or the reverse; or the files are not all packed alike.
     """
-    config.check_seq_length(phase.max_seq_length, "max_seq_length or --phases")
-    pattern = pattern.replace("{max_seq_length}", str(phase.max_seq_length))
+    flag, batch_flag = flags
+    length, batch_size = batches.max_seq_length, batches.batch_size
+    config.check_seq_length(length, "max_seq_length or --phases")
+    pattern = getattr(settings, flag).replace("{max_seq_length}", str(length))
     files = storage.expand_files(pattern, flag)
-    logging.info("*** --%s, records of length %d ***", flag, phase.max_seq_length)
+    logging.info("*** --%s, records of length %d ***", flag, length)
     for path in files:
         logging.info("  %s", path)
     lengths = record_checks.feature_lengths(files[0], flag)
     packed_places = lengths.get(PACKED)
-    predictions: int | None = phase.max_predictions_per_seq
+    predictions: int | None = batches.max_predictions_per_seq
     masking = None
     if _are_unmasked(lengths, files[0], flag, settings):
         predictions = None
-        masking = _dynamic_masking(config, settings, phase, packed_places)
+        masking = _dynamic_masking(config, settings, batches, packed_places)
     elif packed_places is not None:
         check_packed_predictions(lengths, predictions, files[0], flag)
-    schema = pretraining_schema(
-        phase.max_seq_length, predictions, settings.objective, packed_places
-    )
+    schema = pretraining_schema(length, predictions, settings.objective, packed_places)
     record_checks.check_files(files, schema, flag)
     vocabulary = (config.vocab_size, "vocab_size of --bert_config_file")
     limits = {
@@ -230,22 +194,25 @@ def _open_records(
         "segment_ids": (config.type_vocab_size, "type_vocab_size of --bert_config_file"),
     }
     limits = {name: limit for name, limit in limits.items() if name in schema}
-    sequences = None if packed_places is None else mean_sequences(files, schema)
-    return _Records(files, schema, limits, masking, sequences)
+    sequences = 1.0
+    if packed_places is not None:
+        sequences = mean_sequences(files, schema)
+        batch_size = rows_a_step(batches.batch_size, sequences, parts)
+        logging.info(
+            "Packed records: --%s=%d sequences are %d rows of %.4g sequences on average, %.5g in"
+            " all",
+            *(batch_flag, batches.batch_size, batch_size, sequences, batch_size * sequences),
+        )
+    source = {"files": files, "schema": schema, "batch_size": batch_size, "limits": limits}
+    return {**source, "augment": masking}, sequences
 
 
 def _are_unmasked(
     names: Container[str], file: str, flag: str, settings: PretrainingSettings
 ) -> bool:
-    """Returns whether records are unmasked. --eval_input_file may name either kind.
+    """Returns whether the records of a file, with features of these names, are unmasked.
 
-    Args:
-        names: names of the features of the file's records.
-        file: the file, for messages.
-        flag: the flag (no dashes) that named the file.
-
-    Raises:
-        UserError: the records do not fit --dynamic_masking.
+    Raises UserError if they do not fit --dynamic_masking; --eval_input_file may name either kind.
     """
     unmasked = UNMASKED in names and "masked_lm_positions" not in names
     if unmasked and not settings.dynamic_masking:
@@ -264,7 +231,7 @@ def _are_unmasked(
 def _dynamic_masking(
     config: BertConfig,
     settings: PretrainingSettings,
-    phase: RecordBatches,
+    batches: RecordBatches,
     packed_places: int | None,
 ) -> DynamicMasking:
     tokenizer = load_tokenizer(settings.vocab_file, do_lower_case=False, needs_mask=True)
@@ -272,11 +239,12 @@ def _dynamic_masking(
     tokenization.check_vocab_size(vocab, config.vocab_size, settings.vocab_file)
     place = f"--vocab_file={settings.vocab_file}"
     check_padding(vocab, config.pad_token_id, place, "--bert_config_file")
-    check_predictions(phase.max_seq_length, phase.max_predictions_per_seq, settings.masked_lm_prob)
+    predictions = batches.max_predictions_per_seq
+    check_predictions(batches.max_seq_length, predictions, settings.masked_lm_prob)
     return DynamicMasking(
         vocab[tokenizer.mask_token],
         max(vocab.values()) + 1,
-        phase.max_predictions_per_seq,
+        predictions,
         settings.masked_lm_prob,
         settings.do_whole_word_mask,
         packed_places or 1,

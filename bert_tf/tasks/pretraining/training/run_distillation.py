@@ -25,7 +25,6 @@ from bert_tf.tasks.pretraining.training.distillation import (
     OTHER_WEIGHTS,
     DistilledPretraining,
     choose_layers,
-    copied_weights,
     copy_weights,
     unneeded,
 )
@@ -42,21 +41,14 @@ def run_distillation(
     strategy: tf.distribute.Strategy,
     settings: DistillationSettings,
 ) -> dict[str, float | int] | None:
-    """Pre-trains a student with a teacher, otherwise like `run_pretraining`.
+    """Pre-trains a student with a teacher; returns and raises what `run_pretraining` does.
 
-    The student starts from weights of the teacher, unless the settings say otherwise. Its
-    checkpoints have the form of `run_pretraining`'s, with the vocabulary next to them.
+    The student starts from weights of the teacher, unless the settings say otherwise. The two
+    models must fit together. The student's checkpoints have the form of `run_pretraining`'s, with
+    the vocabulary next to them.
 
     Args:
         config: configuration of the student.
-
-    Returns:
-        The results of the evaluation; None without --do_eval.
-
-    Raises:
-        UserError: the two models do not fit together, or see `run_pretraining`.
-        OSError: see `run_pretraining`.
-        FloatingPointError: see `run_pretraining`.
     """
     lengths = [phase.max_seq_length for phase in (*settings.phases, settings.evaluation_batches)]
     files = teacher_files(settings)
@@ -66,16 +58,15 @@ def run_distillation(
     unit = "groups" if isinstance(config, AlbertConfig) else "layers"
     layers = _copied_layers(config, teacher_config, settings, unit)
     folder = files.home
-    if not settings.vocab_file:
-        settings = dataclasses.replace(settings, vocab_file=vocabulary_in(folder))
-    vocab_file = settings.vocab_file
+    vocab_file = settings.vocab_file or vocabulary_in(folder)
+    settings = dataclasses.replace(settings, vocab_file=vocab_file)
     if settings.dynamic_masking and not vocab_file:
         raise UserError(
             "--dynamic_masking needs --vocab_file, since there is no vocabulary next to"
             " --teacher_checkpoint. Add --vocab_file, or leave out --dynamic_masking"
         )
-    vocab = load_tokenizer(vocab_file, do_lower_case=False).vocab if vocab_file else {}
     if vocab_file:
+        vocab = load_tokenizer(vocab_file, do_lower_case=False).vocab
         tokenization.check_vocab_size(vocab, config.vocab_size, vocab_file)
         check_model_vocabulary(vocab, vocab_file, folder, "teacher_checkpoint")
     else:
@@ -93,28 +84,20 @@ def run_distillation(
             strategy,
             unneeded(settings.alphas),
         )
-
-        def distilled(student: PretrainingModel) -> DistilledPretraining:
-            return DistilledPretraining(
-                student,
-                teacher,
-                settings.alphas,
-                settings.temperature,
-                settings.restrict_ce_to_mask,
-                settings.cos_all_layers,
-            )
+        losses = (settings.alphas, settings.temperature, settings.restrict_ce_to_mask)
 
         def initialize(student: PretrainingModel) -> None:
             if layers is not None:
-                scopes = (config.layer_scopes, teacher_config.layer_scopes)
-                copy_weights(student, copied_weights(variables, *scopes, layers))
+                copy_weights(student, variables, teacher_config.layer_scopes, layers)
                 logging.info("The student begins with the teacher's %s %s", unit, layers)
 
         return Trainer(
             lambda: PretrainingModel(config, settings.objective, **options),
             *(run, *arguments),
             **named,
-            objective=distilled,
+            objective=lambda student: DistilledPretraining(
+                student, teacher, *losses, settings.cos_all_layers
+            ),
             initialize=initialize,
         )
 
@@ -130,13 +113,7 @@ def run_distillation(
 def _copied_layers(
     config: BertConfig, teacher_config: BertConfig, settings: DistillationSettings, unit: str
 ) -> list[int] | None:
-    """Returns the teacher's layers to initialize the student from; None for no such layers.
-
-    Args:
-        config: the student's configuration.
-        teacher_config: the teacher's configuration.
-        unit: see `choose_layers`.
-    """
+    """Returns the teacher's layers to initialize the student from; None for no such layers."""
     if settings.init_checkpoint or settings.student_layers == "none":
         return None
     kinds = [

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Self
 
-from bert_tf.errors import UserError, quoted
+from bert_tf.errors import UserError, as_given, quoted
 from bert_tf.optimization import PolynomialSchedule
 from bert_tf.runs.flags.setting_fields import (
     REQUIRED,
@@ -21,22 +21,20 @@ from bert_tf.runs.flags.settings import (
     TeacherSettings,
     TrainingSettings,
 )
+from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.schema import MLM, MLM_NSP, OBJECTIVES
-from bert_tf.tasks.pretraining.training.phases import (
-    RecordBatches,
-    parse_phase_values,
-    parse_phases,
-)
+from bert_tf.tasks.pretraining.training.phases import RecordBatches, parse_phases
+
+# A flag with a value for each phase -> the flag with one for all.
+_OF_ALL = {"phase_learning_rates": "learning_rate", "phase_warmup_steps": "num_warmup_steps"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(TrainingSettings):
     """Settings of run_pretraining.
 
-    `phases` and `evaluation_batches` are not flags: the program makes them from `ScheduleSettings`.
-
-    phases: the phases of training, in order.
-    evaluation_batches: what an evaluation reads; `num_steps` of 0 for every example once.
+    `phases` and `evaluation_batches` (what an evaluation reads; `num_steps` 0 for every example
+    once) are not flags: the program makes them from `ScheduleSettings`.
     """
 
     amount_of_training: ClassVar[str] = "--num_train_steps, or the steps in --phases,"
@@ -75,19 +73,15 @@ class PretrainingSettings(TrainingSettings):
         help="Vocabulary that the records were made with, for --dynamic_masking.",
         group=Group.DATA,
     )
-    masked_lm_prob: float = setting(
-        0.15,
-        help="Share of the tokens of a sequence to predict.",
-        group=Group.DATA,
-        at_least=0.0,
-        at_most=1.0,
+    masked_lm_prob: float = inherit(
+        PretrainingDataSettings,
+        "masked_lm_prob",
         needs="dynamic_masking",
         because="the masks in records are made by create_pretraining_data.py --masked_lm_prob",
     )
-    do_whole_word_mask: bool = setting(
-        False,
-        help="Mask all word pieces of a word together.",
-        group=Group.DATA,
+    do_whole_word_mask: bool = inherit(
+        PretrainingDataSettings,
+        "do_whole_word_mask",
         needs="dynamic_masking",
         because="the masks in records are made by create_pretraining_data.py --do_whole_word_mask",
     )
@@ -151,11 +145,7 @@ class PretrainingSettings(TrainingSettings):
 
     @classmethod
     def from_flags(cls, values: Mapping[str, Any], given: Collection[str]) -> Self:
-        """Returns the settings, with the phases that the flags of `ScheduleSettings` describe.
-
-        Raises:
-            UserError: flags contradict each other.
-        """
+        """Returns the settings, with the phases that the flags of `ScheduleSettings` describe."""
         schedule = ScheduleSettings.from_flags(values, given)
         phases, evaluation_batches = schedule.make_phases(given)
         fields = {field.name: values[field.name] for field in flags_of(cls)}
@@ -167,16 +157,12 @@ class PretrainingSettings(TrainingSettings):
         """Returns the learning rate schedules in order, each with the number of its steps.
 
         There is one schedule for all phases (the paper, A.2), or one for each phase.
-
-        Raises:
-            UserError: a list does not have one value for each phase, or `start_warmup_step` is
-                beyond a warm-up.
         """
         steps = [phase.num_steps for phase in self.phases]
         if not (self.restart_schedule or self.phase_learning_rates or self.phase_warmup_steps):
             steps = [sum(steps)]
-        rates = self._of_each(len(steps), "phase_learning_rates", "learning_rate", float)
-        warmups = self._of_each(len(steps), "phase_warmup_steps", "num_warmup_steps", int)
+        rates = self._of_each(len(steps), "phase_learning_rates")
+        warmups = self._of_each(len(steps), "phase_warmup_steps")
         start = self.start_warmup_step
         for warmup in warmups:
             # The original accepts any number. But rates are negative before a positive start, and
@@ -192,24 +178,28 @@ class PretrainingSettings(TrainingSettings):
             for num_steps, rate, warmup in zip(steps, rates, warmups, strict=True)
         ]
 
-    def _of_each(self, count: int, name: str, of_all: str, number: type) -> list[float]:
+    def _of_each(self, count: int, name: str) -> list[float]:
         """Returns the value of each phase, from a list or from the flag for all phases."""
-        text = getattr(self, name)
+        text, of_all = getattr(self, name), _OF_ALL[name]
         if not text:
             return [getattr(self, of_all)] * count
-        rules = {field.name: rule_of(field) for field in dataclasses.fields(self)}
-        return parse_phase_values(text, name, count, number, rules[of_all])
+        field = type(self).__dataclass_fields__[of_all]
+        try:
+            values = [type(field.default)(part) for part in text.split(",")]
+        except ValueError:
+            values = []
+        if len(values) != count:
+            raise UserError(
+                f"--{name} must have a number for each phase, {count} in all (see --phases),"
+                f" separated by commas; got {quoted(text)}"
+            )
+        if problem := next(filter(None, map(rule_of(field).problem, values)), None):
+            raise UserError(f"--{name}={as_given(text)}: each value {problem}")
+        return values
 
     def check_given(self, given: Collection[str]) -> None:
-        """Checks that a value is not set by two flags.
-
-        Raises:
-            UserError: both flags are given.
-        """
-        for name, of_all in (
-            ("phase_learning_rates", "learning_rate"),
-            ("phase_warmup_steps", "num_warmup_steps"),
-        ):
+        """Raises UserError if a value is set by two flags."""
+        for name, of_all in _OF_ALL.items():
             if getattr(self, name) and of_all in given:
                 raise UserError(f"--{of_all} is in --{name} already; leave out one of the two")
 
@@ -315,21 +305,11 @@ class ScheduleSettings(Settings):
         """Returns `phases` and `evaluation_batches` for `PretrainingSettings`.
 
         Args:
-            given: names of the flags on the command line. All other flags have their defaults,
-                which --phases may override.
-
-        Raises:
-            UserError: flags contradict each other.
+            given: names of the flags on the command line; they must not contradict --phases.
         """
         if self.phases is None:
-            phases = [
-                RecordBatches(
-                    self.max_seq_length,
-                    self.num_train_steps,
-                    self.train_batch_size,
-                    self.max_predictions_per_seq,
-                )
-            ]
+            sizes = (self.num_train_steps, self.train_batch_size, self.max_predictions_per_seq)
+            phases = [RecordBatches(self.max_seq_length, *sizes)]
         else:
             phases = parse_phases(self.phases)
             for phase in phases:
@@ -342,9 +322,8 @@ class ScheduleSettings(Settings):
                 )
             if "train_batch_size" in given:
                 raise UserError("--train_batch_size is in --phases already; leave it out")
-        length = phases[-1].max_seq_length
-        if "max_seq_length" in given:
-            length = self.max_seq_length
+        last = phases[-1].max_seq_length
+        length = self.max_seq_length if "max_seq_length" in given else last
         of_phases = {phase.max_seq_length: phase.max_predictions_per_seq for phase in phases}
         predictions = of_phases.get(length)
         if "max_predictions_per_seq" in given or predictions is None:

@@ -9,11 +9,7 @@ from bert_tf.errors import UserError
 from bert_tf.model.distilbert_configuration import DistilBertConfig
 from bert_tf.model.distillation import matching_layers
 from bert_tf.modeling import BertConfig
-from bert_tf.tasks.pretraining.training.distillation import (
-    choose_layers,
-    copied_weights,
-    copy_weights,
-)
+from bert_tf.tasks.pretraining.training.distillation import choose_layers, copy_weights
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support.small_pretraining import SMALL, make_features, small_model, weights_of
 
@@ -81,13 +77,10 @@ def copying(student_changes, layers, teacher_lacks="nothing"):
         for name, variable in weights_of(teacher).items()
         if not name.startswith(teacher_lacks)
     }
-    copied = copied_weights(
-        variables, config.layer_scopes, teacher.bert.config.layer_scopes, layers
-    )
 
     def student():
         model = PretrainingModel(config)
-        copy_weights(model, copied)
+        copy_weights(model, variables, teacher.bert.config.layer_scopes, layers)
         return weights_of(model)
 
     return student, weights_of(teacher)
@@ -113,7 +106,7 @@ def test_a_distilbert_begins_with_its_teachers_input_of_a_first_text():
     teacher, _ = small_model(5)
     config = DistilBertConfig.from_dict(SMALL)
     student = PretrainingModel(config)
-    copy_weights(student, weights_of(teacher))
+    copy_weights(student, weights_of(teacher), teacher.bert.config.layer_scopes, [0, 1])
     ids, segments = make_features()["input_ids"], make_features()["segment_ids"]
     np.testing.assert_array_equal(
         student.bert(ids, None, segments).embedding_output, teacher.bert(ids).embedding_output
