@@ -3,7 +3,12 @@
 Installed, they run as `python -m bert_tf.tools.NAME`, so they import each other relatively.
 """
 
+import inspect
 import os
+from collections.abc import Callable
+from typing import Any
+
+from absl import flags
 
 from bert_tf.runs.flags import quiet_start  # and so bert_tf looks at the installed TensorFlow
 
@@ -11,3 +16,8 @@ from bert_tf.runs.flags import quiet_start  # and so bert_tf looks at the instal
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 quiet_start.import_tensorflow()  # before a tool does
+
+
+def call_with_flags(function: Callable[..., Any]) -> None:
+    """Calls a function whose arguments are flags of the program."""
+    function(**{name: flags.FLAGS[name].value for name in inspect.signature(function).parameters})

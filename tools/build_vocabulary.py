@@ -4,12 +4,11 @@
     python -m tools.build_vocabulary --kind=byte_bpe --input_file='text/*.txt' \
         --output_file=vocab.json
 
-BERT uses word pieces.
-The text is split into words as BERT's tokenizer splits it. TensorFlow Text, which the extras `cpu`
-and `gpu` install, learns the word pieces. The output file has one token per line: [PAD], [UNK],
-[CLS], [SEP] and [MASK], then the characters, then words and pieces of words, most frequent first.
-The same text always gives the same file. Time and memory grow with the number of different words. A
-few hundred megabytes of well-mixed text are enough.
+BERT uses word pieces. The text is split into words as BERT's tokenizer splits it. TensorFlow Text,
+which the extras `cpu` and `gpu` install, learns the word pieces. The output file has one token per
+line: [PAD], [UNK], [CLS], [SEP] and [MASK], then the characters, then words and pieces of words,
+most frequent first. The same text always gives the same file. Time and memory grow with the number
+of different words. A few hundred megabytes of well-mixed text are enough.
 
 RoBERTa uses a byte-level BPE, which is learned from the text without changing its case or accents.
 The package `tokenizers` learns it (the extra `roberta`). The output files are vocab.json, and
@@ -38,6 +37,8 @@ from bert_tf.text.byte_pairs import MERGES, import_tokenizers
 from bert_tf.text.byte_pairs import SPECIAL_TOKENS as BYTE_PAIR_TOKENS
 from bert_tf.text.word_counts import count_words
 
+from . import call_with_flags
+
 # In the order of the released English vocabularies, without their [unused] lines. [PAD] is 0
 # because padding is written as 0.
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -61,17 +62,8 @@ def learn_vocabulary(
     """Returns a vocabulary of `vocab_size` tokens, or fewer if the text is too short.
 
     Each kept character is a token, both at the start of a word and inside one. So every word that
-    consists of kept characters, at most 200 of them, can be tokenized.
-
-    Args:
-        word_counts: number of occurrences of each word.
-        vocab_size: maximum number of tokens.
-        max_unique_chars: number of different characters to keep, most frequent first. Words with
-            other characters are ignored, and become [UNK] later.
-
-    Raises:
-        UserError: there are no words, `vocab_size` is smaller than the number of characters, or
-            TensorFlow Text is not installed.
+    consists of kept characters, at most 200 of them, can be tokenized. Only the `max_unique_chars`
+    most frequent characters are kept; words with other characters become [UNK] later.
     """
     try:
         from tensorflow_text.tools.wordpiece_vocab.wordpiece_tokenizer_learner_lib import learn
@@ -84,16 +76,16 @@ def learn_vocabulary(
     if not word_counts:
         raise UserError("--input_file: the text has no words; name files with text")
     counts = collections.Counter(word_counts)
-    for word in word_counts:
+    for word, count in word_counts.items():
         if len(word) > _MAX_TOKEN_LENGTH:
             # The learner drops words this long, but the vocabulary needs their characters.
             for char in word:
-                counts[char] += word_counts[word]
+                counts[char] += count
 
     # The learner keeps pieces that occur at least `threshold` times. Its own search for a threshold
-    # may end above or below the wanted size. So this binary search tries one threshold at a time,
-    # and the result is cut. Its middle is the geometric mean, because good thresholds are far below
-    # the largest count.
+    # may miss the wanted size. So this binary search tries one threshold at a time, and the result
+    # is cut. Its middle is the geometric mean, because good thresholds are far below the largest
+    # count.
     low, high = 1, max(counts.values())
     best: list[str] = []
     while low <= high:
@@ -122,14 +114,9 @@ def learn_vocabulary(
 
 
 def _cut(vocab: Sequence[str], vocab_size: int, max_unique_chars: int) -> list[str]:
-    """Returns the first `vocab_size` tokens of `vocab`, always with special tokens and characters.
-
-    Raises:
-        UserError: `vocab_size` is smaller than the number of special tokens and characters.
-    """
-    must_stay = {
-        token for token in vocab if token in SPECIAL_TOKENS or len(token.removeprefix("##")) <= 1
-    }
+    """Returns the first `vocab_size` tokens, always including special tokens and characters."""
+    characters = {token for token in vocab if len(token.removeprefix("##")) <= 1}
+    must_stay = characters.union(SPECIAL_TOKENS).intersection(vocab)
     if len(must_stay) > vocab_size:
         raise UserError(
             f"--vocab_size={vocab_size} must be at least {len(must_stay)}, the number of special"
@@ -151,16 +138,7 @@ def _can_occur(token: str) -> bool:
 
 
 def learn_byte_pairs(lines: Iterable[str], vocab_size: int) -> tuple[str, str]:
-    """Returns the content of a `vocab.json` and of its `merges.txt`.
-
-    Args:
-        lines: the text.
-        vocab_size: maximum number of tokens; a short text gives fewer.
-
-    Raises:
-        UserError: `vocab_size` is too small for the special tokens and the bytes, the text is too
-            short, or the package `tokenizers` is not installed.
-    """
+    """Returns a `vocab.json` and its `merges.txt`, of at most `vocab_size` tokens."""
     tokenizers = import_tokenizers(f"--kind={BYTE_BPE}")
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     least = len(BYTE_PAIR_TOKENS) + len(alphabet)
@@ -202,10 +180,7 @@ def build_vocabulary(
 ) -> None:
     """Learns a vocabulary from text files and writes it; the arguments are the flags.
 
-    Raises:
-        UserError: no file matches, the text cannot be read or has no words, or `output_file` cannot
-            be written. A failed run leaves no file behind.
-        OSError: writing failed for another reason, which may be temporary.
+    A failed run leaves no file behind.
     """
     files = storage.expand_files(input_file, "input_file")
     written = [output_file]
@@ -245,21 +220,27 @@ def _report(word_counts: Mapping[str, int], vocab: Sequence[str], output_file: s
     total = sum(word_counts.values())
     logging.info(
         "%s: %d tokens, learned from %d words, %d of them different",
-        output_file,
-        len(vocab),
-        total,
-        len(word_counts),
+        *(output_file, len(vocab), total, len(word_counts)),
     )
     if lost:
         logging.warning(
             "%d words (%.3g%%) have characters that are not in the vocabulary and will be [UNK];"
             " raise --max_unique_chars to keep more characters",
-            lost,
-            100 * lost / total,
+            *(lost, 100 * lost / total),
         )
 
 
-def _define_flags() -> None:
+def main() -> None:
+    for name in ("do_lower_case", "max_unique_chars"):
+        if flags.FLAGS.kind == BYTE_BPE and flags.FLAGS[name].present:
+            raise UserError(
+                f"--{name} is for --kind={WORD_PIECE}; a byte-level BPE has every byte, and does"
+                " not change the text. Leave it out"
+            )
+    call_with_flags(build_vocabulary)
+
+
+if __name__ == "__main__":
     flags.DEFINE_string(
         "input_file",
         None,
@@ -298,28 +279,4 @@ def _define_flags() -> None:
         lower_bound=1,
     )
     flags.mark_flags_as_required(["input_file", "output_file"])
-
-
-def main() -> None:
-    """Reads the flags, then learns and writes the vocabulary."""
-    settings = flags.FLAGS
-    for name in ("do_lower_case", "max_unique_chars"):
-        if settings.kind == BYTE_BPE and settings[name].present:
-            raise UserError(
-                f"--{name} is for --kind={WORD_PIECE}; a byte-level BPE has every byte, and does"
-                " not change the text. Leave it out"
-            )
-    build_vocabulary(
-        settings.input_file,
-        settings.output_file,
-        settings.vocab_size,
-        settings.do_lower_case,
-        settings.max_unique_chars,
-        settings.text_field,
-        settings.kind,
-    )
-
-
-if __name__ == "__main__":
-    _define_flags()
     command_flags.run_program(main)

@@ -61,19 +61,13 @@ def lower(run: Run, phase: RecordBatches) -> Program:
     """Returns the training step of a phase as HLO.
 
     TensorFlow's CPU build lowers it. The TPU build differs only in its default random generator,
-    and `bert_tf.model.dropout.dropout` does not use the default.
-
-    Args:
-        run: the settings.
-        phase: gives the lengths; `phase.batch_size` is the batch size of one replica.
+    and `bert_tf.model.dropout.dropout` does not use the default. `phase.batch_size` is the batch
+    size of one replica.
     """
-    teacher = _make_teacher(run, phase)
     model = PretrainingModel(run.config, run.objective, **run.options)
-    objective = model if teacher is None else _distilled(model, teacher, run)
+    objective = model if run.teacher is None else _distilled(model, run, phase)
     optimizer = optimization.create_optimizer(
-        model.trainable_variables,
-        optimization.linear_schedule(1e-4, 1_000_000, 10_000),
-        run.adam,
+        model.trainable_variables, optimization.linear_schedule(1e-4, 1_000_000, 10_000), run.adam
     )
     group = [list(range(run.replicas))]
     # TPUStrategy's all_reduce becomes this operation. The strategy itself needs a TPU build.
@@ -93,45 +87,26 @@ def lower(run: Run, phase: RecordBatches) -> Program:
         return tf.stack(tf.nest.flatten(metrics))
 
     # Lowering needs tensors; specs are not enough.
+    lengths = (phase.max_seq_length, phase.max_predictions_per_seq)
     schema = pretraining_schema(
-        phase.max_seq_length,
-        phase.max_predictions_per_seq,
-        run.objective,
-        max_sequences_per_pack=run.max_sequences_per_pack,
+        *lengths, run.objective, max_sequences_per_pack=run.max_sequences_per_pack
     )
-    features = {
-        name: tf.zeros(
-            [phase.batch_size, *feature.shape],
-            tf.int32 if feature.dtype.is_integer else feature.dtype,
-        )
-        for name, feature in schema.items()
-    }
+    features = {}
+    for name, feature in schema.items():
+        dtype = tf.int32 if feature.dtype.is_integer else feature.dtype
+        features[name] = tf.zeros([phase.batch_size, *feature.shape], dtype)
     get_ir = step.experimental_get_compiler_ir(features, tf.zeros([2], tf.int32))
     products = hlo_text.matrix_products(get_ir(stage="hlo"))
     return Program(get_ir(stage="hlo_serialized"), products)
 
 
-def _make_teacher(run: Run, phase: RecordBatches) -> PretrainingModel | None:
-    """Returns a teacher with random weights; None for pre-training.
-
-    Raises:
-        UserError: the two models' vectors have different sizes, or the teacher cannot read the
-            student's inputs.
-    """
-    if run.teacher is None:
-        return None
+def _distilled(student: PretrainingModel, run: Run, phase: RecordBatches) -> DistilledPretraining:
+    """Returns a student's objective: a random teacher, and DistilBERT's weights of the losses."""
     check_inputs(run.config, run.teacher, "--teacher_config_file", phase.max_seq_length)
     check_hidden_sizes(run.config, run.teacher)
     options = {**run.options, "recompute_activations": False}
     teacher = PretrainingModel(run.teacher, run.objective, **options)
     teacher.trainable = False
-    return teacher
-
-
-def _distilled(
-    student: PretrainingModel, teacher: PretrainingModel, run: Run
-) -> DistilledPretraining:
-    """Returns a student's objective, with DistilBERT's weights of the losses."""
     names = ("alpha_ce", "alpha_mlm", "alpha_cos", "alpha_mse")
     alphas = {name.removeprefix("alpha_"): getattr(DistillationSettings, name) for name in names}
     temperature = DistillationSettings.temperature
@@ -141,13 +116,8 @@ def _distilled(
 def largest_batch(fits: Callable[[int], bool], start: int, multiple: int) -> int:
     """Returns the largest multiple of `multiple` for which `fits` is true, or 0.
 
-    The answer is exact to a sixteenth, because each call of `fits` is slow. The search doubles
-    `start` until the batch does not fit, then bisects.
-
-    Args:
-        fits: whether a batch size fits; called with multiples of `multiple`.
-        start: the first batch size to try, rounded up to a multiple of `multiple`.
-        multiple: the unit of batch sizes.
+    The answer is exact to a sixteenth, because each call of `fits` is slow. The search begins at
+    `start`, rounded up to a multiple, doubles it until the batch does not fit, then bisects.
     """
     low, high = 0, -(-start // multiple)  # low fits; high is tried next
     while fits(high * multiple):
@@ -162,11 +132,7 @@ def largest_batch(fits: Callable[[int], bool], start: int, multiple: int) -> int
 
 
 def divide(phase: RecordBatches, replicas: int, accumulation_steps: int) -> RecordBatches:
-    """Returns the phase with the batch size of one replica instead of the global one.
-
-    Raises:
-        UserError: the replicas' parts of the batch would differ in size.
-    """
+    """Returns the phase with the batch size of one replica instead of the global one."""
     if phase.batch_size % (replicas * accumulation_steps):
         raise UserError(
             f"the batch of --train_batch_size or --phases ({phase.batch_size}) must be a multiple"
@@ -213,7 +179,6 @@ def search_phase(run: Run, phase: RecordBatches, topology: compiler.Topology) ->
 
 
 def main() -> None:
-    """Compiles each phase; exits with the status that the module's docstring names."""
     logging.getLogger("jax").setLevel(logging.WARNING)
     settings = command_flags.settings_from_flags(PretrainingSettings)
     config = read_config(FLAGS.bert_config_file)
@@ -257,7 +222,7 @@ def main() -> None:
     sys.exit(0 if all(fit) else STATUS_DOES_NOT_FIT)
 
 
-def _define_flags() -> None:
+if __name__ == "__main__":
     flags.adopt_module_key_flags(run_pretraining)
     for name in NOT_NEEDED:
         FLAGS.set_default(name, "not_used")
@@ -285,8 +250,4 @@ def _define_flags() -> None:
         " at the phase's own batch and takes multiples of 8 examples (times"
         " --gradient_accumulation_steps) per replica.",
     )
-
-
-if __name__ == "__main__":
-    _define_flags()
     command_flags.run_program(main)

@@ -79,13 +79,7 @@ def convert(
 ) -> None:
     """Writes a model in another format.
 
-    Args:
-        source: --input.
-        output_dir, output_format, bert_config_file, vocab_file: the flags of these names.
-
-    Raises:
-        UserError: a file is missing or damaged, or does not hold a BERT model.
-        OSError: writing failed for a temporary reason, such as a full disk.
+    The arguments are the flags; `source` is --input.
     """
     _check_other_folder(source, output_dir)
     files = ModelFiles(source, "input", bert_config_file, vocab_file)
@@ -135,7 +129,20 @@ def _check_other_folder(source: str, output_dir: str) -> None:
         )
 
 
-def _define_flags() -> None:
+def main() -> None:
+    settings = flags.FLAGS
+    for name in ("input", "output_dir"):
+        storage.check_file_system(settings[name].value, name)
+    convert(
+        settings.input,
+        settings.output_dir,
+        settings.output_format,
+        settings.bert_config_file,
+        settings.vocab_file,
+    )
+
+
+if __name__ == "__main__":
     flags.DEFINE_string(
         "input",
         None,
@@ -154,22 +161,4 @@ def _define_flags() -> None:
         " folder.",
     )
     flags.DEFINE_string("vocab_file", None, "Vocabulary. Default: the one in --input's folder.")
-
-
-def main() -> None:
-    """Reads the flags and converts the model."""
-    settings = flags.FLAGS
-    for name in ("input", "output_dir"):
-        storage.check_file_system(settings[name].value, name)
-    convert(
-        settings.input,
-        settings.output_dir,
-        settings.output_format,
-        settings.bert_config_file,
-        settings.vocab_file,
-    )
-
-
-if __name__ == "__main__":
-    _define_flags()
     command_flags.run_program(main)

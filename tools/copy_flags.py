@@ -19,12 +19,7 @@ from . import ROOT
 
 
 def copy_flags(output_dir: str) -> None:
-    """Copies the recipes and model configurations to a new folder.
-
-    Raises:
-        UserError: the folder exists or cannot be created.
-        OSError: writing failed for another reason.
-    """
+    """Copies the recipes and model configurations to a new folder."""
     if os.path.lexists(output_dir):
         raise UserError(
             f"--output_dir={output_dir} must not exist, because its files could be yours. Delete it"
@@ -36,21 +31,14 @@ def copy_flags(output_dir: str) -> None:
         raise UserError(f"--output_dir={output_dir} cannot be created: {error}") from error
 
 
-def _define_flags() -> None:
-    flags.DEFINE_string(
-        "output_dir",
-        "flags",
-        "The folder to create. The recipes refer to each other as flags/...",
-    )
-
-
 def main() -> None:
-    """Reads the flag, copies the files and prints where they are."""
     output_dir = flags.FLAGS.output_dir
     copy_flags(output_dir)
     print(f"Recipes and model configurations are in {os.path.abspath(output_dir)}")
 
 
 if __name__ == "__main__":
-    _define_flags()
+    flags.DEFINE_string(
+        "output_dir", "flags", "The folder to create. The recipes refer to each other as flags/..."
+    )
     command_flags.run_program(main)

@@ -18,11 +18,7 @@ from bert_tf.tasks.pretraining.records.data_settings import BeamDataSettings
 
 
 def main(others: Sequence[str]) -> None:
-    """Reads the flags and makes the records.
-
-    Args:
-        others: the arguments of the command line that are not this program's flags.
-    """
+    """Makes the records; `others` are the arguments that are not flags of this program."""
     try:
         from bert_tf.tasks.pretraining.records import beam_shards
     except ImportError as error:

@@ -49,21 +49,15 @@ class Accelerator:
 
 
 def read_accelerator(name: str, path: str = ACCELERATORS) -> Accelerator:
-    """Returns the TPU slice named `name`.
-
-    Raises:
-        UserError: the file has no slice of this name.
-    """
-    with open(path, encoding="utf-8") as lines:
-        rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
-    for row in rows:
-        if row[0] == name:
-            _, _, _, _, chips, tflops, spot, on_demand, zone = row
-            return Accelerator(name, int(chips), float(tflops), float(spot), float(on_demand), zone)
-    raise UserError(
-        f"--accelerator must be one of {', '.join(row[0] for row in rows)} (tpu/accelerators.txt);"
-        f" received {name}"
-    )
+    """Returns the TPU slice of this name."""
+    rows = {row[0]: row for row in memory.read_table(path)}
+    if name not in rows:
+        raise UserError(
+            f"--accelerator must be one of {', '.join(rows)} (tpu/accelerators.txt); received"
+            f" {name}"
+        )
+    _, _, _, _, chips, *prices, zone = rows[name]
+    return Accelerator(name, int(chips), *map(float, prices), zone)
 
 
 def estimate(
@@ -79,11 +73,11 @@ def estimate(
 
     Args:
         config: the model.
-        phases: the phases of training, with global batch sizes.
+        phases: have global batch sizes.
         accelerator: the slice.
-        spot: price the slice as a spot machine rather than on demand.
+        spot: use the price of a spot machine.
         recompute_activations: count the forward products of the encoder layers twice.
-        memory: a line on the memory of each phase, from `memory.describe`.
+        memory: the result of `memory.describe` for each phase.
         max_hours: how long training runs, whatever the number of steps; for a single phase.
     """
     # Embedding lookups by one-hot products, a sixth more work for BERT-Base, are not counted. The
@@ -105,10 +99,8 @@ def estimate(
             " installing and waiting for a machine come on top"
         )
     else:
-        hours = [
-            operations / (accelerator.chips * accelerator.tflops * 1e12 * share) / 3600
-            for share in UTILISATION
-        ]
+        peak = accelerator.chips * accelerator.tflops * 1e12
+        hours = [operations / (peak * share) / 3600 for share in UTILISATION]
         steps = "; ".join(
             f"{phase.num_steps:,} of {phase.batch_size} sequences of length {phase.max_seq_length}"
             for phase in phases
@@ -141,7 +133,6 @@ def estimate(
 
 
 def main() -> None:
-    """Prints the estimate for the given flags of run_pretraining.py."""
     accelerator = read_accelerator(FLAGS.accelerator)
     settings = command_flags.settings_from_flags(PretrainingSettings)
     if not settings.do_train:
@@ -159,7 +150,7 @@ def main() -> None:
     print(estimate(config, settings.phases, accelerator, FLAGS.spot, recompute, lines, hours))
 
 
-def _define_flags() -> None:
+if __name__ == "__main__":
     flags.adopt_module_key_flags(run_pretraining)
     flags.DEFINE_string(
         "accelerator",
@@ -168,8 +159,4 @@ def _define_flags() -> None:
         required=True,
     )
     flags.DEFINE_bool("spot", True, "Whether to use the price of spot machines.")
-
-
-if __name__ == "__main__":
-    _define_flags()
     command_flags.run_program(main)

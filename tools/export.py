@@ -22,7 +22,6 @@ from bert_tf.runs.flags import command_flags
 
 
 def main() -> None:
-    """Reads the flags and exports the model."""
     export(command_flags.settings_from_flags(ExportSettings))
 
 

@@ -92,10 +92,7 @@ class ExtensionSettings(ModelSettings, TextSettings):
         1000, help="Number of words and pieces of words to add.", group=Group.DATA, at_least=1
     )
     min_count: int = setting(
-        5,
-        help="Ignore words that occur fewer times than this.",
-        group=Group.DATA,
-        at_least=1,
+        5, help="Ignore words that occur fewer times than this.", group=Group.DATA, at_least=1
     )
     whole_words: bool = setting(
         False, help="Add only whole words, no pieces of words.", group=Group.DATA
@@ -111,38 +108,26 @@ class ExtensionSettings(ModelSettings, TextSettings):
 def extend_vocabulary(settings: ExtensionSettings) -> None:
     """Writes a model with new entries in its vocabulary, and prints what they save.
 
-    Raises:
-        UserError: the text, the checkpoint, the configuration and the vocabulary do not fit
-            together; no word of the text is split; there are too few [unusedN] lines; or
-            `output_dir` has files of other programs. Nothing is written then.
-        OSError: writing failed for a temporary reason, such as a full disk.
+    If that is not possible, nothing is written.
     """
     files = storage.expand_files(settings.input_file, "input_file")
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
     check_model_vocabulary(vocab, settings.vocab_file, settings.init_checkpoint)
     check_casing(settings.do_lower_case, vocab, settings.vocab_file, settings.init_checkpoint)
     model = ModelFiles(
-        settings.init_checkpoint,
-        "init_checkpoint",
-        settings.bert_config_file,
-        only_checkpoint=True,
+        settings.init_checkpoint, "init_checkpoint", settings.bert_config_file, only_checkpoint=True
     )
     prefix, config = model.checkpoint.prefix, model.config
     _check_sizes(settings, vocab, config, model.shapes)
-    free = _free_lines(settings, vocab)
+    free = _free_lines(settings, vocab) if settings.use_unused else []
     written = [os.path.join(settings.output_dir, name) for name in _NAMES]
-    read = {
-        "init_checkpoint": f"{prefix}.index",
-        "bert_config_file": settings.bert_config_file,
-        "vocab_file": settings.vocab_file,
-    }
-    check_overwrites(written, "output_dir", read)
+    read = {name: getattr(settings, name) for name in ("bert_config_file", "vocab_file")}
+    check_overwrites(written, "output_dir", {"init_checkpoint": f"{prefix}.index", **read})
 
     what = "one that this tool wrote"
     with whole_folder(settings.output_dir, "output_dir", NEW_WORDS_FILE, _NAMES, what) as place:
         batches = text_files.read_files(files, "input_file", settings.text_field)
-        lines = (lines for _, lines in batches)
-        words = count_words(lines, settings.do_lower_case)
+        words = count_words((lines for _, lines in batches), settings.do_lower_case)
         chosen = _choose(settings, words, vocab)
         size = max(vocab.values()) + 1
         ids = dict(zip(chosen, free or range(size, size + len(chosen)), strict=False))
@@ -193,9 +178,7 @@ def _check_sizes(
 
 
 def _free_lines(settings: ExtensionSettings, vocab: Mapping[str, int]) -> list[int]:
-    """Returns the ids of the [unusedN] lines to write to; [] without --use_unused."""
-    if not settings.use_unused:
-        return []
+    """Returns the ids of the [unusedN] lines to write to."""
     free = sorted(number for token, number in vocab.items() if UNUSED_TOKEN.fullmatch(token))
     if len(free) < settings.num_words:
         raise UserError(
@@ -212,9 +195,8 @@ def _choose(
     """Returns the new entries and the pieces that each replaces."""
     if not words:
         raise UserError("--input_file: the text has no words; name files with text")
-    chosen = choose_entries(
-        words, vocab, settings.num_words, settings.min_count, settings.whole_words
-    )
+    limits = (settings.num_words, settings.min_count, settings.whole_words)
+    chosen = choose_entries(words, vocab, *limits)
     if not chosen:
         raise UserError(
             "--input_file: no new entry would save a token: no word that occurs at least"
@@ -224,18 +206,15 @@ def _choose(
     if len(chosen) < settings.num_words:
         logging.warning(
             "Only %d words and pieces save tokens, fewer than --num_words=%d: adding all of them",
-            len(chosen),
-            settings.num_words,
+            *(len(chosen), settings.num_words),
         )
     return chosen
 
 
 def with_means(table: np.ndarray, rows: Mapping[int, Sequence[int]]) -> np.ndarray:
-    """Returns a copy of a table in which some rows are means of the table's rows.
+    """Returns a copy of a table, float [V, ...], in which some rows are means of its rows.
 
-    Args:
-        table: float [V, ...].
-        rows: for each row to set, the rows of `table` to average. Rows from V on extend the table.
+    `rows` has for each row to set the rows to average. Rows from V on extend the table.
     """
     extended = np.resize(table, [max(len(table), *(row + 1 for row in rows)), *table.shape[1:]])
     for row, sources in rows.items():
@@ -255,7 +234,6 @@ def _extended(vocab_file: str, ids: Mapping[str, int]) -> str:
 
 def report(before: TokenCounts, after: TokenCounts, chosen: Mapping[str, Sequence[str]]) -> str:
     """Returns a report, in lines: what the new entries change, and the first of them."""
-    saved = 1 - after.tokens / before.tokens
     both = (before, after)
     rows = [
         ["", "before", "after"],
@@ -265,14 +243,14 @@ def report(before: TokenCounts, after: TokenCounts, chosen: Mapping[str, Sequenc
         ["words that are [UNK]", *(f"{x.unknown:,}" for x in both)],
     ]
     lines = [f"{name:22}{a:>14}{b:>14}" for name, a, b in rows]
-    lines.append(f"{len(chosen):,} new entries save {saved:.2%} of the tokens. The first:")
+    saved = f"{1 - after.tokens / before.tokens:.2%}"
+    lines.append(f"{len(chosen):,} new entries save {saved} of the tokens. The first:")
     for entry in list(chosen)[:_SHOWN]:
         lines.append(f"{after.uses[entry]:>9,}  {entry:20}  {' '.join(chosen[entry])}")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Reads the flags and extends the vocabulary."""
     extend_vocabulary(command_flags.settings_from_flags(ExtensionSettings))
 
 

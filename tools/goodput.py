@@ -32,11 +32,7 @@ _NOT_OF_STEPS = ("start_up", "compiling", "restoring", "not_running")
 
 
 def read_run(output_dir: str) -> Record:
-    """Returns the record of a run.
-
-    Raises:
-        UserError: the directory has no record, or the record is damaged.
-    """
+    """Returns the record of a run."""
     record = goodput.read(output_dir)
     if record is None:
         raise UserError(
@@ -90,14 +86,7 @@ def draw(record: Record, title: str) -> "Figure":
     return figure
 
 
-def _define_flags() -> None:
-    flags.DEFINE_string(
-        "output", None, "The PNG file to write. Default: goodput.png in the run's directory."
-    )
-
-
 def main(words: Sequence[str]) -> None:
-    """Prints the table and writes the picture."""
     if len(words) != 1:
         raise UserError("name the output directory of one run: python -m tools.goodput OUTPUT_DIR")
     output_dir = words[0]
@@ -108,5 +97,7 @@ def main(words: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    _define_flags()
+    flags.DEFINE_string(
+        "output", None, "The PNG file to write. Default: goodput.png in the run's directory."
+    )
     command_flags.run_program(main, takes_words=True)

@@ -13,7 +13,6 @@ from bert_tf.tasks.pretraining.records.packed_records import pack_records
 
 
 def main() -> None:
-    """Reads the flags and packs the records."""
     pack_records(command_flags.settings_from_flags(PackingSettings))
 
 

@@ -55,13 +55,12 @@ def make_stages(output_dir: str) -> list[Stage]:
     command += [f"--vocab_size={_VOCAB_SIZE}"]
     stages = [Stage(f"Learning a vocabulary of {_VOCAB_SIZE:,} tokens", command)]
     for part, (text, dupe_factor) in _TEXTS.items():
-        for max_seq_length, max_predictions_per_seq in _MAX_PREDICTIONS.items():
-            output_file = f"{output_dir}/{part}_{max_seq_length}.tfrecord"
+        for length, predictions in _MAX_PREDICTIONS.items():
+            output_file = f"{output_dir}/{part}_{length}.tfrecord"
             command = _program("create_pretraining_data")
             command += [f"--input_file={_RECIPE}/{text}", f"--output_file={output_file}"]
-            command += [f"--vocab_file={vocab_file}", f"--max_seq_length={max_seq_length}"]
-            command += [f"--max_predictions_per_seq={max_predictions_per_seq}"]
-            command += [f"--dupe_factor={dupe_factor}"]
+            command += [f"--vocab_file={vocab_file}", f"--max_seq_length={length}"]
+            command += [f"--max_predictions_per_seq={predictions}", f"--dupe_factor={dupe_factor}"]
             stages.append(Stage(f"Making records: {os.path.basename(output_file)}", command))
     command = [*_program("run_pretraining"), f"--flagfile={_RECIPE}/pretraining.flags"]
     command += [f"--input_file={output_dir}/train_{{max_seq_length}}.tfrecord"]
@@ -81,9 +80,7 @@ def _program(name: str) -> list[str]:
 def run_stages(stages: Sequence[Stage], log: IO[str]) -> None:
     """Runs the stages with this Python and prints a line for each.
 
-    Args:
-        stages: what to run.
-        log: file that gets each command and what it prints.
+    `log` gets each command and what it prints.
 
     Raises:
         SystemExit: a command failed; the exit status is the command's. The end of the log has been
@@ -105,7 +102,6 @@ def run_stages(stages: Sequence[Stage], log: IO[str]) -> None:
 
 
 def main() -> None:
-    """Runs every stage of the quickstart."""
     if not os.path.isdir(_RECIPE):
         raise UserError(
             f"the quickstart reads {_RECIPE}, which does not exist in {os.getcwd()}: run it in a"
@@ -131,12 +127,8 @@ def main() -> None:
         print(f"  {step:{width}}  {meaning}")
 
 
-def _define_flags() -> None:
+if __name__ == "__main__":
     flags.DEFINE_string(
         "output_dir", "output/quickstart", "Folder for everything that the quickstart writes."
     )
-
-
-if __name__ == "__main__":
-    _define_flags()
     command_flags.run_program(main)

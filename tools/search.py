@@ -35,12 +35,10 @@ _TOLERANCE = 0.999  # cosine at least, between the archive's first vector and th
 
 
 def nearest(vectors: np.ndarray, query: np.ndarray, top_k: int) -> list[tuple[int, float]]:
-    """Returns the rows of the nearest vectors and their cosines, the nearest first.
+    """Returns at most `top_k` rows of the nearest vectors and their cosines, the nearest first.
 
-    Args:
-        vectors: float32 [n, H], of unit length.
-        query: float32 [H], of unit length.
-        top_k: how many rows; all if there are fewer. Among equal cosines the first rows win.
+    The vectors, float32 [n, H], and the query, float32 [H], have unit length. Among equal cosines
+    the first rows win.
     """
     cosines = vectors @ query
     top_k = min(top_k, len(cosines))
@@ -101,19 +99,7 @@ def _queries(vectors: np.ndarray, texts: list[str]) -> Iterator[tuple[str, np.nd
             yield text, model.vector(text)
 
 
-def _define_flags() -> None:
-    flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
-    flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
-    flags.DEFINE_string("array", None, "The archive's array to use, if it has several.")
-    flags.DEFINE_integer("layer", None, "The layer, if the archive has several.")
-    flags.DEFINE_list("lines", [], "Search for texts like these lines, numbers from 1.")
-    flags.DEFINE_multi_string("query", [], "A text to search for; repeat it for several.")
-    flags.DEFINE_string("input", None, "The folder of the model, for new texts.")
-    flags.DEFINE_integer("top_k", 10, "Number of lines to print for each query.", lower_bound=1)
-
-
 def main() -> None:
-    """Reads the flags and prints the nearest texts of each query."""
     vectors = to_unit_length(read_vectors(FLAGS.vectors, FLAGS.array, FLAGS.layer))
     texts = read_lines(FLAGS.texts, "texts", len(vectors)) if FLAGS.texts else []
     seconds = []
@@ -127,12 +113,17 @@ def main() -> None:
     if seconds:
         logging.info(
             "%d x %d vectors: %.1f ms a search (median of %d), without the model's time",
-            *vectors.shape,
-            1000 * statistics.median(seconds),
-            len(seconds),
+            *(*vectors.shape, 1000 * statistics.median(seconds), len(seconds)),
         )
 
 
 if __name__ == "__main__":
-    _define_flags()
+    flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
+    flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
+    flags.DEFINE_string("array", None, "The archive's array to use, if it has several.")
+    flags.DEFINE_integer("layer", None, "The layer, if the archive has several.")
+    flags.DEFINE_list("lines", [], "Search for texts like these lines, numbers from 1.")
+    flags.DEFINE_multi_string("query", [], "A text to search for; repeat it for several.")
+    flags.DEFINE_string("input", None, "The folder of the model, for new texts.")
+    flags.DEFINE_integer("top_k", 10, "Number of lines to print for each query.", lower_bound=1)
     command_flags.run_program(main)

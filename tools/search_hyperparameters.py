@@ -47,11 +47,7 @@ from .data.trials import Trial, aligned, as_csv, folder_name, read_trials, words
 USER_ERROR_STATUS = 1  # a program's exit status for wrong flags or input
 _POLL_SECONDS = 0.5
 
-PAPER_GRID = (
-    "train_batch_size=16,32",
-    "learning_rate=5e-5,3e-5,2e-5",
-    "num_train_epochs=2,3,4",
-)
+PAPER_GRID = ("train_batch_size=16,32", "learning_rate=5e-5,3e-5,2e-5", "num_train_epochs=2,3,4")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,14 +85,7 @@ class SearchSettings(Settings):
 
 
 def parse_grid(vary: Sequence[str]) -> list[dict[str, str]]:
-    """Returns the points of a grid, the last flag varying fastest.
-
-    Args:
-        vary: `NAME=VALUE,VALUE,...` for each flag.
-
-    Raises:
-        UserError: an entry is malformed, repeats a flag, or has a flag that the search itself sets.
-    """
+    """Returns the points of a grid from --vary; the last flag varies fastest."""
     axes: dict[str, list[str]] = {}
     for entry in vary:
         name, _, values = entry.partition("=")
@@ -114,45 +103,30 @@ def parse_grid(vary: Sequence[str]) -> list[dict[str, str]]:
 
 
 def find_program(command: Sequence[str]) -> list[str]:
-    """Returns the words after `--` with the program as a file, if it is a command on PATH.
-
-    Raises:
-        UserError: the words do not begin with a program, or they set --output_dir.
-    """
+    """Returns the words after `--` with the program as a file, if it is a command on PATH."""
     example = "-- run_classifier.py --task_name=MRPC --do_train --do_eval ..."
     if not command:
         raise UserError(f"the program to run and its flags must follow after --: {example}")
-    program, *words = command
-    if program != "-m" and not os.path.isfile(program):
-        # Installed, the programs are Python scripts on PATH.
-        found = shutil.which(program)
-        if found is None:
-            raise UserError(
-                "after -- a Python program must come first, a file or a command on PATH; received"
-                f" {quoted(program)}. For example: {example}"
-            )
-        program = found
-    wrong = [word for word in words if re.match(r"--?output_dir(=|$)", word)]
+    program, *others = command
+    # Installed, the programs are Python scripts on PATH.
+    found = program if program == "-m" or os.path.isfile(program) else shutil.which(program)
+    if found is None:
+        raise UserError(
+            "after -- a Python program must come first, a file or a command on PATH; received"
+            f" {quoted(program)}. For example: {example}"
+        )
+    wrong = [word for word in others if re.match(r"--?output_dir(=|$)", word)]
     if wrong:
         raise UserError(f"remove {wrong[0]} after --: each trial has an --output_dir of its own")
-    return [program, *words]
+    return [found, *others]
 
 
 class Search:
-    """The trials in the folder of a search.
-
-    Args:
-        settings: the flags except for --vary.
-        command: the program and its flags, as arguments for Python.
-
-    Raises:
-        UserError: the folder has trials of another command.
-    """
+    """The trials in the folder of a search; `command` is for Python: the program and its flags."""
 
     def __init__(self, settings: SearchSettings, command: Sequence[str]):
-        self._settings = settings
+        self._settings, self._metric = settings, settings.metric
         self._command = command = [*command]
-        self._metric = settings.metric
         # By folder, in the order in which they ended, so that among equally good trials the first
         # stays the best and keeps its checkpoints.
         trials = read_trials(settings.output_dir)
@@ -175,9 +149,6 @@ class Search:
 
     def run(self, points: Sequence[Mapping[str, str]]) -> None:
         """Runs a trial for each point that has no successful trial yet, and writes the tables.
-
-        Args:
-            points: for each trial its flags, without dashes, and their values.
 
         Raises:
             UserError: two trials would share a folder, a trial ended with the status for wrong
@@ -221,7 +192,7 @@ class Search:
 
     def _run_trial(self, point: Mapping[str, str]) -> Trial:
         folder = self.folder(point)
-        command = [sys.executable, *self._words(point)]
+        command = [sys.executable, *self._command, *words(point), f"--output_dir={folder}"]
         begun = time.monotonic()
         status = _run(command)
         seconds = time.monotonic() - begun
@@ -246,9 +217,6 @@ class Search:
         self._write_tables()
         return trial
 
-    def _words(self, point: Mapping[str, str]) -> list[str]:
-        return [*self._command, *words(point), f"--output_dir={self.folder(point)}"]
-
     def _badness(self, trial: Trial) -> tuple[bool, float]:
         """Returns whether a trial failed or has no metric, and a number: the lower, the better."""
         value = trial.results.get(self._metric, math.nan)
@@ -256,11 +224,7 @@ class Search:
         return failed, 0.0 if failed else value if self._settings.minimize else -value
 
     def best(self, among: Sequence[Mapping[str, str]] | None = None) -> Trial | None:
-        """Returns the best trial, or None if all failed.
-
-        Args:
-            among: the points whose trials count; None for all trials.
-        """
+        """Returns the best trial of these points, or of all; None if all failed."""
         trials = [x for x in self._trials.values() if among is None or x.flags in among]
         best = min(trials, key=self._badness, default=None)
         return None if best is None or self._badness(best)[0] else best
@@ -275,10 +239,9 @@ class Search:
         if best is None:
             return
         folder = self.folder(best.flags)
-        record = {
-            **{"metric": self._metric, **best.to_dict(), "output_dir": folder},
-            "command": shlex.join(["python", *self._words(best.flags)]),
-        }
+        command = ["python", *self._command, *words(best.flags), f"--output_dir={folder}"]
+        record = {"metric": self._metric, **best.to_dict(), "output_dir": folder}
+        record["command"] = shlex.join(command)
         del record["ended"]
         write_json(os.path.join(self._settings.output_dir, "best_trial.json"), record)
         if self._settings.keep_checkpoints == "best":
@@ -289,11 +252,10 @@ class Search:
                     folder,
                 )
                 return
-            for other, trial in self._trials.items():
-                if trial.status == 0 and other != folder:
-                    for path in _checkpoints(other):
-                        isdir = tf.io.gfile.isdir(path)
-                        (tf.io.gfile.rmtree if isdir else tf.io.gfile.remove)(path)
+            others = {x for x, trial in self._trials.items() if trial.status == 0} - {folder}
+            for path in itertools.chain.from_iterable(map(_checkpoints, others)):
+                isdir = tf.io.gfile.isdir(path)
+                (tf.io.gfile.rmtree if isdir else tf.io.gfile.remove)(path)
 
 
 def _checkpoints(folder: str) -> list[str]:
@@ -323,18 +285,8 @@ def _run(command: Sequence[str]) -> int:
 def search(
     settings: SearchSettings, command: Sequence[str], vary: Sequence[str] = PAPER_GRID
 ) -> Trial:
-    """Runs all trials and returns the best one.
-
-    Args:
-        settings: the flags except for --vary.
-        command: the program and its flags, as arguments for Python.
-        vary: NAME=VALUE,VALUE,... for each flag that varies.
-
-    Raises:
-        UserError: the flags are wrong, or every trial failed.
-        OSError: the directory is not writable.
-    """
-    points: list[dict[str, str]] = parse_grid(vary)
+    """Runs all trials and returns the best one."""
+    points = parse_grid(vary)
     seeds = [{"random_seed": str(seed)} for seed in range(1, settings.num_restarts + 1)]
     storage.make_output_dir(settings.output_dir)
     with Heartbeat(settings.output_dir):
@@ -355,7 +307,6 @@ def search(
 
 
 def main(command: Sequence[str]) -> None:
-    """Runs the search on `command`, the words after `--`."""
     settings = command_flags.settings_from_flags(SearchSettings)
     search(settings, find_program(command), flags.FLAGS.vary)
 

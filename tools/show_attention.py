@@ -34,11 +34,7 @@ _FORMATS = ("html", "png")
 
 
 def check_output(output: str, output_format: str) -> None:
-    """Checks that the file's name fits its format, and that the format can be written.
-
-    Raises:
-        UserError: the name has another ending, or matplotlib is needed but not installed.
-    """
+    """Checks that the file's name fits its format, and that the format can be written."""
     ending = os.path.splitext(output)[1].lower()
     if ending != f".{output_format}":
         raise UserError(
@@ -50,33 +46,18 @@ def check_output(output: str, output_format: str) -> None:
 
 
 def check_head(attention: TextAttention, layer: int | None, head: int | None) -> None:
-    """Checks that the model has this layer and head.
-
-    Raises:
-        UserError: it does not, or only one of the two is given.
-    """
+    """Checks that the model has this layer and head."""
     if (layer is None) != (head is None):
         raise UserError("give both --layer and --head, or neither")
-    for name, number, count in zip(
-        ("layer", "head"), (layer, head), attention.probabilities.shape, strict=False
-    ):
+    chosen = {"layer": layer, "head": head}
+    for (name, number), count in zip(chosen.items(), attention.probabilities.shape, strict=False):
         if number is not None and not 0 <= number < count:
             raise UserError(
                 f"--{name} must be from 0 to {count - 1} for this model; received {number}"
             )
 
 
-def _define_flags() -> None:
-    flags.DEFINE_string("input", None, "The folder of the model.", required=True)
-    flags.DEFINE_string("text", None, "The text, or two with ' ||| ' between them.", required=True)
-    flags.DEFINE_string("output", None, "The file to write.", required=True)
-    flags.DEFINE_enum("format", "html", _FORMATS, "A page or a picture.")
-    flags.DEFINE_integer("layer", None, "The layer to draw; the page shows it first.")
-    flags.DEFINE_integer("head", None, "The head to draw; the page shows it first.")
-
-
 def main() -> None:
-    """Reads the flags, computes the attention and draws it."""
     check_output(FLAGS.output, FLAGS.format)
     first, second = split_line(FLAGS.text)
     model = bert_tf.load(FLAGS.input)
@@ -94,5 +75,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    _define_flags()
+    flags.DEFINE_string("input", None, "The folder of the model.", required=True)
+    flags.DEFINE_string("text", None, "The text, or two with ' ||| ' between them.", required=True)
+    flags.DEFINE_string("output", None, "The file to write.", required=True)
+    flags.DEFINE_enum("format", "html", _FORMATS, "A page or a picture.")
+    flags.DEFINE_integer("layer", None, "The layer to draw; the page shows it first.")
+    flags.DEFINE_integer("head", None, "The head to draw; the page shows it first.")
     command_flags.run_program(main)

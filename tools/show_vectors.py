@@ -50,12 +50,7 @@ _MOST_CLASSES = _COLORS * len(_MARKERS)
 
 
 def project(vectors: np.ndarray, method: str) -> np.ndarray:
-    """Returns the position of each vector in the plane, float [n, 2].
-
-    Args:
-        vectors: float32 [n, H], n >= 3.
-        method: "pca" or "tsne".
-    """
+    """Returns the position in the plane, float [n, 2], of each vector, float32 [n, H]; n >= 3."""
     # These take seconds to import.
     import threadpoolctl
     from sklearn.decomposition import PCA
@@ -105,13 +100,9 @@ def _overlap(box: np.ndarray, others: np.ndarray) -> float:
 def draw_points(
     places: np.ndarray, texts: Sequence[str], labels: Sequence[str], method: str
 ) -> "Figure":
-    """Returns the picture of points with a colour for each class.
+    """Returns the picture of points, float [n, 2], with a colour for each class.
 
-    Args:
-        places: float [n, 2].
-        texts: one for each point, or none; drawn if there are at most 60.
-        labels: the class of each point, or none.
-        method: see `project`.
+    `texts` and `labels` have an item for each point or none. At most 60 texts are drawn.
     """
     matplotlib = import_matplotlib()
     figure = matplotlib.figure.Figure(_SIZE, layout="constrained")
@@ -141,17 +132,9 @@ def draw_points(
 def write_projector_files(
     output_dir: str, vectors: np.ndarray, texts: Sequence[str], labels: Sequence[str]
 ) -> None:
-    """Writes the files that TensorBoard's projector reads.
+    """Writes the files that TensorBoard's projector reads from its --logdir.
 
-    Args:
-        output_dir: the folder; TensorBoard's --logdir.
-        vectors: float32 [n, H].
-        texts: one for each vector, or none.
-        labels: the class of each vector, or none.
-
-    Raises:
-        UserError: a file cannot be written.
-        OSError: writing failed for a temporary reason, such as a full disk.
+    `texts` and `labels` have an item for each vector, float32 [n, H], or none.
     """
     with UnfinishedFile(os.path.join(output_dir, "vectors.tsv")) as file:
         for vector in vectors:
@@ -178,24 +161,7 @@ def sample(count: int, most: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
-def _define_flags() -> None:
-    flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
-    flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
-    flags.DEFINE_string("labels", None, "The texts' classes, one on each line.")
-    flags.DEFINE_string("array", None, "The archive's array to use, if it has several.")
-    flags.DEFINE_integer("layer", None, "The layer, if the archive has several.")
-    flags.DEFINE_string("output_dir", None, "The folder to write to.", required=True)
-    flags.DEFINE_integer(
-        "max_points",
-        5000,
-        "Largest number of points in a picture; t-SNE of 5,000 takes about half a minute. The"
-        " projector's files have all vectors.",
-        lower_bound=3,
-    )
-
-
 def main() -> None:
-    """Reads the flags and writes the files."""
     import_matplotlib()  # fail before the work
     vectors = to_unit_length(read_vectors(FLAGS.vectors, FLAGS.array, FLAGS.layer))
     if len(vectors) < 3:
@@ -222,5 +188,17 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    _define_flags()
+    flags.DEFINE_string("vectors", None, "The NumPy archive.", required=True)
+    flags.DEFINE_string("texts", None, "The texts, one on each line, in the vectors' order.")
+    flags.DEFINE_string("labels", None, "The texts' classes, one on each line.")
+    flags.DEFINE_string("array", None, "The archive's array to use, if it has several.")
+    flags.DEFINE_integer("layer", None, "The layer, if the archive has several.")
+    flags.DEFINE_string("output_dir", None, "The folder to write to.", required=True)
+    flags.DEFINE_integer(
+        "max_points",
+        5000,
+        "Largest number of points in a picture; t-SNE of 5,000 takes about half a minute. The"
+        " projector's files have all vectors.",
+        lower_bound=3,
+    )
     command_flags.run_program(main)

@@ -10,6 +10,7 @@ punctuation marks. The answer is the first match of any accepted answer in the c
 without a match are left out.
 """
 
+import functools
 import json
 import os
 import re
@@ -26,6 +27,8 @@ from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.progress import Progress
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.squad.examples import load_json
+
+from . import call_with_flags
 
 # Folder below --evidence_dir -> the key that lists a question's documents in it.
 FOLDERS = {"wikipedia": "EntityPages", "web": "SearchResults"}
@@ -54,14 +57,10 @@ def first_tokens(text: str, max_tokens: int) -> str:
 
 
 def find_answer(context: str, answers: Sequence[str]) -> dict[str, str | int] | None:
-    """Returns SQuAD's `text` and `answer_start` of the first answer in a context, or None.
+    """Returns SQuAD's `text` and `answer_start` of the first accepted answer in a context, or None.
 
-    Matching ignores case and the amount of white space, and matches only whole words. If several
-    answers match at the same place, the longest wins.
-
-    Args:
-        context: the text to search.
-        answers: the accepted answers.
+    Only whole words match, whatever their case and the white space between them. If several answers
+    match at the same place, the longest wins.
     """
     lowered = " ".join(context.lower().split())
     # Most answers do not occur. A single expression for all answers would take ten times as long.
@@ -75,37 +74,25 @@ def find_answer(context: str, answers: Sequence[str]) -> dict[str, str | int] | 
 
 
 def read_triviaqa(path: str, folders: Sequence[str]) -> dict[str, list[Question]]:
-    """Returns the questions of each evidence document, by the document's path in --evidence_dir.
-
-    Args:
-        path: TriviaQA's JSON file.
-        folders: the keys of `FOLDERS` to use.
-
-    Raises:
-        UserError: the file is missing, is not JSON, is not TriviaQA's, or lists no document.
-    """
+    """Returns the questions of each evidence document, by the document's path in --evidence_dir."""
     content = load_json(path, "triviaqa_file", "TriviaQA")
     documents: dict[str, list[Question]] = {}
     try:
         for item in content["Data"]:
             answer = item["Answer"]
             names = [answer["Value"], *answer["Aliases"], *answer["NormalizedAliases"]]
-            question = Question(
-                _text(item["QuestionId"]),
-                _text(item["Question"]),
-                list(dict.fromkeys(map(_text, names))),
-            )
+            answers = list(dict.fromkeys(map(_text, names)))
+            question = Question(_text(item["QuestionId"]), _text(item["Question"]), answers)
             for folder in folders:
-                for file in dict.fromkeys(
-                    _text(page["Filename"]) for page in item.get(FOLDERS[folder], ())
-                ):
+                pages = item.get(FOLDERS[folder], ())
+                for file in dict.fromkeys(_text(page["Filename"]) for page in pages):
                     documents.setdefault(f"{folder}/{file}", []).append(question)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"--triviaqa_file={path} must have `Data`, a list of objects with `QuestionId`,"
             " `Question`, `Answer` (`Value`, `Aliases`, `NormalizedAliases`) and lists of objects"
-            f" with `Filename`, like qa/wikipedia-train.json;"
-            f" {type(error).__name__}: {str(error)[:120]}"
+            f" with `Filename`, like qa/wikipedia-train.json; {type(error).__name__}:"
+            f" {str(error)[:120]}"
         ) from error
     if not documents:
         lists = " or ".join(FOLDERS[folder] for folder in folders)
@@ -120,16 +107,7 @@ def _text(value: object) -> str:
 
 
 def document_path(evidence_dir: str, name: str, question_id: str) -> str:
-    """Returns the path of a document; checks that it stays in the folder.
-
-    Args:
-        evidence_dir: the folder of the documents.
-        name: the document's path in it, from the file of the questions.
-        question_id: a question about the document, for messages.
-
-    Raises:
-        UserError: the name, or a link on its path, leaves the folder.
-    """
+    """Returns the path of the document `name`, which must not leave the folder, nor may a link."""
     path = os.path.join(evidence_dir, name)
     is_plain = not _NOT_IN_NAMES.search(name) and not {"", ".", ".."}.intersection(name.split("/"))
     if is_plain and "://" not in evidence_dir:  # only local folders have links
@@ -149,22 +127,14 @@ def paragraphs(
 ) -> Iterator[tuple[str, dict]]:
     """Yields the path and SQuAD's paragraph of each document that has an answer.
 
-    Args:
-        documents: the questions of each document, as from `read_triviaqa`.
-        evidence_dir: the folder of the documents.
-        max_tokens: length of a context in words and punctuation marks.
-
-    Raises:
-        UserError: all documents are missing, or a document lies outside the folder.
-        OSError: a document exists but cannot be read.
+    A context has at most `max_tokens` words and punctuation marks.
     """
     missing = []
     with Progress("reading documents", "documents", len(documents)) as work:
         for name, questions in documents.items():
             work.advance()
-            path = document_path(evidence_dir, name, questions[0].question_id)
             try:
-                with tf.io.gfile.GFile(path, "rb") as reader:
+                with tf.io.gfile.GFile(os.path.join(evidence_dir, name), "rb") as reader:
                     text = reader.read().decode("utf-8", "replace")
             except tf.errors.NotFoundError:
                 missing.append(name)
@@ -177,16 +147,9 @@ def paragraphs(
             context = first_tokens(text, max_tokens)
             qas = []
             for question in questions:
-                answer = find_answer(context, question.answers)
-                if answer:
-                    qas.append(
-                        {
-                            "id": f"{question.question_id}--{name}",
-                            "question": question.text,
-                            "answers": [answer],
-                            "is_impossible": False,
-                        }
-                    )
+                if answer := find_answer(context, question.answers):
+                    qa = {"id": f"{question.question_id}--{name}", "question": question.text}
+                    qas.append({**qa, "answers": [answer], "is_impossible": False})
             if qas:
                 yield name, {"context": context, "qas": qas}
     if len(missing) == len(documents):
@@ -211,11 +174,6 @@ def triviaqa_to_squad(
     """Converts TriviaQA to SQuAD's format and returns the number of questions written.
 
     The arguments are the flags. An error leaves no output file behind.
-
-    Raises:
-        UserError: an input is missing or not TriviaQA's, no document has an answer, or
-            `output_file` cannot be written.
-        OSError: a document exists but cannot be read, or writing failed for another reason.
     """
     check_overwrites([output_file], "output_file", {"triviaqa_file": triviaqa_file})
     documents = read_triviaqa(triviaqa_file, folders)
@@ -244,7 +202,7 @@ def triviaqa_to_squad(
     return count
 
 
-def _define_flags() -> None:
+if __name__ == "__main__":
     flags.DEFINE_string(
         "triviaqa_file", None, "TriviaQA's questions, such as qa/wikipedia-train.json."
     )
@@ -267,20 +225,4 @@ def _define_flags() -> None:
         lower_bound=1,
     )
     flags.mark_flags_as_required(["triviaqa_file", "evidence_dir", "output_file"])
-
-
-def main() -> None:
-    """Reads the flags and converts the file."""
-    settings = flags.FLAGS
-    triviaqa_to_squad(
-        settings.triviaqa_file,
-        settings.evidence_dir,
-        settings.output_file,
-        settings.folders,
-        settings.max_tokens,
-    )
-
-
-if __name__ == "__main__":
-    _define_flags()
-    command_flags.run_program(main)
+    command_flags.run_program(functools.partial(call_with_flags, triviaqa_to_squad))

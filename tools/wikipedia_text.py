@@ -11,6 +11,7 @@ the output. The output file appears when it is complete.
 
 import collections
 import concurrent.futures
+import functools
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -29,6 +30,8 @@ from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import UnfinishedFile
 from bert_tf.runs.flags import command_flags
 
+from . import call_with_flags
+
 _CHARACTERS_PER_BATCH = 1 << 18
 _BATCHES_PER_WORKER = 4  # read ahead
 
@@ -37,11 +40,6 @@ def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> i
     """Writes the text of dumps and returns the number of articles in it.
 
     The arguments are the flags. An error leaves no output file behind.
-
-    Raises:
-        UserError: mwparserfromhell is missing, an input is missing or not a dump, no article has a
-            sentence, or `output_file` cannot be written.
-        OSError: writing failed for another reason, which may be temporary.
     """
     wikipedia.check_parser()
     files = storage.expand_files(input_file, "input_file")
@@ -51,8 +49,7 @@ def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> i
         wikipedia.read_articles(path, "input_file") for path in files
     )
     num_sentences, written = 0, 0
-    empty: list[str] = []  # titles
-    unparsed: list[str] = []
+    empty, unparsed = [], []  # titles
     with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
         for batch, found in _parse(_batches(articles), num_workers):
             for article, sentences in zip(batch, found, strict=True):
@@ -104,9 +101,8 @@ def _parse(
             yield batch, wikipedia.sentences_of(batch)
         return
     waiting: collections.deque = collections.deque()
-    pool = concurrent.futures.ProcessPoolExecutor(
-        num_workers, multiprocessing.get_context("spawn"), _begin_worker
-    )
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(num_workers, context, _begin_worker)
     try:
         for batch in batches:
             waiting.append((batch, pool.submit(wikipedia.sentences_of, batch)))
@@ -131,7 +127,7 @@ def _begin_worker() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _define_flags() -> None:
+if __name__ == "__main__":
     flags.DEFINE_string(
         "input_file",
         None,
@@ -142,14 +138,4 @@ def _define_flags() -> None:
     )
     flags.DEFINE_integer("num_workers", 1, "Processes that parse the markup.", lower_bound=1)
     flags.mark_flags_as_required(["input_file", "output_file"])
-
-
-def main() -> None:
-    """Reads the flags and makes the text."""
-    settings = flags.FLAGS
-    wikipedia_text(settings.input_file, settings.output_file, settings.num_workers)
-
-
-if __name__ == "__main__":
-    _define_flags()
-    command_flags.run_program(main)
+    command_flags.run_program(functools.partial(call_with_flags, wikipedia_text))

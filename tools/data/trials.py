@@ -47,21 +47,16 @@ def words(flags: Mapping[str, str]) -> list[str]:
 
 
 def folder_name(flags: Mapping[str, str]) -> str:
-    """Returns the name of the folder of the trial with these flags."""
+    """Returns the folder's name of the trial with these flags."""
     return re.sub(r"[^\w.+-]", "_", "_".join(f"{k}-{v}" for k, v in flags.items()))
 
 
 def write_json(path: str, value: Any) -> None:
-    """Writes a value as a JSON file."""
     write_whole(path, json.dumps(value, indent=2) + "\n")
 
 
 def read_trials(output_dir: str) -> list[Trial]:
-    """Returns the trials in the folder of a search, in the order in which they ended.
-
-    Raises:
-        UserError: a trial.json cannot be read, is damaged, or is in the wrong trial's folder.
-    """
+    """Returns the trials in the folder of a search, in the order in which they ended."""
     paths = tf.io.gfile.glob(os.path.join(output_dir, "*", "trial.json"))
     return sorted(map(_read_trial, paths), key=lambda trial: trial.ended)
 

@@ -22,10 +22,6 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
             else `pooled_vector`, else the only float matrix.
         layer: which layer, by its number in the array `layers`; None if there is only one, or
             the array is [n, H].
-
-    Raises:
-        UserError: the file is not an archive, lacks the vectors or the layer, or has values that
-            are not finite.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as file, _open_archive(file) as archive:
@@ -68,11 +64,7 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
 
 
 def _open_archive(file: BinaryIO) -> np.lib.npyio.NpzFile:
-    """Returns the archive in a file.
-
-    Raises:
-        ValueError: the file is a single array.
-    """
+    """Returns the archive in a file; raises `ValueError` if the file is a single array."""
     archive = np.load(file)
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise ValueError("it is a single array, as np.save writes it; np.savez writes an archive")
@@ -81,11 +73,9 @@ def _open_archive(file: BinaryIO) -> np.lib.npyio.NpzFile:
 
 def _find_array(path: str, archive: np.lib.npyio.NpzFile) -> str:
     """Returns the name of the array that has a vector for each text."""
-    for name in _PREFERRED:
-        if name in archive:
-            return name
-    found = [name for name in archive if archive[name].dtype.kind == "f"]
-    found = [name for name in found if archive[name].ndim == 2]
+    found = [name for name in _PREFERRED if name in archive][:1]
+    if not found:
+        found = [name for name in archive if (x := archive[name]).dtype.kind == "f" and x.ndim == 2]
     if len(found) != 1:
         raise UserError(
             f"{path} must have the array mean_vector or pooled_vector, or one float matrix; it has"
@@ -106,16 +96,7 @@ def _layer_index(path: str, layers: list[int], count: int, layer: int | None) ->
 
 
 def read_lines(path: str, flag: str, count: int) -> list[str]:
-    """Returns the lines of a text file, one for each vector, without white space at their ends.
-
-    Args:
-        path: UTF-8 text.
-        flag: the flag (no dashes) that names it, for messages.
-        count: the number of vectors.
-
-    Raises:
-        UserError: the file cannot be read, or its number of lines is not `count`.
-    """
+    """Returns the lines of the file of --`flag`, one for each of `count` vectors, stripped."""
     rule = "it must have one line for each vector, in the same order"
     text = read_text(path, f"--{flag}={path}", rule)
     lines = [line.strip() for line in text.removesuffix("\n").split("\n")]

@@ -19,11 +19,7 @@ def attention_page(attention: TextAttention, model: str, layer: int = 0, head: i
     The page fetches nothing, and a token is never read as HTML. A weight is stored in one byte as
     255 times its square root, so its error is at most 0.004, and much less for small weights.
 
-    Args:
-        attention: of a text or a pair.
-        model: the page's line about the model.
-        layer: the layer that is shown first, from 0.
-        head: the head that is shown first, from 0.
+    `model` is the page's line about the model. `layer` and `head`, from 0, are shown first.
     """
     layers, heads = attention.probabilities.shape[:2]
     codes = np.rint(255 * np.sqrt(np.clip(attention.probabilities, 0, 1))).astype(np.uint8)

@@ -26,11 +26,7 @@ _FONTS = (
 
 
 def import_matplotlib() -> ModuleType:
-    """Returns matplotlib, set up so that it never reads a text as a formula.
-
-    Raises:
-        UserError: matplotlib is not installed.
-    """
+    """Returns matplotlib, set up so that it never reads a text as a formula."""
     try:
         import matplotlib
         import matplotlib.figure
@@ -44,14 +40,7 @@ def import_matplotlib() -> ModuleType:
 
 
 def write_png(figure: "Figure", path: str, dpi: int = 150) -> None:
-    """Writes a figure as a PNG file.
-
-    Characters that no font has are drawn as boxes; a warning says so.
-
-    Raises:
-        UserError: the file cannot be written.
-        OSError: writing failed for a temporary reason, such as a full disk.
-    """
+    """Writes a figure as a PNG file; warns of characters that no font has, drawn as boxes."""
     data = io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -18,7 +18,7 @@ from bert_tf.errors import UserError, quoted
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """The peaks of a TPU chip, or of a part of a chip.
+    """The peaks of a TPU chip, or of a part of it.
 
     flops: published bfloat16 FLOP/s of the matrix units.
     bandwidth: published bytes per second between the chip and its HBM.
@@ -28,10 +28,6 @@ class Chip:
     flops: float
     bandwidth: float
     memory: float
-
-    def share(self, parts: int) -> "Chip":
-        """Returns the peaks of one of `parts` equal parts of the chip."""
-        return Chip(self.flops / parts, self.bandwidth / parts, self.memory / parts)
 
 
 # By the compiler's name of the device. Sources: https://docs.cloud.google.com/tpu/docs/NAME for v3,
@@ -49,10 +45,9 @@ CHIPS = {
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A TPU slice. A device is a TensorCore, or a chip where the compiler joins a chip's cores.
+    """A TPU slice: JAX's descriptions of the devices, and the peaks of one device.
 
-    devices: JAX's descriptions of the devices.
-    device: the peaks of one device.
+    A device is a TensorCore, or a chip where the compiler joins a chip's cores.
     """
 
     name: str
@@ -92,11 +87,7 @@ class DoesNotFit(Exception):
 
 
 def _import(name: str) -> types.ModuleType:
-    """Imports a module of JAX without looking for a TPU.
-
-    Raises:
-        UserError: JAX or libtpu is not installed.
-    """
+    """Imports a module of JAX without looking for a TPU."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     # Otherwise libtpu queries Google Compute Engine's metadata server for minutes.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
@@ -115,11 +106,7 @@ def _import(name: str) -> types.ModuleType:
 
 
 def open_topology(name: str) -> Topology:
-    """Returns the topology named `GENERATION:SHAPE`, such as v5e:2x4 or v4:2x2x1.
-
-    Raises:
-        UserError: the topology does not exist, or the compiler is not installed.
-    """
+    """Returns the topology named `GENERATION:SHAPE`, such as v5e:2x4 or v4:2x2x1."""
     topologies = _import("jax.experimental.topologies")
     try:
         chips = math.prod(int(size) for size in name.partition(":")[2].split("x"))
@@ -132,16 +119,14 @@ def open_topology(name: str) -> Topology:
             "--topology must be GENERATION:SHAPE with the shape in chips, such as v2:2x2, v3:2x2,"
             f" v4:2x2x1, v5e:2x4, v5p:2x2x1 or v6e:2x4; received {quoted(name)} ({error})"
         ) from error
-    return Topology(name, devices, chip.share(len(devices) // chips))
+    parts = len(devices) // chips
+    return Topology(name, devices, Chip(*(peak / parts for peak in dataclasses.astuple(chip))))
 
 
 def compile_hlo(hlo: bytes, topology: Topology, replicas: int) -> Executable:
-    """Compiles a program for the first devices of a topology and returns the executable.
+    """Compiles a program for the first devices of a topology, one for each replica.
 
-    Args:
-        hlo: the program of each replica, a serialized HloModuleProto.
-        topology: the slice to compile for.
-        replicas: number of replicas, one per device.
+    `hlo` is the program of a replica, a serialized HloModuleProto.
 
     Raises:
         DoesNotFit: the program needs more memory than a device has.
@@ -195,11 +180,10 @@ def _stablehlo(hlo: bytes):
 
 def _remove_copies(operation) -> None:
     """Removes mhlo.copy, which TensorFlow emits for variables and StableHLO does not have."""
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in [op.operation for op in block.operations]:
-                if inner.name == "mhlo.copy":
-                    inner.results[0].replace_all_uses_with(inner.operands[0])
-                    inner.erase()
-                else:
-                    _remove_copies(inner)
+    blocks = [block for region in operation.regions for block in region.blocks]
+    for inner in [op.operation for block in blocks for op in block.operations]:
+        if inner.name == "mhlo.copy":
+            inner.results[0].replace_all_uses_with(inner.operands[0])
+            inner.erase()
+        else:
+            _remove_copies(inner)

@@ -28,7 +28,6 @@ class MatrixProduct:
     name: TensorFlow's name for the operation, which has the layer's name in it.
     operands: the types of both operands, such as bf16.
     flops: multiplications and additions per execution.
-    in_loop: whether it is inside a loop.
     """
 
     name: str
@@ -45,11 +44,7 @@ _TYPE = re.compile(r"(\w+)\[([\d,]*)\]")
 
 
 def instructions(hlo: str) -> Iterator[Instruction]:
-    """Yields the instructions of the entry computation and of every computation it calls.
-
-    Raises:
-        ValueError: no computation is marked ENTRY.
-    """
+    """Yields the instructions of the entry computation and of every computation it calls."""
     bodies: dict[str, list[tuple[str, ...]]] = {}
     entry = current = ""
     for line in hlo.splitlines():
@@ -77,11 +72,7 @@ def instructions(hlo: str) -> Iterator[Instruction]:
 
 
 def matrix_products(hlo: str) -> list[MatrixProduct]:
-    """Returns the matrix products of a program before XLA's optimizations.
-
-    Raises:
-        ValueError: the program has a convolution, which this function does not count.
-    """
+    """Returns the matrix products of a program before XLA's optimizations."""
     found = []
     for instruction in instructions(hlo):
         if instruction.opcode == "convolution":
@@ -95,14 +86,8 @@ def matrix_products(hlo: str) -> list[MatrixProduct]:
             depth = math.prod(left_shape[int(axis)] for axis in contracted.split(","))
             result = [int(size) for size in _TYPE.match(instruction.result).group(2).split(",")]
             name = re.search(r'op_name="([^"]*)"', instruction.rest)
-            found.append(
-                MatrixProduct(
-                    name.group(1) if name else instruction.name,
-                    (left, right),
-                    2 * depth * math.prod(result),
-                    instruction.in_loop,
-                )
-            )
+            label, flops = name[1] if name else instruction.name, 2 * depth * math.prod(result)
+            found.append(MatrixProduct(label, (left, right), flops, instruction.in_loop))
     return found
 
 

@@ -75,11 +75,7 @@ def training_flops(
 ) -> int:
     """Returns the FLOPs of the matrix products in one training step, forward and backward.
 
-    Args:
-        config: the model.
-        phase: gives the lengths and the batch size.
-        recompute_activations: count the forward products of the encoder layers twice.
-        objective: one of `schema.OBJECTIVES`.
+    With `recompute_activations` the forward products of the encoder layers count twice.
     """
     return sum(
         product.flops * (4 if recompute_activations and product.in_encoder else 3)

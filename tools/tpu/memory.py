@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Iterator
 
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import read_config
@@ -37,39 +38,35 @@ class Plan:
         return self.gib <= self.limit
 
 
+def read_table(path: str) -> Iterator[list[str]]:
+    """Yields the cells of each row of a table in tpu/; lines that begin with # are comments."""
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            if line.strip() and not line.startswith("#"):
+                yield line.split()
+
+
 def read_plans(accelerator: str, path: str = PLANS) -> list[Plan]:
     """Returns the plans for a slice; [] if nothing was compiled for it."""
-    with open(path, encoding="utf-8") as lines:
-        rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
-    return [
-        Plan(
-            *(name, int(replicas), float(limit)),
-            read_config(_config_file(model)),
-            *(int(length), int(predictions), int(examples), float(gib)),
-        )
-        for name, replicas, limit, model, length, predictions, examples, gib in rows
-        if name == accelerator
-    ]
-
-
-def _config_file(model: str) -> str:
-    name = "albert_config.json" if model.startswith("albert") else "bert_config.json"
-    return os.path.join(MODELS, model, name)
+    plans = []
+    for name, replicas, limit, model, *numbers, gib in read_table(path):
+        if name == accelerator:
+            kind = "albert" if model.startswith("albert") else "bert"
+            config = read_config(os.path.join(MODELS, model, f"{kind}_config.json"))
+            sizes = map(int, numbers)
+            plans.append(Plan(name, int(replicas), float(limit), config, *sizes, float(gib)))
+    return plans
 
 
 def describe(
-    plans: list[Plan],
-    config: BertConfig,
-    phase: RecordBatches,
-    accumulation_steps: int = 1,
+    plans: list[Plan], config: BertConfig, phase: RecordBatches, accumulation_steps: int = 1
 ) -> str:
-    """Returns a line that says whether a phase's step fits, if the plans tell.
+    """Returns a line that says whether a phase's step fits, if the plans for the slice tell.
 
     A step with fewer examples takes no more memory, and one with more takes no less.
 
     Args:
-        plans: of the slice; [] if the run's options or optimizer differ from `OPTIONS` and
-            `OPTIMIZER`.
+        plans: [] if the run's options or optimizer differ from `OPTIONS` and `OPTIMIZER`.
         config: the model.
         phase: its batch size is global.
         accumulation_steps: number of parts in which a replica computes its batch.

@@ -17,13 +17,9 @@ GIB = 2**30
 class Run:
     """The settings of a training step, except for the lengths and the batch size.
 
-    config: the model.
-    options: further arguments of `PretrainingModel`.
+    options: further arguments of `PretrainingModel`, which also explains `objective`.
     replicas: number of replicas that compute a step together.
-    accumulation_steps: see `train_step`.
-    gradient_reduction: see `train_step`.
-    objective: see `PretrainingModel`.
-    adam: the optimizer's numbers.
+    accumulation_steps, gradient_reduction: see `train_step`.
     max_sequences_per_pack: places for sequences in a row; None if records are not packed.
     teacher: the teacher's configuration; None for pre-training.
     restrict_ce_to_mask: see `DistilledPretraining`.
@@ -43,11 +39,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The training step of one replica in HLO, before XLA's optimizations.
-
-    hlo: a serialized HloModuleProto.
-    matrix_products: the matrix products in it.
-    """
+    """The training step of one replica, a serialized HloModuleProto, before XLA optimizes it."""
 
     hlo: bytes
     matrix_products: list[hlo_text.MatrixProduct]
@@ -80,32 +72,6 @@ def float32_products(program: Program) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-@dataclasses.dataclass(frozen=True)
-class Bound:
-    """A lower bound on the time of a step.
-
-    compute: seconds for the matrix products at the device's peak.
-    memory: seconds to read the arguments and write the outputs once.
-    """
-
-    compute: float
-    memory: float
-
-    @property
-    def seconds(self) -> float:
-        """The longer of the two times, because both happen at once."""
-        return max(self.compute, self.memory)
-
-
-def lower_bound(executable: compiler.Executable, flops: int, device: compiler.Chip) -> Bound:
-    """Returns the lower bound on the time of a step.
-
-    The compiler's own "bytes accessed" is not a lower bound, because it includes on-chip memory.
-    """
-    moved = executable.arguments + executable.outputs
-    return Bound(flops / device.flops, moved / device.bandwidth)
-
-
 def report(
     run: Run,
     phase: RecordBatches,
@@ -113,24 +79,21 @@ def report(
     executable: compiler.Executable,
     device: compiler.Chip,
 ) -> list[str]:
-    """Returns the lines to print about an executable.
+    """Returns the lines to print about the step, compiled for a replica's device.
 
-    Args:
-        run: the settings.
-        phase: gives the lengths; `phase.batch_size` is the batch size of one replica.
-        program: the step before compilation.
-        executable: the step after compilation.
-        device: the peaks of one replica's device.
+    `phase.batch_size` is the batch size of one replica.
     """
     on_paper = model_flops(run, phase)
     flops = program_flops(program, run.accumulation_steps)
-    bound = lower_bound(executable, flops, device)
-    speed = phase.batch_size * run.replicas / bound.seconds
-    utilisation = on_paper / (bound.seconds * device.flops)
-    sizes = [
-        f"{name} {getattr(executable, name) / GIB:.3f}"
-        for name in ("arguments", "temporaries", "code")
-    ]
+    # At the peaks: the matrix products; reading the arguments and writing the outputs once. Both
+    # happen at once. The compiler's "bytes accessed" includes on-chip memory, so it is not a bound.
+    compute = flops / device.flops
+    memory = (executable.arguments + executable.outputs) / device.bandwidth
+    seconds = max(compute, memory)
+    speed = phase.batch_size * run.replicas / seconds
+    utilisation = on_paper / (seconds * device.flops)
+    names = ("arguments", "temporaries", "code")
+    sizes = [f"{name} {getattr(executable, name) / GIB:.3f}" for name in names]
     examples = "sequences" if run.max_sequences_per_pack is None else "rows"
     names = float32_products(program)
     named = names[:NAMES_SHOWN] + ["..."] * (len(names) > NAMES_SHOWN)
@@ -145,7 +108,7 @@ def report(
         f" {on_paper / 1e12:.4g}; {executable.flops / 1e12:.4g} of every kind, counting loops once",
         f"float32 matrix products: {len(names)}" + (f" ({', '.join(named)})" if names else ""),
         f"all-reduces: {outside}, and {in_loops} in loops",
-        f"a step takes at least {bound.seconds * 1e3:.3g} ms: {bound.compute * 1e3:.3g} for matrix"
-        f" products, {bound.memory * 1e3:.3g} to read arguments and write outputs",
+        f"a step takes at least {seconds * 1e3:.3g} ms: {compute * 1e3:.3g} for matrix products,"
+        f" {memory * 1e3:.3g} to read arguments and write outputs",
         f"at most {speed:,.0f} {examples}/s, {utilisation:.1%} MFU",
     ]
