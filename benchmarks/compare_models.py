@@ -9,8 +9,8 @@ model encodes on this machine. The models take turns, because a machine's speed 
 the median of --num_batches batches. The last column compares the speed with the first model's.
 """
 
-import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -25,14 +25,13 @@ from bert_tf.runs.flags import command_flags
 FLAGS = flags.FLAGS
 
 
-def encoder(model: BertModel, batch_size: int, seq_length: int) -> Callable[[], None]:
+def encoder(model: BertModel, shape: tuple[int, int]) -> Callable[[], None]:
     """Returns a function that encodes a batch of full sequences."""
 
     def predict(features, seed):
         return {"pooled_output": model(features["input_ids"]).pooled_output}
 
     loop = PredictionLoop(tf.distribute.get_strategy(), predict)
-    shape = (batch_size, seq_length)
     ids = np.random.default_rng(7).integers(model.config.vocab_size, size=shape)
     batch = {"input_ids": ids.astype(np.int32)}
     batches = [iter(tf.data.Dataset.from_tensors(batch).repeat())]
@@ -40,25 +39,19 @@ def encoder(model: BertModel, batch_size: int, seq_length: int) -> Callable[[], 
 
 
 def main() -> None:
-    """Prints the table, in Markdown."""
     models = {}
     for path in FLAGS.bert_config_file:
         config = read_config(path)
         config.check_seq_length(FLAGS.max_seq_length, "max_seq_length")
         models[path] = BertModel(config)
-    runs = {
-        path: timed(encoder(model, FLAGS.batch_size, FLAGS.max_seq_length))
-        for path, model in models.items()
-    }
+    shape = (FLAGS.batch_size, FLAGS.max_seq_length)
+    runs = {path: timed(encoder(model, shape)) for path, model in models.items()}
     seconds = take_turns(runs, FLAGS.num_batches)
-    print(
-        "| Model | Parameters | MiB | Sequences/s | Times as fast |",
-        "|---|--:|--:|--:|--:|",
-        sep="\n",
-    )
+    print("| Model | Parameters | MiB | Sequences/s | Times as fast |")
+    print("|---|--:|--:|--:|--:|")
     speeds = {path: FLAGS.batch_size / np.median(values) for path, values in seconds.items()}
     for path, model in models.items():
-        name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        name = Path(path).absolute().parent.name
         size, ratio = model.count_params(), speeds[path] / next(iter(speeds.values()))
         print(
             f"| {model.config.NAME}, {name} | {size:,} | {size * 4 / 2**20:,.0f}"
@@ -66,15 +59,11 @@ def main() -> None:
         )
 
 
-def _define_flags() -> None:
+if __name__ == "__main__":
     flags.DEFINE_list(
         "bert_config_file", None, "Configurations, separated by commas.", required=True
     )
     flags.DEFINE_integer("batch_size", 8, "Sequences in a batch.", lower_bound=1)
     flags.DEFINE_integer("max_seq_length", 128, "Length of a sequence in tokens.", lower_bound=1)
     flags.DEFINE_integer("num_batches", 8, "Batches to time for each model.", lower_bound=1)
-
-
-if __name__ == "__main__":
-    _define_flags()
     command_flags.run_program(main)

@@ -47,24 +47,15 @@ def synthetic_batch(config: BertConfig, phase: RecordBatches) -> dict[str, tf.Te
 
 
 def run_program(arguments: list[str]) -> tuple[float, float, str]:
-    """Runs Python with these arguments on one core; returns seconds, peak memory (MB), output.
-
-    Raises:
-        UserError: the program ended with status 1, as for wrong flags or files.
-        RuntimeError: the program failed with another status. Both messages have its output.
-    """
+    """Runs Python with these arguments on one core; returns seconds, peak memory (MB), output."""
     command = [sys.executable, *arguments]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     core = min(os.sched_getaffinity(0))
     began = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
-        )
+        options = {"env": environment, "stdout": output, "stderr": subprocess.STDOUT}
+        options["preexec_fn"] = lambda: os.sched_setaffinity(0, {core})
+        process = subprocess.Popen(command, **options)
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.monotonic() - began
         output.seek(0)
@@ -80,10 +71,7 @@ def measure_input_pipeline(
 ) -> None:
     """Prints the examples per second of the input pipeline, in wall-clock and processor time.
 
-    Args:
-        config: the model; gives the range of the ids.
-        phase: gives the lengths and the batch size.
-        masking: what to mask while reading, one of `MASKING`; None: the records are masked.
+    `masking`, one of `MASKING`, says what to mask while reading. If None, the records are masked.
     """
     length, predictions = phase.max_seq_length, phase.max_predictions_per_seq
     schema = pretraining_schema(length, None if masking else predictions)
@@ -114,18 +102,13 @@ def time_input_pipeline(
     """Prints how fast this process, which should run on one core, reads batches from `files`."""
     schema = pretraining_schema(length, None if masking else predictions)
     # Training checks all features of ids. The cost does not depend on the limit.
-    limits = {
-        name: (vocab_size, "vocab_size")
-        for name, feature in schema.items()
-        if feature.dtype.is_integer
-    }
+    names = [name for name, feature in schema.items() if feature.dtype.is_integer]
+    limits = dict.fromkeys(names, (vocab_size, "vocab_size"))
     augment = None
     if masking:
         augment = DynamicMasking(4, vocab_size, predictions, 0.15, masking == WHOLE_WORDS)
-    source = input_pipeline.TrainingInput(
-        files, schema, batch_size, limits, seed=1, augment=augment
-    )
-    iterator = source.iterator
+    options = {"seed": 1, "augment": augment}
+    iterator = input_pipeline.TrainingInput(files, schema, batch_size, limits, **options).iterator
 
     @tf.function
     def draw(num_batches):
@@ -154,33 +137,17 @@ def measure_create_pretraining_data(
 ) -> None:
     """Prints instances per second without start-up, and peak memory, for two dupe factors.
 
-    Args:
-        input_file: the text.
-        vocab_file: the vocabulary; None: learn one from the text.
-        max_seq_length: as in create_pretraining_data.py.
-        max_predictions_per_seq: as in create_pretraining_data.py.
-        dupe_factor: the second factor; the first is 1.
+    The first factor is 1. Without a vocabulary, one is learned from the text.
     """
     with tempfile.TemporaryDirectory() as directory:
         if vocab_file is None:
             vocab_file = os.path.join(directory, "vocab.txt")
-            run_program(
-                [
-                    "-m",
-                    "tools.build_vocabulary",
-                    f"--input_file={input_file}",
-                    f"--output_file={vocab_file}",
-                    "--vocab_size=4000",
-                ]
-            )
-        common = [
-            "-m",
-            "create_pretraining_data",
-            f"--vocab_file={vocab_file}",
-            f"--output_file={os.path.join(directory, 'records')}",
-            f"--max_seq_length={max_seq_length}",
-            f"--max_predictions_per_seq={max_predictions_per_seq}",
-        ]
+            command = ["-m", "tools.build_vocabulary", "--vocab_size=4000"]
+            run_program([*command, f"--input_file={input_file}", f"--output_file={vocab_file}"])
+        common = ["-m", "create_pretraining_data", f"--vocab_file={vocab_file}"]
+        common += [f"--output_file={os.path.join(directory, 'records')}"]
+        common += [f"--max_seq_length={max_seq_length}"]
+        common += [f"--max_predictions_per_seq={max_predictions_per_seq}"]
         short_text = os.path.join(directory, "short.txt")
         with open(short_text, "w") as writer:
             writer.write("One sentence.\n\nAnother one.\n")
@@ -189,9 +156,8 @@ def measure_create_pretraining_data(
         start_up, base = min(run[:2] for run in runs)
         print(f"start-up: {start_up:.2f} s, {base:.0f} MB")
         for factor in (1, dupe_factor):
-            seconds, memory, text = run_program(
-                [*common, f"--input_file={input_file}", f"--dupe_factor={factor}"]
-            )
+            more = [f"--input_file={input_file}", f"--dupe_factor={factor}"]
+            seconds, memory, text = run_program([*common, *more])
             instances = int(re.search(r"Wrote (\d+) total instances", text).group(1))
             took = seconds - start_up
             # Start-up time varies by tenths of a second, so a second or less is noise.

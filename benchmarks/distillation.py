@@ -18,6 +18,7 @@ The seconds are the time to encode the dev set's pairs, all models in turn, with
 Started again, the benchmark resumes.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -25,7 +26,6 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -33,6 +33,7 @@ import numpy as np
 from absl import app, flags
 
 import bert_tf
+from benchmarks.take_turns import take_turns, timed
 from bert_tf.runs.folder import reporting
 from bert_tf.tasks.classification.glue import MrpcProcessor, StsbProcessor
 from tools import ROOT
@@ -47,9 +48,8 @@ TASKS = {
 
 def run(program: str, *words: str) -> str:
     """Runs a program or tool with these flags; returns what it logged."""
-    done = subprocess.run(
-        [sys.executable, *program.split(), *words], cwd=ROOT, capture_output=True, text=True
-    )
+    command = [sys.executable, *program.split(), *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return done.stderr
@@ -102,12 +102,12 @@ def training_pairs(tasks: Iterable[str], seed: int) -> list[tuple[str, str]]:
 def write_noisy(folder: Path, task: str, seed: int) -> str:
     """Writes a task's folder with the student's pairs, without labels; returns the folder."""
     columns = TASKS[task][0].columns
-    with open(folder / "train.tsv", "w", encoding="utf-8") as file:
-        file.write("\t".join(f"column{i}" for i in range(10)) + "\n")
-        for a, b in training_pairs([task], seed):
-            line = ["0"] * 10
-            line[columns.text_a], line[columns.text_b] = a, b
-            file.write("\t".join(line) + "\n")
+    rows = [[f"column{i}" for i in range(10)]]
+    for a, b in training_pairs([task], seed):
+        rows.append(["0"] * 10)
+        rows[-1][columns.text_a], rows[-1][columns.text_b] = a, b
+    text = "".join("\t".join(row) + "\n" for row in rows)
+    (folder / "train.tsv").write_text(text, encoding="utf-8")
     shutil.copy(f"{FLAGS.glue}/{task}/dev.tsv", folder)
     return str(folder)
 
@@ -163,14 +163,11 @@ def fine_tune(
 def seconds_in_turn(task: str, folders: dict[str, Path]) -> dict[str, float]:
     """Returns the median seconds in which each model answers the dev set's pairs."""
     pairs = pairs_of(task, "dev")
-    models = {name: bert_tf.load(str(folder)) for name, folder in folders.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(4):
-        for name, model in models.items():
-            began = time.monotonic()
-            model.classify(pairs)
-            seconds[name].append(time.monotonic() - began)
-    return {name: float(np.median(times[1:])) for name, times in seconds.items()}
+    runs = {}
+    for name, folder in folders.items():
+        model = bert_tf.load(str(folder))
+        runs[name] = timed(functools.partial(model.classify, pairs))
+    return {name: float(np.median(times)) for name, times in take_turns(runs, 3).items()}
 
 
 def write_configs(folder: Path) -> tuple[str, str]:
@@ -196,7 +193,6 @@ def distil_task(task: str, seed: int, config: str, init: str, place: Path) -> li
 
 
 def main(_: list[str]) -> None:
-    """Makes the students, fine-tunes all models and prints their figures."""
     folder = Path(FLAGS.output_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     teacher_file = f"{FLAGS.model}/bert_config.json"
@@ -209,12 +205,10 @@ def main(_: list[str]) -> None:
     rows = {task: {"teacher": [], "alone": [], "distilled": []} for task in FLAGS.tasks}
     for seed, task in itertools.product(range(1, FLAGS.num_seeds + 1), FLAGS.tasks):
         place = folder / f"{task}_{seed}"
-        models = rows[task]
-        models["teacher"].append(
-            fine_tune(task, seed, teacher_file, FLAGS.model, place / "teacher")
-        )
-        models["alone"].append(fine_tune(task, seed, student_file, alone, place / "alone"))
-        models["distilled"].append(distil_task(task, seed, distilled_file, general, place))
+        teacher = fine_tune(task, seed, teacher_file, FLAGS.model, place / "teacher")
+        rows[task]["teacher"].append(teacher)
+        rows[task]["alone"].append(fine_tune(task, seed, student_file, alone, place / "alone"))
+        rows[task]["distilled"].append(distil_task(task, seed, distilled_file, general, place))
     for task in FLAGS.tasks:
         print_table(task, TASKS[task][1], rows[task], folder)
 
@@ -245,15 +239,11 @@ if __name__ == "__main__":
     flags.DEFINE_list("tasks", list(TASKS), "Tasks to measure.")
     flags.DEFINE_integer("num_seeds", 3, "Seeds, from 1.")
     flags.DEFINE_integer("num_train_steps", 800, "Steps of run_distillation.py.")
-    flags.DEFINE_float(
-        "learning_rate", 3e-4, "Peak learning rate of the distilled student's fine-tuning."
-    )
+    flags.DEFINE_float("learning_rate", 3e-4, "Peak of the distilled student's fine-tuning.")
     flags.DEFINE_float("num_train_epochs", 3.0, "Epochs of fine-tuning.")
     flags.DEFINE_integer("num_copies", 2, "Noisy copies of each pair.")
     flags.DEFINE_multi_string("distillation_flags", [], "More flags for run_distillation.py.")
     flags.DEFINE_multi_string("fine_tuning_flags", [], "More flags for all fine-tuning.")
-    flags.DEFINE_multi_string(
-        "student_flags", [], "More flags for the distilled student's fine-tuning."
-    )
+    flags.DEFINE_multi_string("student_flags", [], "More flags to fine-tune the student.")
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     app.run(main)

@@ -1,5 +1,6 @@
 """How fast training steps and predictions are with `--dtype=float32` and `--dtype=bfloat16`."""
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -20,10 +21,7 @@ DTYPES = ("float32", "bfloat16")
 def measure_dtypes(config: BertConfig, phase: RecordBatches, num_steps: int) -> None:
     """Prints the seconds of a training step and of a batch's predictions with each dtype.
 
-    Args:
-        config: the model.
-        phase: gives the lengths and the batch size.
-        num_steps: number of steps and of batches to time with each dtype.
+    `num_steps` steps and batches are timed with each.
     """
     print(f"batch: {phase.batch_size} of length {phase.max_seq_length}; medians of {num_steps}")
     calls = {dtype: _calls(config, phase, dtype) for dtype in DTYPES}
@@ -32,18 +30,15 @@ def measure_dtypes(config: BertConfig, phase: RecordBatches, num_steps: int) -> 
         print(describe(take_turns(runs, num_steps)))
 
 
-def _calls(config: BertConfig, phase: RecordBatches, dtype: str) -> dict[str, Callable[[], object]]:
+def _calls(config: BertConfig, phase: RecordBatches, dtype: str) -> dict[str, Callable]:
     """Returns a function that makes a training step and a function that predicts a batch."""
     model = PretrainingModel(config, dtype=dtype)
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
     strategy = tf.distribute.get_strategy()
     update = update_function(strategy, model, optimizer)
-    training = TrainingLoop(
-        strategy,
-        lambda features, seed: train_step(model, optimizer, features, seed, update=update),
-        compile_on_cpu=xla_pays_on_cpu(model),
-    )
+    step = functools.partial(train_step, model, optimizer, update=update)
+    training = TrainingLoop(strategy, step, compile_on_cpu=xla_pays_on_cpu(model))
 
     def predict(features, seed):
         output = model.bert(features["input_ids"], features["input_mask"], features["segment_ids"])

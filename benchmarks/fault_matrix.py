@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf import optimization
@@ -37,16 +36,16 @@ from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.trainer import Trainer
 from tests.support.line_task import LineModel, phases, write
-from tests.support.pretraining_runs import variables
+from tests.support.pretraining_runs import assert_same_variables
 
 STEPS, BOUNDARY, SAVE_STEPS, SAVED = 16, 10, 4, 8
 KEEP = 2
 SEED = 20181011
+WITHIN_WRITE = ("within the data file", "within the index")
 RUN_INSTANTS = (
     "before the first save",
     "within the input's state",
-    "within the data file",
-    "within the index",
+    *WITHIN_WRITE,
     "between the index and `checkpoint`",
     "within the deletion of an old checkpoint",
     "within an evaluation",
@@ -98,11 +97,9 @@ class Disk:
             return save(directory, values, step, *rest)
 
         def hooked_write(prefix, values):
-            saved = checkpoint_names.number_of(prefix) == SAVED
-            if saved:
-                hook("within the input's state")
-                hook("within the data file")
-                hook("within the index")
+            if checkpoint_names.number_of(prefix) == SAVED:
+                for instant in ("within the input's state", *WITHIN_WRITE):
+                    hook(instant)
             write_all(prefix, values)
 
         def hooked_state(directory, prefixes):
@@ -128,23 +125,18 @@ class Disk:
 
 
 class Matrix:
-    """Makes the runs.
-
-    Args:
-        folder: an empty folder to work in.
-    """
+    """Makes the runs, in an empty folder."""
 
     def __init__(self, folder: Path):
         self._folder = folder
         self._files = [write(folder / f"{i}.tfrecord", 40 + 7 * i, i) for i in range(3)]
         self._number = 0
-        done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)
-        self._dead_pid = int(done.stdout)
+        code = "import os; print(os.getpid())"
+        self._dead_pid = int(subprocess.check_output([sys.executable, "-c", code]))
         self._left: dict[str, Path] = {}  # copies of what SIGKILL leaves, by instant
-        alone = self._new()
-        self._train(alone, self._snapshot(alone))
-        self._expected = variables(alone)
-        self._results = (alone / "eval_results.txt").read_text()
+        self._undisturbed = self._new()
+        self._train(self._undisturbed, self._snapshot(self._undisturbed))
+        self._results = (self._undisturbed / "eval_results.txt").read_text()
         assert set(self._left) == set(RUN_INSTANTS)
 
     def _new(self) -> Path:
@@ -153,12 +145,9 @@ class Matrix:
 
     def _train(self, output: Path, hook: Hook = lambda instant: None, disk=None) -> None:
         """Runs from the newest checkpoint, if there is one, to the end."""
+        every = {"save_checkpoints_steps": SAVE_STEPS, "evaluate_every_steps": SAVE_STEPS}
         settings = TrainingSettings(
-            output_dir=str(output),
-            do_train=True,
-            save_checkpoints_steps=SAVE_STEPS,
-            evaluate_every_steps=SAVE_STEPS,
-            keep_checkpoint_max=KEEP,
+            output_dir=str(output), do_train=True, **every, keep_checkpoint_max=KEEP
         )
         strategy = tf.distribute.get_strategy()
         schedule = optimization.linear_schedule(0.05, STEPS, 3)
@@ -203,18 +192,15 @@ class Matrix:
                 for path in left.glob(f"model.ckpt-{SAVED}.input*.index"):
                     path.unlink()
                 for path in left.glob(f"model.ckpt-{SAVED}.input*.data*"):
-                    _unfinish(path, path.read_bytes())
-            elif instant in ("within the data file", "within the index"):
-                # Written here in full, and then cut: TensorFlow writes both in one call.
-                prefix = str(left / f"model.ckpt-{SAVED}")
-                shutil.copyfile(left / "model.ckpt-4.index", f"{prefix}.index")
-                shutil.copyfile(
-                    left / "model.ckpt-4.data-00000-of-00001", f"{prefix}.data-00000-of-00001"
-                )
-                _unfinish(Path(f"{prefix}.index"), Path(f"{prefix}.index").read_bytes())
-                data = Path(f"{prefix}.data-00000-of-00001")
-                if instant == "within the data file":
-                    _unfinish(data, data.read_bytes())
+                    _unfinish(path)
+            elif instant in WITHIN_WRITE:
+                # The earlier save's content stands for it. TensorFlow writes both in one call.
+                index, data = "index", "data-00000-of-00001"
+                for ending in (index, data):
+                    path = left / f"model.ckpt-{SAVED}.{ending}"
+                    shutil.copyfile(left / f"model.ckpt-4.{ending}", path)
+                    if ending == index or instant == "within the data file":
+                        _unfinish(path)
 
         return hook
 
@@ -245,11 +231,10 @@ class Matrix:
             else:
                 disk.error = WRITE_ERRORS[fault]
 
-        handler = signal.getsignal(signal.SIGTERM)
+        handler, ended = signal.getsignal(signal.SIGTERM), None
         interrupts.raise_on_sigterm()
         try:
             self._train(output, hook, disk)
-            ended = None
         except (OSError, UserError, KeyboardInterrupt) as error:
             ended = error
         finally:
@@ -267,10 +252,7 @@ class Matrix:
             self._train(output)
         except (UserError, OSError) as error:
             return str(error)
-        found = variables(output / f"model.ckpt-{STEPS}")
-        assert found.keys() == self._expected.keys()
-        for name, value in found.items():
-            np.testing.assert_array_equal(value, self._expected[name], err_msg=name)
+        assert_same_variables(output / f"model.ckpt-{STEPS}", self._undisturbed)
         assert (output / "eval_results.txt").read_text() == self._results
         return SAME
 
@@ -283,7 +265,7 @@ class Matrix:
         def export(happens: Callable[[], None] = lambda: None) -> None:
             names = ("a", "config.json")
             with whole_folder(str(output), "output_dir", names[1], names, "an export") as name:
-                (Path(name) / "a").write_text("weights")
+                Path(name, "a").write_text("weights")
                 happens()
                 whole_files.write_whole(f"{name}/config.json", "{}")
 
@@ -291,11 +273,11 @@ class Matrix:
             raise KeyboardInterrupt if fault == "SIGTERM" else WRITE_ERRORS[fault]
 
         if fault == "SIGKILL":
-            export(lambda: shutil.copytree(output.parent, self._folder / "killed"))
+            killed = self._folder / "killed"
+            export(lambda: shutil.copytree(output.parent, killed))
             shutil.rmtree(output)
-            left = [p for p in (self._folder / "killed").iterdir() if p.is_dir()]
-            shutil.rmtree(self._folder / "killed")
-            assert left
+            assert any(path.is_dir() for path in killed.iterdir())
+            shutil.rmtree(killed)
         else:
             with contextlib.suppress(OSError, UserError, KeyboardInterrupt):
                 export(fail)
@@ -306,12 +288,13 @@ class Matrix:
 
 
 def _replicate_uncompiled(*arguments) -> Callable:
-    """Returns what `replicate` does, without XLA: compiling would not pay for a few steps a run."""
+    """Returns what `replicate` does, without XLA: a few steps a run do not repay compiling."""
     return replicate(*arguments[:-1], False)
 
 
-def _unfinish(path: Path, content: bytes) -> None:
+def _unfinish(path: Path) -> None:
     """Replaces a file by its unfinished form, as in the middle of its write."""
+    content = path.read_bytes()
     path.with_name(f"{path.name}.tempstate7").write_bytes(content[: len(content) // 2])
     path.unlink()
 
@@ -340,26 +323,22 @@ def _damage(output: Path, fault: str) -> None:
 def table(folder: Path) -> str:
     """Returns the matrix in Markdown. A refusal has a number, explained below the table."""
     matrix = Matrix(folder)
-    lines = ["| Instant | " + " | ".join(FAULTS) + " |", "|---|" + "---|" * len(FAULTS)]
+    lines = [f"| Instant | {' | '.join(FAULTS)} |", f"|---|{'---|' * len(FAULTS)}"]
     messages: list[str] = []
     for instant in INSTANTS:
         cells = []
         for fault in FAULTS:
             outcome = matrix.outcome(instant, fault)
             if outcome not in (SAME, NONE):
-                outcome = _without_names(outcome, folder)
+                # Names differ between runs and machines.
+                outcome = re.sub(rf"{re.escape(str(folder))}/run\d+", "OUTPUT_DIR", outcome)
+                outcome = re.sub(r"process \d+ on \S+", "process PID on HOST", outcome)
                 if outcome not in messages:
                     messages.append(outcome)
                 outcome = f"refused ({messages.index(outcome) + 1})"
             cells.append(outcome)
-        lines.append(f"| {instant} | " + " | ".join(cells) + " |")
+        lines.append(f"| {instant} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *(f"{i}. {m}" for i, m in enumerate(messages, 1))]) + "\n"
-
-
-def _without_names(message: str, folder: Path) -> str:
-    """Returns a message without the parts that differ between runs and machines."""
-    message = re.sub(rf"{re.escape(str(folder))}/run\d+", "OUTPUT_DIR", message)
-    return re.sub(r"process \d+ on \S+", "process PID on HOST", message)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ training also with --group_by_length. The variants run in turn, because a machin
 All lengths are compiled before the timing begins.
 """
 
+import functools
 import os
 import tempfile
 from collections.abc import Callable
@@ -41,7 +42,6 @@ NUM_TRAIN_EPOCHS = 3
 
 
 def main() -> None:
-    """Writes the task's records, then times training and prediction."""
     config = read_config(FLAGS.bert_config_file)
     processor = get_processor(FLAGS.task_name, FLAGS.data_dir)
     labels = processor.get_labels()
@@ -55,21 +55,12 @@ def main() -> None:
     encoder = ClassificationEncoder(tokenizer, length, labels)
 
     def make_training(buckets: Buckets, group_by_length: bool) -> Callable[[], float]:
+        options = {"buckets": buckets, "group_by_length": group_by_length}
         source = WholeFileInput(
-            [train_file],
-            schema,
-            batch_size,
-            {},
-            seed=SEED,
-            num_batches=num_batches,
-            buckets=buckets,
-            group_by_length=group_by_length,
+            *([train_file], schema, batch_size, {}), seed=SEED, num_batches=num_batches, **options
         )
-        loop = TrainingLoop(
-            strategy,
-            lambda features, seed: train_step(model, optimizer, features, seed),
-            buckets=source.buckets,
-        )
+        step = functools.partial(train_step, model, optimizer)
+        loop = TrainingLoop(strategy, step, buckets=source.buckets)
 
         def run() -> None:
             source.start(SEED)  # the same batches each time
@@ -91,9 +82,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         train_file, dev_file = (os.path.join(folder, name) for name in ("train", "dev"))
         train_examples = processor.get_train_examples(FLAGS.data_dir)
+        dev_examples = processor.get_dev_examples(FLAGS.data_dir)
         num_batches = max(1, len(train_examples) * NUM_TRAIN_EPOCHS // batch_size)
         write_records(train_file, train_examples, encoder)
-        dev_examples = processor.get_dev_examples(FLAGS.data_dir)
         write_records(dev_file, dev_examples, encoder)
         whole = Buckets.of_schema((length,), schema)
         cut = Buckets.of_schema(parse_lengths(FLAGS.length_buckets, length), schema)
@@ -110,7 +101,7 @@ def main() -> None:
         print(describe(take_turns(prediction, FLAGS.num_rounds), len(dev_examples)))
 
 
-def _define_flags() -> None:
+if __name__ == "__main__":
     flags.DEFINE_string(
         "task_name", None, "The task, as for run_classifier.py, such as MRPC.", required=True
     )
@@ -130,8 +121,4 @@ def _define_flags() -> None:
     flags.DEFINE_integer("predict_batch_size", 8, "Examples per prediction step.", lower_bound=1)
     flags.DEFINE_integer("num_steps", 12, "Training steps per timed round.", lower_bound=1)
     flags.DEFINE_integer("num_rounds", 3, "Timed rounds of each variant.", lower_bound=1)
-
-
-if __name__ == "__main__":
-    _define_flags()
     command_flags.run_program(main)

@@ -25,18 +25,11 @@ from bert_tf.runs.folder import goodput
 from tests.runs.training.resume_test import named_step
 from tests.support import line_task
 from tests.support.environment import compile_quickly
-from tests.support.pretraining_runs import ROOT, write_config, write_records
+from tests.support.pretraining_runs import ROOT, write_records
 from tools.goodput import beyond_start_up, table
 
 STEPS, SAVE = 2500, 25
-BASE = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-}
+BASE = f"{ROOT}/flags/models/uncased_L-12_H-768_A-12/bert_config.json"
 # Fits a line, which starts within seconds, and multiplies matrices, so that a step takes about
 # 70 ms, like a small model's. In much shorter steps, the 0.6 ms to get a batch would matter. The
 # heart beats more often than in the programs, because the last beat gives the time of a kill and
@@ -108,14 +101,12 @@ def kills(folder: Path, count: int, seed: int) -> dict:
     wall = time.time() - began
     record = goodput.read(str(out))
     print(table(record))
+    steps, share = record.seconds["steps"], beyond_start_up(record)
+    share_by_kills = steps / (steps / share + lost - record.seconds["lost"])
     return {
         "sent": {name: sent.count(name) for name in sorted(set(sent))},
-        "goodput_beyond_start_up": round(beyond_start_up(record), 4),
-        "and_with_the_loss_by_the_times_of_the_kills": round(
-            record.seconds["steps"]
-            / (record.seconds["steps"] / beyond_start_up(record) + lost - record.seconds["lost"]),
-            4,
-        ),
+        "goodput_beyond_start_up": round(share, 4),
+        "and_with_the_loss_by_the_times_of_the_kills": round(share_by_kills, 4),
         "lost_seconds_by_the_times_of_the_kills": round(lost, 2),
         "lost_seconds_by_the_file": round(record.seconds["lost"], 2),
         "sum_of_the_parts": round(sum(record.seconds.values()), 2),
@@ -128,24 +119,21 @@ def kills(folder: Path, count: int, seed: int) -> dict:
 def save(folder: Path, checkout: str) -> dict:
     """Returns how much time the saves of BERT-Base cost the steps."""
     write_records(folder / "0.tfrecord", 60, 64, 10, seed=1, vocab_size=30522)
-    config = write_config(folder / "config.json", **BASE)
     words = [sys.executable, "run_pretraining.py", "--do_train"]
-    words += [f"--input_file={folder}/0.tfrecord", f"--bert_config_file={config}"]
+    words += [f"--input_file={folder}/0.tfrecord", f"--bert_config_file={BASE}"]
     words += ["--max_seq_length=64", "--max_predictions_per_seq=10", "--train_batch_size=4"]
     figures = {}
     for name, every in (("without saves", 1000), ("with saves", 8)):
         out = folder / name.replace(" ", "_")
         more = [f"--output_dir={out}", "--num_train_steps=33", f"--save_checkpoints_steps={every}"]
-        done = subprocess.run(
-            [*words, *more], cwd=checkout, capture_output=True, text=True, check=True
-        )
-        lines = [x for x in done.stderr.splitlines() if "Saved step" in x or " step 1:" in x]
-        lines += [x for x in done.stderr.splitlines() if "] step 32:" in x]
-        print(name, *lines, sep="\n  ")
-        times = {
-            int(m[2]): 3600 * int(m[1][:2]) + 60 * int(m[1][3:5]) + float(m[1][6:])
-            for m in re.finditer(r"(\d\d:\d\d:\d\d\.\d+) .*\] step (\d+):", done.stderr)
-        }
+        streams = {"capture_output": True, "text": True, "check": True}
+        log = subprocess.run([*words, *more], cwd=checkout, **streams).stderr
+        shown = (r".*(?:Saved step| step 1:).*", r".*\] step 32:.*")
+        print(name, *(line for kind in shown for line in re.findall(kind, log)), sep="\n  ")
+        times = {}
+        stamp = r"(\d\d):(\d\d):(\d\d\.\d+) .*\] step (\d+):"
+        for hours, minutes, seconds, step in re.findall(stamp, log):
+            times[int(step)] = 3600 * int(hours) + 60 * int(minutes) + float(seconds)
         figures[name] = round(times[max(t for t in times if t <= 32)] - times[1], 2)
     return {"seconds_from_step_1_to_32": figures}
 
@@ -159,7 +147,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.what == "kills":
         compile_quickly()  # the start is not measured
-    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         if arguments.what == "kills":
             figures = kills(Path(folder), arguments.kills, arguments.seed)
         else:

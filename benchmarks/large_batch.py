@@ -46,12 +46,8 @@ def run(program: list[str], **flags: object) -> None:
 def make_records(folder: Path) -> None:
     """Writes vocab.txt, and the two texts' records: train.tfrecord and heldout.tfrecord."""
     vocab_file = folder / "vocab.txt"
-    run(
-        ["-m", "tools.build_vocabulary"],
-        input_file=f"{TEXT}/corpus.txt",
-        output_file=vocab_file,
-        vocab_size=1000,
-    )
+    files = {"input_file": f"{TEXT}/corpus.txt", "output_file": vocab_file}
+    run(["-m", "tools.build_vocabulary"], **files, vocab_size=1000)
     for name, text, dupe_factor in (("train", "corpus", 20), ("heldout", "heldout", 5)):
         run(
             ["create_pretraining_data.py"],
@@ -84,14 +80,12 @@ def heldout_loss(folder: Path, optimizer: str, factor: int, rate: float, seed: i
         )
         config = BertConfig.from_json_file(f"{TEXT}/bert_config.json")
         loss = run_pretraining(config, tf.distribute.get_strategy(), settings)["loss"]
-    print(
-        f"{optimizer}, batch {BATCH * factor}, rate {rate:g}, seed {seed}: {loss:.4f}", flush=True
-    )
+    batch = f"{optimizer}, batch {BATCH * factor}"
+    print(f"{batch}, rate {rate:g}, seed {seed}: {loss:.4f}", flush=True)
     return loss
 
 
 def main() -> None:
-    """Prints every loss, and each variant's mean and range over the seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output_dir", type=Path)
     folder = parser.parse_args().output_dir

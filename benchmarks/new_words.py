@@ -144,12 +144,9 @@ def examples(lines: Sequence[Line], tokenizer: FullTokenizer) -> Iterator[Exampl
 
 
 def losses(folder: Path, model_files: Path, lines: Sequence[Line]) -> list[tuple[str, float]]:
-    """Returns the word and the cross entropy of each example.
+    """Returns the word and the cross entropy of each example of the held-out lines.
 
-    Args:
-        folder: the folder with the checkpoint.
-        model_files: the folder with the configuration and the vocabulary.
-        lines: the held-out lines.
+    `folder` has the checkpoint, `model_files` the configuration and the vocabulary.
     """
     config, vocab_file = model_files / "bert_config.json", model_files / "vocab.txt"
     found = read_folder(str(folder), str(config), str(vocab_file), True)
@@ -172,15 +169,10 @@ def losses(folder: Path, model_files: Path, lines: Sequence[Line]) -> list[tuple
 
 def main(arguments: argparse.Namespace) -> None:
     folder = arguments.output_dir
-    folder.mkdir(parents=True, exist_ok=True)
     base = folder / "base"
-    base.mkdir(exist_ok=True)
-    run(
-        "tools.build_vocabulary",
-        input_file=arguments.pretraining_text,
-        output_file=base / "vocab.txt",
-        vocab_size=arguments.vocab_size,
-    )
+    base.mkdir(parents=True, exist_ok=True)
+    files = {"input_file": arguments.pretraining_text, "output_file": base / "vocab.txt"}
+    run("tools.build_vocabulary", **files, vocab_size=arguments.vocab_size)
     size = len((base / "vocab.txt").read_text(encoding="utf-8").splitlines())
     config = folder / "bert_config.json"
     text = Path(_CONFIG).read_text().replace('"vocab_size": 1000', f'"vocab_size": {size}')
@@ -206,13 +198,11 @@ def main(arguments: argparse.Namespace) -> None:
     lines = draw_words(held_out, tokenizers)
     drawn = [line.words[number] for line in lines for number in line.drawn]
     tokenize = [tokenizer.wordpiece_tokenizer.tokenize for tokenizer in tokenizers]
-    changed = {
-        word for word in drawn if any(split(word) != tokenize[0](word) for split in tokenize)
-    }
+    changed = {w for w in drawn if any(split(w) != tokenize[0](w) for split in tokenize)}
     num_changed = sum(word in changed for word in drawn)
 
     def figures(checkpoint: Path, model_files: Path) -> list[float]:
-        """Returns the loss a word: of all words, of words split differently, of the other words."""
+        """Returns the loss a word of all words, of words split differently, of the other words."""
         pieces = losses(checkpoint, model_files, lines)
         total = sum(loss for _, loss in pieces)
         of_changed = sum(loss for word, loss in pieces if word in changed)
@@ -233,17 +223,14 @@ def main(arguments: argparse.Namespace) -> None:
         rows["mean of the seeds"] = list(map(statistics.mean, means))
         for title, values in rows.items():
             table.append(f"| {name} | {title} | {' | '.join(f'{x:.3f}' for x in values)} |")
-    print(
-        f"\n{len(drawn)} masked words, {num_changed} of them split differently by either addition"
-    )
+    print(f"\n{len(drawn)} masked words, {num_changed} split differently by either addition")
     print("| Vocabulary | | all words | split differently | other words |")
     print("|---|---|--:|--:|--:|", *table, sep="\n")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("pretraining_text", type=Path)
     parser.add_argument("domain_text", type=Path)
     parser.add_argument("output_dir", type=Path)

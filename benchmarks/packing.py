@@ -14,7 +14,6 @@ import json
 import os
 import random
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -37,15 +36,13 @@ LENGTH, PREDICTIONS = 512, 77
 
 def run(*words: str) -> tuple[float, float, str]:
     """Runs Python with these arguments; returns seconds, processor seconds, and what it logged."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    began = time.monotonic()
+    before, began = os.times(), time.monotonic()
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
-    seconds = time.monotonic() - began
+    seconds, after = time.monotonic() - began, os.times()
     if done.returncode:
         raise RuntimeError(done.stderr)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return seconds, processor, done.stderr
+    user = after.children_user - before.children_user
+    return seconds, user + after.children_system - before.children_system, done.stderr
 
 
 def write_records(path: str, tokens: np.ndarray, count: int, vocab_file: str, seed: int) -> None:
@@ -53,13 +50,9 @@ def write_records(path: str, tokens: np.ndarray, count: int, vocab_file: str, se
     rng = random.Random(seed)
     counts = json.loads(Path(FLAGS.lengths).read_text())["counts_of_length_1_to_512"]
     lengths = rng.choices(range(1, LENGTH + 1), counts, k=count)
-    settings = PretrainingDataSettings(
-        input_file="none",
-        output_file="none",
-        vocab_file=vocab_file,
-        max_seq_length=LENGTH,
-        max_predictions_per_seq=PREDICTIONS,
-    )
+    sizes = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
+    files = {"input_file": "none", "output_file": "none", "vocab_file": vocab_file}
+    settings = PretrainingDataSettings(**files, **sizes)
     masks = Masks(FastTokenizer(vocab_file, True, ()), settings, rng)
     schema = pretraining_schema(LENGTH, PREDICTIONS)
     with records.write_files([path], "output_file") as write:
@@ -67,15 +60,10 @@ def write_records(path: str, tokens: np.ndarray, count: int, vocab_file: str, se
             number = length - 3  # [CLS], [SEP], [SEP]
             split = rng.randint(1, number - 1)
             first = rng.randrange(len(tokens) - number)
-            second = first + split
             is_random_next = rng.random() < 0.5
-            if is_random_next:
-                second = rng.randrange(len(tokens) - number)
-            instance = pack_pair(
-                tokens[first : first + split].tolist(),
-                tokens[second : second + number - split].tolist(),
-                *(LENGTH, masks.layout),
-            )
+            second = rng.randrange(len(tokens) - number) if is_random_next else first + split
+            texts = tokens[first : first + split], tokens[second : second + number - split]
+            instance = pack_pair(*(text.tolist() for text in texts), LENGTH, masks.layout)
             instance["next_sentence_labels"] = [int(is_random_next)]
             positions = [*range(1, split + 1), *range(split + 2, number + 2)]
             masks.add(instance, positions)
@@ -83,7 +71,6 @@ def write_records(path: str, tokens: np.ndarray, count: int, vocab_file: str, se
 
 
 def main(_: list[str]) -> None:
-    """Makes the records, then trains and evaluates on them, not packed and packed."""
     folder = Path(FLAGS.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     vocab_file = f"{folder}/vocab.txt"
@@ -95,9 +82,8 @@ def main(_: list[str]) -> None:
     config_file = folder / "bert_config.json"
     config_file.write_text(json.dumps({**config, "max_position_embeddings": LENGTH}))
 
-    tokenizer = FastTokenizer(vocab_file, True, ())
-    lines = Path(FLAGS.input_file).read_text(encoding="utf-8").splitlines()
-    tokens, _ = tokenizer.encode([line for line in lines if line])
+    lines = filter(None, Path(FLAGS.input_file).read_text(encoding="utf-8").splitlines())
+    tokens, _ = FastTokenizer(vocab_file, True, ()).encode(list(lines))
     cut = len(tokens) * 9 // 10
     batch_size, num_steps = FLAGS.train_batch_size, FLAGS.num_train_steps
     write_records(f"{folder}/plain", tokens[:cut], batch_size * num_steps, vocab_file, seed=1)

@@ -21,6 +21,7 @@ create_pretraining_data prints instances per second, without start-up, and peak 
 --dupe_factor=1 and for the given --dupe_factor. The program runs on one core.
 """
 
+import functools
 import os
 import resource
 
@@ -34,6 +35,7 @@ from benchmarks.yardstick import Yardstick
 from bert_tf import optimization
 from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.steps import train_step
+from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags import command_flags
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
@@ -41,8 +43,8 @@ from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from tools import ROOT
 
 FLAGS = flags.FLAGS
-QUICKSTART = os.path.join(ROOT, "flags", "quickstart")
-BASE = os.path.join(ROOT, "flags", "models", "uncased_L-12_H-768_A-12")
+CORPUS = os.path.join(ROOT, "flags", "quickstart", "corpus.txt")
+BASE = os.path.join(ROOT, "flags", "models", "uncased_L-12_H-768_A-12", "bert_config.json")
 
 
 class TimedLoop(TrainingLoop):
@@ -68,26 +70,17 @@ class TimedLoop(TrainingLoop):
         self.step = step
 
     def reset(self) -> None:
-        """Forgets the recorded times."""
         self._number.assign(0)
 
 
-def measure_training_step() -> None:
+def measure_training_step(config: BertConfig, phase: RecordBatches) -> None:
     """Prints seconds per step, time between steps, and the speed compared to matrix products."""
-    config = read_config(FLAGS.bert_config_file)
     model = PretrainingModel(config, recompute_activations=FLAGS.recompute_activations)
     schedule = optimization.linear_schedule(1e-4, 1_000_000, 10_000)
     optimizer = optimization.create_optimizer(model.trainable_variables, schedule)
-    phase = RecordBatches(
-        FLAGS.max_seq_length, FLAGS.num_steps, FLAGS.train_batch_size, FLAGS.max_predictions_per_seq
-    )
-    loop = TimedLoop(
-        tf.distribute.get_strategy(),
-        lambda features, seed: train_step(
-            model, optimizer, features, seed, FLAGS.gradient_accumulation_steps
-        ),
-        FLAGS.num_steps,
-    )
+    parts = {"accumulation_steps": FLAGS.gradient_accumulation_steps}
+    step = functools.partial(train_step, model, optimizer, **parts)
+    loop = TimedLoop(tf.distribute.get_strategy(), step, FLAGS.num_steps)
     batch = data_speed.synthetic_batch(config, phase)
     iterators = [iter(tf.data.Dataset.from_tensors(batch).repeat().prefetch(2))]
     compile_seconds = timed(lambda: loop.run(iterators, 1, lambda _: None))()
@@ -119,7 +112,24 @@ def measure_training_step() -> None:
     print(f"peak memory: {peak:.0f} MB")
 
 
-def _define_flags() -> None:
+def main() -> None:
+    length, predictions = FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
+    if FLAGS.measure == "create_pretraining_data":
+        data_speed.measure_create_pretraining_data(
+            FLAGS.input_file, FLAGS.vocab_file, length, predictions, FLAGS.dupe_factor
+        )
+        return
+    config = read_config(FLAGS.bert_config_file)
+    phase = RecordBatches(length, FLAGS.num_steps, FLAGS.train_batch_size, predictions)
+    if FLAGS.measure == "training_step":
+        measure_training_step(config, phase)
+    elif FLAGS.measure == "dtypes":
+        dtype_speed.measure_dtypes(config, phase, FLAGS.num_steps)
+    else:
+        data_speed.measure_input_pipeline(config, phase, FLAGS.dynamic_masking)
+
+
+if __name__ == "__main__":
     flags.DEFINE_enum(
         "measure",
         None,
@@ -128,15 +138,10 @@ def _define_flags() -> None:
         required=True,
     )
     flags.DEFINE_string(
-        "bert_config_file",
-        os.path.join(BASE, "bert_config.json"),
-        "For all but create_pretraining_data: the model's bert_config.json.",
+        "bert_config_file", BASE, "The model's bert_config.json; not for create_pretraining_data."
     )
     flags.DEFINE_integer(
-        "train_batch_size",
-        8,
-        "For all but create_pretraining_data: examples per batch.",
-        lower_bound=1,
+        "train_batch_size", 8, "Examples per batch; not for create_pretraining_data.", lower_bound=1
     )
     flags.DEFINE_integer("max_seq_length", 128, "Sequence length in word pieces.", lower_bound=5)
     flags.DEFINE_integer(
@@ -169,9 +174,7 @@ def _define_flags() -> None:
         lower_bound=1,
     )
     flags.DEFINE_string(
-        "input_file",
-        os.path.join(QUICKSTART, "corpus.txt"),
-        "For create_pretraining_data: the text, one sentence per line.",
+        "input_file", CORPUS, "For create_pretraining_data: the text, one sentence per line."
     )
     flags.DEFINE_string(
         "vocab_file",
@@ -184,26 +187,4 @@ def _define_flags() -> None:
         "For create_pretraining_data: how often each document is cut and masked again.",
         lower_bound=2,
     )
-
-
-def main() -> None:
-    """Runs the measurement that --measure names."""
-    length, predictions = FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
-    if FLAGS.measure == "training_step":
-        measure_training_step()
-    elif FLAGS.measure in ("dtypes", "input_pipeline"):
-        config = read_config(FLAGS.bert_config_file)
-        phase = RecordBatches(length, 1, FLAGS.train_batch_size, predictions)
-        if FLAGS.measure == "dtypes":
-            dtype_speed.measure_dtypes(config, phase, FLAGS.num_steps)
-            return
-        data_speed.measure_input_pipeline(config, phase, FLAGS.dynamic_masking)
-    else:
-        data_speed.measure_create_pretraining_data(
-            FLAGS.input_file, FLAGS.vocab_file, length, predictions, FLAGS.dupe_factor
-        )
-
-
-if __name__ == "__main__":
-    _define_flags()
     command_flags.run_program(main)

@@ -64,12 +64,10 @@ def batches_of(rows: Sequence[dict], order: Sequence[int]) -> list[tuple[np.ndar
     for start in range(0, len(order), BATCH_SIZE):
         numbers = np.array(order[start : start + BATCH_SIZE])
         longest = max(len(rows[i]["input_ids"]) for i in numbers)
-        features = {
-            name: np.array(
-                [rows[i][name] + [0] * (longest - len(rows[i][name])) for i in numbers], np.int32
-            )
-            for name in ("input_ids", "input_mask", "segment_ids")
-        }
+        features = {}
+        for name in ("input_ids", "input_mask", "segment_ids"):
+            padded = [rows[i][name] + [0] * (longest - len(rows[i][name])) for i in numbers]
+            features[name] = np.array(padded, np.int32)
         found.append((numbers, features))
     return found
 
@@ -91,11 +89,10 @@ def exported_models(
         kind, name = described["format"], os.path.basename(folder.rstrip("/"))
         if kind == "saved_model" and "ids" not in described["signatures"]:
             raise UserError(f"{folder} must take text; export it without --input_kind")
+        name = folder if name in found else name
         signatures = {"serving_default": ids}
         if kind == "saved_model":
             signatures = {"ids": ids, "pairs": texts}
-        if name in found:
-            name = folder
         for signature, batches in signatures.items():
             run = open_exported(folder, kind, signature, threads)
             label = f"{name}, text" if batches is texts else name
@@ -107,20 +104,15 @@ def torch_model(python: str, model: str, threads: int, ids: list[Arrays], folder
     """Returns transformers' model on PyTorch, in its own process."""
     for i, arrays in enumerate(ids):
         np.savez(os.path.join(folder, f"{i}.npz"), **arrays)
-    worker = subprocess.Popen(
-        [python, "-c", _TORCH, model, str(threads)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [python, "-c", _TORCH, model, str(threads)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    worker = subprocess.Popen(command, **pipes, text=True)
 
     def run(i: int) -> tuple[float, np.ndarray]:
         worker.stdin.write(os.path.join(folder, f"{i}.npz") + "\n")
         worker.stdin.flush()
-        line = worker.stdout.readline()
-        while line and not line.startswith("RESULT"):
-            line = worker.stdout.readline()
-        if not line:
+        line = next((line for line in worker.stdout if line.startswith("RESULT")), None)
+        if line is None:
             raise UserError(f"--torch_python={python} ended; it needs torch and transformers")
         _, seconds, classes = line.split(" ", 2)
         return float(seconds), np.array(json.loads(classes))
@@ -133,12 +125,8 @@ def measure(
 ) -> tuple[list[float], float, float]:
     """Returns the seconds of each single pair, the pairs a second in batches, and the accuracy.
 
-    Args:
-        model: the model to measure.
-        numbers: the numbers of the pairs in each batch. The first `singles` batches have one pair
-            each, the other batches together have all pairs.
-        singles: how many batches have one pair.
-        labels: classes of the pairs, int [pairs].
+    `numbers` are the numbers of the pairs in each batch. The first `singles` batches have one pair
+    each, the other batches together have all pairs. `labels` are the pairs' classes, int [pairs].
     """
     model(0)  # warms up the caches after another model's turn
     latencies = [model(i)[0] for i in range(singles)]
@@ -150,7 +138,6 @@ def measure(
 
 
 def main() -> None:
-    """Reads the flags, measures and prints a table."""
     tf.config.threading.set_intra_op_parallelism_threads(FLAGS.threads)
     with open(os.path.join(FLAGS.data_dir, "dev.tsv"), encoding="utf-8-sig") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
@@ -165,22 +152,15 @@ def main() -> None:
     singles = order[:: max(1, len(order) // 20)]
     batches = [batches_of(encoded, [i])[0] for i in singles] + batches_of(encoded, order)
     numbers, ids = [n for n, _ in batches], [features for _, features in batches]
-    texts = [
-        {
-            "texts": np.array([pairs[i][0] for i in group], object),
-            "second_texts": np.array([pairs[i][1] for i in group], object),
-        }
-        for group in numbers
-    ]
+    first_texts, second_texts = np.array(pairs, object).T
+    texts = [{"texts": first_texts[n], "second_texts": second_texts[n]} for n in numbers]
     with tempfile.TemporaryDirectory() as folder:
         models = exported_models(FLAGS.exports, FLAGS.threads, ids, texts)
         if FLAGS.torch_python:
             python, model = FLAGS.torch_python, FLAGS.torch_model
             models["transformers, PyTorch"] = torch_model(python, model, FLAGS.threads, ids, folder)
-        runs = {
-            name: functools.partial(measure, model, numbers, len(singles), labels)
-            for name, model in models.items()
-        }
+        common = (numbers, len(singles), labels)
+        runs = {name: functools.partial(measure, x, *common) for name, x in models.items()}
         results = take_turns(runs, FLAGS.rounds)
     print("| Model | Accuracy | One pair, ms | Pairs/s in batches of 32 | Speed ratio |")
     print("|---|--:|--:|--:|--:|")
@@ -193,15 +173,11 @@ def main() -> None:
         )
 
 
-def _define_flags() -> None:
+if __name__ == "__main__":
     flags.DEFINE_list("exports", None, "The exported folders.", required=True)
     flags.DEFINE_string("data_dir", None, "Folder with MRPC's dev.tsv.", required=True)
     flags.DEFINE_integer("threads", 2, "Threads of each model.", lower_bound=1)
     flags.DEFINE_integer("rounds", 5, "Rounds of measurements.", lower_bound=1)
     flags.DEFINE_string("torch_python", None, "Python with torch and transformers.")
     flags.DEFINE_string("torch_model", None, "The model in Hugging Face's format.")
-
-
-if __name__ == "__main__":
-    _define_flags()
     command_flags.run_program(main)

@@ -12,6 +12,7 @@ import itertools
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -30,10 +31,7 @@ _NEW_NAMES = 0.3  # share of the capitalized words that are replaced by joined h
 def rearranged(text: str, size: int, seed: int) -> Iterator[str]:
     """Yields documents, each followed by an empty line, of about `size` characters in all.
 
-    Args:
-        text: a sentence on each line, an empty line between documents.
-        size: number of characters.
-        seed: of all random choices.
+    `text` has a sentence on each line and an empty line between documents.
     """
     rng = random.Random(seed)
     documents = [document.split("\n") for document in text.strip().split("\n\n")]
@@ -59,14 +57,14 @@ def rearranged(text: str, size: int, seed: int) -> Iterator[str]:
 def digests(folder: Path) -> dict[str, str]:
     """Returns the digest of each file in a folder."""
     found = {}
-    for path in sorted(folder.iterdir()):
+    for path in folder.iterdir():
         with path.open("rb") as file:
             found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
 
 
-def largest_processes(pid: int, seconds: float = 0.25) -> Iterator[float]:
-    """Yields the largest memory (MB) of a process and of each of its children, while it runs."""
+def memories(pid: int, seconds: float = 0.25) -> Iterator[float]:
+    """Yields the memory (MB) of a process and of each of its children, again and again."""
     page = os.sysconf("SC_PAGE_SIZE") / 2**20
     while True:
         try:
@@ -90,18 +88,14 @@ def make_shards(folder: Path, text: Path, num_workers: int) -> tuple[float, floa
     began = time.monotonic()
     with open(f"{folder}.log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
-        peak = 0.0
-        for memory in largest_processes(process.pid):
-            peak = max(peak, memory)
-            if process.poll() is not None:
-                break
+        running = itertools.takewhile(lambda _: process.poll() is None, memories(process.pid))
+        peak = max(running, default=0.0)
     if process.returncode:
         raise RuntimeError(Path(f"{folder}.log").read_text())
     return time.monotonic() - began, peak
 
 
 def main(_: list[str]) -> None:
-    """Makes the text, then the shards with each number of workers."""
     output = Path(FLAGS.output_dir)
     output.mkdir(parents=True, exist_ok=True)
     text = output / "text.txt"
@@ -113,9 +107,8 @@ def main(_: list[str]) -> None:
     for workers in map(int, FLAGS.workers):
         folder = output / f"{workers}_workers"
         seconds, memory = make_shards(folder, text, workers)
-        instances = sum(
-            map(int, re.findall(r"Wrote (\d+) total", Path(f"{folder}.log").read_text()))
-        )
+        log = Path(f"{folder}.log").read_text()
+        instances = sum(map(int, re.findall(r"Wrote (\d+) total", log)))
         size = sum(path.stat().st_size for path in folder.iterdir())
         print(
             f"{workers} workers: {seconds:.0f} s, {instances} instances,"
@@ -126,9 +119,7 @@ def main(_: list[str]) -> None:
         found = digests(folder)
         expected = expected or found
         print(f"  equal to the first: {found == expected}", flush=True)
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,7 @@ def take_turns(
 ) -> dict[str, list[T]]:
     """Returns what each function returned in each round; in a round, each is called once.
 
-    Args:
-        runs: the functions by name.
-        rounds: number of rounds.
-        warm_up: whether to run a round first that does not count, to compile and to fill caches.
+    With `warm_up`, a round that does not count comes first, to compile and to fill caches.
     """
     results: dict[str, list[T]] = {name: [] for name in runs}
     for number in range(rounds + warm_up):
@@ -42,9 +39,7 @@ def timed(run: Callable[[], object]) -> Callable[[], float]:
 def describe(seconds: Mapping[str, Sequence[float]], examples: int | None = None) -> str:
     """Returns a line for each name: the median, the range, and how the first's median compares.
 
-    Args:
-        seconds: the results of functions made by `timed`.
-        examples: number of examples in a call, to report examples a second; None: report seconds.
+    With the number of examples in a call, the figures are examples a second.
     """
     first = np.median(next(iter(seconds.values())))
     lines = []
@@ -53,8 +48,7 @@ def describe(seconds: Mapping[str, Sequence[float]], examples: int | None = None
         figures, unit, digits = np.array(values), "s", ".4g"
         if examples is not None:
             figures, unit, digits = examples / figures, "examples/s", ".2f"
-        middle, *ends = (
-            format(figure, digits) for figure in (np.median(figures), figures.min(), figures.max())
-        )
-        lines.append(f"{name}: {middle} {unit} ({' to '.join(ends)}), {ratio}")
+        figures = (np.median(figures), figures.min(), figures.max())
+        middle, low, high = (format(figure, digits) for figure in figures)
+        lines.append(f"{name}: {middle} {unit} ({low} to {high}), {ratio}")
     return "\n".join(lines)

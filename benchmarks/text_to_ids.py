@@ -8,6 +8,7 @@ machine slows all of them alike.
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from benchmarks.take_turns import take_turns, timed
 from bert_tf import tokenization
 from bert_tf.export.text_to_ids import TextToIds
 from bert_tf.text.fast_tokenization import FastTokenizer
@@ -29,7 +31,6 @@ _MOST_BATCHES = 300
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns the texts of a file."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     if path.suffix == ".tsv":
         return [line.split("\t")[3] for line in lines[1:]]
@@ -41,11 +42,9 @@ def batches(lines: Sequence[str], size: int) -> Iterator[Sequence[str]]:
         yield lines[start : start + size]
 
 
-def seconds(encode: Callable, all_batches: Sequence) -> float:
-    began = time.perf_counter()
+def encode_all(encode: Callable, all_batches: Sequence) -> None:
     for batch in all_batches:
         encode(batch)
-    return time.perf_counter() - began
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -61,27 +60,25 @@ def main(arguments: argparse.Namespace) -> None:
         size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
     print(f"size as a SavedModel: {size} bytes")
     full = tokenization.FullTokenizer(vocab, not arguments.cased)
-    ways = {
-        "TextToIds": module,
-        "FullTokenizer": lambda texts: [
-            full.convert_tokens_to_ids(full.tokenize(text)) for text in texts
-        ],
-        "FastTokenizer": FastTokenizer(vocab, not arguments.cased).encode,
-    }
+
+    def encode(texts):
+        return [full.convert_tokens_to_ids(full.tokenize(text)) for text in texts]
+
+    fast = FastTokenizer(vocab, not arguments.cased).encode
+    ways = {"TextToIds": module, "FullTokenizer": encode, "FastTokenizer": fast}
     for file in arguments.lines_file:
         lines = read_lines(Path(file))
-        print(
-            f"{file}: {len(lines)} lines, {sum(map(len, lines)) / len(lines):.0f} characters each"
-        )
+        characters = sum(map(len, lines)) / len(lines)
+        print(f"{file}: {len(lines)} lines, {characters:.0f} characters each")
         for size in _BATCH_SIZES:
             texts = list(batches(lines, size))
             tensors = [tf.constant(batch) for batch in texts]
-            taken: dict[str, list[float]] = {name: [] for name in ways}
-            for _ in range(_PASSES + 1):
-                for name, encode in ways.items():
-                    taken[name].append(seconds(encode, tensors if name == "TextToIds" else texts))
-            for name, times in taken.items():
-                median = statistics.median(times[1:])  # the first pass warms up
+            runs = {}
+            for name, way in ways.items():
+                inputs = tensors if name == "TextToIds" else texts
+                runs[name] = timed(functools.partial(encode_all, way, inputs))
+            for name, times in take_turns(runs, _PASSES).items():
+                median = statistics.median(times)
                 print(
                     f"  batches of {size:4}, {name:13}: {sum(map(len, texts)) / median:9.0f}"
                     f" lines/s, {1000 * median / len(texts):8.2f} ms a batch"

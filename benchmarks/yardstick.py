@@ -18,14 +18,11 @@ def operands(product: Product) -> list[tuple[list[int], list[int], bool, bool]]:
     operand tuple is (shape of a, shape of b, transpose a, transpose b).
     """
     first, result = [product.m, product.k], [product.m, product.n]
-    if product.transpose_b:
-        second = [product.n, product.k]
-        shapes = [(first, second, False, True), (result, second, False, False)]
-        shapes.append((result, first, True, False))
-    else:
-        second = [product.k, product.n]
-        shapes = [(first, second, False, False), (result, second, False, True)]
-        shapes.append((first, result, True, False))
+    flip = product.transpose_b
+    second = [product.n, product.k] if flip else [product.k, product.n]
+    of_second = (result, first) if flip else (first, result)
+    shapes = [(first, second, False, flip), (result, second, False, not flip)]
+    shapes.append((*of_second, True, False))
     batch = [product.batch] if product.batch > 1 else []
     return [(batch + a, batch + b, *flags) for a, b, *flags in shapes]
 
@@ -34,20 +31,12 @@ class Yardstick:
     """Times the matrix products of a training step on this machine, on their own and in float32.
 
     Each product runs with TensorFlow's kernels and with XLA; the faster one counts.
-
-    Args:
-        config: the model.
-        phase: gives the lengths and the batch size.
     """
 
     def __init__(self, config: BertConfig, phase: RecordBatches):
         products = [p for p in forward_products(config, phase) if p.flops > 1e6]
         self.flops = sum(3 * product.flops for product in products)
-        self._calls = [
-            (product.count, _kernels(*shapes))
-            for product in products
-            for shapes in operands(product)
-        ]
+        self._calls = [(p.count, _kernels(*shapes)) for p in products for shapes in operands(p)]
 
     def seconds(self, repetitions: int = 3) -> float:
         """Returns the seconds that all products of a step take, each at its best repetition."""
@@ -64,9 +53,9 @@ def _kernels(a: list[int], b: list[int], *transposed: bool) -> list[Callable[[],
     def multiply(x, y):
         return tf.matmul(x, y, *transposed)
 
-    kernels = [
-        tf.function(multiply, jit_compile=xla).get_concrete_function(x, y) for xla in (False, True)
-    ]
-    for kernel in kernels:
+    calls = []
+    for xla in (False, True):
+        kernel = tf.function(multiply, jit_compile=xla).get_concrete_function(x, y)
         kernel(x, y)  # the first call compiles
-    return [timed(functools.partial(kernel, x, y)) for kernel in kernels]
+        calls.append(timed(functools.partial(kernel, x, y)))
+    return calls
