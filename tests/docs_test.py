@@ -34,12 +34,10 @@ DOCS = ROOT / "docs"
 PAGES = {"README": ROOT / "README.md"} | {path.stem: path for path in sorted(DOCS.glob("*.md"))}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 
-# What is added to a command of run_pretraining.py with this flag: the paper's million steps of
-# BERT-Base become a few steps of a tiny model, because the last of two values wins.
-SHORTENED = {
-    "--output_dir=output/base": "--phases=128:2:4:20,512:2:2:77"
-    " --bert_config_file=flags/models/uncased_L-2_H-128_A-2/bert_config.json"
-}
+# The paper's million steps of BERT-Base become a few steps of a tiny model: the last of two values
+# of a flag wins.
+SHORTER = "--phases=128:2:4:20,512:2:2:77 --bert_config_file=flags/models/uncased_L-2_H-128_A-2/"
+SHORTER += "bert_config.json"
 QUICKSTART = ["-m", "tools.quickstart"]
 # The checkout's `python`.
 PYTHON = f"""#!{sys.executable}
@@ -50,9 +48,8 @@ if arguments[:2] == ["-m", "pytest"]:
 if arguments == {QUICKSTART} and os.path.exists("output/quickstart/log"):
     print(open("output/quickstart/log").read())
     sys.exit()
-for flag, more in {SHORTENED}.items():
-    if arguments[0] == "run_pretraining.py" and flag in arguments:
-        arguments += more.split()
+if arguments[0] == "run_pretraining.py" and "--output_dir=output/base" in arguments:
+    arguments += {SHORTER.split()}
 os.execv(sys.executable, [sys.executable, *arguments])
 """
 
@@ -143,12 +140,11 @@ def test_a_notebook_shows_what_its_cells_give(path):
 
 
 def codes(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """Returns the cells of a notebook that have code."""
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def needs_quickstart(page: str) -> bool:
-    """Returns whether a page runs the quickstart or reads what it has written."""
+    """Returns whether a page runs the quickstart or reads its output."""
     return any(
         re.search("output/quickstart|tools.quickstart", content)
         for _, content in blocks(TEXTS[page], "bash", "python")
@@ -156,7 +152,7 @@ def needs_quickstart(page: str) -> bool:
 
 
 def pages_with_commands() -> list:
-    """Returns the names of the pages that have something to run, as parameters of a test."""
+    """Returns the names of the pages with commands, as parameters of a test."""
     found = [page for page in TEXTS if blocks(TEXTS[page], "bash", "python")]
     slow = {page for page in found if needs_quickstart(page) or blocks(TEXTS[page], "bash")}
     return [pytest.param(page, marks=pytest.mark.slow if page in slow else []) for page in found]
@@ -187,7 +183,7 @@ def run_notebook(path: Path, folder: Path, finished_quickstart: Path) -> str:
 
 @pytest.fixture(scope="module")
 def runs(request, tmp_path_factory):
-    """The runs of the pages and notebooks that are to be tested, two at a time; by name or path."""
+    """The runs of the chosen pages and notebooks, by name or path; two at a time."""
     chosen = [item for item in request.session.items if "runs" in getattr(item, "fixturenames", ())]
     keys = [next(iter(item.callspec.params.values())) for item in chosen]
     finished = None
@@ -211,7 +207,7 @@ def test_the_commands_run(page, runs):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_a_notebook_runs(path, runs):
-    """In a folder that has nothing of the checkout, but for the quickstart's output."""
+    """In a folder that has nothing of the checkout except the quickstart's output."""
     assert "town is still asleep." in runs[path].result()
 
 
@@ -231,15 +227,12 @@ def described_flags(program: str) -> frozenset[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in TEXTS if blocks(TEXTS[page], "console")])
 def test_commands_that_need_other_data_have_flags_that_exist(page):
-    """They cannot be run here; their programs, flags and recipes are looked up."""
     used: dict[str, set[str]] = {}
+    start = r"\$ (?:python -m (?:bert_tf\.)?(tools\.\w+)|(?:python )?(?:\./)?(\w+\.py))"
     for line in commands(TEXTS[page], "console"):
-        program = re.match(
-            r"\$ (?:python -m (?:bert_tf\.)?(tools\.\w+)|(?:python )?(?:\./)?(\w+\.py))", line
-        )
-        if program is None:
+        if not re.match(start, line):
             continue
-        # The flags of what follows `--` are those of another program.
+        # What follows `--` is another program's command.
         for part in f" {line[2:]}".split(" -- "):
             name = re.search(r"(?:-m (?:bert_tf\.)?)?(tools\.\w+)|(\w+\.py)", part)
             assert name, f"{page}: which program is {part!r}?"
@@ -255,13 +248,8 @@ def test_commands_that_need_other_data_have_flags_that_exist(page):
 
 
 def test_some_commands_are_looked_up():
-    programs = {
-        match
-        for text in TEXTS.values()
-        for line in commands(text, "console")
-        for match in re.findall(r"\$ python (-m tools\.\w+|\w+\.py)", line)
-    }
-    assert len(programs) >= 7
+    lines = "\n".join(line for text in TEXTS.values() for line in commands(text, "console"))
+    assert len({*re.findall(r"\$ python (-m tools\.\w+|\w+\.py)", lines)}) >= 7
 
 
 def test_what_ci_runs_is_what_the_pages_say():
@@ -282,7 +270,7 @@ def test_what_ci_runs_is_what_the_pages_say():
 
 
 def test_no_two_pages_train_into_one_folder():
-    """Who follows both would train nothing the second time."""
+    """A reader who follows both would train nothing the second time."""
     pages: dict[str, set[str]] = {}
     for page, text in TEXTS.items():
         for command in commands(text, "bash"):
@@ -321,7 +309,7 @@ def test_the_readme_shows_the_layout():
 
 
 def test_the_layout_page_tells_of_every_folder():
-    """And of the modules beside them."""
+    """And of the modules at the top of bert_tf."""
     folders = {f"{path.parent.name}/" for path in ROOT.glob("bert_tf/*/__init__.py")}
     modules = {path.name for path in ROOT.glob("bert_tf/*.py")} - {"__init__.py"}
     rows = re.findall(r"^\| (`.*?) \|", TEXTS["layout"], re.MULTILINE)
@@ -331,7 +319,7 @@ def test_the_layout_page_tells_of_every_folder():
 
 @pytest.mark.parametrize("page", TEXTS)
 def test_files_that_are_named_exist(page):
-    """Names in capitals stand for others; those in output/ are written by commands."""
+    """Names in capitals are placeholders; commands write the files in output/."""
     tops = "bert_tf|benchmarks|docs|examples|flags|tests|tools|tpu"
     inner = "|".join(path.parent.name for path in ROOT.glob("bert_tf/*/__init__.py"))
     for path in re.findall(rf"`((?:{tops})/[^`\s=]*|(?:{inner})/[\w/]+\.py)`", prose(TEXTS[page])):
@@ -370,10 +358,8 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-LINKED = [
-    *PAGES.values(),
-    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tpu/README.md")),
-]
+LINKED = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
+LINKED += [ROOT / "tpu" / "README.md", *PAGES.values()]
 
 
 @pytest.mark.parametrize("path", LINKED, ids=lambda path: str(path.relative_to(ROOT)))
@@ -386,7 +372,7 @@ def test_links_resolve(path):
         target = (path.parent / name).resolve() if name else path
         assert target.exists(), f"{path.name}: {link}"
         if path.parent == DOCS:
-            # A site of the pages alone has nothing else.
+            # A site of the pages has nothing else.
             assert target.parent == DOCS, f"{path.name}: {link} leads out of docs"
         if anchor:
             assert anchor in anchors(target.read_text(encoding="utf-8")), f"{path.name}: {link}"

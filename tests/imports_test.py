@@ -1,10 +1,11 @@
 """The floors of docs/layout.md, held by parsing the sources; nothing is imported.
 
 A folder or module of bert_tf imports only what stands below it. `violations` takes the root of any
-tree, so that the checker itself is tested on bad ones.
+tree, so that the checker can be tested on bad trees.
 """
 
 import ast
+import graphlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,28 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # The folders and top modules of bert_tf, from the ground up. One that is not here fails: where it
 # stands is a decision. Programs and tools stand above all of them.
 FLOORS = (
-    "errors",
-    "bounds",
-    "strict_json",
-    "seeds",
-    "installation",
-    "progress",
-    "files",
-    "tokenization",
-    "text",
-    "datasets",
-    "model",
-    "modeling",
-    "optimization",
-    "hugging_face",
-    "model_folder",
-    "model_folder",
-    "engine",
-    "runs",
-    "tasks",
-    "pretrained",
-    "export",
-)
+    "errors bounds strict_json seeds installation progress files tokenization text datasets model"
+    " modeling optimization hugging_face model_folder engine runs tasks pretrained export"
+).split()
 # What never imports what, although it stands below.
 NEVER = {
     "engine": {"model", "modeling", "text", "tokenization", "datasets"},
@@ -48,10 +30,7 @@ DATA = {"datasets", "files", "text", "tokenization"}
 # In a task's folder, TASK_MODELS hold the model; TASK_NEITHER are the schema, where both sides
 # meet, the settings, and what joins the two for a program. Every other module is data code.
 TASK_MODELS = {"model", "head", "heads", "loss", "metrics", "distillation"}
-TASK_NEITHER = {
-    *("__init__", "schema", "phases", "settings", "task", "teacher"),
-    *("run", "run_distillation"),
-}
+TASK_NEITHER = {*"__init__ schema phases settings task teacher run run_distillation".split()}
 
 SURFACE = "bert_tf"  # imports what it shows only when it is used: for users, never for the library
 
@@ -65,7 +44,7 @@ MAX_PROGRAM_LINES = 150
 
 
 def sources(root: Path) -> dict[str, Path]:
-    """Returns the path of each module, by dotted name; tests and setup.py are no part of it."""
+    """Returns the path of each module, by dotted name, except tests and setup.py."""
     paths = [*root.glob("*.py")]
     for folder in ("bert_tf", "benchmarks", "tools", "tpu"):
         paths += (root / folder).rglob("*.py")
@@ -103,14 +82,14 @@ def import_graph(modules: dict[str, Path]) -> dict[str, set[str]]:
         for source, name in imported_names(module, path):
             target = f"{source}.{name}" if f"{source}.{name}" in modules else source
             for found in (target, *ancestors(target)):
-                # A package that holds the importer is there already; it is no choice of its.
+                # The importer's own packages are loaded already.
                 if found in modules and found != module and found not in ancestors(module):
                     graph[module].add(found)
     return graph
 
 
 def floor_of(module: str) -> str | None:
-    """Returns the folder or top module of bert_tf that a module belongs to; None outside of it."""
+    """Returns the folder or top module of bert_tf that a module is in; None outside of bert_tf."""
     parts = module.split(".")
     if parts[0] != "bert_tf":
         return None
@@ -136,7 +115,7 @@ def side(module: str, modules: dict[str, Path]) -> str | None:
 
 
 def reachable(module: str, imports: Callable[[str], set[str]]) -> set[str]:
-    """Returns the modules that a module imports, and those that they import, and so on."""
+    """Returns the modules that a module imports, directly or through other modules."""
     seen: set[str] = set()
     todo = [module]
     while todo:
@@ -147,14 +126,12 @@ def reachable(module: str, imports: Callable[[str], set[str]]) -> set[str]:
 
 
 def cycles(graph: dict[str, set[str]]) -> list[str]:
-    """Returns one line for each group of modules that import each other."""
-    reach = {module: reachable(module, graph.__getitem__) for module in graph}
-    groups = {
-        frozenset(other for other in graph if other in reach[module] and module in reach[other])
-        for module in graph
-        if module in reach[module]
-    }
-    return sorted(f"cycle: {', '.join(sorted(group))}" for group in groups)
+    """Returns a line for the first modules found that import each other."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return [f"cycle: {', '.join(sorted({*error.args[1]}))}"]
+    return []
 
 
 def direction_violations(modules: dict[str, Path], graph: dict[str, set[str]]) -> list[str]:
@@ -237,17 +214,16 @@ def file_violations(root: Path, modules: dict[str, Path]) -> list[str]:
             found.append(f"{path.relative_to(root)}: {lines} lines, more than {limit}")
         if path.stem == "utils" or path.stem.endswith("_v2"):
             found.append(f"{path.relative_to(root)}: a name that says nothing")
-    top = [module for module in modules if module.startswith("bert_tf.") and module.count(".") == 1]
-    top = [module for module in top if modules[module].name != "__init__.py"]
-    if len(top) + 1 > MAX_TOP_MODULES:
-        found.append(f"bert_tf has {len(top) + 1} modules at its top, more than {MAX_TOP_MODULES}")
+    top = len([*root.glob("bert_tf/*.py")])
+    if top > MAX_TOP_MODULES:
+        found.append(f"bert_tf has {top} modules at its top, more than {MAX_TOP_MODULES}")
     for path in sorted((root / "flags").rglob("*.py")):
         found.append(f"{path.relative_to(root)}: recipes hold no Python")
     return found
 
 
 def violations(root: Path) -> list[str]:
-    """Returns one line for each breach of the rules in the tree at `root`; [] is a clean one."""
+    """Returns a line for each breach of the rules in the tree at `root`."""
     modules = sources(root)
     graph = import_graph(modules)
     return [
@@ -287,7 +263,7 @@ CLEAN = {
     "tests/a_test.py": "from bert_tf.tasks.a import data, model\n",
 }
 
-# Files that make the clean tree a bad one, and how the line begins that tells of them.
+# Files that make the clean tree a bad one, and the beginning of the line that reports them.
 BAD = r"""
 bert_tf/runs/training/trainer.py: from bert_tf.tasks.a import schema
     bert_tf.runs.training.trainer imports bert_tf.tasks.a.schema: tasks stands above runs
@@ -325,11 +301,7 @@ bert_tf/tasks/a/utils.py:
 flags/a.py:
     flags/a.py: recipes hold no Python
 """
-LONG = {
-    "bert_tf/files/records.py": "451 lines, more than 450",
-    "run_a.py": "151 lines, more than 150",
-    "tests/a_test.py": "451 lines, more than 450",
-}
+LONG = {"bert_tf/files/records.py": 450, "run_a.py": 150, "tests/a_test.py": 450}
 
 
 def bad_trees() -> Iterator[tuple[dict[str, str], str]]:
@@ -341,8 +313,8 @@ def bad_trees() -> Iterator[tuple[dict[str, str], str]]:
         else:
             path, _, text = line.partition(":")
             files[path] = text.strip().replace(r"\n", "\n")
-    for path, message in LONG.items():
-        yield {path: "#\n" * int(message.split()[0])}, f"{path}: {message}"
+    for path, most in LONG.items():
+        yield {path: "#\n" * (most + 1)}, f"{path}: {most + 1} lines, more than {most}"
     modules = {f"bert_tf/{name}.py": "" for name in "cdefghij"}
     yield modules, "bert_tf has 11 modules at its top, more than 10"
 

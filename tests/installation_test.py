@@ -1,6 +1,6 @@
 """Tests of bert_tf.installation, on installations of empty packages and their metadata.
 
-Every case is a process of its own that sees, beyond the standard library, only what is made here.
+Each case is a process that sees, beyond the standard library, only what is made here.
 """
 
 import os
@@ -27,15 +27,14 @@ def site(tmp_path):
 def install(site, **versions) -> None:
     """Makes pip's note of each distribution; `_` stands for `-` in a name."""
     for name, version in versions.items():
-        folder = site / f"{name}-{version}.dist-info"
+        folder, project = site / f"{name}-{version}.dist-info", name.replace("_", "-")
         folder.mkdir()
-        (folder / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
-        )
+        metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
+        (folder / "METADATA").write_text(metadata)
 
 
 def python(site, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    """Returns what became of Python with these arguments, which finds packages in `site` alone."""
+    """Runs Python, which finds packages only in `site`."""
     return subprocess.run(
         [sys.executable, "-S", *arguments],
         cwd=ROOT,
@@ -46,7 +45,7 @@ def python(site, *arguments: str, **environment: str) -> subprocess.CompletedPro
 
 
 def message(site, **environment: str) -> str:
-    """Returns what the refused import of the library writes."""
+    """Returns what the library's import writes when it is refused."""
     done = python(site, "-c", CHECK, **environment)
     assert (done.returncode, done.stdout) == (1, "")
     return done.stderr
@@ -149,9 +148,8 @@ def test_the_refusal_can_be_caught(site):
     assert "Traceback" in done.stderr and "ZeroDivisionError" in done.stderr
 
 
-PROGRAMS = [[path.name] for path in sorted(ROOT.glob("*.py")) if path.name != "setup.py"] + [
-    ["-m", f"tools.{path.stem}"] for path in sorted((ROOT / "tools").glob("[!_]*.py"))
-]
+PROGRAMS = [[path.name] for path in sorted(ROOT.glob("*.py")) if path.name != "setup.py"]
+PROGRAMS += [["-m", f"tools.{path.stem}"] for path in sorted(ROOT.glob("tools/[!_]*.py"))]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda words: words[-1])

@@ -1,4 +1,4 @@
-"""Writes a byte-level BPE: the special tokens, the 256 bytes, and what is joined of them."""
+"""Writes a byte-level BPE: the special tokens, the 256 bytes, and the merged pieces."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
 def alphabet() -> list[str]:
-    """Returns the character that stands for each byte in GPT-2's vocabulary, in their order."""
+    """Returns the character that stands for each byte in GPT-2's vocabulary, by byte."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
@@ -23,12 +23,7 @@ def word_merges(words: Sequence[str]) -> list[str]:
 
 
 def write_vocabulary(folder: Path, merges: Sequence[str]) -> str:
-    """Writes vocab.json and merges.txt; returns the former's path.
-
-    Args:
-        folder: where to.
-        merges: pairs of pieces, such as "h e", in their order.
-    """
+    """Writes vocab.json and merges.txt, with merges such as "h e"; returns the first one's path."""
     pieces = [*SPECIAL, *alphabet(), *(merge.replace(" ", "") for merge in merges)]
     vocab = {piece: i for i, piece in enumerate(pieces)}
     path = folder / "vocab.json"

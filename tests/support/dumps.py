@@ -34,5 +34,4 @@ def page(
 
 
 def dump(*pages: str) -> str:
-    """Returns a dump of pages."""
     return f"{_BEGIN}{''.join(pages)}</mediawiki>\n"

@@ -16,7 +16,7 @@ def compile_quickly() -> None:
 
 
 def of_a_user() -> dict[str, str]:
-    """Returns the environment without what makes XLA compile quickly and compute slowly."""
+    """Returns the environment without the flags that make XLA compile quickly, compute slowly."""
     environment = dict(os.environ)
     if environment.get("XLA_FLAGS") == _QUICK_TO_COMPILE:
         del environment["XLA_FLAGS"]

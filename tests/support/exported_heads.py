@@ -10,18 +10,13 @@ from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.tasks.extraction.model import FeaturesModel
 from tests.support.model_folders import HEADS, random_weights, write_model
 
-CHOICES = {"output_weights": (1, 12)}
 LABELS = {
     "classification": ["no", "maybe", "yes"],
     "regression": [],
     "tagging": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"],
 }
-_WEIGHTS = {
-    "classification": "classifier",
-    "regression": "regressor",
-    "tagging": "tagger",
-    "squad": "squad",
-}
+_WEIGHTS = {"classification": "classifier", "regression": "regressor"}
+_WEIGHTS |= {"tagging": "tagger", "squad": "squad"}
 
 
 def write_head(folder: Path, head: str) -> str:
@@ -41,13 +36,7 @@ def write_head(folder: Path, head: str) -> str:
 
 
 def program_outputs(head: str, folder: ModelFolder, inputs) -> dict[str, np.ndarray]:
-    """Returns the outputs of a head, by the names of an exported model, as programs compute them.
-
-    Args:
-        head: see `export.signatures.HEADS`.
-        folder: has the model.
-        inputs: arrays by name.
-    """
+    """Returns what programs compute for a head, by the names of an exported model's outputs."""
     model = build_model("" if head == "encoder" else head, folder)
     features = {name: tf.constant(value) for name, value in inputs.items()}
     batch = tf.zeros([len(inputs["input_ids"])], tf.int32)
@@ -71,8 +60,7 @@ def program_outputs(head: str, folder: ModelFolder, inputs) -> dict[str, np.ndar
     else:
         logits = model(features)
         found = model.predictions(logits, {**features, "label_ids": batch})["outputs"]
-        name = "values" if head == "regression" else "probabilities"
-        outputs = {name: found}
-        if head != "regression":
-            outputs["logits"] = logits
+        outputs = {"probabilities": found, "logits": logits}
+        if head == "regression":
+            outputs = {"values": found}
     return {name: np.asarray(value) for name, value in outputs.items()}

@@ -1,7 +1,6 @@
-"""Starts programs in processes that have imported TensorFlow already, which takes seconds.
+"""Starts programs in forks of a process that has only imported TensorFlow, which takes seconds.
 
-They are copies of a process that has imported it and done nothing more. Otherwise such a program
-runs as from a shell, with its own arguments, environment and output.
+Otherwise a program runs as from a shell, with its own arguments, environment and output.
 """
 
 import atexit
@@ -23,18 +22,14 @@ _CONTEXT.set_forkserver_preload(
 def start(
     words: Sequence[str], log: str | os.PathLike, env: Mapping[str, str] | None = None
 ) -> BaseProcess:
-    """Starts a program.
+    """Starts a program and returns its process.
 
     Args:
         words: the interpreter, the program's file and its flags, as for subprocess; "-m" and a
             module, or "-c" and code, may stand for the file.
         log: file that stdout and stderr are added to.
-        env: all environment variables, but for those that TensorFlow reads at its import; None
-            for those of the tests.
-
-    Returns:
-        The process: `pid`; `exitcode`, which is None as long as it runs, and the negative number
-        of the signal that ended it; `join`, `terminate`, `kill`.
+        env: all environment variables, except those that TensorFlow reads at its import; None:
+            the variables of the tests.
     """
     environment = dict(os.environ if env is None else env)
     process = _CONTEXT.Process(target=_main, args=(list(words[1:]), environment, str(log)))

@@ -12,7 +12,7 @@ needs_golden = pytest.mark.skipif(
 
 
 def golden_cases(name: str, **chosen: str) -> list:
-    """Returns the cases in a file of the folder, those with given values, to parametrize a test.
+    """Returns the cases with the chosen values in a file of the folder, to parametrize a test.
 
     Without a folder there is one case, which is skipped.
     """

@@ -1,4 +1,4 @@
-"""A model that is nothing but a straight line, and records of it: training knows no BERT."""
+"""A linear model and records for it, to test training without BERT."""
 
 import functools
 
@@ -17,7 +17,7 @@ SLOPE = np.array([0.5, -1.0, 2.0], np.float32)
 
 
 class LineModel(keras.Model):
-    """Least squares, with noise on the input that stands for dropout."""
+    """Least squares, with noise on the input in place of dropout."""
 
     def __init__(self):
         super().__init__(name="")
@@ -52,17 +52,13 @@ def write(path, count, seed, scale=1.0):
 
 
 def trainer(output_dir, rate=0.05, total=60, build=LineModel, **settings):
-    """Returns a trainer of a new run in a directory.
-
-    `rate` is the peak of a linear schedule, or the schedule; `settings` are fields of
-    TrainingSettings.
-    """
+    """Returns a trainer of a new run; `rate` is the peak of a linear schedule, or the schedule."""
     schedule = rate if callable(rate) else optimization.linear_schedule(rate, total, 5)
     return make_trainer(build, tf.distribute.get_strategy(), output_dir, schedule, **settings)
 
 
 def rate_before(step, then):
-    """Returns a schedule: 0.05 before a step, another rate from there on."""
+    """Returns a schedule: 0.05 before a step, `then` from there on."""
     return lambda now: tf.where(now < step, 0.05, then)
 
 

@@ -1,4 +1,4 @@
-"""Folders as a released model comes in, of a model whose sizes all differ, with every head."""
+"""Folders like a released model's, of a model whose sizes all differ, with every head."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def random_weights(*heads: str, seed: int = 0) -> dict[str, np.ndarray]:
 def write_model(
     folder: Path, weights: dict[str, np.ndarray], labels: list[str] | None = None
 ) -> str:
-    """Writes a folder with a model, and returns its path."""
+    """Writes a folder with a model and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     checkpoints.write(str(folder / "bert_model.ckpt"), weights)
     (folder / "bert_config.json").write_text(json.dumps(CONFIG))

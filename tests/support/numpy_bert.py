@@ -1,7 +1,6 @@
 """The pre-training model in float64 numpy, written from the paper and independent of `bert_tf`.
 
-It reads its weights by their names in a checkpoint. Dimension letters are those of
-`bert_tf/modeling.py`.
+It reads its weights by their names in a checkpoint. `bert_tf/modeling.py` explains the dimensions.
 """
 
 import math
@@ -42,11 +41,9 @@ def log_softmax(x):
 
 
 class NumpyBert:
-    """A pre-training model with given weights; `forward` and `losses` return its outputs by name.
+    """A pre-training model; `forward` and `losses` return its outputs by name.
 
-    Args:
-        config: a dictionary as in `bert_config.json`.
-        weights: arrays by name.
+    `config` is a dictionary as in `bert_config.json`, `weights` are arrays by name.
     """
 
     def __init__(self, config, weights):
@@ -55,11 +52,9 @@ class NumpyBert:
         self.activation = ACTIVATIONS[config["hidden_act"]]
 
     def dense(self, x, scope):
-        """Returns the output of the dense layer in the scope."""
         return x @ self.weights[f"{scope}/kernel"] + self.weights[f"{scope}/bias"]
 
     def norm(self, x, scope, name="LayerNorm"):
-        """Returns the output of the LayerNorm in the scope."""
         scope += f"/{name}"
         epsilon = self.config.get("layer_norm_eps", 1e-12)
         weights = (self.weights[f"{scope}/{name}"] for name in ("gamma", "beta"))
@@ -67,12 +62,11 @@ class NumpyBert:
 
     def attention(self, hidden, input_mask, scope):
         """Returns the context, [B, S, H], and the probabilities, [B, N, S, S]."""
-        heads = []
-        for name in ("query", "key", "value"):
-            x = self.dense(hidden, f"{scope}/{name}")
-            x = x.reshape(*x.shape[:2], self.config["num_attention_heads"], -1)  # [B, S, N, D]
-            heads.append(x)
-        query, key, value = heads
+        shape = (*hidden.shape[:2], self.config["num_attention_heads"], -1)  # [B, S, N, D]
+        query, key, value = (
+            self.dense(hidden, f"{scope}/{name}").reshape(shape)
+            for name in ("query", "key", "value")
+        )
         scores = np.einsum("bfnd,btnd->bnft", query, key) / np.sqrt(query.shape[-1])
         scores = scores + (1.0 - input_mask[:, None, None, :]) * -10000.0
         probs = np.exp(log_softmax(scores))
@@ -91,11 +85,9 @@ class NumpyBert:
         return outputs
 
     def positions(self, input_ids):
-        """Returns the rows of the table of positions."""
         return np.arange(input_ids.shape[1])
 
     def encode(self, hidden, input_mask):
-        """Returns the outputs of the encoder by name."""
         layers, all_probs = [], []
         for i in range(self.config["num_hidden_layers"]):
             scope = f"bert/encoder/layer_{i}"
@@ -103,26 +95,20 @@ class NumpyBert:
             projected = self.dense(context, f"{scope}/attention/output/dense")
             attended = self.norm(hidden + projected, f"{scope}/attention/output")
             inner = self.activation(self.dense(attended, f"{scope}/intermediate/dense"))
-            hidden = self.norm(
-                attended + self.dense(inner, f"{scope}/output/dense"), f"{scope}/output"
-            )
+            projected = self.dense(inner, f"{scope}/output/dense")
+            hidden = self.norm(attended + projected, f"{scope}/output")
             layers.append(hidden)
             all_probs.append(probs)
         return self.outputs(layers, all_probs)
 
     def outputs(self, layers, all_probs):
-        """Returns the outputs of an encoder by name."""
-        return {
-            "all_encoder_layers": layers,
-            "attention_probs": all_probs,
-            "sequence_output": layers[-1],
-        }
+        outputs = {"all_encoder_layers": layers, "attention_probs": all_probs}
+        return {**outputs, "sequence_output": layers[-1]}
 
     def losses(self, features):
         """Returns the losses and log probabilities of pre-training by name."""
-        outputs = self.forward(
-            features["input_ids"], features["input_mask"], features["segment_ids"]
-        )
+        names = ("input_ids", "input_mask", "segment_ids")
+        outputs = self.forward(*(features[name] for name in names))
         rows = np.arange(len(features["input_ids"]))[:, None]
         hidden = outputs["sequence_output"][rows, features["masked_lm_positions"]]  # [B, P, H]
         scope = "cls/predictions"
@@ -156,7 +142,7 @@ class NumpyRoberta(NumpyBert):
     """The same for RoBERTa, without `losses`; its `bert_config.json` has RoBERTa's keys."""
 
     def positions(self, input_ids):
-        """Returns the rows of the table of positions: padding has its id, others follow it."""
+        """Returns the positions: padding has the padding id, tokens count up from there."""
         pad_id = self.config["pad_token_id"]
         rows = np.full(input_ids.shape, pad_id)
         for row, ids in zip(rows, input_ids, strict=True):
@@ -177,7 +163,6 @@ class NumpyAlbert(NumpyBert):
     """The same for ALBERT; its configuration has the keys of an `albert_config.json`."""
 
     def encode(self, hidden, input_mask):
-        """Returns the outputs of the encoder by name."""
         config, layers, all_probs = self.config, [], []
         if config["embedding_size"] != config["hidden_size"]:
             hidden = self.dense(hidden, "bert/encoder/embedding_hidden_mapping_in")

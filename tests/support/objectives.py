@@ -4,7 +4,7 @@ from tests.support import numpy_bert
 
 
 def set_random_weights(model, seed=0):
-    """Gives a model random weights, which it returns by name."""
+    """Gives a model random weights; returns them by name."""
     weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, seed)
     for variable in model.variables:
         variable.assign(weights[variable.path])
@@ -18,12 +18,11 @@ def compute(objective, features, training=False, dropout_seed=None):
 
 
 def predict(model, features):
-    """Returns the predictions for a batch."""
     return model.predictions(model(features), features)
 
 
 class OtherObjective:
-    """An objective for a model, other than its own: a subclass has a loss of its own."""
+    """Base class of an objective whose loss is not the model's."""
 
     def __init__(self, model):
         self.model = model

@@ -35,16 +35,9 @@ def make_sequences(rows=ROWS, predictions=PREDICTIONS, objective=MLM_NSP, vocab_
 
 def plain_record(sequence, row_length=ROW_LENGTH, predictions=PREDICTIONS):
     """Returns the features of the record of one sequence, lists with padding."""
-    length = len(sequence["input_ids"])
-    record = {**sequence, "input_mask": [1] * length}
-    for name, size in {
-        "input_ids": row_length,
-        "input_mask": row_length,
-        "segment_ids": row_length,
-        "masked_lm_positions": predictions,
-        "masked_lm_ids": predictions,
-        "masked_lm_weights": predictions,
-    }.items():
+    record = {**sequence, "input_mask": [1] * len(sequence["input_ids"])}
+    for name in record.keys() - {"next_sentence_labels"}:
+        size = predictions if name.startswith("masked_lm") else row_length
         record[name] = record[name] + [0] * (size - len(record[name]))
     return record
 
@@ -58,7 +51,7 @@ def batch(rows, schema):
 
 
 def both_batches(rows=ROWS, objective=MLM_NSP, **options):
-    """Returns the batch of plain records, and that of the same sequences packed."""
+    """Returns the batch of plain records, and the batch of the same sequences packed."""
     sequences = make_sequences(rows, objective=objective, **options)
     schema = pretraining_schema(ROW_LENGTH, PREDICTIONS, objective)
     plain = batch([plain_record(x) for row in sequences for x in row], schema)

@@ -1,4 +1,4 @@
-"""Pre-training's model as one that predicts, for tests of prediction on several devices."""
+"""A pre-training model with predictions, for tests of prediction on several devices."""
 
 import tensorflow as tf
 
@@ -6,8 +6,6 @@ from bert_tf.tasks.pretraining.training.model import PretrainingModel
 
 
 class PredictingModel(PretrainingModel):
-    """Pre-training, with a prediction for each example."""
-
     def predictions(self, outputs, features):
         masked_lm, next_sentence = outputs
         ids = tf.argmax(masked_lm, axis=-1, output_type=tf.int32)

@@ -46,19 +46,16 @@ def write_records(path, count, length, predictions, seed, vocab_size=VOCAB_SIZE)
         for _ in range(count):
             tokens = rng.randint(length // 2, length + 1)
             masked = rng.randint(1, predictions + 1)
+            padding, unused = [0] * (length - tokens), [0] * (predictions - masked)
+            ids = rng.randint(0, vocab_size, tokens)
+            positions = sorted(rng.choice(tokens, masked, replace=False))
             values = {
-                "input_ids": [*rng.randint(0, vocab_size, tokens), *[0] * (length - tokens)],
-                "input_mask": [1] * tokens + [0] * (length - tokens),
-                "segment_ids": [0] * 4 + [1] * (tokens - 4) + [0] * (length - tokens),
-                "masked_lm_positions": [
-                    *sorted(rng.choice(tokens, masked, replace=False)),
-                    *[0] * (predictions - masked),
-                ],
-                "masked_lm_ids": [
-                    *rng.randint(0, vocab_size, masked),
-                    *[0] * (predictions - masked),
-                ],
-                "masked_lm_weights": [1.0] * masked + [0.0] * (predictions - masked),
+                "input_ids": [*ids, *padding],
+                "input_mask": [1] * tokens + padding,
+                "segment_ids": [0] * 4 + [1] * (tokens - 4) + padding,
+                "masked_lm_positions": [*positions, *unused],
+                "masked_lm_ids": [*rng.randint(0, vocab_size, masked), *unused],
+                "masked_lm_weights": [1.0] * masked + unused,
                 "next_sentence_labels": [rng.randint(0, 2)],
             }
             writer.write(records.serialize(values, schema))
@@ -81,19 +78,14 @@ def command(*flags: str, program: str = "run_pretraining.py") -> list[str]:
 
 
 def run(*flags: str, program: str = "run_pretraining.py", status: int = 0, **options: Any) -> str:
-    """Runs a program and checks its exit status; returns its output, stdout and stderr.
+    """Runs a program or module and checks its exit status; returns its output, stdout and stderr.
 
-    Args:
-        flags: its flags.
-        program: its file, or a module such as `tools.export`.
-        status: the exit status that it must have.
-        options: of subprocess.run, such as `env`. A program with any imports TensorFlow itself.
+    A program with `options` of subprocess.run, such as `env`, imports TensorFlow itself.
     """
     words = command(*flags, program=program)
     if options:
-        done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
-        )
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(words, **streams, text=True, **options)
         found, output = done.returncode, done.stdout
     else:
         found, output = forked_programs.run(words)
@@ -102,7 +94,7 @@ def run(*flags: str, program: str = "run_pretraining.py", status: int = 0, **opt
 
 
 def run_code(code: str, *arguments: object, timeout: float | None = None) -> str:
-    """Returns what Python code, which may import the tests, prints in a process of its own."""
+    """Runs Python code, which may import the tests, in its own process; returns what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": ROOT},
@@ -115,7 +107,7 @@ def run_code(code: str, *arguments: object, timeout: float | None = None) -> str
 
 
 def variables(path) -> dict[str, np.ndarray]:
-    """Returns everything in a checkpoint, or in the newest of a directory."""
+    """Returns the values in a checkpoint, or in the newest of a directory, by name."""
     reader = checkpoints.CheckpointReader(str(path))
     return {name: reader.read(name) for name in reader.shapes}
 

@@ -1,7 +1,4 @@
-"""The registered tasks with their examples in flags/, in all variants that differ in their model.
-
-A new task is here by its line in `registry.TASKS`.
-"""
+"""All tasks in `registry.TASKS` with their examples in flags/, in all variants of the model."""
 
 import functools
 import string

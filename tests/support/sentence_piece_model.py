@@ -11,9 +11,9 @@ _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
 
 
 def write_model(path: Path, pieces: Sequence[str], unknown: str = "<unk>") -> str:
-    """Returns the path. Piece 0 is the unknown one, those in brackets are control symbols.
+    """Returns the path. Piece 0 is the unknown one; pieces in brackets are control symbols.
 
-    All others have the same score, so that a text gets the fewest pieces.
+    All other pieces have the same score, so that a text gets the fewest pieces.
     """
     types = [(unknown, _UNKNOWN)]
     types += [(piece, _CONTROL if piece.startswith("[") else _NORMAL) for piece in pieces]

@@ -1,4 +1,4 @@
-"""Models whose variables are names and shapes alone."""
+"""Models whose variables have only names and shapes."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ import keras
 
 @contextlib.contextmanager
 def variables_without_values() -> Iterator[None]:
-    """Within it a new variable takes no memory and no time, and never gets a value.
+    """Makes new variables without values, which takes no memory and no time.
 
-    Keras notes each such variable and would give all of them their values in the next scope of
-    the kind, the one that `fit` opens for instance. So the notes are dropped.
+    Keras would initialize them in the next such scope, for instance in `fit`. So it must forget
+    them.
     """
     with keras.StatelessScope(initialize_variables=False):
         yield

@@ -38,15 +38,8 @@ def write_reviews(folder: Path) -> Path:
 def flags(folder: Path, output_dir, *more: str) -> list[str]:
     """Returns the flags of run_classifier for the reviews."""
     return [
-        "--task_name=table",
-        "--text_a_column=review",
-        "--label_column=stars",
-        f"--data_dir={folder}",
-        f"--vocab_file={folder}/vocab.txt",
-        f"--bert_config_file={folder}/bert_config.json",
-        f"--output_dir={output_dir}",
-        "--max_seq_length=40",
-        "--learning_rate=5e-3",
-        "--train_batch_size=8",
-        *more,
+        *("--task_name=table", "--text_a_column=review", "--label_column=stars"),
+        *(f"--data_dir={folder}", f"--vocab_file={folder}/vocab.txt"),
+        *(f"--bert_config_file={folder}/bert_config.json", f"--output_dir={output_dir}"),
+        *("--max_seq_length=40", "--learning_rate=5e-3", "--train_batch_size=8", *more),
     ]

@@ -1,4 +1,4 @@
-"""Small datasets of TensorFlow Datasets that tests build on the spot."""
+"""Builds small datasets for TensorFlow Datasets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,9 +19,9 @@ def build(
         folder: for --tfds_data_dir.
         dataset: its name.
         features: as for `tfds.features.FeaturesDict`; str stands for a text, a list for a label
-            with the classes of these names.
+            with these classes.
         splits: the values of each example, in the order of the features.
-        shuffled: whether the files are shuffled, as those of most datasets are.
+        shuffled: whether the files are shuffled, as in most datasets.
     """
     tfds = pytest.importorskip("tensorflow_datasets")
 

@@ -31,7 +31,6 @@ def difference(actual, expected):
 
 
 def weights_of(model):
-    """Returns the variables of a model by name."""
     return {variable.path: variable.value for variable in model.variables}
 
 
@@ -53,7 +52,6 @@ def make_features(seed=0, batch_size=B):
 
 
 def tensors(features):
-    """Returns the features as tensors."""
     return {name: tf.constant(x) for name, x in features.items()}
 
 

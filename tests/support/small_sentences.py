@@ -15,8 +15,8 @@ SIZES = {"vocab_size": len(VOCAB), "hidden_size": 16, "intermediate_size": 24}
 def write_sentences(folder: Path) -> Path:
     """Returns the folder with train.tsv (120 pairs), dev.tsv (41), test.tsv (7) and the rest.
 
-    The topic of a pair's texts decides its score, 4.0 or 0.0; a topic has two words. The test file
-    has no scores, and its even rows are of one topic.
+    The score is 4.0 if both texts have the same topic, else 0.0; a topic has two words. The test
+    file has no scores, and the texts of its even rows share a topic.
     """
     rng = random.Random(5)
 

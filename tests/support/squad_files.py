@@ -17,14 +17,13 @@ VOCAB = (
 
 
 def write_vocab(folder: Path) -> str:
-    """Returns the path of a vocabulary of the tokens above."""
+    """Writes a vocabulary of `VOCAB` and returns its path."""
     path = folder / "vocab.txt"
     path.write_text("".join(f"{token}\n" for token in VOCAB), encoding="utf-8")
     return str(path)
 
 
 def make_tokenizer(folder: Path) -> FastTokenizer:
-    """Returns a tokenizer of that vocabulary."""
     return FastTokenizer(write_vocab(folder), True, SEQUENCE_TOKENS)
 
 
@@ -32,14 +31,9 @@ def settings_of_lengths(
     max_seq_length: int = 384, doc_stride: int = 128, max_query_length: int = 64, **others
 ) -> SquadSettings:
     """Returns settings for functions that do not use the paths in them."""
-    return SquadSettings(
-        output_dir="unused",
-        vocab_file="",
-        max_seq_length=max_seq_length,
-        doc_stride=doc_stride,
-        max_query_length=max_query_length,
-        **others,
-    )
+    lengths = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
+    lengths["max_query_length"] = max_query_length
+    return SquadSettings(output_dir="unused", vocab_file="", **lengths, **others)
 
 
 def question(qas_id, text, answers=None, **others) -> dict:
@@ -52,10 +46,8 @@ def question(qas_id, text, answers=None, **others) -> dict:
 
 def write_squad(path: Path, *paragraphs: tuple[str, list[dict]]) -> str:
     """Writes an article with paragraphs (context, questions) to a file; returns its path."""
-    article = {
-        "title": "t",
-        "paragraphs": [{"context": context, "qas": qas} for context, qas in paragraphs],
-    }
+    found = [{"context": context, "qas": qas} for context, qas in paragraphs]
+    article = {"title": "t", "paragraphs": found}
     path.write_text(json.dumps({"version": "x", "data": [article]}), encoding="utf-8")
     return str(path)
 

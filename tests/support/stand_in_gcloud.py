@@ -1,17 +1,16 @@
-"""A gcloud for tests: it records what it is asked, keeps a little state, and refuses the rest.
+"""A gcloud for tests: it records the calls, keeps a little state, and refuses unknown commands.
 
 The folder STAND_IN_STATE holds
     calls.jsonl   the arguments of every call, one a line
-    plan.json     what becomes of the requests: for each one made, a list of what the looks at it
-                  find, one after the other, the last one for ever: a state, or [state, text] if the
-                  object `result` appears in the job's folder at the same time
+    plan.json     for each request, the states that successive `list` calls find; the last state
+                  stays. [state, text] also writes the object `result` in the job's folder
     requests/     one file for each queued resource, ZONE.NAME
     metadata/     what the machine of the newest request would find as its attributes
     buckets/      a folder for each bucket
 
-COMMANDS are those of the real one that the project uses, in its programs and in its documents, with
-the flags that it uses: from https://cloud.google.com/sdk/gcloud/reference and checked against the
-command table of Cloud SDK 528. A flag ending in `=` takes a value; `!` marks what is required.
+COMMANDS has the commands and flags that the project's scripts and documents use, from
+https://cloud.google.com/sdk/gcloud/reference and checked against the command table of Cloud SDK
+528. A flag ending in `=` takes a value; `!` marks required ones.
 """
 
 import json
@@ -63,11 +62,7 @@ class Refusal(Exception):
 
 
 def parse(words: list[str]) -> tuple[str, dict[str, str], list[str]]:
-    """Returns the command, its flags with their values, and its other arguments.
-
-    Raises:
-        Refusal: the real gcloud has no such command or flag, or one is missing or without a value.
-    """
+    """Returns the command, its flags with their values, and its other arguments."""
     length = next((n for n in (4, 3, 2) if " ".join(words[:n]) in COMMANDS), None)
     if length is None:
         raise Refusal(f"Invalid choice: {' '.join(words[:4])!r}.")
@@ -76,11 +71,10 @@ def parse(words: list[str]) -> tuple[str, dict[str, str], list[str]]:
     values, arguments, rest = {}, [], words[length:]
     while rest:
         word = rest.pop(0)
+        name, equals, value = word.partition("=")
         if not word.startswith("-"):
             arguments.append(word)
-            continue
-        name, equals, value = word.partition("=")
-        if name in known and not equals:
+        elif name in known and not equals:
             values[name] = ""
         elif {f"{name}=", f"{name}=!"} & {*known}:
             if not equals and not rest:
@@ -95,7 +89,7 @@ def parse(words: list[str]) -> tuple[str, dict[str, str], list[str]]:
 
 
 class Cloud:
-    """The state, and what the commands that the scripts run do to it."""
+    """The state, and the effect of the commands on it."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -103,7 +97,6 @@ class Cloud:
         self.requests.mkdir(parents=True, exist_ok=True)
 
     def path(self, url: str) -> Path:
-        """Returns the file of an object."""
         bucket, _, name = url.removeprefix("gs://").partition("/")
         if not (self.folder / "buckets" / bucket).is_dir():
             raise Refusal(f"gs://{bucket} not found: 404.")
@@ -186,8 +179,7 @@ class Cloud:
             if command == "storage rm":
                 path.unlink()
             else:
-                text = path.read_text()
-                print(text[int(values.get("--range", "0")) :], end="")
+                print(path.read_text()[int(values.get("--range", "0")) :], end="")
         else:
             raise Refusal(f"the stand-in only knows the words of {command}")
 

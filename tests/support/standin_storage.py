@@ -1,8 +1,8 @@
 """A Google Cloud Storage in memory, on this machine, for tests of gs:// paths.
 
-TensorFlow's client knows only the real host names. It goes through the proxy that `https_proxy`
-names, though, and trusts the certificates in CURL_CA_BUNDLE: this is both the proxy and, with a
-certificate made for the occasion, what stands behind it.
+TensorFlow's client knows only the real host names. But it uses the proxy that `https_proxy` names
+and trusts the certificates in CURL_CA_BUNDLE. This server is the proxy and, with its own
+certificate, the storage behind it.
 """
 
 import contextlib
@@ -22,10 +22,9 @@ HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 class StandinStorage(ThreadingHTTPServer):
     """The server.
 
-    Attributes:
-        objects: bucket/name -> content.
-        forbidden: names of buckets to which every access is denied.
-        requests: method and URL of what was asked for.
+    objects: bucket/name -> content.
+    forbidden: names of buckets to which every access is denied.
+    requests: method and URL of each request.
     """
 
     daemon_threads = True
@@ -73,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: StandinStorage
 
     def log_message(self, *unused) -> None:
-        """Writes nothing."""
+        pass
 
     def do_CONNECT(self) -> None:
         self.send_response(200)

@@ -47,16 +47,16 @@ def settings(text: Path, output: Path, **more) -> PretrainingDataSettings:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Returns what is in each file of a folder."""
+    """Returns the content of each file in a folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def kill_at_each_shard(
     words: Sequence[str], output: Path, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Runs a command that makes shards, and kills its processes while it writes; again and again.
+    """Runs a command that makes shards again and again, and kills it while it writes.
 
-    The n-th time n shards are there when it is killed, or one or two more, and one is half done.
+    The n-th time, at least n shards are finished and one is half done.
     """
     for finished in range(NUM_SHARDS - 1):
         before = {*output.iterdir()}

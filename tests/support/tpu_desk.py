@@ -1,9 +1,8 @@
-"""What tests of the scripts in tpu/ share: a desk where they run.
+"""Desks for tests of the scripts in tpu/: a checkout with one commit, a job file, and a PATH.
 
-Each test has its own desk: a checkout with one commit, a job file, and a PATH with the few programs
-that the scripts may use and stand-ins for the rest: gcloud, curl, uv, a `sleep` of 0.02 seconds
-(STAND_IN_SECONDS), useradd, chown, a `setpriv` that keeps the user, and on the machine a `python`
-whose exit statuses the test sets.
+The PATH has the few programs that the scripts may use, and stand-ins: gcloud, curl, uv, a `sleep`
+of 0.02 seconds (STAND_IN_SECONDS), useradd, chown, a `setpriv` that keeps the user, and on the
+machine a `python` whose exit statuses the test sets.
 """
 
 import hashlib
@@ -108,22 +107,17 @@ class Desk:
         (self.checkout / "job.env").write_text(text)
 
     def plan(self, *requests: list) -> None:
-        """What the looks at each request find, one after the other: see stand_in_gcloud.py."""
+        """Sets what the looks at each request find: see stand_in_gcloud.py."""
         (self.state / "plan.json").write_text(json.dumps(requests))
 
     def run(
         self, script: str, *arguments: str, answer: str = "", **environment: str
     ) -> subprocess.CompletedProcess:
+        state = {"STAND_IN_STATE": str(self.state), "HOME": str(self.state)}
         return subprocess.run(
             [str(self.bin / "bash"), f"tpu/{script}", *arguments],
             cwd=self.checkout,
-            env={
-                "PATH": str(self.bin),
-                "STAND_IN_STATE": str(self.state),
-                "HOME": str(self.state),
-                "TF_CPP_MIN_LOG_LEVEL": "2",
-                **environment,
-            },
+            env={"PATH": str(self.bin), **state, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
             input=answer,
             capture_output=True,
             text=True,
@@ -131,14 +125,14 @@ class Desk:
         )
 
     def works(self, script: str, *says: str, **environment: str) -> subprocess.CompletedProcess:
-        """Runs a script on the job, --yes given, which must succeed and print the texts."""
+        """Runs a script on the job, with --yes; it must succeed and print the texts."""
         done = self.run(script, *_job(script), **environment)
         assert done.returncode == 0, done.stderr
         assert all(text in done.stdout for text in says), done.stdout
         return done
 
     def fails(self, script: str, *says: str, **environment: str) -> subprocess.CompletedProcess:
-        """Runs a script on the job, --yes given, which must fail with these texts as errors."""
+        """Runs a script on the job, with --yes; it must fail and print the texts as errors."""
         done = self.run(script, *_job(script), **environment)
         assert done.returncode == 1, done.stderr
         assert all(text in done.stderr for text in says), done.stderr
@@ -146,10 +140,7 @@ class Desk:
 
     def calls(self, *words: str) -> list[list[str]]:
         """Returns the arguments of the calls to gcloud that begin with the words."""
-        path = self.state / "calls.jsonl"
-        calls = (
-            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        )
+        calls = map(json.loads, self.lines("calls.jsonl"))
         return [call for call in calls if call[: len(words)] == [*words]]
 
     def requests(self, verb: str) -> list[list[str]]:
@@ -168,10 +159,8 @@ class Desk:
     def machine(self, *statuses: int | str, program: str = PROGRAM, **environment: str) -> str:
         """Runs a machine and returns its log in the bucket.
 
-        Args:
-            *statuses: the exit statuses of the stand-in program, one per start.
-            program: the shell commands of the program.
-            **environment: further environment variables.
+        Each start of the stand-in program, whose shell commands are `program`, ends with the next
+        of `statuses`.
         """
         write_program(self.state / "program", program)
         wheel = self.state / "uv.whl"
@@ -197,11 +186,9 @@ def _job(script: str) -> list[str]:
 
 
 def commit_checkout(folder: Path, with_library: bool = False) -> Path:
-    """Makes the folder a checkout with one commit of this project's files, and returns it.
+    """Makes an empty folder a checkout with one commit of this project's files, and returns it.
 
-    Args:
-        folder: an empty folder.
-        with_library: whether it has bert_tf and tools, which only the real programs need.
+    Only the real programs need the library: bert_tf and tools.
     """
     for name in ("flags", "tpu", *(("bert_tf", "tools") if with_library else ())):
         shutil.copytree(ROOT / name, folder / name)  # with __pycache__, which saves time

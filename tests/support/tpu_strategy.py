@@ -1,7 +1,7 @@
 """The real `tf.distribute.TPUStrategy` on a machine without a TPU, to trace functions under it.
 
-Everything that TPUStrategy does in Python while a function is traced is done: variables are its
-own, computations are rewritten for a TPU and outputs are gathered. Only running them needs a TPU.
+TPUStrategy does everything that it does in Python while a function is traced: it makes its kind of
+variables, rewrites computations for a TPU and gathers outputs. Only running them needs a TPU.
 """
 
 import collections
@@ -15,7 +15,7 @@ HOST = "/job:localhost/replica:0/task:0"
 
 
 class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Tells of a TPU of one host that is not there."""
+    """Describes a TPU of one host, which does not exist."""
 
     task_type = None
     task_id = None
@@ -30,13 +30,8 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             session._DeviceAttributes(f"{HOST}/device:TPU:{i}", "TPU", 0, 0)
             for i in range(self._cores)
         ]
-        return tpu_system_metadata.TPUSystemMetadata(
-            num_cores=self._cores,
-            num_hosts=1,
-            num_of_cores_per_host=self._cores,
-            topology=None,
-            devices=devices,
-        )
+        counts = {"num_cores": self._cores, "num_hosts": 1, "num_of_cores_per_host": self._cores}
+        return tpu_system_metadata.TPUSystemMetadata(**counts, topology=None, devices=devices)
 
     def master(self, *unused):
         return ""
@@ -52,10 +47,7 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 def pretend_tpu(cores: int) -> tf.distribute.TPUStrategy:
-    """Returns a TPUStrategy of `cores` cores whose variables are on as many logical CPUs.
-
-    To be called before TensorFlow computes anything.
-    """
+    """Returns a TPUStrategy whose variables are on logical CPUs; call it before any computation."""
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * cores
     )
@@ -79,8 +71,7 @@ def nodes_on_tpu(traced) -> list[tf.compat.v1.NodeDef]:
 
     def add_called(node):
         for value in node.attr.values():
-            names = [value.func.name, *(f.name for f in value.list.func)]
-            for name in names:
+            for name in (value.func.name, *(f.name for f in value.list.func)):
                 if name in functions and name not in seen:
                     seen.add(name)
                     for inner in functions[name].node_def:
@@ -104,8 +95,4 @@ def has_dynamic_shape(node: tf.compat.v1.NodeDef) -> bool:
 def has_strings(node: tf.compat.v1.NodeDef) -> bool:
     """Returns whether the node takes or gives strings, as far as its attributes tell."""
     types = [value.type for value in node.attr.values()]
-    return (
-        node.op.startswith("String")
-        or tf.string.as_datatype_enum in types
-        or (node.op == "AsString")
-    )
+    return node.op.startswith(("String", "AsString")) or tf.string.as_datatype_enum in types

@@ -5,16 +5,12 @@ import os
 
 import pytest
 import safetensors.numpy
-import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.modeling import BertConfig
-from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.table import TableColumns
-from bert_tf.tasks.classification.task import ClassifierSettings, run_classifier
 from bert_tf.text import casing
 from tests.support.hugging_face_folders import ENCODER, assert_same_bits, make_tensors, write_folder
 from tests.support.pretraining_runs import variables
+from tests.support.registered_tasks import run_in
 from tests.support.small_classification import write_reviews
 from tools import convert_checkpoint
 
@@ -32,7 +28,7 @@ def test_the_recorded_casing_goes_both_ways(tmp_path, do_lower_case):
     convert_checkpoint.convert(f"{copy}/bert_model.ckpt", back, "safetensors")
     for folder in (checkpoint, copy, back):
         assert casing.read_casing(folder) is do_lower_case
-    # What the programs do with it.
+    # The programs compare it with --do_lower_case.
     vocab_file, prefix = f"{checkpoint}/vocab.txt", f"{checkpoint}/bert_model.ckpt"
     casing.check_casing(do_lower_case, CASED_VOCAB.split(), vocab_file, prefix)
     with pytest.raises(UserError, match=f"{checkpoint}/tokenizer_config.json says"):
@@ -89,35 +85,20 @@ def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
         convert_checkpoint.convert("bert_model.ckpt", str(tmp_path / "new"), "checkpoint")
     assert str(error.value) == (
         "--input=bert_model.ckpt must have bert_config.json or albert_config.json, which the model"
-        " was trained with; this folder has none. Copy the file there, or give"
-        " --bert_config_file"
+        " was trained with; this folder has none. Copy the file there, or give --bert_config_file"
     )
 
 
 def test_what_a_fine_tuning_run_wrote_is_converted(tmp_path):
     """Its --export_dir as it is; its --output_dir with the configuration and the vocabulary."""
-    reviews = write_reviews(tmp_path)
     out, export = str(tmp_path / "out"), str(tmp_path / "export")
-    run_classifier(
-        BertConfig.from_json_file(f"{reviews}/bert_config.json"),
-        get_processor("table", str(reviews), columns=TableColumns("review", label_column="stars")),
-        tf.distribute.get_strategy(),
-        ClassifierSettings(
-            data_dir=str(reviews),
-            output_dir=out,
-            vocab_file=f"{reviews}/vocab.txt",
-            max_seq_length=24,
-            length_buckets="none",
-            num_train_epochs=1.0,
-            do_train=True,
-            export_dir=export,
-        ),
-    )
+    table = {"task_name": "table", "text_a_column": "review", "label_column": "stars"}
+    options = {"max_seq_length": 24, "num_train_epochs": 1.0, "do_train": True}
+    run_in(write_reviews(tmp_path), "classification", **table, **options, export_dir=export)
     from_export, from_run, copy = (str(tmp_path / name) for name in ("hf1", "hf2", "copy"))
     convert_checkpoint.convert(export, from_export, "safetensors")
-    convert_checkpoint.convert(
-        out, from_run, "safetensors", f"{export}/bert_config.json", f"{export}/vocab.txt"
-    )
+    files = (f"{export}/bert_config.json", f"{export}/vocab.txt")
+    convert_checkpoint.convert(out, from_run, "safetensors", *files)
     names = ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
     for folder in (from_export, from_run):
         assert sorted(os.listdir(folder)) == names

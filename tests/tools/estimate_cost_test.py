@@ -18,6 +18,8 @@ RECIPE = "flags/pretraining/uncased_base.flags"
 MODELS = ROOT / "flags" / "models"
 BASE = BertConfig.from_json_file(str(MODELS / "uncased_L-12_H-768_A-12" / "bert_config.json"))
 LARGE = BertConfig.from_json_file(str(MODELS / "uncased_L-24_H-1024_A-16" / "bert_config.json"))
+SIZES_OF_BASE = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
+ALBERT = AlbertConfig(3, embedding_size=128, num_hidden_layers=12, **SIZES_OF_BASE)
 
 
 def estimated(*more: str, status: int = 0) -> str:
@@ -42,24 +44,25 @@ def test_the_utilisation_is_what_its_source_says():
     assert worst < share < best
 
 
+SLICE = estimate_cost.Accelerator("x", 4, 100.0, 0.5, 2.0, "zone-a")
+
+
 def test_estimate():
-    accelerator = estimate_cost.Accelerator("x", 4, 100.0, 0.5, 2.0, "zone-a")
     phase = RecordBatches(128, 10, 256, 20)
     flops = 10 * estimate_cost.training_flops(BASE, phase)
     seconds = flops / (4 * 100e12 * 0.5)
-    text = estimate_cost.estimate(BASE, [phase] * 1000, accelerator, spot=False)
+    text = estimate_cost.estimate(BASE, [phase] * 1000, SLICE, spot=False)
     hours = 1000 * seconds / 3600
     assert f"{hours:.1f} to {2.5 * hours:.1f} hours, if 50% to 20%" in text
     assert f"{hours * 4 * 2:,.2f} to {2.5 * hours * 4 * 2:,.2f} US dollars at 2 a chip" in text
     assert "on demand in zone-a" in text and "steps  10,000: 10 of 256" in text
-    spot = estimate_cost.estimate(BASE, [phase] * 1000, accelerator, spot=True)
+    spot = estimate_cost.estimate(BASE, [phase] * 1000, SLICE, spot=True)
     assert f"{hours * 4 * 0.5:,.2f} to" in spot and "spot in zone-a" in spot
 
 
 def test_max_hours_is_the_time():
-    accelerator = estimate_cost.Accelerator("x", 4, 100.0, 0.5, 2.0, "zone-a")
     phase = RecordBatches(128, 1000, 256, 20)
-    text = estimate_cost.estimate(BASE, [phase], accelerator, spot=False, max_hours=31.5)
+    text = estimate_cost.estimate(BASE, [phase], SLICE, spot=False, max_hours=31.5)
     assert "  steps  as many of 256 sequences of length 128 as the time allows, what" in text
     assert f"  work   {estimate_cost.training_flops(BASE, phase):.2g} floating" in text
     assert "products a step\n" in text
@@ -94,13 +97,7 @@ def test_an_accelerator_that_is_not_in_the_table():
     ("accelerator", "config", "phase", "parts", "expected"),
     [
         # The row of this very step; fewer examples and predictions take no more.
-        (
-            "v5e-8",
-            LARGE,
-            (512, 1, 256, 77),
-            4,
-            "fits: 14.21 of 15.75 GiB a replica with 8 examples",
-        ),
+        ("v5e-8", LARGE, (512, 1, 256, 77), 4, "fits: 14.21 of 15.75 GiB a replica with 8 exam"),
         ("v5e-8", LARGE, (512, 1, 64, 20), 2, "at once, and this run has 4"),
         ("v5e-8", LARGE, (512, 1, 512, 77), 1, "does not fit: 30.53 of 15.75"),
         ("v2-8", LARGE, (512, 1, 256, 77), 16, "does not fit: 8.32 of 7.48"),
@@ -111,21 +108,7 @@ def test_an_accelerator_that_is_not_in_the_table():
         ("v6e-8", BASE, (128, 1, 256, 20), 1, "not known"),
         ("v3-8", with_vocabulary(BASE, 50265), (128, 1, 256, 20), 1, "not known"),
         ("v3-8", with_vocabulary(BASE, 28996), (128, 1, 256, 20), 1, "fits: 2.64"),
-        (
-            "v3-8",
-            AlbertConfig(
-                3,
-                embedding_size=128,
-                hidden_size=768,
-                num_hidden_layers=12,
-                num_hidden_groups=1,
-                num_attention_heads=12,
-                intermediate_size=3072,
-            ),
-            (128, 1, 256, 20),
-            1,
-            "not known",
-        ),
+        ("v3-8", ALBERT, (128, 1, 256, 20), 1, "not known"),
     ],
 )
 def test_memory(accelerator, config, phase, parts, expected):

@@ -30,7 +30,7 @@ os.makedirs(folder + "/best", exist_ok=True)
 with open(flags["starts"], "a") as starts:
     starts.write(os.path.basename(folder) + "\\n")
 behaviour, _, rate = flags.get("behaviour", "").partition("@")
-if behaviour and flags["learning_rate"] == rate and not os.path.exists(flags["starts"] + ".mended"):
+if behaviour and flags["learning_rate"] == rate and not os.path.exists(flags["starts"] + ".fixed"):
     if behaviour == "wait":
         def end(number, frame):
             open(folder + "/signals", "a").write(f"{number}\\n")
@@ -47,6 +47,7 @@ score = float(flags["learning_rate"]) * 1000 + int(flags.get("random_seed", 0)) 
 score += float(flags.get("num_train_epochs", 0)) / 10000
 with open(folder + "/eval_results.txt", "w") as results:
     results.write(f"eval_accuracy = {score}\\neval_loss = {1 - score}\\nglobal_step = 7\\n")
+    results.write(flags.get("more_results", ""))
 """
 
 
@@ -54,13 +55,8 @@ VARY = ["learning_rate=0.02,0.05,0.03", "num_train_epochs=2,4"]
 RATES = VARY[:1]
 
 
-def run_search(folder, command, vary, **options):
-    """Returns the best trial."""
-    return tool.search(tool.SearchSettings(output_dir=str(folder), **options), command, vary)
-
-
 class StandIn:
-    """Searches in `folder` with the stand-in; a run that is `mended` behaves well from then on."""
+    """Searches in `folder` with the stand-in, which works once the file `fixed` is there."""
 
     def __init__(self, path):
         program = path / "program.py"
@@ -68,10 +64,12 @@ class StandIn:
         self._starts = path / "starts"
         self.command = [str(program), f"--starts={self._starts}"]
         self.folder = path / "out"
-        self.mended = path / "starts.mended"
+        self.fixed = path / "starts.fixed"
 
     def search(self, vary, *more, folder=None, **options):
-        return run_search(folder or self.folder, [*self.command, *more], vary, **options)
+        """Returns the best trial."""
+        settings = tool.SearchSettings(output_dir=str(folder or self.folder), **options)
+        return tool.search(settings, [*self.command, *more], vary)
 
     def started(self) -> list[str]:
         """Returns the folders of the trials that were started, in order."""
@@ -83,8 +81,8 @@ class StandIn:
 
     def checkpoints(self) -> set[str]:
         """Returns the trials that have checkpoints."""
-        patterns = ("*/model.ckpt-*", "*/best/*", "*/checkpoint")
-        paths = [path for pattern in patterns for path in self.folder.glob(pattern)]
+        paths = [*self.folder.glob("*/model.ckpt-*"), *self.folder.glob("*/best/*")]
+        paths += self.folder.glob("*/checkpoint")
         return {path.relative_to(self.folder).parts[0] for path in paths}
 
     def best_trial(self) -> dict:
@@ -128,19 +126,14 @@ def test_a_grid_that_is_none(vary, message):
 
 def test_the_best_of_a_grid_and_its_restarts(stand_in, capsys):
     best = stand_in.search(VARY, num_restarts=2)
-    names = [
-        f"{rate}_num_train_epochs-{epochs}"
-        for rate in of_rates("0.02", "0.05", "0.03")
-        for epochs in ("2", "4")
-    ]
+    rates = of_rates("0.02", "0.05", "0.03")
+    names = [f"{rate}_num_train_epochs-{epochs}" for rate in rates for epochs in (2, 4)]
     restarts = [f"{names[3]}_random_seed-{seed}" for seed in (1, 2)]
     assert stand_in.started() == names + restarts
     assert best.flags == {"learning_rate": "0.05", "num_train_epochs": "4", "random_seed": "2"}
     output = capsys.readouterr().out
-    assert (
-        "Trial 2 of 6: --learning_rate=0.02 --num_train_epochs=4: eval_accuracy = 20; best so"
-        " far: 20\n" in output
-    )
+    trial = "Trial 2 of 6: --learning_rate=0.02 --num_train_epochs=4"
+    assert f"{trial}: eval_accuracy = 20; best so far: 20\n" in output
     folder = stand_in.folder / restarts[1]
     assert f"Its output: {folder}\n" in output
 
@@ -148,10 +141,8 @@ def test_the_best_of_a_grid_and_its_restarts(stand_in, capsys):
     scores = [float(row["eval_accuracy"]) for row in table]
     assert scores == sorted(scores, reverse=True) and len(scores) == 8
     assert table[0]["random_seed"] == "2" and table[2]["random_seed"] == ""
-    assert list(table[0]) == [
-        *("learning_rate", "num_train_epochs", "random_seed"),
-        *("eval_accuracy", "eval_loss", "global_step", "status", "seconds"),
-    ]
+    columns = "learning_rate num_train_epochs random_seed eval_accuracy eval_loss global_step"
+    assert list(table[0]) == [*columns.split(), "status", "seconds"]
     printed = output.split("learning_rate  num_train_epochs")[1].splitlines()
     assert [line.split()[:2] for line in printed[1:9]] == [
         [row["learning_rate"], row["num_train_epochs"]] for row in table
@@ -161,21 +152,16 @@ def test_the_best_of_a_grid_and_its_restarts(stand_in, capsys):
     command = f"python {' '.join(stand_in.command)} {own} --output_dir={folder}"
     assert record.pop("results")["eval_accuracy"] == pytest.approx(50.0024)
     assert record.pop("seconds") > 0
-    assert record == {
-        **{"metric": "eval_accuracy", "flags": best.flags, "status": 0},
-        **{"output_dir": str(folder), "command": command},
-    }
+    expected = {"metric": "eval_accuracy", "flags": best.flags, "status": 0}
+    assert record == {**expected, "output_dir": str(folder), "command": command}
     assert stand_in.checkpoints() == {*names, *restarts}
 
 
 def test_less_is_better_and_only_the_best_keeps_its_checkpoints(stand_in):
     options = {"metric": "eval_loss", "minimize": True, "keep_checkpoints": "best"}
     best = stand_in.search(RATES, num_restarts=1, restart="each", **options)
-    assert stand_in.started() == [
-        f"{rate}{seed}"
-        for rate in of_rates("0.02", "0.05", "0.03")
-        for seed in ("", "_random_seed-1")
-    ]
+    rates = of_rates("0.02", "0.05", "0.03")
+    assert stand_in.started() == [f"{x}{end}" for x in rates for end in ("", "_random_seed-1")]
     assert best.flags == {"learning_rate": "0.05", "random_seed": "1"}
     assert stand_in.checkpoints() == {"learning_rate-0.05_random_seed-1"}
     assert stand_in.table()[0]["eval_loss"] == "-49.001"
@@ -211,7 +197,7 @@ def test_a_failed_trial_is_recorded_and_tried_again_next_time(stand_in):
     assert stand_in.search(RATES, fails).flags == {"learning_rate": "0.03"}
     assert [row["status"] for row in stand_in.table()] == ["0", "0", "1"]
     assert len(stand_in.started()) == 3
-    stand_in.mended.touch()
+    stand_in.fixed.touch()
     assert stand_in.search(RATES, fails).flags == {"learning_rate": "0.05"}
     assert stand_in.started()[3:] == of_rates("0.05")
     assert [row["status"] for row in stand_in.table()] == ["0", "0", "0"]
@@ -236,12 +222,8 @@ def test_two_trials_of_one_folder_are_refused(stand_in):
 
 
 RECORD = {
-    "flags": {"learning_rate": "0.02"},
-    "status": 0,
-    "seconds": 1.5,
-    "results": {"eval_accuracy": 0.5, "loss": None},
-    "command": ["program.py"],
-    "ended": 3.25,
+    **{"flags": {"learning_rate": "0.02"}, "status": 0, "seconds": 1.5, "ended": 3.25},
+    **{"results": {"eval_accuracy": 0.5, "loss": None}, "command": ["program.py"]},
 }
 
 
@@ -278,34 +260,24 @@ def test_damaged_records_are_refused(tmp_path, content, message):
     assert len(str(error.value)) < 500 and "\n" not in str(error.value)
 
 
-def test_the_difference_to_another_command_is_told_in_a_line(tmp_path):
+def test_the_difference_to_another_command_is_told_in_a_line(tmp_path, stand_in):
     read_record(tmp_path, json.dumps({**RECORD, "command": ["x" * 10_000]}))
-    with pytest.raises(
-        UserError, match="has trials of another command; .* only there: 'x"
-    ) as error:
-        run_search(tmp_path, [__file__], RATES)
+    message = "has trials of another command; .* only there: 'x"
+    with pytest.raises(UserError, match=message) as error:
+        stand_in.search(RATES, folder=tmp_path)
     assert len(str(error.value)) < 500 and "\n" not in str(error.value)
 
 
-def test_results_that_are_no_numbers_are_null_in_json(tmp_path):
+def test_results_that_are_no_numbers_are_null_in_json(stand_in):
     """JSON has no NaN and no infinity; read again, they are NaN."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import os, sys\n"
-        "folder = sys.argv[-1].removeprefix('--output_dir=')\n"
-        "os.makedirs(folder)\n"
-        "with open(folder + '/eval_results.txt', 'w') as results:\n"
-        "    results.write('eval_accuracy = 0.25\\nloss = nan\\neval_perplexity = inf\\n')\n"
-    )
-    out = tmp_path / "out"
-    run_search(out, [str(program)], ["learning_rate=0.02"])
+    stand_in.search(["learning_rate=0.02"], "--more_results=loss = nan\neval_perplexity = inf\n")
+    results = {"eval_accuracy": 20.0, "eval_loss": -19.0, "global_step": 7.0}
     for path in ("best_trial.json", "learning_rate-0.02/trial.json"):
-        record = json.loads((out / path).read_text())
-        expected = {"eval_accuracy": 0.25, "loss": None, "eval_perplexity": None}
-        assert record["results"] == expected, path
-    [trial] = read_trials(str(out))
+        record = json.loads((stand_in.folder / path).read_text())
+        assert record["results"] == {**results, "loss": None, "eval_perplexity": None}, path
+    [trial] = read_trials(str(stand_in.folder))
     nan = pytest.approx(math.nan, nan_ok=True)
-    assert trial.results == {"eval_accuracy": 0.25, "loss": nan, "eval_perplexity": nan}
+    assert trial.results == {**results, "loss": nan, "eval_perplexity": nan}
 
 
 def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
@@ -318,7 +290,7 @@ def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
         stand_in.search(vary, metric="eval_f1")
     stand_in.search(vary)
     assert stand_in.started() == of_rates("0.02", "0.02", "0.05")
-    # What is not the fault of the flags does not end it, nor does a rate that is too high.
+    # Failures that flags do not cause do not end it, nor does a rate that is too high.
     for status in (70, command_flags.DIVERGED_STATUS):
         other = tmp_path / f"other_{status}"
         best = stand_in.search(vary, f"--behaviour={status}@0.02", folder=other)
@@ -355,8 +327,8 @@ def test_a_program_on_path_is_found(monkeypatch, tmp_path):
     assert tool.find_program(["-m", "run_it"]) == ["-m", "run_it"]
 
 
-def wait_for(path, seconds=60):
-    deadline = time.monotonic() + seconds
+def wait_for(path):
+    deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
 
@@ -376,7 +348,7 @@ def test_ctrl_c_is_passed_on_once_and_the_search_goes_on_later(stand_in):
     thread.join()
     assert (trial / "signals").read_text() == f"{signal.SIGINT}\n"
     assert len(stand_in.table()) == 1
-    stand_in.mended.touch()
+    stand_in.fixed.touch()
     best = stand_in.search(RATES, waits)
     assert stand_in.started() == of_rates("0.02", "0.05", "0.05", "0.03")
     assert best.flags == {"learning_rate": "0.05"}
@@ -397,13 +369,11 @@ def test_the_program_passes_sigterm_on(stand_in):
 
 
 @pytest.mark.slow
-def test_a_real_search(tmp_path):
+def test_a_real_search(stand_in, tmp_path):
     more = ("--do_train", "--do_eval", "--num_train_epochs=10", "--random_seed=1")
     flags = small_classification.flags(small_classification.write_reviews(tmp_path), "", *more)
     flags = [flag for flag in flags if not flag.startswith(("--output_dir", "--learning_rate"))]
-    command, folder = [os.path.join(ROOT, "run_classifier.py"), *flags], tmp_path / "out"
-    best = run_search(folder, command, ["learning_rate=1e-8,5e-3"], keep_checkpoints="best")
+    stand_in.command = [os.path.join(ROOT, "run_classifier.py"), *flags]
+    best = stand_in.search(["learning_rate=1e-8,5e-3"], keep_checkpoints="best")
     assert best.flags["learning_rate"] == "5e-3" and best.results["eval_accuracy"] > 0.9
-    with open(folder / "trials.csv") as table:
-        assert len(list(csv.DictReader(table))) == 2
-    assert {path.parent.name for path in folder.glob("*/model.ckpt-*")} == {folder_name(best.flags)}
+    assert len(stand_in.table()) == 2 and stand_in.checkpoints() == {folder_name(best.flags)}

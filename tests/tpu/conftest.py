@@ -16,6 +16,13 @@ def desk(tmp_path, committed):
 
 
 @pytest.fixture
+def submitted(desk):
+    """A desk whose job has been submitted."""
+    desk.submit()
+    return desk
+
+
+@pytest.fixture
 def desk_with_library(tmp_path):
     """A desk whose checkout can run the real programs."""
     (tmp_path / "committed").mkdir()

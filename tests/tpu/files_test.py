@@ -1,5 +1,5 @@
-"""The files of tpu/: scripts pass shellcheck, documents name commands that exist, and the manifest,
-the job file and the table of machines agree with one another.
+"""The files of tpu/: scripts pass shellcheck, documents name commands that exist, and the files
+agree with each other.
 """
 
 import os
@@ -27,11 +27,9 @@ ROWS = {
 def commands(text: str) -> list[list[str]]:
     """Returns the words of the commands of gcloud and of tpu/ in a document's blocks."""
     lines = []
-    for language, block in re.findall(
-        r"^```(bash|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
-    ):
+    for language, block in re.findall(r"(?ms)^```(bash|console)\n(.*?)^```$", text):
         block = block.replace("\\\n", " ")
-        if language == "console":  # where a command begins with "$ " and the rest is output
+        if language == "console":  # a command begins with "$ "; the rest is output
             block = "\n".join(re.findall(r"^\$ (.*)$", block, re.MULTILINE))
         lines += block.replace(" && ", "\n").replace(" | ", "\n").splitlines()
     ours = [line for line in lines if re.match(r"(\w+=\S+ )*(gcloud |tpu/)", line.strip())]
@@ -41,7 +39,7 @@ def commands(text: str) -> list[list[str]]:
 def test_shellcheck():
     scripts = [*sorted(TPU.glob("*.sh")), ROOT / ".ci" / "run"]
     assert len(scripts) >= 7
-    # From the root, where the scripts' `source=` directives begin; it follows those.
+    # From the root, where the scripts' `source=` directives begin.
     places = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     command = [shutil.which("shellcheck", path=places), "--external-sources", *scripts]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -81,7 +79,7 @@ def test_documents_tell_of_every_file():
     text = (TPU / "README.md").read_text(encoding="utf-8")
     for path in TPU.iterdir():
         if path.name != "README.md":
-            assert f"`{path.name}" in text, f"tpu/README.md does not tell of {path.name}"
+            assert f"`{path.name}" in text, f"tpu/README.md does not describe {path.name}"
 
 
 def test_table():
@@ -146,11 +144,8 @@ def test_pods_run_as_an_ordinary_user(manifest):
 
 def test_the_roles_that_are_granted_are_narrow():
     text = (ROOT / "docs" / "tpu.md").read_text(encoding="utf-8")
-    granted = [
-        {word.partition("=")[0]: word.partition("=")[2] for word in words}
-        for words in commands(text)
-        if "add-iam-policy-binding" in words
-    ]
+    grants = [words for words in commands(text) if "add-iam-policy-binding" in words]
+    granted = [dict(word.partition("=")[::2] for word in words) for words in grants]
     machines = [grant["--role"] for grant in granted if not grant["--member"].startswith("user:")]
     delete, objects = "projects/$PROJECT/roles/deleteTpu", "roles/storage.objectUser"
     assert machines == [objects, delete, objects]
@@ -212,25 +207,19 @@ def test_the_documents_state_each_status_that_ends_a_job():
     for document in (ROOT / "docs" / "tpu.md", TPU / "README.md"):
         text = document.read_text(encoding="utf-8")
         for status in (1, 65, 75):
-            assert re.search(rf"^\|.*\b{status}\b.*\|$", text, re.MULTILINE), (
-                f"{document.name}: {status}"
-            )
+            row = re.search(rf"^\|.*\b{status}\b.*\|$", text, re.MULTILINE)
+            assert row, f"{document.name}: {status}"
 
 
 def test_image_and_machine_set_up_the_same():
     image, machine = ((TPU / name).read_text() for name in ("Dockerfile", "startup.sh"))
     for variable in ("NEXT_PLUGGABLE_DEVICE_USE_C_API", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"):
-        ours = [
-            re.search(rf"{variable}=(\S+)", text).group(1).split("/lib/")[-1]
-            for text in (image, machine)
-        ]
-        assert ours[0] == ours[1]
+        ours = [re.search(rf"{variable}=(\S+)", text)[1] for text in (image, machine)]
+        assert ours[0].split("/lib/")[-1] == ours[1].split("/lib/")[-1]
     version = re.search(r"^ARG BASE=python:([\d.]+)-slim$", image, re.MULTILINE).group(1)
-    uv = [
-        re.search(rf"{mark}([0-9a-f]{{64}})\b", text).group(1)
-        for text, mark in ((image, "uv==0.13.9 --hash=sha256:"), (machine, "UV_SHA256="))
-    ]
-    assert uv[0] == uv[1] and "/uv-0.13.9-py3-" in machine and "uv-0.13.9.data/" in machine
+    digest = re.search(r"uv==0.13.9 --hash=sha256:([0-9a-f]{64})\b", image)[1]
+    assert re.search(rf"UV_SHA256={digest}\b", machine)
+    assert "/uv-0.13.9-py3-" in machine and "uv-0.13.9.data/" in machine
     assert "--exclude-newer" in image and "--exclude-newer" in machine
     assert f"--python {version} " in machine and f"lib/python{version}/" in machine + image
     setup = (ROOT / "setup.py").read_text()

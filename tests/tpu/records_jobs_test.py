@@ -1,4 +1,4 @@
-"""The jobs that make records on many machines start the workers that they should."""
+"""The jobs that make records on many machines start the right workers."""
 
 import os
 import re
@@ -29,6 +29,13 @@ def run(command, environment, **options):
     return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
 
 
+def settings_of(words):
+    """Returns the settings of create_pretraining_data.py's flags."""
+    flags = dict(word.removeprefix("--").split("=") for word in words)
+    values = {name: int(value) if value.isdigit() else value for name, value in flags.items()}
+    return PretrainingDataSettings(**values)
+
+
 def test_a_task_of_a_slurm_array_is_a_worker(machine, tmp_path):
     array = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "9", "SLURM_ARRAY_TASK_MIN": "0"}
     array["SLURM_SUBMIT_DIR"] = str(tmp_path)
@@ -50,19 +57,14 @@ def test_a_pod_of_an_indexed_job_is_a_worker(machine):
     job = yaml.safe_load((ROOT / "tpu" / "records_gke.yaml").read_text())["spec"]
     assert job["completionMode"] == "Indexed" and job["completions"] == job["parallelism"]
     [container] = job["template"]["spec"]["containers"]
-    done = run(
-        [*container["command"], *container["args"]], {**machine, "JOB_COMPLETION_INDEX": "5"}
-    )
+    command = [*container["command"], *container["args"]]
+    done = run(command, {**machine, "JOB_COMPLETION_INDEX": "5"})
     _, program, *words = done.stdout.splitlines()
     assert program == "create_pretraining_data.py"
-    given = dict(word.removeprefix("--").split("=") for word in words)
-    assert int(given["num_workers"]) == job["completions"] and given["worker_index"] == "5"
-    for name in ("num_shards", "num_workers", "worker_index", "max_seq_length"):
-        given[name] = int(given[name])
-    given["max_predictions_per_seq"] = int(given["max_predictions_per_seq"])
-    settings = PretrainingDataSettings(**given)
+    settings = settings_of(words)
+    assert settings.num_workers == job["completions"] and settings.worker_index == 5
     assert settings.num_shards >= settings.num_workers
-    # A failure policy needs it; the policy is by pod, for no pod waits for another.
+    # A failure policy needs it. The policy is by pod, because no pod waits for another.
     assert job["template"]["spec"]["restartPolicy"] == "Never" and job["backoffLimitPerIndex"] == 2
     [mistake] = [rule for rule in job["podFailurePolicy"]["rules"] if rule["action"] == "FailJob"]
     assert mistake["onExitCodes"]["values"] == [1]
@@ -72,9 +74,4 @@ def test_the_command_in_the_script_s_head_can_be_copied():
     lines = re.findall(r"^#     (.*)$", SCRIPT.read_text(), re.MULTILINE)
     words = shlex.split("\n".join(lines).replace("\\\n", " "))
     assert words[:3] == ["sbatch", "--array=0-31", "tpu/records_slurm.sh"]
-    PretrainingDataSettings(
-        **{
-            name: int(value) if value.isdigit() else value
-            for name, value in (word.removeprefix("--").split("=") for word in words[3:])
-        }
-    )
+    settings_of(words[3:])

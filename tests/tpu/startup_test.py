@@ -12,65 +12,56 @@ from tests.support.pretraining_runs import write_config, write_records
 from tests.support.tpu_desk import JOB
 
 
-def test_machine_runs_the_flags_and_deletes_itself(desk):
-    desk.submit()
-    log = desk.machine(0)
+def test_machine_runs_the_flags_and_deletes_itself(submitted):
+    log = submitted.machine(0)
     assert "a line of the program" in log
-    assert desk.object("result").startswith("done 20")
-    machine = desk.state / "machine"
+    assert submitted.object("result").startswith("done 20")
+    machine = submitted.state / "machine"
     run = f"{machine}/job/source run_pretraining.py --flagfile=../../job.flags"
-    assert desk.lines("runs") == [run]
+    assert submitted.lines("runs") == [run]
     assert (machine / "job" / "source" / "flags" / "pretraining" / "uncased_base.flags").exists()
     assert "--tpu=local" in (machine / "job.flags").read_text()
     git = ["git", "log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ"]
     environment = {**os.environ, "TZ": "UTC"}
-    date = subprocess.check_output(git, cwd=desk.checkout, env=environment, text=True).strip()
-    assert desk.lines("uv") == [
+    date = subprocess.check_output(git, cwd=submitted.checkout, env=environment, text=True).strip()
+    assert submitted.lines("uv") == [
         "venv --quiet --python 3.11 venv",
         f"pip install --python venv/bin/python --exclude-newer {date} ./source[tpu]",
     ]
-    assert desk.lines("pjrt") == [
+    assert submitted.lines("pjrt") == [
         f"{machine}/job/venv/lib/python3.11/site-packages/libtpu/libtpu.so"
     ]
-    [delete] = desk.requests("delete")
+    [delete] = submitted.requests("delete")
     assert {"bert-test", "--project=my-project", "--zone=us-central1-a", "--force"} <= {*delete}
 
-
-def test_what_the_job_brings_runs_as_an_ordinary_user(desk):
-    """tar, uv and the program, that is: the stand-ins of the last two refuse to run without."""
-    desk.submit()
-    desk.machine(0)
-    machine = desk.state / "machine"
-    [user] = desk.lines("useradd")
+    # tar, uv and the program run as an ordinary user, or the stand-ins of the last two would fail.
+    [user] = submitted.lines("useradd")
     assert user == f"--system --user-group --home-dir {machine}/job bert-job"
-    assert desk.lines("chown")[0] == "bert-job:bert-job job"
+    assert submitted.lines("chown")[0] == "bert-job:bert-job job"
     user = "--reuid=bert-job --regid=bert-job --init-groups --no-new-privs"
-    starts = [
-        line.removeprefix(f"{user} env HOME={machine}/job ") for line in desk.lines("setpriv")
-    ]
-    programs = [line.split()[0] for line in starts]
+    prefix, lines = f"{user} env HOME={machine}/job ", submitted.lines("setpriv")
+    programs = [line.removeprefix(prefix).split()[0] for line in lines]
     uv = "uv/uv-0.13.9.data/scripts/uv"
     assert programs == ["mkdir", "tar", "python3", "chmod", uv, uv, "../venv/bin/python"]
 
 
 @pytest.mark.parametrize("name", ["source.tar.gz", "job.flags"])
-def test_machine_refuses_what_was_changed_in_the_bucket(desk, name):
-    desk.submit()
-    with open(desk.bucket / "bert-test" / name, "ab") as file:
+def test_machine_refuses_what_was_changed_in_the_bucket(submitted, name):
+    with open(submitted.bucket / "bert-test" / name, "ab") as file:
         file.write(b"--do_eval\n")
-    log = desk.machine(0)
-    assert f": {name} is not the expected file" in desk.object("result")
-    assert desk.object("result").startswith("failed 20")
-    assert not desk.lines("uv") and not desk.lines("runs") and "installing" not in log
-    assert not (desk.state / "machine" / "job").exists() and len(desk.requests("delete")) == 1
+    log = submitted.machine(0)
+    assert f": {name} is not the expected file" in submitted.object("result")
+    assert submitted.object("result").startswith("failed 20")
+    assert not submitted.lines("uv") and not submitted.lines("runs") and "installing" not in log
+    assert not (submitted.state / "machine" / "job").exists()
+    assert len(submitted.requests("delete")) == 1
 
 
-def test_machine_refuses_another_uv(desk):
-    desk.submit()
-    (desk.state / "real_uv_digest").touch()
-    desk.machine(0)
-    assert ": uv.whl is not the expected file (its SHA-256 is" in desk.object("result")
-    assert not desk.lines("uv") and not desk.lines("runs")
+def test_machine_refuses_another_uv(submitted):
+    (submitted.state / "real_uv_digest").touch()
+    submitted.machine(0)
+    assert ": uv.whl is not the expected file (its SHA-256 is" in submitted.object("result")
+    assert not submitted.lines("uv") and not submitted.lines("runs")
 
 
 def test_machine_of_an_older_generation(desk):
@@ -80,40 +71,36 @@ def test_machine_of_an_older_generation(desk):
     assert desk.lines("pjrt") == ["none"]
 
 
-def test_machine_tells_the_program_that_it_is_taken(desk):
-    desk.submit()
-    log = desk.machine("taken", 0)
+def test_machine_tells_the_program_that_it_is_taken(submitted):
+    log = submitted.machine("taken", 0)
     assert log.index("the machine is being preempted") < log.index("saved")
     assert "the program ended with status 75" in log
     # This machine was not taken after all, so the program was started again.
-    assert len(desk.lines("runs")) == 2
-    assert desk.object("result").startswith("done 20")
+    assert len(submitted.lines("runs")) == 2
+    assert submitted.object("result").startswith("done 20")
 
 
 @pytest.mark.parametrize("status", [1, command_flags.DIVERGED_STATUS])
-def test_machine_does_not_repeat_a_mistake(desk, status):
-    desk.submit()
-    desk.machine(status)
-    assert f"run_pretraining.py ended with status {status};" in desk.object("result")
-    assert desk.object("result").startswith("failed 20")
-    assert len(desk.lines("runs")) == 1 and len(desk.requests("delete")) == 1
+def test_machine_does_not_repeat_a_mistake(submitted, status):
+    submitted.machine(status)
+    assert f"run_pretraining.py ended with status {status};" in submitted.object("result")
+    assert submitted.object("result").startswith("failed 20")
+    assert len(submitted.lines("runs")) == 1 and len(submitted.requests("delete")) == 1
 
 
-def test_machine_repeats_a_crash_twice(desk):
-    desk.submit()
-    log = desk.machine(139, 75, 134, 143, 137)
-    assert "the third crash, with status 137" in desk.object("result")
-    assert len(desk.lines("runs")) == 5
+def test_machine_repeats_a_crash_twice(submitted):
+    log = submitted.machine(139, 75, 134, 143, 137)
+    assert "the third crash, with status 137" in submitted.object("result")
+    assert len(submitted.lines("runs")) == 5
     assert log.count("startup.sh: running") == 5
 
 
-def test_machine_that_cannot_install(desk):
-    desk.submit()
-    (desk.state / "no_index").touch()
-    log = desk.machine(0)
+def test_machine_that_cannot_install(submitted):
+    (submitted.state / "no_index").touch()
+    log = submitted.machine(0)
     assert "attempt 5 failed: install" in log
-    assert "the installation failed; see the log" in desk.object("result")
-    assert not desk.lines("runs") and len(desk.requests("delete")) == 1
+    assert "the installation failed; see the log" in submitted.object("result")
+    assert not submitted.lines("runs") and len(submitted.requests("delete")) == 1
 
 
 def test_machine_that_comes_up_after_the_end(desk):

@@ -65,9 +65,8 @@ def test_a_character_without_a_font_is_told(tmp_path, caplog):
 
 def test_matplotlib_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(
-        UserError, match="A picture needs matplotlib; run `pip install matplotlib`, or"
-    ):
+    message = "A picture needs matplotlib; run `pip install matplotlib`, or"
+    with pytest.raises(UserError, match=message):
         show_attention.check_output("a.png", "png")
     show_attention.check_output("a.html", "html")
 

@@ -13,21 +13,19 @@ import numpy as np
 import pytest
 
 from bert_tf.pretrained.results import TextAttention
+from tests.support.numpy_bert import log_softmax
 from tools.draw.attention_page import attention_page
 
 LAYERS, HEADS = 3, 4
 HOSTILE = ["</script><b>x</b>", "<!--<script>", "@DATA@", "&lt;\u2028'\"", "\u202e<img src=x>", "𝛑"]
 
 
-def attention(
-    tokens: list[str], first_of_b: int | None, layers=LAYERS, heads=HEADS
-) -> TextAttention:
-    """Returns random attention; tokens from `first_of_b` on are those of the second text."""
+def attention(tokens: list[str], length_of_a: int, layers=LAYERS, heads=HEADS) -> TextAttention:
+    """Returns random attention; tokens from `length_of_a` on belong to the second text."""
     length = len(tokens)
     logits = np.random.default_rng(length).normal(0, 2.5, (layers, heads, length, length))
-    exponentials = np.exp(logits)
-    probabilities = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    segment_ids = np.arange(length) >= (length if first_of_b is None else first_of_b)
+    probabilities = np.exp(log_softmax(logits))
+    segment_ids = np.arange(length) >= length_of_a
     return TextAttention(tokens, segment_ids.astype(np.int32), probabilities.astype(np.float32))
 
 
@@ -35,7 +33,6 @@ PAIR = attention(["[CLS]", "the", "cat", "[SEP]", "it", "sat", "[SEP]"], 4)
 
 
 def data_of(page: str) -> dict:
-    """Returns the numbers in a page."""
     return json.loads(re.search(r'<script type="application/json".*?>(.*?)</script>', page)[1])
 
 
@@ -51,9 +48,8 @@ def test_the_weights_are_those_of_the_array():
     assert data["segments"] == [0, 0, 0, 0, 1, 1, 1]
 
 
-def test_a_page_of_60_tokens_is_small():
-    page = attention_page(attention([f"token{i}" for i in range(60)], 30, 12, 12), "m")
-    assert len(page) < 1.4 * 12 * 12 * 60 * 60
+def digest_of(script: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 class _Elements(html.parser.HTMLParser):
@@ -70,7 +66,7 @@ class _Elements(html.parser.HTMLParser):
 def test_tokens_are_not_html():
     elements = []
     for tokens in (HOSTILE, ["a"] * len(HOSTILE)):
-        page = attention_page(attention(tokens, None), "</script><b>")
+        page = attention_page(attention(tokens, len(tokens)), "</script><b>")
         parser = _Elements()
         parser.feed(page)
         elements.append(parser.names)
@@ -81,13 +77,10 @@ def test_tokens_are_not_html():
 
 
 def test_only_the_pages_own_script_may_run():
-    page = attention_page(attention(HOSTILE, None), "m")
+    page = attention_page(PAIR, "m")
     script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)[1]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert (
-        "default-src 'none'; img-src data:; style-src 'unsafe-inline';"
-        f" script-src 'sha256-{digest}'" in page
-    )
+    rules = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src"
+    assert f"{rules} '{digest_of(script)}'" in page
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -130,9 +123,8 @@ def show(tmp_path):
         page = attention_page(attention, "m", **options)
         late = LATE.replace("@ACTIONS@", ", ".join(f"() => {action}" for action in actions))
         for script, place in ((EARLY, '<script type="application/json"'), (late, "</body>")):
-            digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
             page = page.replace(place, f"<script>{script}</script>{place}")
-            page = page.replace("script-src", f"script-src 'sha256-{digest}'")
+            page = page.replace("script-src", f"script-src '{digest_of(script)}'")
         path = tmp_path / "attention.html"
         path.write_text(page, encoding="utf-8")
         command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
@@ -151,7 +143,7 @@ def show(tmp_path):
 
 
 def check_lines(step: dict, weights: np.ndarray, chosen: np.ndarray, exponent=0.75):
-    """Checks that the lines are those of `weights` [S, S] where `chosen`, bool [S, S], is set."""
+    """Checks that there is a line for each of `weights` [S, S] where `chosen` [S, S] is True."""
     lines = {
         (int(float(y1)), int(float(y2))): (float(opacity) ** (1 / exponent), side)
         for y1, y2, opacity, side in step["lines"]
@@ -175,7 +167,7 @@ def test_the_lines_are_those_of_the_chosen_head(show):
     for step, (layer, head) in zip(steps, [(1, 2), (2, 3), (0, 3)], strict=True):
         assert step["title"] == f"Layer {layer}, head {head}"
         check_lines(step, PAIR.probabilities[layer, head], EVERY)
-        # The strongest lie over the others.
+        # The strongest are drawn last, on top.
         opacities = [float(line[2]) for line in step["lines"]]
         assert opacities == sorted(opacities)
 
@@ -242,7 +234,7 @@ def test_lines_between_the_sentences(show):
         check_lines(step, PAIR.probabilities[0, 0], np.outer(sides[part[0]], sides[part[1]]))
     within = np.outer(IN_B & ~SPECIAL, IN_B & ~SPECIAL)
     check_lines(steps[-1], PAIR.probabilities[0, 0], within)
-    single = attention(["[CLS]", "one", "[SEP]"], None)
+    single = attention(["[CLS]", "one", "[SEP]"], 3)
     assert show(single, "byId('parts').offsetHeight")[1]["value"] == 0
 
 
@@ -281,6 +273,7 @@ SIZES = """(() => {
 def test_60_tokens_can_be_read_in_light_and_dark(show):
     words = ["[CLS]", *(["internationalization", "##s", "cat"] * 20)[:58], "[SEP]"]
     shown = attention(words, 30, layers=12, heads=12)
+    assert len(attention_page(shown, "m")) < 1.4 * 12 * 12 * 60 * 60
     pages = []
     for width, dark in ((1400, False), (500, True)):
         _, colors, figures = show(shown, CONTRAST, SIZES, width=width, dark=dark)

@@ -16,11 +16,8 @@ LARGE = BertConfig.from_json_file(str(MODELS / "uncased_L-24_H-1024_A-16" / "ber
 
 def products(config: BertConfig, length: int, predictions: int) -> int:
     """Returns the operations of a sequence forward, one matrix product after another."""
-    hidden, heads, inner = (
-        config.hidden_size,
-        config.num_attention_heads,
-        config.intermediate_size,
-    )
+    hidden, inner = config.hidden_size, config.intermediate_size
+    heads = config.num_attention_heads
     head = hidden // heads
     shapes = []
     for _ in range(config.num_hidden_layers):
