@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import optimization
-from bert_tf.engine import steps
 from bert_tf.files import checkpoints
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.family import read_config
@@ -18,12 +16,12 @@ from bert_tf.tasks.pretraining.schema import MLM_SOP
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
-from tests.support.objectives import compute
+from tests.support.golden_training import FEATURES, check_training
+from tests.support.objectives import compute, set_random_weights
 from tests.support.small_pretraining import difference, weights_of
 
 MODELS = ("model_gelu", "model_relu")
-INPUTS = ("input_ids", "input_mask", "segment_ids")
-LABELS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels")
+INPUTS = FEATURES[:3]
 
 
 def golden(*names):
@@ -35,27 +33,27 @@ def build(folder, **options):
     return PretrainingModel(config, MLM_SOP, **options)
 
 
+def small_config(**changes):
+    sizes = {
+        "vocab_size": 31,
+        "embedding_size": 4,
+        "hidden_size": 8,
+        "num_hidden_layers": 5,
+        "num_attention_heads": 2,
+        "intermediate_size": 14,
+        "max_position_embeddings": 11,
+        "type_vocab_size": 3,
+    }
+    return AlbertConfig(**{**sizes, **changes})
+
+
 @pytest.mark.parametrize("one_hot", [False, True])
 @pytest.mark.parametrize("groups, inner, width", [(2, 1, 6), (3, 2, 8), (7, 1, 6)])
 def test_every_output_against_numpy(groups, inner, width, one_hot):
-    config = AlbertConfig(
-        vocab_size=31,
-        embedding_size=width,
-        hidden_size=8,
-        num_hidden_layers=5,
-        num_hidden_groups=groups,
-        inner_group_num=inner,
-        num_attention_heads=2,
-        intermediate_size=14,
-        max_position_embeddings=11,
-        type_vocab_size=3,
-    )
+    config = small_config(embedding_size=width, num_hidden_groups=groups, inner_group_num=inner)
     model = PretrainingModel(config, use_one_hot_embeddings=one_hot)
-    weights = weights_of(model)
-    assert any("mapping_in" in name for name in weights) == (width != 8)
-    values = numpy_bert.random_weights({n: w.shape for n, w in weights.items()}, seed=2)
-    for name, value in values.items():
-        weights[name].assign(value)
+    values = set_random_weights(model, seed=2)
+    assert any("mapping_in" in name for name in values) == (width != 8)
     rng = np.random.default_rng(5)
     features = {
         "input_ids": rng.integers(31, size=(3, 9)),
@@ -86,16 +84,7 @@ def test_every_output_against_numpy(groups, inner, width, one_hot):
     [(2, 3, [0, 1]), (22, 22, [i for i in range(22) if i != 15]), (3, 5, [0, 1, 3])],
 )
 def test_only_groups_that_layers_have_are_made(layers, groups, used):
-    config = AlbertConfig(
-        9,
-        embedding_size=4,
-        hidden_size=8,
-        num_hidden_layers=layers,
-        num_hidden_groups=groups,
-        num_attention_heads=2,
-        intermediate_size=10,
-        max_position_embeddings=7,
-    )
+    config = small_config(num_hidden_layers=layers, num_hidden_groups=groups)
     scopes = [f"bert/encoder/transformer/group_{i}/" for i in used]
     assert config.layer_scopes == scopes and set(config.layer_groups) == set(used)
     weights = weights_of(PretrainingModel(config))
@@ -109,18 +98,7 @@ def test_only_groups_that_layers_have_are_made(layers, groups, used):
 
 
 def test_groups_that_no_layer_has_do_not_count_as_parameters():
-    few, many = (
-        AlbertConfig(
-            9,
-            embedding_size=4,
-            hidden_size=8,
-            num_hidden_layers=2,
-            num_hidden_groups=groups,
-            num_attention_heads=2,
-            intermediate_size=10,
-        )
-        for groups in (2, 1000)
-    )
+    few, many = (small_config(num_hidden_layers=2, num_hidden_groups=n) for n in (2, 1000))
     assert few._num_parameters() == many._num_parameters()
 
 
@@ -141,7 +119,7 @@ def test_every_output_is_the_originals(name):
     model = build(golden(name))
     checkpoints.initialize(weights_of(model), str(golden(name, "model.ckpt-0")))
     arrays = dict(np.load(golden(name, "forward.npz")))
-    features = {key: tf.constant(arrays[key]) for key in (*INPUTS, *LABELS)}
+    features = {key: tf.constant(arrays[key]) for key in FEATURES}
     bert = model.bert(*(features[key] for key in INPUTS))
     logits, order_logits = model(features)
     loss, sums = compute(model, features)
@@ -167,30 +145,6 @@ def test_every_output_is_the_originals(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_training_is_the_originals(name, optimizer, num_steps):
     folder = golden(name, optimizer)
-    arrays = dict(np.load(folder / "train.npz"))
-    one_hot = bool(arrays["use_one_hot_embeddings"])
+    one_hot = bool(np.load(folder / "train.npz")["use_one_hot_embeddings"])
     model = build(golden(name), use_one_hot_embeddings=one_hot)
-    names = ("init_lr", "num_train_steps", "num_warmup_steps", "poly_power", "start_warmup_step")
-    schedule = optimization.PolynomialSchedule(*(arrays[key].item() for key in names))
-    updates = optimization.create_optimizer(
-        model.trainable_variables, schedule, optimization.AdamOptions(str(arrays["optimizer"]))
-    )
-    variables = {**weights_of(model), **updates.checkpoint_variables()}
-    checkpoints.restore(variables, str(golden(name, "model.ckpt-0")))
-
-    @tf.function(jit_compile=True, autograph=False)
-    def step(features):
-        return steps.train_step(model, updates, features, tf.constant([0, 0]))
-
-    for i in range(num_steps):
-        metrics = step({key: tf.constant(arrays[key][i]) for key in (*INPUTS, *LABELS)})
-        np.testing.assert_allclose(metrics["loss"], arrays["losses"][i], rtol=1e-6)
-        np.testing.assert_allclose(metrics["learning_rate"], arrays["learning_rates"][i], rtol=1e-6)
-        np.testing.assert_allclose(metrics["gradient_norm"], arrays["gradient_norms"][i], rtol=1e-6)
-
-    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{num_steps}"))
-    assert set(variables) == set(reader.get_variable_to_shape_map())
-    assert updates.global_step.numpy() == reader.get_tensor("global_step") == num_steps
-    for key, variable in variables.items():
-        if "key/bias" not in key:  # its gradient is rounding noise, of which Adam makes a step
-            assert difference(variable.numpy(), reader.get_tensor(key)) < 2e-5, key
+    check_training(model, golden(name, "model.ckpt-0"), folder, num_steps)

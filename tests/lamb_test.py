@@ -1,4 +1,4 @@
-"""LAMB and its schedule, against numpy and golden figures of ALBERT's original."""
+"""LAMB, against numpy and golden figures of ALBERT's original."""
 
 import os
 from pathlib import Path
@@ -9,13 +9,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import optimization
-from bert_tf.engine import steps
-from bert_tf.files import checkpoints
 from bert_tf.modeling import BertConfig
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
-from tests.support.small_pretraining import difference, weights_of
+from tests.support.golden_training import check_training
+from tests.support.small_pretraining import difference
 
 
 def arrays_of(rng, **shapes):
@@ -88,22 +87,6 @@ def test_the_bias_correction_counts_updates_of_the_checkpoint():
     np.testing.assert_allclose(moved, [1.0, 0.1 / (root + 1e-6)], rtol=1e-5)
 
 
-def test_sparse_gradients_update_every_row():
-    slices = tf.IndexedSlices(
-        tf.constant([[1.0, 2], [3, 4], [5, 6]]), tf.constant([2, 0, 2]), [4, 2]
-    )
-    results = []
-    for gradient in (slices, tf.convert_to_tensor(slices)):
-        (variable,) = variables_of({"table": np.arange(8.0).reshape(4, 2)})
-        optimizer = optimization.create_optimizer(
-            [variable], lambda step: 0.1, optimization.AdamOptions("lamb")
-        )
-        optimizer.apply_gradients([(gradient, variable)])
-        results.append(variable.numpy())
-    np.testing.assert_array_equal(*results)
-    assert (results[0][1] != [2.0, 3.0]).all()  # decayed, although it has no gradient
-
-
 @pytest.mark.parametrize("corrects", [False, True])
 def test_the_optimizer_of_keras_makes_the_same_updates(corrects):
     rng = np.random.default_rng(4)
@@ -126,48 +109,10 @@ def test_the_optimizer_of_keras_makes_the_same_updates(corrects):
     assert slots.keys() == other.checkpoint_variables().keys() and int(slots["global_step"]) == 4
 
 
-@pytest.mark.parametrize("power, start", [(1.0, 0), (0.5, -3), (2.0, -9), (0.5, 4)])
-def test_the_schedule_against_numpy(power, start):
-    schedule = optimization.PolynomialSchedule(5e-3, 100, 10, power, start)
-    rates = [float(schedule(tf.constant(step, tf.int64))) for step in range(110)]
-    expected = [numpy_bert.learning_rate(step, 5e-3, 100, 10, power, start) for step in range(110)]
-    np.testing.assert_allclose(rates, expected, rtol=1e-6, atol=1e-9)
-    again = type(schedule).from_config(schedule.get_config())
-    assert [float(again(step)) for step in (0, 7, 50)] == [rates[step] for step in (0, 7, 50)]
-
-
-FEATURES = "input_ids input_mask segment_ids masked_lm_positions masked_lm_ids masked_lm_weights"
-
-
 @pytest.mark.slow
 @needs_golden
 @pytest.mark.parametrize("case", ["linear", "poly"])
 def test_training_is_that_of_alberts_original(case):
     folder = Path(os.environ["BERT_TF_GOLDEN"]) / "lamb"
-    arrays = dict(np.load(folder / case / "train.npz"))
     model = PretrainingModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
-    names = ("init_lr", "num_train_steps", "num_warmup_steps", "poly_power", "start_warmup_step")
-    schedule = optimization.PolynomialSchedule(*(arrays[name].item() for name in names))
-    optimizer = optimization.create_optimizer(
-        model.trainable_variables, schedule, optimization.AdamOptions(str(arrays["optimizer"]))
-    )
-    variables = {**weights_of(model), **optimizer.checkpoint_variables()}
-    checkpoints.restore(variables, str(folder / "model.ckpt-0"))
-
-    @tf.function(jit_compile=True, autograph=False)
-    def step(features):
-        return steps.train_step(model, optimizer, features, tf.constant([0, 0]))
-
-    for i in range(12):
-        features = {name: arrays[name][i] for name in [*FEATURES.split(), "next_sentence_labels"]}
-        metrics = step({name: tf.constant(value) for name, value in features.items()})
-        np.testing.assert_allclose(metrics["loss"], arrays["losses"][i], rtol=1e-6)
-        np.testing.assert_allclose(metrics["learning_rate"], arrays["learning_rates"][i], rtol=1e-6)
-        np.testing.assert_allclose(metrics["gradient_norm"], arrays["gradient_norms"][i], rtol=1e-6)
-
-    reader = tf.train.load_checkpoint(str(folder / case / "model.ckpt-12"))
-    assert set(variables) == set(reader.get_variable_to_shape_map())
-    assert optimizer.global_step.numpy() == reader.get_tensor("global_step") == 12
-    for name, variable in variables.items():
-        if "key/bias" not in name:  # its gradient is rounding noise, of which Adam makes a step
-            assert difference(variable.numpy(), reader.get_tensor(name)) < 2e-5, name
+    check_training(model, folder / "model.ckpt-0", folder / case, 12)

@@ -1,6 +1,5 @@
 """Tests of bert_tf.modeling; tests/tasks/pretraining/training/model_test.py has golden figures."""
 
-import collections
 import functools
 
 import keras
@@ -15,6 +14,7 @@ from bert_tf.model.dropout import dropout
 from bert_tf.seeds import fold_in
 from tests.support import numpy_bert
 from tests.support.numpy_bert import assert_near
+from tests.support.objectives import set_random_weights
 
 B, S, H, N, V, T = 2, 7, 24, 3, 53, 4
 CONFIG = {
@@ -38,9 +38,7 @@ def _config(**changes):
 def _model(seed=0, arguments=None, **changes):
     """Returns a model and the numpy model of the same random weights."""
     model = modeling.BertModel(_config(**changes), **(arguments or {}))
-    weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, seed)
-    for variable in model.variables:
-        variable.assign(weights[variable.path])
+    weights = set_random_weights(model, seed)
     return model, numpy_bert.NumpyBert({**CONFIG, **changes}, weights)
 
 
@@ -72,9 +70,7 @@ def test_every_output_against_numpy(act):
 def test_a_hidden_act_may_be_a_function_or_linear():
     def outputs(act):
         model = modeling.BertModel(_config(hidden_act=act))
-        weights = numpy_bert.random_weights({v.path: v.shape for v in model.variables}, 2)
-        for variable in model.variables:
-            variable.assign(weights[variable.path])
+        set_random_weights(model, 2)
         return model(*_inputs(2)).sequence_output
 
     np.testing.assert_array_equal(outputs(tf.nn.relu), outputs("ReLU"))
@@ -253,32 +249,22 @@ def _record_masks(monkeypatch):
     return calls
 
 
-def test_every_site_of_dropout_has_its_rate_and_its_own_mask(monkeypatch):
+def test_every_site_of_dropout_has_its_rate_and_its_own_numbers_folded_into_the_seed(monkeypatch):
+    """As in the table of bert_tf/model/dropout.py. Others would change every run's figures."""
     calls = _record_masks(monkeypatch)
     model, _ = _model(14, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
     model(*_inputs(14), training=False)
     assert not calls
-    for seed in ([1, 2], [1, 3]):
-        model(*_inputs(14), training=True, dropout_seed=tf.constant(seed))
-    assert collections.Counter((rate, shape) for rate, shape, _ in calls) == {
-        (0.3, (B, S, H)): 1 * 2,  # embeddings
-        (0.3, (B * S, H)): 4 * 2,  # two in each layer
-        (0.2, (B, N, S, S)): 2 * 2,
-    }
-    masks = [(mask != 0).tobytes() for _, _, mask in calls]
-    assert len(set(masks)) == len(masks)
-
-
-def test_every_site_draws_its_mask_from_its_own_numbers_folded_into_the_seed(monkeypatch):
-    """As in the table of bert_tf/model/dropout.py. Another one would change every run's figures."""
-    calls = _record_masks(monkeypatch)
-    model, _ = _model(14, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
     seed = tf.constant([1, 2])
     model(*_inputs(14), training=True, dropout_seed=seed)
-    sites = [(0,), (1, 0, 0), (1, 0, 1), (1, 0, 2), (1, 1, 0), (1, 1, 1), (1, 1, 2)]
-    for (_, _, mask), numbers in zip(calls, sites, strict=True):
+    probs, output = (0.2, (B, N, S, S)), (0.3, (B * S, H))
+    sites = {(0,): (0.3, (B, S, H))}
+    sites |= {(1, i, j): site for i in range(2) for j, site in enumerate((probs, output, output))}
+    for (rate, shape, mask), (numbers, site) in zip(calls, sites.items(), strict=True):
+        assert (rate, shape) == site
         expected = dropout(tf.ones([16, 16]), 0.5, functools.reduce(fold_in, numbers, seed))
         np.testing.assert_array_equal(mask, expected)
+    assert len({mask.tobytes() for _, _, mask in calls}) == len(calls)
 
 
 def test_the_models_dropout_follows_from_its_seed_under_xla_too():
@@ -295,15 +281,6 @@ def test_the_models_dropout_follows_from_its_seed_under_xla_too():
     np.testing.assert_allclose(compiled, first, rtol=1e-4, atol=1e-4)
     assert np.abs(run(tf.constant([1, 3])) - first).max() > 0.1
     assert np.abs(model(*inputs).sequence_output - first).max() > 0.1
-
-
-def test_without_a_dropout_seed_each_call_draws_one():
-    model, _ = _model(16, hidden_dropout_prob=0.3)
-    tf.random.set_seed(3)
-    first, second = (model(*_inputs(), training=True).pooled_output for _ in range(2))
-    assert np.abs(first - second).max() > 0.01
-    tf.random.set_seed(3)
-    np.testing.assert_array_equal(model(*_inputs(), training=True).pooled_output, first)
 
 
 # --- a Keras user ---------------------------------------------------------------------------------

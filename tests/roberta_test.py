@@ -17,16 +17,13 @@ from bert_tf.model.family import config_from_dict
 from bert_tf.model.roberta_configuration import RobertaConfig
 from bert_tf.modeling import BertModel
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.pretraining.training.model import (
-    PretrainingModel,
-    check_objective,
-)
+from bert_tf.tasks.pretraining.training.model import PretrainingModel, check_objective
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import numpy_bert
 from tests.support.golden import needs_golden
-from tests.support.objectives import compute
-from tests.support.small_pretraining import difference, weights_of
+from tests.support.objectives import compute, set_random_weights
+from tests.support.small_pretraining import difference
 
 SIZES = {
     "vocab_size": 31,
@@ -45,11 +42,7 @@ def random_model(**options):
     """Returns a model with random weights, and the same in numpy."""
     config = RobertaConfig(**SIZES)
     model = PretrainingModel(config, **options)
-    weights = weights_of(model)
-    values = numpy_bert.random_weights({n: w.shape for n, w in weights.items()}, seed=2)
-    for name, value in values.items():
-        weights[name].assign(value)
-    return model, numpy_bert.NumpyRoberta(config.to_dict(), values)
+    return model, numpy_bert.NumpyRoberta(config.to_dict(), set_random_weights(model, seed=2))
 
 
 @pytest.fixture(scope="module")

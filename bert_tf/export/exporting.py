@@ -28,12 +28,8 @@ from bert_tf.text.tokenizers import WORD_PIECES
 
 DESCRIPTION_FILE = "export.json"
 # Names that an exported folder may contain.
-_NAMES = (
-    *formats.FILES.values(),
-    *("variables", "assets", "fingerprint.pb"),  # belong to a SavedModel
-    *COMPANIONS,
-    *("README.md", DESCRIPTION_FILE),
-)
+_OF_SAVED_MODEL = ("variables", "assets", "fingerprint.pb")
+_NAMES = (*formats.FILES.values(), *_OF_SAVED_MODEL, *COMPANIONS, "README.md", DESCRIPTION_FILE)
 # Rounding errors are at most 1e-5; a difference above this means a wrong conversion.
 _MOST_DIFFERENCE = 1e-3
 

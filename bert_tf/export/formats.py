@@ -10,13 +10,14 @@ import tensorflow as tf
 
 from bert_tf.export.packages import import_package
 from bert_tf.export.settings import INT8, LITERT, ONNX, SAVED_MODEL
-from bert_tf.export.signatures import DEFAULT_SIGNATURE, POSITIONS, Outputs
+from bert_tf.export.signatures import DEFAULT_SIGNATURE
 from bert_tf.files.whole_files import write_whole
+from bert_tf.pretrained.build import POSITIONS, Outputs
 
 Signatures = Mapping[str, tf.types.experimental.ConcreteFunction]
 FILES = {ONNX: "model.onnx", LITERT: "model.tflite", SAVED_MODEL: "saved_model.pb"}
-# Not the newest, so that older versions of ONNX Runtime can read the file, too. tf2onnx supports
-# all operations of BERT in it.
+# Not the newest, so that older versions of ONNX Runtime can read the file. tf2onnx supports all
+# operations of BERT in it.
 OPSET = 17
 _AXES = {2: ("batch", "length"), 3: ("batch", "choices", "length")}
 
@@ -79,7 +80,7 @@ def _weight(number: int) -> str:
 
 
 def _set_weights(onnx: ModuleType, graph, variables: Sequence[keras.Variable]) -> None:
-    """Turns the inputs that stand for variables into constants with the variables' names."""
+    """Replaces the inputs that stand for variables by constants with the variables' names."""
     paths = {_weight(i): variable.path for i, variable in enumerate(variables)}
     used = {name for node in graph.node for name in node.input}
     inputs = [value for value in graph.input if value.name not in paths]
@@ -95,10 +96,10 @@ def _set_weights(onnx: ModuleType, graph, variables: Sequence[keras.Variable]) -
 
 
 def _name_axes(graph) -> None:
-    """Names those axes of the inputs that may have any size."""
+    """Names the axes of the inputs that may have any size."""
     for value in graph.input:
         dimensions = value.type.tensor_type.shape.dim
-        axes = _AXES[len(dimensions)] if value.name != POSITIONS else ("batch", "masks")
+        axes = ("batch", "masks") if value.name == POSITIONS else _AXES[len(dimensions)]
         for dimension, axis in zip(dimensions, axes, strict=True):
             if not dimension.dim_value:
                 dimension.dim_param = axis
@@ -110,9 +111,8 @@ def write_litert(
     """Writes a file for LiteRT; `module` as in `write_saved_model`, `quantize` in `write_onnx`."""
     with tempfile.TemporaryDirectory() as folder:
         write_saved_model(folder, module, signatures)
-        converter = tf.lite.TFLiteConverter.from_saved_model(
-            folder, signature_keys=[DEFAULT_SIGNATURE]
-        )
+        names = [DEFAULT_SIGNATURE]
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=names)
         if quantize == INT8:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         model = converter.convert()

@@ -23,6 +23,12 @@ class PieceTrie(tf.Module):
     """Splits words like `tokenization.WordpieceTokenizer`, and returns ids.
 
     K: symbols of all texts, W: words of all texts, N: texts, P: pieces of all texts.
+
+    Args:
+        vocab: token -> id.
+        letters: character -> symbol, see `unicode_tables.letters_of`.
+        unknown_id: the id of words that the vocabulary cannot spell.
+        max_input_chars_per_word: longer words are unknown.
     """
 
     def __init__(
@@ -32,14 +38,6 @@ class PieceTrie(tf.Module):
         unknown_id: int,
         max_input_chars_per_word: int,
     ):
-        """Builds the trie.
-
-        Args:
-            vocab: token -> id.
-            letters: character -> symbol, see `unicode_tables.letters_of`.
-            unknown_id: the id of words that the vocabulary cannot spell.
-            max_input_chars_per_word: longer words are unknown.
-        """
         super().__init__()
         names, ids = _nodes(vocab, max_input_chars_per_word)
         number = {name: i for i, name in enumerate(names)}
@@ -61,7 +59,7 @@ class PieceTrie(tf.Module):
         lists = {found: i for i, found in enumerate(dict.fromkeys(pieces))}
         self._list_of = tf.constant(narrow(np.array([lists[found] for found in pieces])))
         self._list_starts = tf.constant(np.cumsum([0, *map(len, lists)]), tf.int32)
-        flat = np.array(list(itertools.chain(*lists)), np.int64).reshape(-1, 2)
+        flat = np.array([*itertools.chain(*lists)], np.int64).reshape(-1, 2)
         self._piece_ids = tf.constant(flat[:, 0], tf.int32)
         self._piece_offsets = tf.constant(narrow(flat[:, 1]))
 
@@ -103,11 +101,9 @@ class PieceTrie(tf.Module):
         )
 
     def _walk(self, symbols: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Reads all words; returns where no edge was found: positions in `symbols`, and nodes.
+        """Reads the words that begin at `starts`; returns where no edge was found.
 
-        Args:
-            symbols: int32 [K].
-            starts: int32, where words begin.
+        That is: positions in `symbols`, and the nodes there, int32.
         """
         sorted_edges = self._edges[tf.newaxis]
 
@@ -135,11 +131,7 @@ class PieceTrie(tf.Module):
             lambda number, position, *_: tf.size(position) > 0,
             step,
             [1, starts, tf.fill(tf.shape(starts), FIRST_PIECE), empty_array(), empty_array()],
-            shape_invariants=[
-                tf.TensorShape([]),
-                *[tf.TensorShape([None])] * 2,
-                *[tf.TensorShape(None)] * 2,
-            ],
+            shape_invariants=[*map(tf.TensorShape, ([], [None], [None], None, None))],
         )
         return positions.concat(), nodes.concat()
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.export.formats import FILES
 from bert_tf.export.packages import import_package
 from bert_tf.export.settings import LITERT, ONNX
-from bert_tf.export.signatures import POSITIONS
+from bert_tf.pretrained.build import POSITIONS
 
 Arrays = Mapping[str, np.ndarray]
 Runner = Callable[[Arrays], dict[str, np.ndarray]]
@@ -78,7 +78,7 @@ def sample_inputs(
     Args:
         specs: from `signatures.input_specs`.
         vocab_size: all ids are smaller than this.
-        longest: length of the longest input that the model can take.
+        longest: the model's longest input.
         num_segments: 1 for a model without a second segment.
     """
     generator = np.random.default_rng(0)

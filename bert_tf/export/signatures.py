@@ -12,16 +12,9 @@ from bert_tf.pretrained.folder import ModelFolder
 from bert_tf.pretrained.pooling import text_vectors
 
 ENCODER = "encoder"
-# A model may have several heads; those that training adds last come first, to be the default.
-HEADS = (
-    "classification",
-    "regression",
-    "tagging",
-    "squad",
-    "multiple_choice",
-    "masked_lm",
-    ENCODER,
-)
+# The first head that a model has is the default: the ones that training adds last come first.
+_TRAINED_LAST = ("classification", "regression", "tagging", "squad", "multiple_choice")
+HEADS = (*_TRAINED_LAST, "masked_lm", ENCODER)
 DEFAULT_SIGNATURE = "serving_default"
 
 
@@ -34,10 +27,7 @@ def input_specs(
     text) are [B, S], for multiple choice [B, C, S]. The masked language model also takes
     `masked_lm_positions`, [B, P]: where the masks are, from 0 for [CLS].
 
-    Args:
-        head: one of `HEADS`.
-        batch_size: B, if it is fixed.
-        seq_length: S, if it is fixed; P is then 1, and C is 4.
+    `batch_size` and `seq_length` are B and S if they are fixed. With a fixed S, P is 1 and C is 4.
     """
     shape = [batch_size, seq_length]
     if head == "multiple_choice":

@@ -18,19 +18,13 @@ class TextInputs(tf.Module):
     Each is int32 [N, S], where S is the length of the longest example. `input_mask` is 1 for a
     token and 0 for padding; `segment_ids` is 1 for the second text and its [SEP].
 
-    Attributes:
-        to_ids: the tokenizer.
-        max_seq_length: longest example, [CLS] and [SEP] included; longer ones are truncated.
+    Args:
+        vocab, do_lower_case: see `TextToIds`; `vocab` must have [CLS] and [SEP].
+        max_seq_length: longest example, [CLS] and [SEP] included; longer ones are truncated. At
+            least 3.
     """
 
     def __init__(self, vocab: Mapping[str, int], do_lower_case: bool, max_seq_length: int):
-        """Makes the tokenizer's tables, see `TextToIds`.
-
-        Args:
-            vocab: token -> id; with [CLS] and [SEP].
-            do_lower_case: see `TextToIds`.
-            max_seq_length: at least 3, for the special tokens of a pair.
-        """
         super().__init__()
         self.to_ids = TextToIds(vocab, do_lower_case)
         self.max_seq_length = max_seq_length

@@ -1,5 +1,6 @@
 """`TextSymbols`: cleans, lower-cases and splits texts into words, in TensorFlow operations."""
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import tokenization
@@ -10,17 +11,11 @@ from bert_tf.export.unicode_tables import BLOCK, CLASSES, DROPPED
 class TextSymbols(tf.Module):
     """Splits texts like `tokenization.BasicTokenizer`; words are runs of symbols.
 
-    For symbols see `unicode_tables`. C: code points of all texts, K: symbols of all texts, N:
-    texts.
+    For symbols see `unicode_tables`, for `letters` its `letters_of`. C: code points of all texts,
+    K: symbols of all texts, N: texts.
     """
 
     def __init__(self, letters: dict[str, int], do_lower_case: bool):
-        """Makes the tables.
-
-        Args:
-            letters: see `unicode_tables.letters_of`.
-            do_lower_case: whether to lower-case text and strip its accents.
-        """
         super().__init__()
         basic = tokenization.BasicTokenizer(do_lower_case)
         string_of, string_starts, symbols = unicode_tables.symbol_strings(letters, basic)
@@ -93,10 +88,9 @@ def _with_ordered_marks(symbols: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.T
 
 
 class CodePointTable(tf.Module):
-    """A table with an int for each code point."""
+    """A table with an int for each code point, made from `table`, int [0x110000]."""
 
-    def __init__(self, table):
-        """Stores `table`, int [0x110000], in two stages."""
+    def __init__(self, table: np.ndarray):
         super().__init__()
         block_starts, blocks = map(unicode_tables.narrow, unicode_tables.two_stages(table))
         self._block_starts = tf.constant(block_starts)

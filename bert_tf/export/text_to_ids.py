@@ -17,18 +17,17 @@ from bert_tf.export.text_symbols import TextSymbols
 
 
 class TextToIds(tf.Module):
-    """Converts texts to exactly the ids of `FullTokenizer`, in a graph."""
+    """Converts texts to ids in a graph. Making the tables takes about a second.
+
+    Args:
+        vocab: token -> id.
+        do_lower_case: whether to lower-case text and strip its accents.
+
+    Raises:
+        UserError: the vocabulary has no [UNK].
+    """
 
     def __init__(self, vocab: Mapping[str, int], do_lower_case: bool):
-        """Makes the tables, which takes about a second.
-
-        Args:
-            vocab: token -> id.
-            do_lower_case: whether to lower-case text and strip its accents.
-
-        Raises:
-            UserError: the vocabulary has no [UNK].
-        """
         super().__init__()
         if tokenization.UNKNOWN_TOKEN not in vocab:
             raise UserError(
@@ -47,8 +46,7 @@ class TextToIds(tf.Module):
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of texts, int32 [N, None].
 
-        Args:
-            texts: string [N], UTF-8; bytes that are not UTF-8 are ignored.
+        `texts` are string [N], UTF-8; bytes that are not UTF-8 are ignored.
         """
         with tf.device("CPU:0"):
             return self._trie(*self._symbols(texts))

@@ -40,13 +40,9 @@ def letters_of(tokens: Iterable[str]) -> dict[str, int]:
 def symbol_strings(
     letters: dict[str, int], basic: tokenization.BasicTokenizer
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the string of symbols that each character becomes.
+    """Returns the string of symbols that each character becomes by the rules of `basic`.
 
     Punctuation and ideographs get a space on either side, control characters become "".
-
-    Args:
-        letters: see `letters_of`.
-        basic: the tokenizer whose rules apply.
 
     Returns:
         string_of: int [0x110000], the number of the string of each code point.
@@ -65,11 +61,10 @@ def symbol_strings(
 
 def _points_with_rules(letters: Iterable[str] = ()) -> list[int]:
     """Returns the code points that may become anything but (UNKNOWN,)."""
-    found = {*map(ord, letters)}
+    found = {x for x in range(_CODE_POINTS) if unicodedata.category(chr(x)) not in _UNASSIGNED}
+    found.update(map(ord, letters))
     for first, last in tokenization.CJK_RANGES:
         found.update(range(first, last + 1))
-    category = unicodedata.category
-    found.update(x for x in range(_CODE_POINTS) if category(chr(x)) not in _UNASSIGNED)
     return sorted(found)
 
 

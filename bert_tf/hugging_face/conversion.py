@@ -121,8 +121,7 @@ def _as_checkpoint(
 ) -> tuple[dict[str, np.ndarray], Collection[str]]:
     """Returns the weights by their names in a checkpoint, float32, and the parts they belong to."""
     shapes = {name: tensor["shape"] for name, tensor in tensors.items()}
-    known = _parts(config, task, len(shapes), path)
-    present = present_parts(known, shapes, "other_name", path)
+    present = _present_parts(config, task, shapes, "other_name", path)
     dtypes = {tensor["dtype"] for tensor in tensors.values()}
     if not dtypes.issubset(_DTYPES):
         raise UserError(
@@ -175,7 +174,7 @@ def to_safetensors(
     if task == "ForMultipleChoice":
         variables = {**variables, "output_bias": np.zeros(1, np.float32)}
         shapes["output_bias"] = (1,)
-    present = present_parts(_parts(bert_config, task, len(shapes), path), shapes, "name", path)
+    present = _present_parts(bert_config, task, shapes, "name", path)
     # Hugging Face's names of encoder and pooler begin with the prefix if the model has a head.
     prefix = module.PREFIX if set(present) - {"encoder", "pooler"} else ""
     tensors = {}
@@ -190,15 +189,18 @@ def to_safetensors(
     return safetensors.numpy.save(tensors, metadata={"format": "pt"}), config
 
 
-def _parts(config: BertConfig, task: str, num_weights: int, path: str) -> dict[str, list[Weight]]:
-    """Returns the weights of each part of a model whose file has a number of weights."""
+def _present_parts(
+    config: BertConfig, task: str, shapes: Mapping[str, Sequence[int]], key: str, path: str
+) -> dict[str, Sequence[Weight]]:
+    """Returns the parts of a model that a file has, see `weights.present_parts`."""
     layers = len(config.layer_scopes)
-    if layers > num_weights:  # listing the layers' weights might take all memory
+    if layers > len(shapes):  # listing the layers' weights might take all memory
         raise UserError(
             f"{path} must hold the weights of the model that its configuration describes: the"
-            f" model has {layers} layers, but the file only {num_weights} weights"
+            f" model has {layers} layers, but the file only {len(shapes)} weights"
         )
-    return hugging_face_config.module_of(config).parts(config, task)
+    known = hugging_face_config.module_of(config).parts(config, task)
+    return present_parts(known, shapes, key, path)
 
 
 def _import_safetensors() -> ModuleType:

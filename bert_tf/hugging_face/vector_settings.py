@@ -42,10 +42,7 @@ def read_vector_settings(folder: str) -> VectorSettings:
         UserError: a file is damaged, or asks for a kind of vector that is not supported.
     """
     path = os.path.join(folder, "modules.json")
-    modules = _read(path, list)
-    for module in modules:
-        if isinstance(module, dict):
-            _MODULE_KEYS.check(module, path)
+    modules = _read(path, list, _MODULE_KEYS)
     kinds = [str(module.get("type") if isinstance(module, dict) else module) for module in modules]
     names = [kind.rpartition(".")[-1] for kind in kinds]
     others = [kind for kind, name in zip(kinds, names, strict=True) if name not in _MODULES]
@@ -55,9 +52,7 @@ def read_vector_settings(folder: str) -> VectorSettings:
             " model without the others, delete the file. Its vectors will then differ from"
             " sentence-transformers'"
         )
-    path = os.path.join(folder, "sentence_bert_config.json")
-    settings = _read(path, dict)
-    _LENGTH_KEYS.check(settings, path)
+    settings = _read(os.path.join(folder, "sentence_bert_config.json"), dict, _LENGTH_KEYS)
     length = settings.get("max_seq_length")
     return VectorSettings(
         _pooling(os.path.join(folder, "1_Pooling", "config.json")),
@@ -69,8 +64,7 @@ def read_vector_settings(folder: str) -> VectorSettings:
 def _pooling(path: str) -> str:
     """Returns the pooling that a file chooses, by `pooling_mode` or keys `pooling_mode_NAME`."""
     prefix = "pooling_mode_"
-    config = _read(path, dict)
-    _POOLING_KEYS.check(config, path)
+    config = _read(path, dict, _POOLING_KEYS)
     modes = {key: value for key, value in config.items() if key.startswith(prefix)}
     chosen = [key.removeprefix(prefix) for key, value in modes.items() if value]
     if "pooling_mode" in config:
@@ -87,8 +81,11 @@ def _pooling(path: str) -> str:
     return _POOLINGS[chosen[0]]
 
 
-def _read(path: str, kind: type[list] | type[dict]) -> Any:
-    """Returns the list or dictionary in a JSON file; empty if there is no such file."""
+def _read(path: str, kind: type[list] | type[dict], keys: JsonKeys) -> Any:
+    """Returns the list or dictionary in a JSON file, checked; empty if there is no such file.
+
+    `keys` are the keys of the dictionary, or of each dictionary in the list.
+    """
     if not tf.io.gfile.exists(path):
         return kind()
     content = read_json(path, path, "correct or delete it")
@@ -97,4 +94,7 @@ def _read(path: str, kind: type[list] | type[dict]) -> Any:
         raise UserError(
             f"{path} must hold {wanted}; received {quoted(content)}. Correct or delete it"
         )
+    for entry in content if kind is list else [content]:
+        if isinstance(entry, dict):
+            keys.check(entry, path)
     return content

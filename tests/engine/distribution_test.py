@@ -58,16 +58,24 @@ def test_flags_that_do_not_go_together(words, tmp_path, more, message):
     assert not os.path.exists(tmp_path / "out/model.ckpt-0.index")
 
 
-def test_arguments_that_do_not_go_together(monkeypatch):
-    with pytest.raises(UserError) as info:
-        distribution.get_strategy(num_cpu_devices=3)
-    rule = "--num_cpu_devices=3 needs --distribution_strategy=mirrored; it is one_device"
-    assert str(info.value) == rule
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            {"num_cpu_devices": 3},
+            "--num_cpu_devices=3 needs --distribution_strategy=mirrored; it is one_device$",
+        ),
+        (
+            {"distribution_strategy": "multi_worker_mirrored"},
+            "--distribution_strategy=multi_worker_mirrored needs the environment variable"
+            " TF_CONFIG, on each machine with its own index: ",
+        ),
+    ],
+)
+def test_arguments_that_do_not_go_together(arguments, message, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    with pytest.raises(UserError) as info:
-        distribution.get_strategy("multi_worker_mirrored")
-    rule = "--distribution_strategy=multi_worker_mirrored needs the environment variable TF_CONFIG"
-    assert str(info.value).startswith(f"{rule}, on each machine with its own index: ")
+    with pytest.raises(UserError, match=f"^{message}"):
+        distribution.get_strategy(**arguments)
 
 
 @pytest.mark.parametrize("flag", ["input_file", "eval_input_file", "output_dir", "init_checkpoint"])
@@ -82,46 +90,36 @@ def test_a_remote_tpu_sees_buckets_alone(flag, path):
 
 
 WORKERS = {"worker": ["a:1", "b:2"]}
+NO_LIST = "cluster.worker must be a list of HOST:PORT, ports from 1 to 65535; it is"
+NO_INDEX = "task.index must be a whole number from 0 to 1; it is"
 TF_CONFIGS = {
     "no JSON": ("{bad", "it is not JSON (Expecting property name"),
     "deep": ("[" * 10**5, "it is not JSON"),
     "list": ("[]", "cluster and task must be dictionaries; it is '[]'"),
     "nothing": ("{}", "cluster and task must be dictionaries; it is '{}'"),
     "no task": ({"cluster": WORKERS}, "cluster and task must be dictionaries"),
-    "no workers": ({"cluster": {}, "task": {}}, "cluster.worker must be a list of H"),
-    "text": ({"cluster": {"worker": "a:1"}, "task": {}}, "cluster.worker must be a list of H"),
-    "empty": ({"cluster": {"worker": []}, "task": {}}, "cluster.worker must be a list of H"),
-    "numbers": ({"cluster": {"worker": [1]}, "task": {}}, "cluster.worker must be a list of H"),
-    "no port": ({"cluster": {"worker": ["a"]}, "task": {}}, "cluster.worker must be a list of H"),
-    "port 0": ({"cluster": {"worker": ["a:0"]}, "task": {}}, "HOST:PORT, ports from 1 to 65535"),
-    "port": ({"cluster": {"worker": ["a:65536"]}, "task": {}}, "it is ['a:65536']"),
-    "twice": (
-        {"cluster": {"chief": ["a:1"], "worker": ["b:1", "a:1"]}, "task": {}},
-        "cluster lists an address twice",
-    ),
-    "chiefs": ({"cluster": {"chief": ["a:1", "b:1"]}, "task": {}}, "cluster.chief must be one a"),
-    "server": (
-        {"cluster": {**WORKERS, "ps": ["c:1"]}, "task": {}},
-        "cluster may only have the keys chief and worker; it has ['ps', 'worker']",
-    ),
-    "no type": (
-        {"cluster": WORKERS, "task": {"index": 0}},
-        "task.type must be one of worker; it is",
-    ),
-    "type": (
-        {"cluster": WORKERS, "task": {"type": "chief"}},
-        "task.type must be one of worker; it",
-    ),
-    "no index": (
-        {"cluster": WORKERS, "task": {"type": "worker"}},
-        "task.index must be a whole number from 0 to 1; it is None",
-    ),
-    "index": (
-        {"cluster": WORKERS, "task": {"type": "worker", "index": 2}},
-        "task.index must be a whole number from 0 to 1; it is 2",
-    ),
-    "long": ({"cluster": WORKERS, "task": {"type": "x" * 10**6}}, "task.type must be one of wor"),
 }
+CLUSTERS = {
+    "no workers": ({}, NO_LIST),
+    "text": ({"worker": "a:1"}, NO_LIST),
+    "empty": ({"worker": []}, NO_LIST),
+    "numbers": ({"worker": [1]}, NO_LIST),
+    "no port": ({"worker": ["a"]}, NO_LIST),
+    "port 0": ({"worker": ["a:0"]}, NO_LIST),
+    "port": ({"worker": ["a:65536"]}, f"{NO_LIST} ['a:65536']"),
+    "twice": ({"chief": ["a:1"], "worker": ["b:1", "a:1"]}, "cluster lists an address twice"),
+    "chiefs": ({"chief": ["a:1", "b:1"]}, "cluster.chief must be one a"),
+    "server": ({**WORKERS, "ps": ["c:1"]}, "keys chief and worker; it has ['ps', 'worker']"),
+}
+TASKS = {
+    "no type": ({"index": 0}, "task.type must be one of worker; it is"),
+    "type": ({"type": "chief"}, "task.type must be one of worker; it"),
+    "long": ({"type": "x" * 10**6}, "task.type must be one of wor"),
+    "no index": ({"type": "worker"}, f"{NO_INDEX} None"),
+    "index": ({"type": "worker", "index": 2}, f"{NO_INDEX} 2"),
+}
+TF_CONFIGS |= {case: ({"cluster": x, "task": {}}, rule) for case, (x, rule) in CLUSTERS.items()}
+TF_CONFIGS |= {case: ({"cluster": WORKERS, "task": x}, rule) for case, (x, rule) in TASKS.items()}
 
 
 @pytest.mark.parametrize("case", TF_CONFIGS)
@@ -207,7 +205,7 @@ def test_sigterm_ends_the_loop_after_the_step_in_hand(words, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_has_another_status(words, tmp_path):
+def test_ctrl_c_has_a_different_status(words, tmp_path):
     process, log = start(words, tmp_path / "out")
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130

@@ -14,6 +14,12 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.optimization import create_optimizer
 from bert_tf.tasks.pretraining.training.model import PretrainingModel
 
+CONFIG = BertConfig(7, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
+
+
+def first_number(features, seed):
+    return {"x": tf.cast(features["x"], tf.float32)[0]}
+
 
 def draws(seed):
     """Returns a random number of each step."""
@@ -33,11 +39,8 @@ def test_the_seed_decides_what_is_random():
 
 
 def test_an_error_while_progress_is_told_ends_the_loop():
-    def step(features, seed):
-        return {"x": tf.cast(features["x"], tf.float32)[0]}
-
     batches = tf.data.Dataset.from_tensors({"x": [1]}).repeat()
-    loop = TrainingLoop(tf.distribute.get_strategy(), step)
+    loop = TrainingLoop(tf.distribute.get_strategy(), first_number)
 
     def fail(count):
         raise RuntimeError("the terminal is gone")
@@ -66,12 +69,8 @@ def test_an_interrupt_ends_the_loop_but_a_value_that_is_not_finite_is_returned(v
 
 def test_an_error_leaves_no_time_of_the_loop_before():
     """It would be counted twice."""
-
-    def step(features, seed):
-        return {"x": tf.cast(features["x"], tf.float32)[0]}
-
     batches = iter(tf.data.Dataset.from_tensors({"x": [1]}).repeat(5))
-    loop = TrainingLoop(tf.distribute.get_strategy(), step)
+    loop = TrainingLoop(tf.distribute.get_strategy(), first_number)
     loop.run([batches], 3, lambda _: None)
     assert loop.input_seconds > 0.0
     with pytest.raises(tf.errors.OutOfRangeError):
@@ -81,16 +80,11 @@ def test_an_error_leaves_no_time_of_the_loop_before():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_xla_compiles_what_it_makes_faster(dtype):
-    config = BertConfig(7, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
-    model = PretrainingModel(config, dtype=dtype)
-
-    def step(features, seed):
-        return {"x": tf.cast(features["x"], tf.float32)[0]}
-
-    loop = TrainingLoop(tf.distribute.get_strategy(), step, compile_on_cpu=xla_pays_on_cpu(model))
-    traced = tf.function(loop.step, autograph=False).get_concrete_function(
-        [{"x": tf.constant([1])}]
-    )
+    model = PretrainingModel(CONFIG, dtype=dtype)
+    strategy, compiles = tf.distribute.get_strategy(), xla_pays_on_cpu(model)
+    loop = TrainingLoop(strategy, first_number, compile_on_cpu=compiles)
+    step = tf.function(loop.step, autograph=False)
+    traced = step.get_concrete_function([{"x": tf.constant([1])}])
     assert _compiles(traced) == (dtype == "float32")
 
 
@@ -100,8 +94,7 @@ def _compiles(traced):
 
 def _updated(dtype, with_function):
     """Returns variables and moments after two updates, and whether XLA compiled them."""
-    config = BertConfig(7, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
-    model = PretrainingModel(config, dtype=dtype)
+    model = PretrainingModel(CONFIG, dtype=dtype)
     rng = np.random.default_rng(3)
     gradients = []
     for variable in model.trainable_variables:

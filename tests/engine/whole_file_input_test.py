@@ -35,18 +35,9 @@ def write(path, count):
     return [str(path)]
 
 
-def read(files, batch_size, seed=5, shard=ONE_HOST, buckets=BUCKETS, batches=30, group=False):
-    return WholeFileInput(
-        files,
-        SCHEMA,
-        batch_size,
-        {},
-        seed,
-        shard,
-        num_batches=batches,
-        buckets=buckets,
-        group_by_length=group,
-    )
+def read(files, batch_size, seed=5, shard=ONE_HOST, buckets=BUCKETS, group=False):
+    options = {"num_batches": 30, "buckets": buckets, "group_by_length": group}
+    return WholeFileInput(files, SCHEMA, batch_size, {}, seed, shard, **options)
 
 
 def draw(source, count):

@@ -53,35 +53,25 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(folders, tmp_path_factory):
     """Exports a head in a format, once for all tests; returns the folder."""
-
-    @functools.cache
-    def exported(head: str, output_format: str) -> Path:
-        output = tmp_path_factory.mktemp("exports") / output_format
-        do_export(folders[head], output, format=output_format)
-        return output
-
-    return exported
+    root = tmp_path_factory.mktemp("exports")
+    return functools.cache(
+        lambda head, kind: do_export(folders[head], root / head / kind, format=kind)
+    )
 
 
-def do_export(source, output, **options):
-    options = {"input_kind": "ids", **options}
-    export(ExportSettings(input=str(source), output=str(output), **options))
+def do_export(source: str, output: Path, **options) -> Path:
+    export(ExportSettings(input=source, output=str(output), input_kind="ids", **options))
+    return output
 
 
 def readme_code(folder: str | Path) -> str:
-    (code,) = re.findall(
-        r"^```python\n(.*?)^```$", (Path(folder) / "README.md").read_text(), re.M | re.S
-    )
+    text = Path(folder, "README.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     return code
 
 
 def run_readme(folder: str | Path, hidden: Sequence[str] = ()) -> str:
-    """Returns what the lines of README.md print in a process of their own.
-
-    Args:
-        folder: an exported one.
-        hidden: modules that cannot be imported there.
-    """
+    """Returns what README.md's lines print in a process that cannot import `hidden` modules."""
     code = f"import sys\nsys.modules.update(dict.fromkeys({list(hidden)}))\n{readme_code(folder)}"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
@@ -91,18 +81,15 @@ def run_readme(folder: str | Path, hidden: Sequence[str] = ()) -> str:
     return done.stdout
 
 
-# Converters take seconds: the head of most operations stands for all in quick runs.
-_QUICK = "masked_lm"
-EXPORTS = [
-    pytest.param(
-        head, kind, marks=[] if kind == "saved_model" or head == _QUICK else pytest.mark.slow
-    )
-    for head in HEADS
-    for kind in FORMATS
-]
+def of_head(head: str, output_format: str):
+    """Converters take seconds: the head with most operations stands for all in quick runs."""
+    is_quick = output_format == "saved_model" or head == "masked_lm"
+    return pytest.param(head, output_format, marks=[] if is_quick else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("head", "output_format"), EXPORTS)
+@pytest.mark.parametrize(
+    ("head", "output_format"), [of_head(head, kind) for head in HEADS for kind in FORMATS]
+)
 def test_each_head_in_each_format(folders, exported, head, output_format):
     """The figures are those of docs/serving.md, to rounding, which differs between processors."""
     folder = read_folder(folders[head])
@@ -195,12 +182,12 @@ def print_table() -> None:
         figures = []
         for output_format in FORMATS:
             with tempfile.TemporaryDirectory() as place:
-                source, output = write_head(Path(place) / "model", head), f"{place}/export"
-                do_export(source, output, format=output_format)
+                source = write_head(Path(place) / "model", head)
+                output = do_export(source, Path(place) / "export", format=output_format)
                 inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
-                found = running.open_exported(output, output_format, "serving_default")(inputs)
+                run = running.open_exported(str(output), output_format, "serving_default")
                 expected = program_outputs(head, read_folder(source), inputs)
-                figures.append(f"{running.largest_difference(expected, found):.1e}")
+                figures.append(f"{running.largest_difference(expected, run(inputs)):.1e}")
         print(f"| `{head}` | {' | '.join(figures)} |")
 
 

@@ -1,9 +1,7 @@
 """Input made in a graph is the library's, made of lists."""
 
-import json
+import functools
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -70,13 +68,11 @@ def test_texts(inputs):
 
 
 @pytest.mark.parametrize("max_seq_length", [3, 4, 5, 12, 13])
-def test_pairs(inputs, max_seq_length):
+def test_pairs(inputs, max_seq_length, monkeypatch):
     first, second = random_texts(2, 500, WORDS, 14), random_texts(3, 500, WORDS, 14)
     rows = text_input.encode(list(zip(first, second, strict=True)), TOKENIZER, max_seq_length)
-    inputs.max_seq_length, before = max_seq_length, inputs.max_seq_length
-    found = inputs(tf.constant(first), tf.constant(second))
-    inputs.max_seq_length = before
-    check(found, rows)
+    monkeypatch.setattr(inputs, "max_seq_length", max_seq_length)
+    check(inputs(tf.constant(first), tf.constant(second)), rows)
 
 
 def test_no_texts(inputs):
@@ -85,12 +81,11 @@ def test_no_texts(inputs):
         assert all(found[name].shape[0] == 0 for name in NAMES)
 
 
-def test_masks(inputs):
+def test_masks(inputs, monkeypatch):
     texts = random_texts(4, 600, "[MASK] a unable. [MASK] [mask] [MA SK] [[MASK]] x\u03a3", 9)
     texts = [text for text in texts if "[MASK]" in text]
-    inputs.max_seq_length, before = 40, inputs.max_seq_length
+    monkeypatch.setattr(inputs, "max_seq_length", 40)
     found = inputs.masked(tf.constant(texts))
-    inputs.max_seq_length = before
     rows = text_input.encode_masks(texts, TOKENIZER, 40)
     check(found, rows)
     positions, weights = found["masked_lm_positions"].numpy(), found["masked_lm_weights"].numpy()
@@ -153,50 +148,15 @@ def test_masks_need_a_token():
         TextInputs(vocab, True, 8).masked(tf.constant(["a"]))
 
 
-@pytest.mark.slow
-def test_signatures_of_a_saved_model(inputs, tmp_path):
-    """Another process calls them with TensorFlow alone."""
-    texts = tf.TensorSpec([None], tf.string, "texts")
-    second = tf.TensorSpec([None], tf.string, "second_texts")
-    functions = {
-        "texts": tf.function(inputs.__call__, [texts]),
-        "pairs": tf.function(inputs.__call__, [texts, second]),
-        "masked": tf.function(inputs.masked, [texts]),
-        "questions": tf.function(
-            lambda texts, second_texts: inputs.question_and_context(texts, second_texts, 5),
-            [texts, second],
-        ),
-    }
-    signatures = {name: f.get_concrete_function() for name, f in functions.items()}
-    for concrete in signatures.values():
+def test_graphs_have_core_operations_only(inputs):
+    texts = tf.TensorSpec([None], tf.string)
+    for function, count in (
+        (inputs.__call__, 1),
+        (inputs.__call__, 2),
+        (inputs.masked, 1),
+        (functools.partial(inputs.question_and_context, max_query_length=5), 2),
+    ):
+        concrete = tf.function(function).get_concrete_function(*[texts] * count)
         graph = concrete.graph.as_graph_def()
         nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
         assert {node.op for node in nodes} <= CORE_OPS | OTHER_CORE_OPS
-    tf.saved_model.save(inputs, str(tmp_path / "model"), signatures)
-    first, other = ["unable [MASK] x\u03a3", "a b"], ["\u9db4 b", ""]
-    (tmp_path / "texts.json").write_text(json.dumps([first, other]))
-    program = (
-        "import json, tensorflow as tf\n"
-        "first, other = map(tf.constant, json.load(open('texts.json')))\n"
-        "signatures = tf.saved_model.load('model').signatures\n"
-        "def call(name, *texts):\n"
-        "    names = ('texts', 'second_texts')\n"
-        "    found = signatures[name](**dict(zip(names, texts)))\n"
-        "    return {key: value.numpy().tolist() for key, value in found.items()}\n"
-        "print(json.dumps([call('texts', first), call('pairs', first, other),\n"
-        "                  call('masked', first), call('questions', first, other)]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    first, other = tf.constant(first), tf.constant(other)
-    expected = [
-        inputs(first),
-        inputs(first, other),
-        inputs.masked(first),
-        inputs.question_and_context(first, other, 5),
-    ]
-    assert json.loads(done.stdout) == [
-        {name: value.numpy().tolist() for name, value in found.items()} for found in expected
-    ]

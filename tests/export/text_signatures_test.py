@@ -1,5 +1,8 @@
 """Tests of exported models that take text: their answers are those of bert_tf.load."""
 
+import functools
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,7 +20,7 @@ from tests.support.numpy_bert import assert_near
 
 TEXTS = ["the cat sat on a mat .", "Paris's unaffable dogs", "", "the cat " * 40]
 PAIRS = [(TEXTS[0], TEXTS[1]), (TEXTS[3], "a dog ran"), (TEXTS[1], TEXTS[3]), ("a", "")]
-QUICK = ("classification", "masked_lm")
+COLUMNS = {"texts": [a for a, _ in PAIRS], "second_texts": [b for _, b in PAIRS]}
 
 
 class Served:
@@ -39,17 +42,10 @@ class Served:
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory):
     """Returns the exported model with a head, made once."""
-    made = {}
-
-    def get(head):
-        if head not in made:
-            made[head] = Served(tmp_path_factory.mktemp(head), head)
-        return made[head]
-
-    return get
+    return functools.cache(lambda head: Served(tmp_path_factory.mktemp(head), head))
 
 
-def packed(model, texts, length=None):
+def packed(model, texts):
     """Returns the input of texts and pairs, as the programs pack it, padded to the longest."""
     tokenizer = model.tokenizer
     rows = []
@@ -58,9 +54,8 @@ def packed(model, texts, length=None):
         a, b = [tokenizer.encode([part])[0].tolist() for part in (*parts, "")[:2]]
         longest = min(32, len(a) + len(b) + (3 if b else 2))
         rows.append(sequences.truncate_and_pack(a, b, longest, tokenizer.layout))
-    size = max(len(row["input_ids"]) for row in rows)
     return {
-        name: np.array([row[name] + [0] * (size - len(row[name])) for row in rows])
+        name: keras.utils.pad_sequences([row[name] for row in rows], padding="post")
         for name in INPUTS
     }
 
@@ -71,27 +66,15 @@ def assert_packed(found, expected):
         np.testing.assert_array_equal(found[name], expected[name])
 
 
-def columns(pairs):
-    return {"texts": [a for a, _ in pairs], "second_texts": [b for _, b in pairs]}
-
-
 def test_classification(serve):
     served = serve("classification")
-    for texts, arguments, pairs in (
-        (TEXTS, {"texts": TEXTS}, ""),
-        (PAIRS, columns(PAIRS), "_pairs"),
-    ):
+    for texts, arguments, pairs in ((TEXTS, {"texts": TEXTS}, ""), (PAIRS, COLUMNS, "_pairs")):
         expected = [[*c.probabilities.values()] for c in served.model.classify(texts)]
         found = served("pairs" if pairs else "serving_default", **arguments)
         assert_near(found["probabilities"], np.array(expected), 1e-6)
         assert_packed(served(f"tokenize{pairs}", **arguments), packed(served.model, texts))
-    assert {*served.loaded.signatures} == {
-        "serving_default",
-        "pairs",
-        "tokenize",
-        "tokenize_pairs",
-        "ids",
-    }
+    names = {"serving_default", "pairs", "tokenize", "tokenize_pairs", "ids"}
+    assert {*served.loaded.signatures} == names
     assert served("serving_default", texts=np.array([], str))["logits"].shape == (0, 3)
 
 
@@ -116,10 +99,8 @@ def test_masked_lm(serve):
 @pytest.mark.slow
 def test_encoder_and_regression(serve):
     encoder, regressor = serve("encoder"), serve("regression")
-    for texts, arguments, name in (
-        (TEXTS, {"texts": TEXTS}, "serving_default"),
-        (PAIRS, columns(PAIRS), "pairs"),
-    ):
+    one = {"texts": TEXTS}
+    for texts, arguments, name in ((TEXTS, one, "serving_default"), (PAIRS, COLUMNS, "pairs")):
         assert_near(encoder(name, **arguments)["vectors"], encoder.model.encode(texts), 1e-6)
         expected = np.array(regressor.model.classify(texts))
         assert_near(regressor(name, **arguments)["values"], expected, 1e-6)

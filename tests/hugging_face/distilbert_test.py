@@ -7,13 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 import bert_tf
 from bert_tf import optimization
 from bert_tf.errors import UserError
 from bert_tf.model.distilbert_configuration import DistilBertConfig
-from bert_tf.model.family import read_config
+from bert_tf.model.family import config_from_dict
 from bert_tf.modeling import AlbertConfig, BertConfig
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
@@ -22,8 +21,12 @@ from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import hugging_face_folders
-from tests.support.hugging_face_folders import assert_same_bits, with_biases, write_checkpoint
-from tests.support.pretraining_runs import variables
+from tests.support.hugging_face_folders import (
+    assert_same_bits,
+    there_and_back,
+    with_biases,
+    write_checkpoint,
+)
 from tools import convert_checkpoint
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -130,19 +133,16 @@ def test_a_checkpoint_is_written_in_transformers_layout(tmp_path, head, output_f
     build, modules, architecture = HEADS[head]
     relu = output_format == "safetensors" or head == "classification"
     config = (DistilBertConfig if relu else BertConfig)(**SIZES)
-    source, values = write_model(tmp_path / "tf", build(config))
-    there, back = str(tmp_path / "hf"), str(tmp_path / "back")
-    convert_checkpoint.convert(source, there, output_format)
-    tensors = safetensors.numpy.load_file(f"{there}/model.safetensors")
-    shapes = TABLES | with_biases(ENCODER | modules)
-    if head == "masked_lm":
-        shapes["vocab_projector.bias"] = (13,)
+    values, tensors, written, after, our_config = there_and_back(
+        tmp_path, build(config), output_format
+    )
+    bias = {"vocab_projector.bias": (13,)} if head == "masked_lm" else {}
+    shapes = TABLES | with_biases(ENCODER | modules) | bias
     assert {name: tensor.shape for name, tensor in tensors.items()} == shapes
     np.testing.assert_array_equal(
         tensors["distilbert.transformer.layer.1.ffn.lin2.weight"].T,
         values["bert/encoder/layer_1/output/dense/kernel"],
     )
-    written = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert written["architectures"] == [f"DistilBertFor{architecture}"]
     expected = {
         "model_type": "distilbert",
@@ -159,19 +159,13 @@ def test_a_checkpoint_is_written_in_transformers_layout(tmp_path, head, output_f
     }
     assert written.items() >= expected.items()
 
-    convert_checkpoint.convert(there, back, "checkpoint")
     positions, types = (f"bert/embeddings/{k}_embeddings" for k in ("position", "token_type"))
     values[positions] = values[positions] + values[types][0]
     values[types] = np.zeros_like(values[types])
-    kept = {
-        name: value
-        for name, value in values.items()
-        if not name.startswith("cls/seq_relationship")
-        and (head == "classification" or not name.startswith("bert/pooler"))
-    }
-    assert_same_bits(variables(f"{back}/bert_model.ckpt"), kept)
-    written = read_config(f"{back}/bert_config.json").to_dict()
-    assert written == {**SIZES, "model_type": "distilbert"}
+    omitted = ("cls/seq_relationship", *(["bert/pooler"] if head != "classification" else []))
+    kept = {name: value for name, value in values.items() if not name.startswith(omitted)}
+    assert_same_bits(after, kept)
+    assert config_from_dict(our_config).to_dict() == {**SIZES, "model_type": "distilbert"}
 
 
 def test_embeddings_of_a_first_text_stay_the_same(tmp_path):

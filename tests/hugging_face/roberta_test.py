@@ -18,10 +18,12 @@ from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from bert_tf.text.tokenizer_files import read_byte_pairs
+from tests.support import hugging_face_folders
 from tests.support.byte_pair_files import SPECIAL, word_merges, write_vocabulary
 from tests.support.hugging_face_folders import (
     LAYER,
     assert_same_bits,
+    there_and_back,
     with_biases,
     write_checkpoint,
 )
@@ -29,13 +31,8 @@ from tests.support.pretraining_runs import variables
 from tools import convert_checkpoint
 
 SIZES = {
-    "vocab_size": 13,
-    "hidden_size": 6,
+    **hugging_face_folders.SIZES,
     "num_hidden_layers": 1,
-    "num_attention_heads": 3,
-    "intermediate_size": 10,
-    "max_position_embeddings": 7,
-    "type_vocab_size": 2,
     "layer_norm_eps": 1e-4,
     "pad_token_id": 3,
 }
@@ -66,32 +63,26 @@ HEADS = {
 @pytest.mark.parametrize("architecture", HEADS)
 def test_there_and_back_every_bit_is_the_same(tmp_path, architecture):
     model, head = HEADS[architecture]
-    source, values = write_checkpoint(tmp_path / "tf", model(RobertaConfig(**SIZES)))
-    there, back = str(tmp_path / "hf"), str(tmp_path / "back")
-    convert_checkpoint.convert(source, there, "safetensors")
-    tensors = safetensors.numpy.load_file(f"{there}/model.safetensors")
-    # The classifier of texts has the pooler as its own layer.
-    pooler = {} if architecture == "SequenceClassification" else POOLER
-    shapes = TABLES | with_biases(MODULES | head | pooler)
-    if architecture == "MaskedLM":
-        shapes["lm_head.bias"] = (13,)
-    assert {name: tensor.shape for name, tensor in tensors.items()} == shapes
-    dense = (
-        "classifier.dense" if architecture == "SequenceClassification" else "roberta.pooler.dense"
+    before, tensors, config, after, our_config = there_and_back(
+        tmp_path, model(RobertaConfig(**SIZES))
     )
-    np.testing.assert_array_equal(tensors[f"{dense}.weight"].T, values["bert/pooler/dense/kernel"])
-    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    # The classifier of texts has the pooler as its own layer.
+    dense, pooler = "roberta.pooler.dense", POOLER
+    if architecture == "SequenceClassification":
+        dense, pooler = "classifier.dense", {}
+    bias = {"lm_head.bias": (13,)} if architecture == "MaskedLM" else {}
+    shapes = TABLES | with_biases(MODULES | head | pooler) | bias
+    assert {name: tensor.shape for name, tensor in tensors.items()} == shapes
+    np.testing.assert_array_equal(tensors[f"{dense}.weight"].T, before["bert/pooler/dense/kernel"])
     assert config["architectures"] == [f"RobertaFor{architecture}"]
     assert config["model_type"] == "roberta" and config["hidden_act"] == "gelu"
     assert config.items() >= SIZES.items()
-    convert_checkpoint.convert(there, back, "checkpoint")
-    assert_same_bits(variables(f"{back}/bert_model.ckpt"), values)
-    written = json.loads((tmp_path / "back" / "bert_config.json").read_text())
-    assert written == RobertaConfig(**SIZES).to_dict()
+    assert_same_bits(after, before)
+    assert our_config == RobertaConfig(**SIZES).to_dict()
 
 
 def test_a_tagger_whose_classes_are_no_tags(tmp_path):
-    """Without a pooler a classifier is a tagger's, and so are its names there."""
+    """Without a pooler a classifier is a tagger's, and has a tagger's names."""
     source, values = write_checkpoint(tmp_path / "tf", TaggingModel(RobertaConfig(**SIZES), 3))
     values = {name: value for name, value in values.items() if "pooler" not in name}
     checkpoints.write(f"{source}/bert_model.ckpt", values)
@@ -106,22 +97,20 @@ def test_a_tagger_whose_classes_are_no_tags(tmp_path):
 
 def write_folder(folder, tensors, **config):
     """Writes a folder as Hugging Face's; returns its path."""
-    folder.mkdir()
-    content = {**SIZES, "model_type": "roberta", **config}
-    (folder / "config.json").write_text(json.dumps(content))
-    safetensors.numpy.save_file(tensors, str(folder / "model.safetensors"))
-    return str(folder)
+    config = {**SIZES, "model_type": "roberta", **config}
+    return hugging_face_folders.write_folder(folder, tensors, vocab=None, **config)
 
 
-def encoder():
-    shapes = TABLES | with_biases(MODULES)
-    return {name: np.full(shape, 0.5, np.float32) for name, shape in shapes.items()}
+def filled(shapes, value):
+    return {name: np.full(shape, value, np.float32) for name, shape in shapes.items()}
+
+
+ENCODER_TENSORS = filled(TABLES | with_biases(MODULES), 0.5)
 
 
 def test_copies_of_weights_are_left_out(tmp_path):
-    head = with_biases(HEADS["MaskedLM"][1])
-    tensors = encoder() | {name: np.ones(shape, np.float32) for name, shape in head.items()}
-    tensors["lm_head.bias"] = np.ones(13, np.float32)
+    head = with_biases(HEADS["MaskedLM"][1]) | {"lm_head.bias": (13,)}
+    tensors = ENCODER_TENSORS | filled(head, 1)
     copies = {
         "lm_head.decoder.weight": tensors["roberta.embeddings.word_embeddings.weight"],
         "lm_head.decoder.bias": tensors["lm_head.bias"],
@@ -140,12 +129,10 @@ def test_copies_of_weights_are_left_out(tmp_path):
 @pytest.mark.parametrize("architectures", [["RobertaForSequenceClassification"], None])
 def test_a_classifier_of_texts_with_an_unused_pooler(tmp_path, architectures):
     """The names show the head, with `architectures` and without; its dense layer is the pooler."""
-    shapes = with_biases(HEADS["SequenceClassification"][1])
-    head = {name: np.full(shape, 2, np.float32) for name, shape in shapes.items()}
-    pooler = {name: np.ones(shape, np.float32) for name, shape in with_biases(POOLER).items()}
-    values = {"architectures": architectures} if architectures else {}
-    alone = write_folder(tmp_path / "alone", encoder() | head, **values)
-    both = write_folder(tmp_path / "both", encoder() | head | pooler, **values)
+    tensors = ENCODER_TENSORS | filled(with_biases(HEADS["SequenceClassification"][1]), 2)
+    pooler = filled(with_biases(POOLER), 1)
+    alone = write_folder(tmp_path / "alone", tensors, architectures=architectures)
+    both = write_folder(tmp_path / "both", tensors | pooler, architectures=architectures)
     weights, config, *_ = read_safetensors(both)
     assert set(weights) == {v.path for v in ClassificationModel(config, 4).variables}
     assert_same_bits(weights, read_safetensors(alone)[0])
@@ -153,13 +140,12 @@ def test_a_classifier_of_texts_with_an_unused_pooler(tmp_path, architectures):
 
 
 def test_a_head_that_roberta_has_not(tmp_path):
-    shapes = with_biases({"cls.seq_relationship": (2, 6)})
-    head = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    tensors = ENCODER_TENSORS | filled(with_biases({"cls.seq_relationship": (2, 6)}), 1)
     with pytest.raises(UserError, match="unexpected: 'cls.seq_relationship.bias' and 1 more"):
-        read_safetensors(write_folder(tmp_path / "there", encoder() | head))
+        read_safetensors(write_folder(tmp_path / "there", tensors))
     source, values = write_checkpoint(tmp_path / "here", PretrainingModel(RobertaConfig(**SIZES)))
-    values |= {"cls/seq_relationship/output_weights": np.ones([2, 6], np.float32)}
-    values |= {"cls/seq_relationship/output_bias": np.ones(2, np.float32)}
+    head = {"output_weights": (2, 6), "output_bias": (2,)}
+    values |= filled({f"cls/seq_relationship/{name}": shape for name, shape in head.items()}, 1)
     checkpoints.write(f"{source}/bert_model.ckpt", values)
     with pytest.raises(UserError, match="unexpected: 'cls/seq_relationship/output_bias' and 1 mo"):
         convert_checkpoint.convert(source, str(tmp_path / "to"), "safetensors")
@@ -180,8 +166,7 @@ def tokenizer_json(folder, **changes):
 def write_folders(tmp_path):
     """Writes a model with vocab.json and merges.txt to tf/ and hf/.
 
-    Returns:
-        The path of hf/, and the content of a tokenizer.json.
+    Returns the path of hf/, and the content of a tokenizer.json.
     """
     content = tokenizer_json(tmp_path)
     vocab = json.loads((tmp_path / "vocab.json").read_text())

@@ -6,7 +6,6 @@ import pathlib
 import pickle
 
 import pytest
-from absl import logging
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.model.albert_configuration import AlbertConfig
@@ -27,14 +26,6 @@ DEFAULTS = {
     "type_vocab_size": 16,
     "initializer_range": 0.02,
 }
-
-
-@pytest.fixture
-def warnings(monkeypatch):
-    """A list that gets the text of each absl warning."""
-    texts = []
-    monkeypatch.setattr(logging, "warning", lambda text, *args: texts.append(text % args))
-    return texts
 
 
 def test_the_defaults_are_the_originals():
@@ -116,26 +107,25 @@ GREATEST = {
     "max_position_embeddings": 1048576,
     "type_vocab_size": 65536,
 }
+RULES = {key: f"a whole number between 1 and {greatest}" for key, greatest in GREATEST.items()}
+RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+RULES |= dict.fromkeys(RATES, "at least 0 and below 1")
+RULES |= {"initializer_range": "above 0 and at most 10"}
+NAN, INFINITE = float("nan"), float("inf")
+IMPOSSIBLE = [
+    *((key, x) for key in GREATEST for x in (0, -1, 1.5, 2.0, "8", None, True, 10**30)),
+    *((key, greatest + 1) for key, greatest in GREATEST.items()),
+    *((key, x) for key in RATES for x in (-0.1, 1.0, 10, "0.1", True, NAN)),
+    *(("initializer_range", x) for x in (0, -0.02, None, "0.02", INFINITE, NAN, 1e30, 10**400)),
+]
 
 
-@pytest.mark.parametrize("key", GREATEST)
-@pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, "8", None, True, "greatest", 10**30])
-def test_impossible_sizes_are_refused(key, value):
-    value = GREATEST[key] + 1 if value == "greatest" else value
+@pytest.mark.parametrize("key, value", IMPOSSIBLE)
+def test_impossible_numbers_are_refused(key, value):
     with pytest.raises(UserError) as info:
         BertConfig(**{**DEFAULTS, key: value})
-    assert str(info.value) == (
-        "The BERT configuration is invalid: "
-        f"{key} must be a whole number between 1 and {GREATEST[key]}, not {value!r}"
-    )
-
-
-@pytest.mark.parametrize("key", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
-@pytest.mark.parametrize("value", [-0.1, 1.0, 10, "0.1", True, float("nan")])
-def test_impossible_rates_are_refused(key, value):
-    with pytest.raises(UserError) as info:
-        BertConfig(**{**DEFAULTS, key: value})
-    assert f"invalid: {key} must be at least 0 and below 1, not {value!r}" in str(info.value)
+    rule = f"{key} must be {RULES[key]}, not {quoted(value)}"
+    assert str(info.value) == f"The BERT configuration is invalid: {rule}"
 
 
 def test_sizes_that_together_are_too_much_are_refused():
@@ -154,29 +144,26 @@ def test_a_batch_that_no_memory_holds_is_refused():
 
 
 @pytest.mark.parametrize(
-    "value", [0, -0.02, None, "0.02", float("inf"), float("nan"), 1e30, 10**400]
+    "changes, message",
+    [
+        (
+            {"hidden_size": 24, "num_attention_heads": 5},
+            "hidden_size (24) must be a multiple of num_attention_heads (5)",
+        ),
+        *(
+            (
+                {"hidden_act": value},
+                f"invalid: hidden_act: Unsupported activation {value!r}; it must be one of gelu,"
+                " gelu_erf, relu, tanh, linear.",
+            )
+            for value in ("swish", 5, ["gelu"])
+        ),
+    ],
 )
-def test_impossible_initializer_ranges_are_refused(value):
+def test_other_impossible_values_are_refused(changes, message):
     with pytest.raises(UserError) as info:
-        BertConfig(97, initializer_range=value)
-    message = "initializer_range must be above 0 and at most 10, not "
-    assert f"{message}{quoted(value)}" in str(info.value)
-
-
-def test_heads_must_divide_the_hidden_size():
-    with pytest.raises(UserError) as info:
-        BertConfig(97, hidden_size=24, num_attention_heads=5)
-    assert "hidden_size (24) must be a multiple of num_attention_heads (5)" in str(info.value)
-
-
-@pytest.mark.parametrize("value", ["swish", 5, ["gelu"]])
-def test_unknown_activations_are_refused(value):
-    with pytest.raises(UserError) as info:
-        BertConfig(97, hidden_act=value)
-    assert (
-        f"invalid: hidden_act: Unsupported activation {value!r}; it must be one of gelu,"
-        " gelu_erf, relu, tanh, linear."
-    ) in str(info.value)
+        BertConfig(97, **changes)
+    assert message in str(info.value)
 
 
 def test_all_that_is_impossible_is_listed():
@@ -195,13 +182,6 @@ def test_messages_are_short():
             BertConfig.from_dict(values)
         assert len(str(info.value)) < 450
         assert not (len(values) > 2) or str(info.value).endswith("; and 8 more")
-
-
-@pytest.mark.parametrize("value", [{}, {"hidden_size": 24}, [1], None])
-def test_a_dictionary_with_vocab_size_is_needed(value):
-    with pytest.raises(UserError) as info:
-        BertConfig.from_dict(value)
-    assert "at least the key vocab_size; received " + repr(value) in str(info.value)
 
 
 @pytest.mark.parametrize(
@@ -229,13 +209,15 @@ def test_a_file_that_cannot_be_read(tmp_path):
         with pytest.raises(UserError) as info:
             BertConfig.from_json_file(str(path))
         assert f"The BERT configuration {path} cannot be read (" in str(info.value)
-        assert "check --bert_config_file" in str(info.value)
+        assert str(info.value).endswith("; check --bert_config_file.")
 
 
 @pytest.mark.parametrize(
     "content,message",
     [
-        ('{"hidden_size": 24}', "at least the key vocab_size"),
+        ("{}", "at least the key vocab_size; received {}"),
+        ("null", "at least the key vocab_size; received None"),
+        ('{"hidden_size": 24}', "at least the key vocab_size; received {'hidden_size': 24}"),
         (
             '{"vocab_size": 5, "x": ' + "[" * 300 + "]" * 300 + "}",
             "must nest lists and dictionaries at most 50 deep",

@@ -90,17 +90,17 @@ def programs_model(tmp_path_factory):
     return bert_tf.load(folder)
 
 
-def golden_run(program, output=""):
+def flags_of(program, output=""):
+    """Returns the flags of a golden run."""
     cases = json.loads((PROGRAMS / "golden.json").read_text())
-    return next(
-        c for c in cases if c["program"] == program and output in c["flags"].get("file", "")
-    )
+    cases = [case["flags"] for case in cases if case["program"] == program]
+    return next(flags for flags in cases if output in flags.get("file", ""))
 
 
 def test_classify_as_run_classifier(programs_model):
     lines = (PROGRAMS / "MRPC" / "test.tsv").read_text().splitlines()[1:]
     texts = [tuple(line.split("\t")[3:5]) for line in lines]
-    length = int(golden_run("run_classifier")["flags"]["max_seq_length"])
+    length = int(flags_of("run_classifier")["max_seq_length"])
     model = bert_tf.load(programs_model._folder.path, max_seq_length=length)
     found = [list(result.probabilities.values()) for result in model.classify(texts)]
     assert_scores(found, np.loadtxt(PROGRAMS / "mrpc_test_results.tsv"))
@@ -108,14 +108,16 @@ def test_classify_as_run_classifier(programs_model):
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_answer_as_run_squad(programs_model, version):
-    flags = golden_run("run_squad", f"squad_{version}")["flags"]
-    questions, contexts, ids = [], [], []
-    for article in json.loads((PROGRAMS / f"squad_{version}.json").read_text())["data"]:
-        for paragraph in article["paragraphs"]:
-            for question in paragraph["qas"]:
-                questions.append(question["question"])
-                contexts.append(paragraph["context"])
-                ids.append(question["id"])
+    flags = flags_of("run_squad", f"squad_{version}")
+    questions, contexts, ids = zip(
+        *(
+            (question["question"], paragraph["context"], question["id"])
+            for article in json.loads((PROGRAMS / f"squad_{version}.json").read_text())["data"]
+            for paragraph in article["paragraphs"]
+            for question in paragraph["qas"]
+        ),
+        strict=True,
+    )
     found = programs_model.answer(
         questions,
         contexts,
@@ -136,10 +138,10 @@ def test_answer_as_run_squad(programs_model, version):
 
 
 def test_encode_as_extract_features(programs_model):
-    texts = (PROGRAMS / "sentences.txt").read_text().splitlines()
-    for text, line in zip(
-        texts, (PROGRAMS / "features.jsonl").read_text().splitlines(), strict=True
-    ):
+    texts, lines = (
+        (PROGRAMS / name).read_text().splitlines() for name in ("sentences.txt", "features.jsonl")
+    )
+    for text, line in zip(texts, lines, strict=True):
         tokens = json.loads(line)["features"]
         layers = [np.array([t["layers"][0]["values"] for t in tokens])]
         assert tokens[0]["layers"][0]["index"] == -1

@@ -91,10 +91,9 @@ def test_one_text_has_one_result_and_many_keep_their_order(model):
 
 
 def test_classify(model, bert, weights):
+    asked = (["the cat sat"], ["paris is in france", "a dog"], [""])
     found = model.classify(["the cat sat", ("paris is in france", "a dog"), ""])
-    for result, texts in zip(
-        found, (["the cat sat"], ["paris is in france", "a dog"], [""]), strict=True
-    ):
+    for result, texts in zip(found, asked, strict=True):
         pooled = bert.forward(*ids_of(*texts))["pooled_output"]
         logits = pooled @ weights["output_weights"].T + weights["output_bias"]
         expected = np.exp(log_softmax(logits))[0]
@@ -118,11 +117,9 @@ def test_a_regression_gives_numbers(tmp_path):
 
 def test_encode_similarity_and_attention(model, bert):
     outputs = bert.forward(*ids_of("unaffable cats"))
-    assert_near(model.encode("unaffable cats"), outputs["sequence_output"][0].mean(0), 1e-5)
-    assert_near(
-        model.encode("unaffable cats", pooling="cls"), outputs["sequence_output"][0, 0], 1e-5
-    )
-    assert_near(model.encode("unaffable cats", pooling="pooled"), outputs["pooled_output"][0], 1e-5)
+    (layer,), (pooled,) = outputs["sequence_output"], outputs["pooled_output"]
+    for pooling, expected in ((None, layer.mean(0)), ("cls", layer[0]), ("pooled", pooled)):
+        assert_near(model.encode("unaffable cats", pooling=pooling), expected, 1e-5)
     texts = ["the cat", "paris is in france", ("the cat", "ran"), ""]
     vectors = model.encode(texts)
     units = model.encode(texts, normalize=True)
@@ -214,15 +211,9 @@ class Defect:
     [
         (lambda m: m.fill_mask("none"), r"texts\[0\] must have a \[MASK\]; received 'none'"),
         (lambda m: m.fill_mask(["[MASK]", ""]), r"texts\[1\] must have a \[MASK\]; received ''"),
-        (
-            lambda m: m.fill_mask("a " * 31 + "[MASK]"),
-            "within the first 30 word pieces, .*number 32",
-        ),
+        (lambda m: m.fill_mask("a " * 31 + "[MASK]"), "the first 30 word pieces, .*number 32"),
         (lambda m: m.fill_mask("[MASK]", top_k=0), "top_k must be between 1 and 27"),
-        (
-            lambda m: m.fill_mask(("[MASK]", "b", 3)),
-            r"texts\[2\] must be a text \(str\); received 3",
-        ),
+        (lambda m: m.fill_mask(("[MASK]", "b", 3)), r"\[2\] must be a text \(str\); received 3"),
         (lambda m: m.encode(None), "texts must be a text or a list of texts; received None"),
         (lambda m: m.encode(b"x"), "texts must be a text or a list of texts; received b'x'"),
         (lambda m: m.encode(["a", b"x"]), r"texts\[1\] must be a text or a pair .*received b'x'"),
@@ -240,8 +231,8 @@ class Defect:
         ),
         (lambda m: m.answer("the cat", "a", max_seq_length=0), r"greater than 4, .*: 1 word piece"),
         (
-            lambda m: m.answer("a " * 20, "the cat", method="transformers"),
-            r"leave room for more than doc_stride \(128\)",
+            lambda m: m.answer("a " * 20, "a", method="transformers"),
+            r"than doc_stride \(128\) word",
         ),
         (lambda m: m.tag("a"), "tag needs a model with the head that run_tagging.py trains"),
         (lambda m: m.encode("a", pooling="max"), "one of mean, cls, pooled; received 'max'"),

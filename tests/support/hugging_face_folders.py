@@ -6,7 +6,10 @@ import numpy as np
 import safetensors.numpy
 
 from bert_tf.files import checkpoints
+from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.tasks.tagging.model import TaggingModel
+from tests.support.pretraining_runs import variables
+from tools import convert_checkpoint
 
 SIZES = {
     "vocab_size": 13,
@@ -87,16 +90,34 @@ def write_folder(folder, tensors, vocab="[PAD]\nä\n", **config):
     return str(folder)
 
 
-def write_checkpoint(folder, model, config_name="bert_config.json"):
+def write_checkpoint(folder, model):
     """Writes a model of ours with random weights; returns the folder's path and the weights."""
     folder.mkdir()
     rng = np.random.default_rng(5)
     values = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.variables}
     checkpoints.write(str(folder / "bert_model.ckpt"), values)
-    (folder / config_name).write_text(model.bert.config.to_json_string())
+    config = model.bert.config
+    name = "albert_config.json" if isinstance(config, AlbertConfig) else "bert_config.json"
+    (folder / name).write_text(config.to_json_string())
     if isinstance(model, TaggingModel):
         (folder / "labels.txt").write_text("O\nB-x\nI-x\n")
     return str(folder), values
+
+
+def there_and_back(root, model, output_format="safetensors"):
+    """Converts a model with random weights to Hugging Face's format and back.
+
+    Returns its weights; the tensors and the config.json in between; the weights and the
+    bert_config.json at the end.
+    """
+    source, before = write_checkpoint(root / "tf", model)
+    there, back = root / "hf", root / "back"
+    convert_checkpoint.convert(source, str(there), output_format)
+    convert_checkpoint.convert(str(there), str(back), "checkpoint")
+    tensors = safetensors.numpy.load_file(there / "model.safetensors")
+    theirs = json.loads((there / "config.json").read_text())
+    ours = json.loads((back / "bert_config.json").read_text())
+    return before, tensors, theirs, variables(back / "bert_model.ckpt"), ours
 
 
 def assert_same_bits(actual, expected):

@@ -1,0 +1,45 @@
+"""Training against the figures that the original gave for the same steps."""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import optimization
+from bert_tf.engine import steps
+from bert_tf.files import checkpoints
+from tests.support.small_pretraining import difference, weights_of
+
+FEATURES = (
+    *("input_ids", "input_mask", "segment_ids"),
+    *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
+)
+SCHEDULE = ("init_lr", "num_train_steps", "num_warmup_steps", "poly_power", "start_warmup_step")
+
+
+def check_training(model, initial: Path, folder: Path, num_steps: int):
+    """Trains from the checkpoint `initial`; metrics, weights and slots are those in the folder."""
+    arrays = dict(np.load(folder / "train.npz"))
+    schedule = optimization.PolynomialSchedule(*(arrays[name].item() for name in SCHEDULE))
+    optimizer = optimization.create_optimizer(
+        model.trainable_variables, schedule, optimization.AdamOptions(str(arrays["optimizer"]))
+    )
+    variables = {**weights_of(model), **optimizer.checkpoint_variables()}
+    checkpoints.restore(variables, str(initial))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(features):
+        return steps.train_step(model, optimizer, features, tf.constant([0, 0]))
+
+    for i in range(num_steps):
+        metrics = step({name: tf.constant(arrays[name][i]) for name in FEATURES})
+        for name in ("loss", "learning_rate", "gradient_norm"):
+            plural = "losses" if name == "loss" else f"{name}s"
+            np.testing.assert_allclose(metrics[name], arrays[plural][i], rtol=1e-6)
+
+    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{num_steps}"))
+    assert set(variables) == set(reader.get_variable_to_shape_map())
+    assert optimizer.global_step.numpy() == reader.get_tensor("global_step") == num_steps
+    for name, variable in variables.items():
+        if "key/bias" not in name:  # its gradient is rounding noise, of which Adam makes a step
+            assert difference(variable.numpy(), reader.get_tensor(name)) < 2e-5, name
