@@ -2,7 +2,6 @@
 """Defines flags from settings and runs a program's main function. For programs and tools."""
 
 import dataclasses
-import functools
 import multiprocessing
 import os
 import re
@@ -22,7 +21,7 @@ import tensorflow as tf
 from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError, as_line, quoted
 from bert_tf.files import storage
-from bert_tf.runs.flags.help_page import FlagHelp, help_page
+from bert_tf.runs.flags.help_page import NOT_GIVEN, help_page
 from bert_tf.runs.flags.setting_fields import (
     REQUIRED,
     Group,
@@ -34,16 +33,11 @@ from bert_tf.runs.flags.setting_fields import (
 from bert_tf.runs.flags.settings import DeviceSettings
 from bert_tf.runs.folder import goodput
 
-# EX_DATAERR, EX_SOFTWARE and EX_IOERR of sysexits.h.
-DIVERGED_STATUS = 65
-UNEXPECTED_STATUS = 70
-IO_ERROR_STATUS = 74
+# 65, 70 and 74.
+DIVERGED_STATUS, UNEXPECTED_STATUS, IO_ERROR_STATUS = os.EX_DATAERR, os.EX_SOFTWARE, os.EX_IOERR
 
 T = TypeVar("T", bound=Settings)
 
-# Heading in --help of flags that do not come from settings.
-_OTHER = "Flags"
-_LONG = 45  # choices with more characters than this are listed below the flag, not beside it
 _groups: dict[str, Group] = {}
 
 # --help then lists the flags that the functions below define as the calling program's own.
@@ -66,11 +60,11 @@ def run_program(
     SIGTERM, which a preempted machine gets, once work in progress is saved or removed.
 
     Args:
-        main: the program.
         takes_words: call `main` with the list of words that are not flags, or that follow `--`.
             By default such words are an error.
         takes_others: the same, and unknown flags are passed among the words, for a library's flags.
     """
+    takes_words = takes_words or takes_others
 
     def guarded(argv: list[str]) -> None:
         if not flags.FLAGS["verbosity"].present:
@@ -80,43 +74,46 @@ def run_program(
         interrupts.raise_on_sigterm()
         goodput.count_from_process_start()
         try:
-            main(*([argv[1:]] if takes_words or takes_others else []))
+            main(*([argv[1:]] if takes_words else []))
             interrupts.ignore_sigterm()
-        except (UserError, OSError, FloatingPointError) as error:
-            if logging.level_debug():
-                raise
-            _print_error(error)
-            if isinstance(error, FloatingPointError):
-                sys.exit(DIVERGED_STATUS)
-            sys.exit(IO_ERROR_STATUS if isinstance(error, OSError) else 1)
-        except (tf.errors.ResourceExhaustedError, MemoryError) as error:
-            if logging.level_debug():
-                raise
-            text = quoted(getattr(error, "message", str(error)))
-            if storage.tells_of_full_disk(text):
-                _print_error(text)
-                sys.exit(IO_ERROR_STATUS)
-            _print_error(
-                f"this machine or device ran out of memory ({text}); lower the batch size or the"
-                " sequence length, or use a smaller model"
-            )
-            sys.exit(1)
-        except Exception:
-            traceback.print_exc()
-            sys.exit(UNEXPECTED_STATUS)
         except KeyboardInterrupt as interrupt:
             sys.exit(interrupts.exit_status(interrupt))
+        except Exception as error:
+            status, message = _explain(error)
+            if message is None:
+                traceback.print_exc()
+            elif logging.level_debug():
+                raise
+            else:
+                _print_error(message)
+            sys.exit(status)
 
-    takes = {"takes_words": takes_words or takes_others, "takes_others": takes_others}
-    app.run(guarded, flags_parser=functools.partial(_parse, **takes))
+    app.run(guarded, flags_parser=lambda argv: _parse(argv, takes_words, takes_others))
 
 
-def _print_error(error: object) -> None:
-    print(as_line(f"{os.path.basename(sys.argv[0])}: {error}"), file=sys.stderr)
+def _explain(error: Exception) -> tuple[int, str | None]:
+    """Returns the exit status, and the message; None for an unexpected exception."""
+    if isinstance(error, FloatingPointError):
+        return DIVERGED_STATUS, str(error)
+    if isinstance(error, UserError | OSError):
+        return IO_ERROR_STATUS if isinstance(error, OSError) else 1, str(error)
+    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
+        text = quoted(getattr(error, "message", str(error)))
+        if storage.tells_of_full_disk(text):
+            return IO_ERROR_STATUS, text
+        return 1, (
+            f"this machine or device ran out of memory ({text}); lower the batch size or the"
+            " sequence length, or use a smaller model"
+        )
+    return UNEXPECTED_STATUS, None
+
+
+def _print_error(message: str) -> None:
+    print(as_line(f"{os.path.basename(sys.argv[0])}: {message}"), file=sys.stderr)
 
 
 def _parse(argv: list[str], takes_words: bool = False, takes_others: bool = False) -> list[str]:
-    """Parses the command line; returns the program's name and the words that are not flags."""
+    """Returns the program's name and the words that are not flags."""
     flags.FLAGS.set_gnu_getopt(takes_words)  # words may stand before flags
     for name in ("help", "helpshort"):
         flags.FLAGS[name] = _HelpFlag(name)
@@ -133,24 +130,20 @@ def _parse(argv: list[str], takes_words: bool = False, takes_others: bool = Fals
     return names
 
 
-# absl's messages -> the words that `Settings` uses.
-_MESSAGES = (
-    (r"flag (--[^:]*): (must .*)", r"\1 \2"),
-    (r"flag (--[^:]*): invalid literal for int.*", r"\1 must be a whole number"),
-    (r"flag (--[^:]*): could not convert string to float.*", r"\1 must be a number"),
-    (r"flag (--.*)", r"\1"),
-    (r"ERROR:: Unable to open flagfile: (.*)", r"--flagfile cannot be read: \1"),
-)
+# absl's messages -> the words that `Settings` uses; the first pattern that matches counts.
+_MESSAGES = {
+    r"flag (--[^:]*): (must .*)": r"\1 \2",
+    r"flag (--[^:]*): invalid literal for int.*": r"\1 must be a whole number",
+    r"flag (--[^:]*): could not convert string to float.*": r"\1 must be a number",
+    r"flag (--.*)": r"\1",
+    r"ERROR:: Unable to open flagfile: (.*)": r"--flagfile cannot be read: \1",
+}
 _LONGEST = 400  # characters of a message
-_NOT_GIVEN = "other than None"  # in absl's message on a required flag
 
 
 def _describe(error: flags.Error | ValueError | RecursionError) -> str:
-    """Returns absl's message on one line, in the words of `Settings`.
-
-    A `ValueError` comes from a flagfile, a `RecursionError` from absl's search for similar names.
-    """
-    if isinstance(error, RecursionError):
+    """Returns absl's message on one line, in the words of `Settings`."""
+    if isinstance(error, RecursionError):  # in absl's search for similar names
         return "flags are written --name=value; received a name too long to be any flag's"
     if isinstance(error, UnicodeDecodeError):
         line = error.object[error.object.rfind(b"\n", 0, error.start) + 1 :].split(b"\n")[0]
@@ -159,14 +152,12 @@ def _describe(error: flags.Error | ValueError | RecursionError) -> str:
         return f"--flagfile cannot be read: {error}"
     missing, others = [], []
     for line in map(str.strip, str(error).splitlines()):
-        if line.endswith(f"{_NOT_GIVEN}."):
+        if line.endswith(f"{NOT_GIVEN}."):
             missing.append(re.sub(r"flag (--\w+)=.*", r"\1", line))
-            continue
-        for pattern, replacement in _MESSAGES:
-            if re.fullmatch(pattern, line):
-                line = re.sub(pattern, replacement, line)
-                break
-        others.append(line)
+        else:
+            matches = (pattern for pattern in _MESSAGES if re.fullmatch(pattern, line))
+            pattern = next(matches, None)
+            others.append(re.sub(pattern, _MESSAGES[pattern], line) if pattern else line)
     if missing:
         others.insert(0, f"{', '.join(missing)} must be given")
     text = "; ".join(others)
@@ -176,7 +167,7 @@ def _describe(error: flags.Error | ValueError | RecursionError) -> str:
 
 
 class _IntegerParser(flags.IntegerParser):
-    """Parses whole numbers, and refuses numbers too long to quote in a message."""
+    """Refuses numbers that are too long to quote in a message."""
 
     def convert(self, argument: int | str) -> int:
         if isinstance(argument, str) and len(argument) > 100:
@@ -184,9 +175,22 @@ class _IntegerParser(flags.IntegerParser):
         return super().convert(argument)
 
 
-class _HelpFlag(flags.BooleanFlag):
-    """--help: prints the program's docstring and its own flags, and exits with status 0."""
+def _define_integer(name: str, default: int | None, text: str, required: bool) -> None:
+    serializer = flags.ArgumentSerializer()
+    flags.DEFINE(_IntegerParser(), name, default, text, serializer=serializer, required=required)
 
+
+# The type in a field's hint -> what defines its flag; the first type that fits counts.
+_DEFINE = {
+    bool: flags.DEFINE_bool,
+    int: _define_integer,
+    float: flags.DEFINE_float,
+    Sequence[str]: flags.DEFINE_list,
+    str: flags.DEFINE_string,
+}
+
+
+class _HelpFlag(flags.BooleanFlag):
     def __init__(self, name: str):
         short_name = "?" if name == "help" else None
         super().__init__(name, False, "Show this help.", short_name, allow_override=True)
@@ -195,28 +199,8 @@ class _HelpFlag(flags.BooleanFlag):
         if self.parser.parse(argument):
             own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
             doc = sys.modules["__main__"].__doc__ or ""
-            print(help_page(doc, map(_flag_help, own), (_OTHER, *Group)), end="")
+            print(help_page(doc, own, _groups), end="")
             sys.exit(0)
-
-
-def _flag_help(flag: flags.Flag) -> FlagHelp:
-    kind, text = flag.flag_type(), flag.help
-    value = {"bool": None, "int": "N", "float": "X"}.get(kind, "TEXT")
-    if "list" in kind:
-        value = "TEXT,TEXT,..."
-    elif isinstance(flag, flags.EnumFlag):
-        value = "|".join(flag.parser.enum_values)
-        text = text.removeprefix(f"<{value}>: ")
-        if len(value) > _LONG:
-            value, text = "NAME", f"{text} One of {', '.join(flag.parser.enum_values)}."
-    return FlagHelp(
-        name=flag.name,
-        value=value,
-        default=(flag.default_as_str or "").strip("'"),
-        required=flag.default is None and any(_NOT_GIVEN in v.message for v in flag.validators),
-        text=text,
-        heading=_groups.get(flag.name, _OTHER),
-    )
 
 
 def define_flags(*settings: type[Settings]) -> None:
@@ -231,29 +215,15 @@ def define_flags(*settings: type[Settings]) -> None:
 def _define_flag(field: dataclasses.Field, hint: Any, text: str) -> None:
     rule, name, required = rule_of(field), field.name, field.default is REQUIRED
     default = None if required else field.default
-    kinds = {kind for kind in (*get_args(hint), hint) if kind is not type(None)}
     if rule.choices is not None:
         flags.DEFINE_enum(name, default, rule.choices, text, required=required)
-    elif bool in kinds:
-        flags.DEFINE_bool(name, default, text, required=required)
-    elif int in kinds:
-        serializer = flags.ArgumentSerializer()
-        flags.DEFINE(
-            _IntegerParser(), name, default, text, serializer=serializer, required=required
-        )
-    elif float in kinds:
-        flags.DEFINE_float(name, default, text, required=required)
-    elif hint == Sequence[str] or Sequence[str] in kinds:
-        default = None if default is None else list(default)
-        flags.DEFINE_list(name, default, text, required=required)
-    elif str in kinds:
-        flags.DEFINE_string(name, default, text, required=required)
     else:
-        raise TypeError(f"{name}: no flag can be made for {hint}")
+        define = next(_DEFINE[kind] for kind in _DEFINE if kind in (*get_args(hint), hint))
+        default = list(default) if isinstance(default, tuple) else default
+        define(name, default, text, required=required)
 
     def validate(value: Any) -> bool:
-        problem = rule.problem(value)
-        if problem:
+        if problem := rule.problem(value):
             raise flags.ValidationError(problem)
         return True
 
@@ -262,12 +232,8 @@ def _define_flag(field: dataclasses.Field, hint: Any, text: str) -> None:
 
 def settings_from_flags(settings: type[T]) -> T:
     """Returns settings with the values of the flags that `define_flags` defined."""
-    return settings.from_flags(flags.FLAGS.flag_values_dict(), _given())
-
-
-def _given() -> set[str]:
-    """Returns the names of the flags set on the command line or in a flagfile."""
-    return {name for name in flags.FLAGS if flags.FLAGS[name].present}
+    given = {name for name in flags.FLAGS if flags.FLAGS[name].present}
+    return settings.from_flags(flags.FLAGS.flag_values_dict(), given)
 
 
 def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
@@ -280,24 +246,27 @@ def get_strategy(path_flags: Sequence[str]) -> tf.distribute.Strategy:
 
     Raises:
         UserError: flags contradict each other; the TPU cannot be reached or its number of cores
-            differs from --num_tpu_cores; or the TPU's host is another machine, which cannot see
-            the paths.
+            differs from --num_tpu_cores; or a remote TPU's host cannot see the paths.
     """
     if "random_seed" in flags.FLAGS:
         # tf.data's shuffles depend on the global seed. The library never sets it: callers do.
         tf.random.set_seed(flags.FLAGS.random_seed)
     devices = settings_from_flags(DeviceSettings)
-    if not (devices.use_tpu or devices.tpu):
+    if devices.use_tpu or devices.tpu:
+        strategy = _tpu_strategy(devices, path_flags)
+    else:
         strategy = distribution.get_strategy(devices.distribution_strategy, devices.num_cpu_devices)
-        interrupts.raise_on_sigterm()  # TensorFlow's cluster service replaces the handler
-        return strategy
+    # TensorFlow's cluster service replaces the handler, and the TPU's driver may do so.
+    interrupts.raise_on_sigterm()
+    return strategy
+
+
+def _tpu_strategy(devices: DeviceSettings, path_flags: Sequence[str]) -> tf.distribute.Strategy:
     for name in ("distribution_strategy", "num_cpu_devices"):
-        if name in _given():
+        if flags.FLAGS[name].present:
             raise UserError(f"--{name} is for runs without a TPU; leave out --{name} or --tpu")
     tpu = devices.tpu or devices.tpu_name or devices.master or os.environ.get("TPU_NAME", "local")
     distribution.check_paths(tpu, {name: flags.FLAGS[name].value for name in path_flags})
-    strategy = distribution.get_tpu_strategy(
+    return distribution.get_tpu_strategy(
         tpu, devices.tpu_zone, devices.gcp_project, devices.num_tpu_cores
     )
-    interrupts.raise_on_sigterm()  # the TPU's driver may replace the handler
-    return strategy

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import TracebackType
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # 1: warnings and errors
@@ -19,7 +19,7 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # 1: warnings and errors
 _HEADING = rb"WARNING: All log messages before absl::InitializeLog\(\) is called"
 _INFO = rb"I\d{4} \d\d:|\d{4}-\d\d-\d\d \S+: I "
 # TensorFlow logs this as an error even on a machine without a GPU.
-_NO_GPU = rb"E\d{4} .*failed call to cuInit|\d{4}-\d\d-\d\d \S+: E .*failed call to cuInit"
+_NO_GPU = rb"(E\d{4}|\d{4}-\d\d-\d\d \S+: E) .*failed call to cuInit"
 
 
 def import_tensorflow() -> None:
@@ -30,17 +30,22 @@ def import_tensorflow() -> None:
     shows everything. The environment variable TF_CPP_MIN_LOG_LEVEL, if set, overrides these rules.
     """
     level = os.environ.get(_LEVEL)
-    if "tensorflow" in sys.modules or level == "0" or _is_verbose(sys.argv[1:]):
+    if "tensorflow" in sys.modules or level == "0" or _is_verbose():
         return
     sys.excepthook = _report
     has_gpu = glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg")  # the latter: WSL
     os.environ[_LEVEL] = level or "1"
-    dropped = [_HEADING, _INFO] + ([] if has_gpu else [_NO_GPU])
-    with _filtered_stderr(dropped), _imported_objects_kept():
-        import tensorflow as tf
+    dropped = [_HEADING, _INFO] if has_gpu else [_HEADING, _INFO, _NO_GPU]
+    gc.disable()  # saves 1 s: imported modules are never garbage
+    try:
+        with _filtered_stderr(re.compile(b"|".join(dropped))):
+            import tensorflow as tf
 
-        if not has_gpu and tf.test.is_built_with_cuda():
-            tf.config.list_physical_devices("GPU")  # calls cuInit, as every run does later
+            if not has_gpu and tf.test.is_built_with_cuda():
+                tf.config.list_physical_devices("GPU")  # calls cuInit, as every run does later
+        gc.freeze()
+    finally:
+        gc.enable()
     if level is None:
         # TensorFlow has read the variable. Programs that this one starts must not inherit it.
         del os.environ[_LEVEL]
@@ -54,26 +59,15 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
         sys.__excepthook__(kind, error, trace)
 
 
-def _is_verbose(arguments: Sequence[str]) -> bool:
+def _is_verbose() -> bool:
     """Returns whether --verbosity is above 0 (absl's level for info)."""
-    words = " ".join(arguments)
+    words = " ".join(sys.argv[1:])
     return re.search(r"(^| )--?(v|verbosity)[= ]([1-9]|debug)", words, re.IGNORECASE) is not None
 
 
 @contextlib.contextmanager
-def _imported_objects_kept() -> Iterator[None]:
-    """Turns garbage collection off during imports, which saves 1 s: modules are never garbage."""
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        gc.enable()
-
-
-@contextlib.contextmanager
-def _filtered_stderr(patterns: Sequence[bytes]) -> Iterator[None]:
-    """Drops lines that begin with one of the patterns from what is written to descriptor 2.
+def _filtered_stderr(dropped: re.Pattern) -> Iterator[None]:
+    """Drops lines that begin with the pattern from what is written to descriptor 2.
 
     A child process passes the other lines on at once, so that none is lost if this process
     aborts, as it does if the TPU's library is incompatible.
@@ -83,7 +77,7 @@ def _filtered_stderr(patterns: Sequence[bytes]) -> Iterator[None]:
     child = os.fork()
     if child == 0:
         os.close(writing)
-        _pass_on(reading, re.compile(b"|".join(patterns)))
+        _pass_on(reading, dropped)
     os.close(reading)
     stderr = os.dup(2)
     os.dup2(writing, 2)

@@ -6,7 +6,7 @@ and rules are all in one place.
 
 import dataclasses
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 from bert_tf.bounds import Bounds
@@ -37,7 +37,6 @@ class Other:
     values: tuple[Any, ...] = ()
 
     def holds(self, settings: "Settings") -> bool:
-        """Returns whether the settings meet the condition."""
         value = getattr(settings, self.name)
         return value in self.values if self.values else bool(value)
 
@@ -46,23 +45,19 @@ class Other:
         return f"--{self.name}={values}" if values else f"--{self.name}"
 
 
-Others = str | tuple[Any, ...] | list[str | tuple[Any, ...]]  # see `setting`
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FieldRule(Bounds):
     """What a field of a settings dataclass means, and which values are allowed.
 
-    A whole number with the bound `at_least` is a count: at most 2**31 - 1.
+    A whole number with the bound `at_least` is a count: at most 2**31 - 1. A field is given if its
+    value is neither the default nor empty.
 
-    help: the help text of the flag.
     group: where --help lists the flag.
     choices: the strings that are allowed; None for all.
     not_empty: whether the empty string is refused.
-    needs: conditions that must all hold if the field is given, that is, if its value is neither
-        the default nor empty.
-    needs_one_of: conditions of which at least one must hold if the field is given.
-    excludes: conditions that must not hold if the field is given.
+    needs: if the field is given, these conditions must all hold.
+    needs_one_of: if the field is given, at least one of these must hold.
+    excludes: if the field is given, none of these may hold.
     because: the reason for `needs` or `excludes`: the end of "--NAME needs --OTHER, since ...".
     """
 
@@ -94,50 +89,34 @@ class FieldRule(Bounds):
         return None
 
 
-def setting(
-    default: Any = REQUIRED,
-    *,
-    needs: Others = (),
-    needs_one_of: Others = (),
-    excludes: Others = (),
-    choices: Sequence[str] | None = None,
-    **rule: Any,
-) -> Any:
-    """Returns a field for a subclass of `Settings`.
-
-    A condition on another setting is "name", or ("name", value, ...) if it must have one of these
-    values; give several conditions as a list.
+def setting(default: Any = REQUIRED, **rule: Any) -> Any:
+    """Returns a field for a subclass of `Settings`, required if it has no default.
 
     Args:
-        default: the value if none is given. Without a default the field is required.
-        needs: see `FieldRule`, also for the other arguments.
+        **rule: the fields of `FieldRule`. A condition on another setting is "name", or ("name",
+            value, ...) if it must have one of these values; give several conditions as a list.
     """
-    rule["choices"] = None if choices is None else tuple(choices)
-    for key, others in (("needs", needs), ("needs_one_of", needs_one_of), ("excludes", excludes)):
-        rule[key] = _others(others)
-    return dataclasses.field(default=default, metadata={_METADATA: FieldRule(**rule)})
+    return dataclasses.field(default=default, metadata={_METADATA: FieldRule(**_converted(rule))})
 
 
-def _others(spec: Others | tuple[Other, ...]) -> tuple[Other, ...]:
-    """Returns conditions in the form of `FieldRule`, from that form or the one `setting` takes."""
-    if all(isinstance(other, Other) for other in spec):
-        return tuple(spec)
-    several = spec if isinstance(spec, list) else [spec]
-    pairs = [(other,) if isinstance(other, str) else other for other in several]
-    return tuple(Other(name, tuple(values)) for name, *values in pairs)
+def _converted(rule: dict[str, Any]) -> dict[str, Any]:
+    """Returns arguments of `setting` as `FieldRule` takes them."""
+    converted = dict(rule)
+    if "choices" in rule:
+        converted["choices"] = tuple(rule["choices"])
+    for key in rule.keys() & {"needs", "needs_one_of", "excludes"}:
+        several = rule[key] if isinstance(rule[key], list) else [rule[key]]
+        pairs = [(other,) if isinstance(other, str) else other for other in several if other]
+        converted[key] = tuple(Other(name, tuple(values)) for name, *values in pairs)
+    return converted
 
 
 def inherit(settings: type, name: str, **changes: Any) -> Any:
-    """Returns a copy of another settings class's field, with changes.
-
-    Args:
-        settings: the class to copy from.
-        name: the field's name.
-        **changes: arguments of `setting` to override, such as `default`.
-    """
-    field = next(field for field in dataclasses.fields(settings) if field.name == name)
-    values = {**vars(rule_of(field)), "default": field.default, **changes}
-    return setting(values.pop("default"), **values)
+    """Returns a copy of another settings class's field, with changed arguments of `setting`."""
+    field = settings.__dataclass_fields__[name]
+    default = changes.pop("default", field.default)
+    rule = dataclasses.replace(rule_of(field), **_converted(changes))
+    return dataclasses.field(default=default, metadata={_METADATA: rule})
 
 
 def rule_of(field: dataclasses.Field) -> FieldRule | None:
@@ -151,10 +130,7 @@ def flags_of(settings: type) -> list[dataclasses.Field]:
 
 
 def help_text(settings: type, field: dataclasses.Field) -> str:
-    """Returns the help text of a flag, including its rules about other flags.
-
-    Rules about flags that are required anyway are left out.
-    """
+    """Returns a flag's help text with its rules, except those about required flags."""
     rule = rule_of(field)
     required = {other.name for other in flags_of(settings) if other.default is REQUIRED}
     rules = (
@@ -184,12 +160,10 @@ class Settings:
         fields = flags_of(type(self))
         for field in fields:
             value = getattr(self, field.name)
-            problem = rule_of(field).problem(value)
-            if problem:
+            if problem := rule_of(field).problem(value):
                 raise UserError(f"--{field.name}={as_given(value)} {problem}")
         for field in fields:
-            contradiction = self._is_given(field.name) and self._contradiction(field)
-            if contradiction:
+            if self._is_given(field.name) and (contradiction := self._contradiction(field)):
                 raise UserError(contradiction)
 
     @classmethod
@@ -199,9 +173,6 @@ class Settings:
         Args:
             values: the values of all flags of the program, by name.
             given: names of the flags on the command line. All other flags have their defaults.
-
-        Raises:
-            UserError: as for the class.
         """
         return cls(**{field.name: values[field.name] for field in flags_of(cls)})
 
@@ -211,7 +182,6 @@ class Settings:
         return value not in (None, "", type(self).__dataclass_fields__[name].default)
 
     def _written(self, name: str) -> str:
-        """Returns a setting as written on a command line."""
         value = getattr(self, name)
         if isinstance(value, bool):
             return f"--{name}" if value else f"--no{name}"

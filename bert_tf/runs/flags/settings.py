@@ -13,8 +13,6 @@ from bert_tf.runs.flags.setting_fields import Group, Settings, setting
 # Far above anything published, and low enough that a program can start.
 MAX_LENGTH = 2**20  # also the limit of `max_position_embeddings`
 MAX_BATCH = 2**20  # the largest batch of the LAMB paper is 2**16
-_MAX_EPOCHS = 10_000
-_MAX_CPU_DEVICES = 64  # each is traced and compiled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,15 +35,14 @@ class TextSettings(Settings):
     )
     do_lower_case: bool = setting(
         True,
-        help="Lower-case the text and strip accents: true for uncased models, false for cased"
-        " ones.",
+        help="Lower-case text and strip accents: true for uncased models, false for cased ones.",
         group=Group.DATA,
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComputationSettings(Settings):
-    """How a model computes. `model_options` replaces None by a value that suits the device."""
+    """How a model computes; `model_options` replaces None by what suits the device."""
 
     dtype: str | None = setting(
         None,
@@ -64,12 +61,9 @@ class ComputationSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings(ComputationSettings):
-    """Settings of every program that trains.
+    """Settings of every program that trains."""
 
-    amount_of_training: what sets the number of steps, as named in messages; not a flag.
-    """
-
-    amount_of_training: ClassVar[str] = "the number of steps"
+    amount_of_training: ClassVar[str] = "the number of steps"  # what sets it, for messages
     output_dir: str = setting(
         help="Folder for checkpoints and results. If it has a checkpoint, the run resumes from it.",
         group=Group.OUTPUT,
@@ -83,10 +77,7 @@ class TrainingSettings(ComputationSettings):
     )
     do_train: bool = setting(False, help="Train.", group=Group.TRAINING)
     learning_rate: float = setting(
-        5e-5,
-        help="Peak learning rate.",
-        group=Group.TRAINING,
-        at_least=0.0,
+        5e-5, help="Peak learning rate.", group=Group.TRAINING, at_least=0.0
     )
     optimizer: str = setting(
         optimization.OPTIMIZERS[0],
@@ -123,8 +114,7 @@ class TrainingSettings(ComputationSettings):
     )
     weight_decay_rate: float = setting(
         optimization.WEIGHT_DECAY_RATE,
-        help="Weight decay per step, multiplied by the learning rate; biases and LayerNorm get"
-        " none.",
+        help="Weight decay per step, times the learning rate; biases and LayerNorm get none.",
         group=Group.TRAINING,
         at_least=0.0,
     )
@@ -139,7 +129,6 @@ class TrainingSettings(ComputationSettings):
         help="Seed of initial weights, dropout and the order of the examples.",
         group=Group.TRAINING,
         at_least=0,
-        at_most=2**31 - 1,
     )
     evaluate_every_steps: int = setting(
         0,
@@ -216,7 +205,7 @@ class FineTuningSettings(TrainingSettings, TextSettings):
         help="Passes over the training examples.",
         group=Group.TRAINING,
         above=0.0,
-        at_most=_MAX_EPOCHS,
+        at_most=10_000,
     )
     warmup_proportion: float = setting(
         0.1,
@@ -393,7 +382,7 @@ class DeviceSettings(Settings):
         " --distribution_strategy=mirrored.",
         group=Group.DEVICES,
         at_least=1,
-        at_most=_MAX_CPU_DEVICES,
+        at_most=64,  # each is traced and compiled
     )
 
 
@@ -412,11 +401,7 @@ def adam_options(settings: TrainingSettings) -> optimization.AdamOptions:
 def model_options(
     settings: ComputationSettings, strategy: tf.distribute.Strategy
 ) -> dict[str, bool | str]:
-    """Returns the arguments of `BertModel` for a model that runs under a strategy.
-
-    These are `dtype`, `use_one_hot_embeddings` and, from `TrainingSettings`,
-    `recompute_activations`.
-    """
+    """Returns the arguments of `BertModel` that the settings decide, for the strategy's devices."""
     return device_options(settings, isinstance(strategy, tf.distribute.TPUStrategy))
 
 
