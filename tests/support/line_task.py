@@ -1,6 +1,9 @@
 """A linear model and records for it, to test training without BERT."""
 
 import functools
+import glob
+import os
+import re
 
 import keras
 import numpy as np
@@ -60,6 +63,23 @@ def trainer(output_dir, rate=0.05, total=60, build=LineModel, **settings):
 def rate_before(step, then):
     """Returns a schedule: 0.05 before a step, `then` from there on."""
     return lambda now: tf.where(now < step, 0.05, then)
+
+
+def steps_of(folder):
+    """Returns the steps of a directory's checkpoints, sorted."""
+    found = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in os.listdir(folder))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def curves(folder):
+    """Returns the steps of the points of TensorBoard's curves, by name."""
+    points = {}
+    for path in glob.glob(f"{folder}/events.*"):
+        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            event = tf.compat.v1.Event.FromString(record)
+            for value in event.summary.value:
+                points.setdefault(value.tag, []).append(event.step)
+    return points
 
 
 def phases(files, *steps_and_batches):

@@ -12,25 +12,17 @@ class Background:
         self._future: Future[None] | None = None
 
     def start(self, work: Callable[[], None]) -> None:
-        """Waits for the previous work, starts this work, and returns.
-
-        Raises:
-            Exception: from the previous work; the new work is then not started.
-        """
+        """Waits for the previous work and starts this work, unless the previous work failed."""
         self.wait()
         self._future = self._pool.submit(work)
 
     def check(self) -> None:
-        """Raises the exception of work that has failed; does not wait."""
+        """Raises the exception of work that has failed, without waiting."""
         if self._future is not None and self._future.done():
             self.wait()
 
     def wait(self) -> None:
-        """Waits for the current work.
-
-        Raises:
-            Exception: from the work; raised only once.
-        """
+        """Waits for the current work, and raises its exception, once."""
         if self._future is not None:
             wait([self._future])  # after an interrupt here, the next call waits again
             future, self._future = self._future, None

@@ -27,8 +27,6 @@ class BestCheckpoint:
         patience: end training after so many evaluations without an improvement; 0 for never.
         every_steps: steps from one evaluation to the next.
         labels: see `label_file.write_labels`.
-
-    `folder` is the path of `best`.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class BestCheckpoint:
         return CheckpointDirectory(self.folder, 1).latest()
 
     def check(self) -> None:
-        """Checks, before training, that evaluations can be compared with the best so far.
+        """Checks that evaluations can be compared with the best so far.
 
         Raises:
             UserError: the best so far was chosen by a different metric, or its file is damaged.
@@ -88,7 +86,6 @@ class BestCheckpoint:
         """Keeps the checkpoint if it is the best so far; returns whether to continue training.
 
         Args:
-            results: an evaluation's results.
             step: the step that was evaluated.
             values: weights, slots and `global_step` by name.
 
@@ -108,10 +105,6 @@ class BestCheckpoint:
         since = step - int(best["global_step"])
         if not self._steps or since < self._steps:
             return True
-        logging.info(
-            "Training ends early: %s has not been better than %s for %d steps",
-            self._metric,
-            best[self._metric],
-            since,
-        )
+        message = "Training ends early: %s has not been better than %s for %d steps"
+        logging.info(message, self._metric, best[self._metric], since)
         return False

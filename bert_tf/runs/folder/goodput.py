@@ -63,9 +63,8 @@ class Clock:
 
     def seconds(self) -> dict[str, float]:
         """Returns the seconds spent in each part so far."""
-        now = self._now()
-        self._seconds[self._part] += now - self._since
-        self._since = now
+        before, self._since = self._since, self._now()
+        self._seconds[self._part] += self._since - before
         return dict(self._seconds)
 
     def enter(self, part: str) -> None:
@@ -95,9 +94,9 @@ class Record:
     """What `goodput.json` holds.
 
     first_start: when the run first started, in seconds since 1970.
-    until: when the record was made; `seconds` covers the time from `first_start` to `until`.
+    until: when the record was made.
     starts: how often the run was started.
-    seconds: seconds spent in each of `PARTS`.
+    seconds: the time from `first_start` to `until` in each of `PARTS`.
     doing: a key of `_AFTER_RECORD`.
     saves: for each of the last saves: its step, the seconds of steps that count up to that step,
         and a digest of the checkpoint, which shows whether the file belongs to this run.
@@ -134,15 +133,14 @@ def read(output_dir: str) -> Record | None:
         raise UserError(f"{path} cannot be read ({error.message}); {rule}") from error
     content = read_json(path, path, rule)
     try:
-        if content.pop("checksum") != checksum(content):
-            raise ValueError
+        intact = content.pop("checksum") == checksum(content)
         saves = tuple((int(s), float(t), str(d)) for s, t, d in content.pop("saves"))
         record = Record(**content, saves=saves)
-        if record.seconds.keys() != PARTS.keys() or record.doing not in _AFTER_RECORD:
-            raise ValueError
+        if intact and record.seconds.keys() == PARTS.keys() and record.doing in _AFTER_RECORD:
+            return record
+        raise ValueError
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged; {rule}") from error
-    return record
 
 
 def _nothing(now: float) -> Record:
@@ -175,8 +173,7 @@ class Goodput:
         time_now: Callable[[], float] = time.time,
     ):
         self._path = os.path.join(output_dir, FILE_NAME)
-        age = processes.age() if _from_process_start and clock is None else 0.0
-        self.clock = clock or Clock(age)
+        self.clock = clock or Clock(processes.age() if _from_process_start else 0.0)
         self._start = time_now() - sum(self.clock.seconds().values())
         self._lock = threading.Lock()  # for the fields that the saving thread uses, too
         self._is_open = False
@@ -186,21 +183,20 @@ class Goodput:
         """Opens the file and adds the time since its last record.
 
         Args:
-            left_at: the last heartbeat of a run that was killed, in seconds since 1970; None if
-                the last run was not killed.
+            left_at: see `Heartbeat`.
         """
         try:
             past = read(os.path.dirname(self._path))
         except UserError as error:
-            self._set_aside(str(error))
+            self._start_over(str(error))
             past = None
         if past is not None:
             alive = max(past.until, min(left_at or past.until, self._start))
             seconds = dict(past.seconds)
             seconds[_AFTER_RECORD[past.doing]] += alive - past.until
             seconds["not_running"] += max(self._start - alive, 0.0)
-            # With two runs in one process, or clocks that differ, starts may overlap: no time
-            # must count twice.
+            # Starts overlap if one process makes two runs, or if clocks differ: no time must count
+            # twice.
             early = max(past.until - self._start, 0.0)
             overlap = min(early, self.clock.seconds()["start_up"])
             seconds["start_up"] -= overlap
@@ -216,44 +212,41 @@ class Goodput:
         warning. The same happens if the checkpoint's index cannot be read to check this.
 
         Args:
-            step: the checkpoint's step.
-            prefix: the checkpoint's prefix; None if there is no checkpoint.
+            prefix: of the checkpoint of this step; None if there is no checkpoint.
         """
         if not self._is_open:
             return
         past, counted = self._past, 0.0
         if prefix is None and past.saves:
-            return self._forget("is of another run: it tells of checkpoints, and there is none")
+            why = "belongs to another run: it lists checkpoints, but there is none"
+            return self._start_over(f"{self._path} {why}")
         saves = [s for s in past.saves if s[0] < step]
         if prefix is not None:
             try:
                 digest = _digest(prefix)
             except tf.errors.OpError as error:
-                return self._forget(
-                    f"may be of another run: {prefix}.index cannot be read ({error.message})"
-                )
+                why = f"may belong to another run: {prefix}.index cannot be read ({error.message})"
+                return self._start_over(f"{self._path} {why}")
             found = [s for s in past.saves if (s[0], s[2]) == (step, digest)]
             if past.starts and not found:
-                return self._forget(f"is of another run: it does not tell of {prefix}")
+                why = f"belongs to another run: it does not list {prefix}"
+                return self._start_over(f"{self._path} {why}")
             counted = found[-1][1] if found else 0.0
             saves.append((step, counted, digest))
-        seconds = dict(past.seconds)
-        seconds["lost"] += seconds["steps"] - counted
-        seconds["steps"] = counted
+        lost = past.seconds["lost"] + (past.seconds["steps"] - counted)
+        seconds = {**past.seconds, "lost": lost, "steps": counted}
         self._past = dataclasses.replace(past, seconds=seconds, saves=tuple(saves))
         self.write("start_up")
 
-    def _forget(self, why: str) -> None:
-        self._set_aside(f"{self._path} {why}")
-        self._past = _nothing(self._start)
-        self.write("start_up")
-
-    def _set_aside(self, why: str) -> None:
+    def _start_over(self, why: str) -> None:
+        """Sets the file aside and forgets what it said."""
         logging.warning(
             "%s. It is set aside as %s.old; the time is counted from zero", why, self._path
         )
         with self._ignored():
             tf.io.gfile.rename(self._path, f"{self._path}.old", overwrite=True)
+        self._past = _nothing(self._start)
+        self.write("start_up")
 
     @contextlib.contextmanager
     def _ignored(self) -> Iterator[None]:
@@ -264,16 +257,10 @@ class Goodput:
 
     def record(self, doing: str = "steps") -> Record:
         """Returns the current state. Only for the thread that owns the clock."""
-        now = self.clock.seconds()
-        past = self._past
-        return Record(
-            past.first_start,
-            self._start + sum(now.values()),
-            past.starts + 1,
-            {part: past.seconds[part] + now[part] for part in PARTS},
-            doing,
-            past.saves,
-        )
+        past, now = self._past, self.clock.seconds()
+        until = self._start + sum(now.values())
+        seconds = {part: past.seconds[part] + now[part] for part in PARTS}
+        return Record(past.first_start, until, past.starts + 1, seconds, doing, past.saves)
 
     def write(self, doing: str = "steps") -> None:
         """Writes the current state, if the file has been opened."""
@@ -281,17 +268,10 @@ class Goodput:
             self._write(self.record(doing))
 
     def write_save(self, step: int, prefix: str, record: Record) -> None:
-        """Writes the state at a save. Call this when the save's files are complete; any thread may.
-
-        Args:
-            step: the save's step.
-            prefix: the checkpoint's prefix.
-            record: the state at that step.
-        """
+        """Writes the state at a step whose checkpoint is complete; any thread may call this."""
         if self._is_open:
             with self._ignored():
-                save = (step, record.seconds["steps"], _digest(prefix))
-                self._write(record, save)
+                self._write(record, (step, record.seconds["steps"], _digest(prefix)))
 
     def _write(self, record: Record, save: tuple[int, float, str] | None = None) -> None:
         with self._lock, self._ignored():
@@ -302,7 +282,6 @@ class Goodput:
             if record.until >= self._newest.until:
                 self._newest = record
             content = dataclasses.asdict(dataclasses.replace(self._newest, saves=self._past.saves))
-            content["saves"] = [list(save) for save in content["saves"]]
             content["checksum"] = checksum(content)
             write_whole(self._path, json.dumps(content, indent=1) + "\n")
 
@@ -312,5 +291,5 @@ class Goodput:
             return {}
         record = self.record()
         whole = max(sum(record.seconds.values()), 1e-9)
-        shares = {f"goodput/{part}": record.seconds[part] / whole for part in PARTS}
+        shares = {f"goodput/{part}": seconds / whole for part, seconds in record.seconds.items()}
         return {"goodput": record.goodput(), **shares}

@@ -27,9 +27,6 @@ from bert_tf.errors import UserError
 from bert_tf.files import processes
 
 FILE_NAME = "run.heartbeat"
-BEAT_SECONDS = 10.0
-EXPIRES_SECONDS = 30.0  # three beats, because a beat may fail or take long
-SETTLE_SECONDS = 1.0  # longer than writing a small file takes, also in a bucket
 
 
 class Heartbeat:
@@ -42,10 +39,9 @@ class Heartbeat:
     Args:
         output_dir: an existing directory, on any file system that TensorFlow reaches.
         beat_seconds: time from one rewrite to the next.
-        expires_seconds: a file that does not change for so long was left by a killed run; several
-            beats.
-        settle_seconds: without a lock, time to wait after taking the directory before looking
-            whether another run took it at the same moment.
+        expires_seconds: a file that does not change for so long was left by a killed run.
+        settle_seconds: without a lock, time from taking the directory to checking whether another
+            run took it at the same moment.
 
     `left_at` is when a run that was killed last renewed the file, in seconds since 1970; None if
     the last run was not killed.
@@ -54,9 +50,9 @@ class Heartbeat:
     def __init__(
         self,
         output_dir: str,
-        beat_seconds: float = BEAT_SECONDS,
-        expires_seconds: float = EXPIRES_SECONDS,
-        settle_seconds: float = SETTLE_SECONDS,
+        beat_seconds: float = 10.0,
+        expires_seconds: float = 30.0,  # three beats, because a beat may fail or take long
+        settle_seconds: float = 1.0,  # longer than writing a small file takes, also in a bucket
     ):
         self._output_dir = output_dir
         self._path = os.path.join(output_dir, FILE_NAME)
@@ -77,7 +73,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
-        """Returns the heartbeat once this run holds the directory.
+        """Takes the directory.
 
         Raises:
             UserError: another run holds the directory.
@@ -86,14 +82,12 @@ class Heartbeat:
         with contextlib.ExitStack() as stack:
             stack.callback(self._unlock)
             try:
-                created = self._take_lock()
-                if not created:
+                if not self._take_lock():
                     self._wait_for_the_last_run()
                 self._write()
                 if self._lock is None:
                     time.sleep(self._settle_seconds)
-                    owner = _parse(self._read())
-                    if owner and not self._is_ours(owner):
+                    if owner := self._other_owner():
                         raise self._in_use(owner)
             except tf.errors.OpError as error:
                 raise OSError(f"{self._path} must be writable: {error.message}") from error
@@ -105,19 +99,15 @@ class Heartbeat:
         self._ended.set()
         self._thread.join(self._beat_seconds)  # no longer: it may be stuck in a write
         try:
-            if self._is_ours(_parse(self._read())):
+            owner = _parse(self._read())
+            if owner and owner["id"] == self._owner["id"]:
                 tf.io.gfile.remove(self._path)
         except tf.errors.OpError as error:
             logging.warning("%s cannot be removed: %s", self._path, error.message)
         self._unlock()
 
     def _take_lock(self) -> bool:
-        """Locks the file if the file system can; returns whether there was no file before.
-
-        Raises:
-            UserError: a run on this machine has locked it.
-            OSError: the file cannot be opened.
-        """
+        """Locks the file if the file system can; returns whether there was no file before."""
         if "://" in self._path:
             return self._read() is None
         while True:
@@ -166,15 +156,11 @@ class Heartbeat:
             OSError: another run has taken it over.
         """
         with contextlib.suppress(tf.errors.OpError):
-            self._look(_parse(self._read()))
+            self._look()
         self.check_beats()
 
     def check_beats(self) -> None:
-        """Checks the same as `check`, but from what the beats have read; reads nothing.
-
-        Raises:
-            OSError: another run has taken the directory over.
-        """
+        """Does the same as `check`, but from what the beats have read."""
         if self._taken_over_by:
             raise OSError(
                 f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by}:"
@@ -191,9 +177,12 @@ class Heartbeat:
         with contextlib.suppress(tf.errors.OpError):
             self.left_at = tf.io.gfile.stat(self._path).mtime_nsec / 1e9
         owner = _parse(found)
-        if owner and owner["pid_space"] == self._owner["pid_space"] and self._has_ended(owner):
-            logging.info("%s was left by %s, which has ended", self._path, _name(owner))
-            return
+        if owner and owner["pid_space"] == self._owner["pid_space"]:
+            pid = owner["pid"]
+            # Its lock is free, or its process is gone.
+            if self._lock is not None or pid == os.getpid() or not processes.runs(pid):
+                logging.info("%s was left by %s, which has ended", self._path, _name(owner))
+                return
         logging.info(
             "%s is there, written by %s: watching it for %g seconds",
             self._path,
@@ -216,32 +205,24 @@ class Heartbeat:
             "%s was left by a run that was killed (%s) and is taken over", self._path, _name(owner)
         )
 
-    def _has_ended(self, owner: dict) -> bool:
-        """Returns whether a run on this machine has ended: its lock is free or its process gone."""
-        return (
-            self._lock is not None
-            or owner["pid"] == os.getpid()
-            or not processes.runs(owner["pid"])
-        )
-
-    def _look(self, owner: dict | None) -> bool:
-        """Returns whether another run has taken over the file, which now names this owner."""
-        if owner and not self._is_ours(owner) and not self._taken_over_by:
+    def _look(self) -> None:
+        """Reads whether another run has taken over the file."""
+        if not self._taken_over_by and (owner := self._other_owner()):
             self._taken_over_by = _name(owner)
             logging.error("%s now belongs to %s", self._path, self._taken_over_by)
-        return self._taken_over_by is not None
 
     def _beat(self) -> None:
         while not self._ended.wait(self._beat_seconds):
             try:
-                if self._look(_parse(self._read())):
+                self._look()
+                if self._taken_over_by:
                     return
                 self._write()
             except tf.errors.OpError as error:
                 logging.warning("%s cannot be renewed: %s", self._path, error.message)
 
     def _read(self) -> str | None:
-        """Returns the content of the file; None if the file does not exist."""
+        """Returns the file's content; None if there is no file."""
         try:
             with tf.io.gfile.GFile(self._path, "rb") as reader:
                 return reader.read().decode(errors="replace")
@@ -253,8 +234,10 @@ class Heartbeat:
         with tf.io.gfile.GFile(self._path, "w") as writer:
             writer.write(json.dumps({**self._owner, "beats": self._beats}))
 
-    def _is_ours(self, owner: dict | None) -> bool:
-        return owner is not None and owner["id"] == self._owner["id"]
+    def _other_owner(self) -> dict | None:
+        """Returns the owner named in the file if it is another run."""
+        owner = _parse(self._read())
+        return owner if owner and owner["id"] != self._owner["id"] else None
 
     def _in_use(self, owner: dict | None) -> UserError:
         return UserError(
@@ -280,7 +263,6 @@ def _name(owner: dict | None) -> str:
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Returns whether the path still leads to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

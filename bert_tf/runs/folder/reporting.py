@@ -14,11 +14,7 @@ SUMMARY_STEPS = 100  # steps per point in TensorBoard: the Estimator's default
 
 
 class Summaries:
-    """Writes scalars for TensorBoard to a directory.
-
-    Args:
-        directory: for the event file; made with the first point. None: write nothing.
-    """
+    """Writes scalars for TensorBoard to a directory, or nowhere if it is None."""
 
     def __init__(self, directory: str | None):
         self._directory = directory
@@ -35,7 +31,6 @@ class Summaries:
                 tf.summary.scalar(name, value)
 
     def flush(self) -> None:
-        """Writes the points added so far to disk."""
         if self._writer is not None:
             self._writer.flush()
 
@@ -48,7 +43,6 @@ def mean_losses(losses: np.ndarray, batch_size: int) -> dict[str, float]:
 
     Args:
         losses: float [examples], in order.
-        batch_size: the evaluation's batch size.
     """
     losses = losses.astype(np.float64)
     batches = [losses[i : i + batch_size] for i in range(0, len(losses), batch_size)]
@@ -82,29 +76,23 @@ def curves(results: Mapping[str, float]) -> dict[str, float]:
 
     TensorBoard then plots `eval_accuracy` over `accuracy`.
     """
-    named = {name.removeprefix("eval_"): value for name, value in results.items()}
-    # Like training's loss, `eval_loss` is the mean over examples; the original's `loss` is over
-    # batches.
-    named |= {"loss": results["eval_loss"]} if "eval_loss" in results else {}
-    return {name: value for name, value in named.items() if name not in COUNTS}
+    named = {name.removeprefix("eval_"): results[name] for name in results if name not in COUNTS}
+    if "eval_loss" in results:
+        named["loss"] = results["eval_loss"]  # over examples, like training's loss
+    return named
 
 
 def log_results(results: Mapping[str, float | int]) -> None:
     """Logs an evaluation as the original does."""
     logging.info("***** Eval results *****")
-    for key in sorted(results):
-        logging.info("  %s = %s", key, results[key])
+    for key, value in sorted(results.items()):
+        logging.info("  %s = %s", key, value)
 
 
 def write_results(path: str, results: Mapping[str, float | int]) -> None:
-    """Writes sorted lines `key = value`, the original's eval_results.txt.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Writes sorted lines `key = value`, the original's eval_results.txt."""
     lines = []
-    for key in sorted(results):
-        value = results[key]
+    for key, value in sorted(results.items()):
         value = value if isinstance(value, int) else np.float32(value)
         lines.append(f"{key} = {value!s}\n")  # NumPy formats a float32 as a float64
     write_whole(path, "".join(lines))
@@ -137,9 +125,6 @@ def write_probabilities(path: str, outputs: np.ndarray) -> None:
 
     Args:
         outputs: float [examples, classes], or [examples].
-
-    Raises:
-        OSError: the file cannot be written.
     """
     logging.info("Writing predictions to: %s", path)
     lines = ["\t".join(map(str, row)) for row in outputs.reshape(len(outputs), -1)]

@@ -29,8 +29,10 @@ class Run:
     MultiWorkerMirroredStrategy every process has a `Run`; the chief's writes and all read, so all
     must reach the same directory.
 
+    Methods that write, or wait for a save, raise OSError if a file cannot be written or another run
+    has taken the directory over, and FloatingPointError if a value to save is not finite.
+
     Args:
-        settings: the flags; `output_dir` is the directory.
         best: the best checkpoint, if the run's evaluations choose one.
         labels: classes in the order of the logits, for `labels.txt`; () for regression. None if
             the task has no labels to keep.
@@ -59,25 +61,20 @@ class Run:
         storage.make_output_dir(self.output_dir)
         self.checkpoints = CheckpointDirectory(self.output_dir, settings.keep_checkpoint_max)
         folder = self.output_dir if self.chief else None
-        self._training_summaries = reporting.Summaries(folder)
+        self.training_summaries = reporting.Summaries(folder)
         self._evaluation_summaries = reporting.Summaries(folder and os.path.join(folder, "eval"))
         self._heartbeat: Heartbeat | None = None
         self._background = Background()
         self._stack = contextlib.ExitStack()
-        self._saved_step: int | None = None
+        self.saved_step: int | None = None
         self.evaluated_step: int | None = None
 
     def __enter__(self) -> "Run":
-        """Reserves the directory for this run.
-
-        Raises:
-            UserError: another run holds the directory.
-            OSError: the heartbeat cannot be read or written.
-        """
+        """Reserves the directory; see `Heartbeat.__enter__` for the errors."""
         with contextlib.ExitStack() as stack:
             if distribution.several_processes(self.strategy):
                 stack.enter_context(interrupts.hold())
-            stack.callback(self._training_summaries.flush)
+            stack.callback(self.training_summaries.flush)
             stack.callback(self._evaluation_summaries.flush)
             if self.chief and self.settings.do_train:
                 self._heartbeat = stack.enter_context(Heartbeat(self.output_dir))
@@ -92,13 +89,10 @@ class Run:
         return self._stack.__exit__(*exception)
 
     def path(self, name: str) -> str:
-        """Returns the path of a file in the directory."""
         return os.path.join(self.output_dir, name)
 
     def restore(self, variables: Mapping[str, tf.Variable]) -> str | None:
-        """Sets all variables from the newest complete checkpoint, and returns its prefix.
-
-        Returns None if there is no checkpoint.
+        """Sets all variables from the newest complete checkpoint; returns its prefix or None.
 
         Raises:
             UserError: the checkpoint does not fit the variables, or the machines of the run see
@@ -110,7 +104,7 @@ class Run:
             logging.info("Restored %s", prefix)
         step = int(variables["global_step"].numpy())
         self.goodput.restored(step, prefix)
-        self._saved_step = step if prefix else None
+        self.saved_step = step if prefix else None
         steps = self._barrier(step)
         if len(set(steps)) > 1:
             raise UserError(
@@ -140,17 +134,11 @@ class Run:
             save_places: writes this process's place in the input at that step, next to the prefix
                 that it gets.
             waited: seconds for which training waited for these values, for the log.
-
-        Raises:
-            OSError: this or the previous save cannot be written, or another run has taken the
-                directory over.
-            FloatingPointError: a value of this or the previous save is not finite; that save is
-                not written.
         """
         self.wait_for_save()
-        if step == self._saved_step:
+        if step == self.saved_step:
             return
-        self._training_summaries.write(self.goodput.curves(), step)
+        self.training_summaries.write(self.goodput.curves(), step)
         record = self.goodput.record()  # here, because the thread writes during later steps
         write = functools.partial(self._write, values, step, save_places, waited, record)
         if distribution.several_processes(self.strategy):
@@ -158,15 +146,8 @@ class Run:
         else:
             self._background.start(write)
 
-    def _write(
-        self,
-        values: Mapping[str, tf.Tensor],
-        step: int,
-        save_places: Callable[[str], None],
-        waited: float,
-        record: Record,
-    ) -> None:
-        """Writes a checkpoint, unless one of its values is not finite."""
+    def _write(self, values, step, save_places, waited, record: Record) -> None:
+        """Writes the arguments of `save`; `record` is the goodput at that step."""
         began = time.monotonic()
         with tf.device("CPU:0"):  # needs no compilation there
             for name, value in values.items():
@@ -182,55 +163,31 @@ class Run:
 
         if self.chief:
             logging.info("Saving checkpoints for %d into %s.", step, self.path("model.ckpt"))
-            self.checkpoints.save(
-                values,
-                step,
-                save_all_places,
-                lambda prefix: self.goodput.write_save(step, prefix, record),
-            )
+            write_goodput = functools.partial(self.goodput.write_save, step, record=record)
+            self.checkpoints.save(values, step, save_all_places, write_goodput)
         else:
             save_all_places(self.checkpoints.prefix(step))
-        self._saved_step = step
+        self.saved_step = step
         seconds = time.monotonic() - began
         logging.info("Saved step %d in %.1f s; the steps waited %.2f s", step, seconds, waited)
 
     def check(self) -> None:
-        """Checks between two loops that no save has failed and that this run holds the directory.
-
-        Does not wait, and reads nothing.
-
-        Raises:
-            OSError: see `save`.
-            FloatingPointError: see `save`.
-        """
+        """Checks, without waiting, that no save failed and that this run holds the directory."""
         self._background.check()
         if self._heartbeat:
             self._heartbeat.check_beats()
 
     def check_directory(self) -> None:
-        """Checks that this run still holds the directory. Call this before writing a file.
-
-        Raises:
-            OSError: another run has taken it over.
-        """
+        """Reads whether this run still holds the directory. Call this before writing a file."""
         if self._heartbeat:
             self._heartbeat.check()
 
     def wait_for_save(self) -> None:
-        """Waits until the current save is written.
-
-        Raises:
-            OSError: see `save`.
-            FloatingPointError: see `save`.
-        """
+        """Waits until the current save is written."""
         self._background.wait()
 
     def write_goodput(self, doing: str = "steps") -> None:
-        """Updates `goodput.json`, unless another run has taken the directory over.
-
-        Args:
-            doing: see `goodput.Record`.
-        """
+        """Updates `goodput.json`, unless another run has taken the directory over."""
         if self._heartbeat:
             with contextlib.suppress(OSError):
                 self._heartbeat.check()
@@ -239,10 +196,6 @@ class Run:
     def used_seconds(self) -> float:
         """Returns the seconds for which the chief has had its machine, over all starts."""
         return self._barrier(self.goodput.record().used())[0]
-
-    def is_saved(self, step: int) -> bool:
-        """Returns whether the newest complete checkpoint is of this step."""
-        return step == self._saved_step
 
     def divergence(self, what: str, step: int) -> FloatingPointError:
         """Returns the error that ends a run in which `what` went wrong at a step."""
@@ -258,10 +211,6 @@ class Run:
         if self.chief:
             label_file.write_labels(self.output_dir, self.labels)
 
-    def write_training_summaries(self, scalars: Mapping[str, float], step: int) -> None:
-        """Adds a point to TensorBoard's curves of training."""
-        self._training_summaries.write(scalars, step)
-
     def report(self, results: Mapping[str, float], step: int) -> dict[str, float | int]:
         """Logs an evaluation and adds it to TensorBoard; returns it with `global_step`."""
         self.evaluated_step = step
@@ -272,11 +221,7 @@ class Run:
         return results
 
     def write_results(self, results: Mapping[str, float | int]) -> None:
-        """Writes `eval_results.txt`, sorted lines `key = value`.
-
-        Raises:
-            OSError: the file cannot be written, or another run has taken the directory over.
-        """
+        """Writes `eval_results.txt`."""
         self.check_directory()
         if self.chief:
             reporting.write_results(self.path("eval_results.txt"), results)
@@ -285,12 +230,8 @@ class Run:
     def training(self) -> Iterator[None]:
         """Counts the time within as steps, and lets interrupts end only loops of steps.
 
-        At the end it writes TensorBoard's curves to disk and waits for the current save.
-
-        Raises:
-            KeyboardInterrupt: at the end, if there was an interrupt.
-            OSError: see `save`.
-            FloatingPointError: see `save`.
+        At the end it writes TensorBoard's curves to disk, waits for the current save, and raises
+        KeyboardInterrupt if there was an interrupt.
         """
         with interrupts.hold():
             self.clock.enter("steps")
@@ -298,6 +239,6 @@ class Run:
                 yield
             finally:
                 with self.clock.spent("saving"):
-                    self._training_summaries.flush()
+                    self.training_summaries.flush()
                     self.wait_for_save()
                 self.clock.enter("evaluating")  # whatever follows: predictions, an export

@@ -35,32 +35,23 @@ def make_tokenizer(
             for the vocabulary or the checkpoint (see `casing.check_casing`).
     """
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
-    casing.check_casing(
-        settings.do_lower_case,
-        tokenizer.vocab,
-        settings.vocab_file,
-        init_checkpoint,
-        output_dir,
-    )
+    vocab, path = tokenizer.vocab, settings.vocab_file
+    casing.check_casing(settings.do_lower_case, vocab, path, init_checkpoint, output_dir)
     if init_checkpoint:
-        check_model_vocabulary(tokenizer.vocab, settings.vocab_file, init_checkpoint)
+        check_model_vocabulary(vocab, path, init_checkpoint)
     # A run that stopped before its first checkpoint may have left a vocabulary: ignore it.
     if output_dir and CheckpointDirectory(output_dir).latest():
-        check_model_vocabulary(tokenizer.vocab, settings.vocab_file, output_dir, "output_dir")
-    tokenization.check_vocab_size(tokenizer.vocab, config.vocab_size, settings.vocab_file)
-    place = f"--vocab_file={settings.vocab_file}"
-    check_padding(tokenizer.vocab, config.pad_token_id, place, "--bert_config_file")
+        check_model_vocabulary(vocab, path, output_dir, "output_dir")
+    tokenization.check_vocab_size(vocab, config.vocab_size, path)
+    check_padding(vocab, config.pad_token_id, f"--vocab_file={path}", "--bert_config_file")
     return tokenizer
 
 
 def check_settings(config: BertConfig, settings: FineTuningSettings, one_length: bool) -> None:
-    """Checks that the settings fit the model and the batches.
+    """Raises a UserError if a setting does not fit the model or the batches.
 
     Args:
         one_length: whether all batches are padded to --max_seq_length.
-
-    Raises:
-        UserError: a setting does not fit.
     """
     config.check_seq_length(settings.max_seq_length)
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):

@@ -51,7 +51,6 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     @property
     def global_step(self) -> int:
-        """Number of updates made to the model."""
         return int(self._variables["global_step"].numpy())
 
     def on_train_begin(self, logs=None) -> None:
@@ -80,34 +79,33 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._variables = {**weights, **optimizer.checkpoint_variables()}
         self._saved_step = self._last_step = None
         if self.global_step == 0 and self._checkpoints.restore_latest(self._variables):
-            self._go_on()
+            self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Makes `fit` start with the epoch of the current step, and end where it would have."""
         step = self._saved_step = self.global_step
         steps, epochs = self.params.get("steps"), self.params["epochs"]
         if not steps:
             logging.warning(
-                "Step %d goes on with epoch 1: the number of batches is not known. Pass"
-                " steps_per_epoch, or initial_epoch",
+                "Training continues from step %d with epoch 1, because the number of batches is"
+                " unknown. Pass steps_per_epoch, or initial_epoch",
                 step,
             )
             return
         self._last_step = epochs * steps
         # Keras's BackupAndRestore does the same.
         self.model._initial_epoch = min(step // steps, epochs)
-        logging.info("Goes on from step %d of %d", step, self._last_step)
+        logging.info("Training continues from step %d of %d", step, self._last_step)
         if step >= self._last_step:
             logging.warning(
-                "Nothing to train: %s is at step %d of %d already. Raise epochs to go on, or choose"
-                " another output_dir to start over",
+                "Nothing to train: %s is at step %d of %d already. Raise epochs to continue, or"
+                " choose another output_dir to start over",
                 self._checkpoints.prefix(step),
                 step,
                 self._last_step,
             )
 
     def on_train_batch_end(self, batch, logs=None) -> None:
-        """Saves if the steps have reached a multiple of `save_checkpoints_steps`."""
         step = self.global_step
         if self._last_step is not None and step >= self._last_step:
             self.model.stop_training = True
@@ -116,26 +114,19 @@ class CheckpointCallback(keras.callbacks.Callback):
             self._save()
 
     def on_train_end(self, logs=None) -> None:
-        """Saves the last step."""
         self._save()
         self.model._initial_epoch = None  # the next `fit` counts its epochs from 0
 
     def _save(self) -> None:
-        """Writes a checkpoint, unless this step is already saved.
-
-        Raises:
-            FloatingPointError: a value is not finite.
-            OSError: the checkpoint cannot be written.
-        """
         step = self.global_step
         if step == self._saved_step:
             return
         for name, variable in self._variables.items():
             if variable.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(variable)):
                 raise FloatingPointError(
-                    f"Training has diverged by step {step}: {name} is not finite, so no checkpoint"
-                    " of it is written. Lower the learning rate, or raise the number of warm-up"
-                    " steps; the next fit goes on from the checkpoint before"
+                    f"Training has diverged by step {step}: {name} is not finite, so this step is"
+                    " not saved. Lower the learning rate, or raise the number of warm-up steps; the"
+                    " next fit resumes from the previous checkpoint"
                 )
         self._checkpoints.save(self._variables, step)
         self._saved_step = step

@@ -1,5 +1,6 @@
 """Makes the steps of one phase and reports them."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
@@ -15,62 +16,44 @@ from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.plan import Phase
 
 
+@dataclasses.dataclass
 class PhaseSteps:
     """Trains through one phase.
 
-    Args:
-        phase: the phase.
-        loop: makes the steps; a new loop, which compiles its first steps.
-        sources: the phase's input, one for each of this process's hosts.
-        run: gets the figures.
-        total: number of steps of all phases, to estimate the time left; None if unknown.
+    loop: makes the steps; a new loop, which compiles its first steps.
+    sources: the phase's input, one for each of this process's hosts.
+    run: gets the figures.
+    total: number of steps of all phases, to estimate the time left; None if unknown.
     """
 
-    def __init__(
-        self,
-        phase: Phase,
-        loop: TrainingLoop,
-        sources: Sequence[TrainingInput],
-        run: Run,
-        total: int | None,
-    ):
-        self._phase = phase
-        self._loop = loop
-        self._sources = sources
-        self._iterators = [source.iterator for source in sources]
-        self._run = run
-        self._total = total
-        self._compiled = False
+    phase: Phase
+    loop: TrainingLoop
+    sources: Sequence[TrainingInput]
+    run: Run
+    total: int | None
+    _compiled: bool = False
 
     def make(self, step: int, stop: int, advance: Callable[[int], None]) -> None:
         """Makes the steps from `step` until `stop`. The first call compiles and reports no speed.
 
-        Args:
-            step: the current step.
-            stop: the step to stop at.
-            advance: called now and then with the number of steps made since the last call.
-
-        Raises:
-            UserError: the input is damaged.
-            OSError: the input cannot be read.
-            FloatingPointError: a loss, gradient or metric is not finite.
-            KeyboardInterrupt: see `TrainingLoop.run`.
+        It calls `advance` now and then with the number of steps made since the last call.
         """
         began = time.monotonic()
         try:
-            with self._run.clock.spent("steps" if self._compiled else "compiling"):
-                metrics = self._loop.run(self._iterators, stop - step, advance)
+            with self.run.clock.spent("steps" if self._compiled else "compiling"):
+                iterators = [source.iterator for source in self.sources]
+                metrics = self.loop.run(iterators, stop - step, advance)
         except record_checks.READ_ERRORS as error:
-            raise self._sources[0].explain(error) from error
+            raise self.sources[0].explain(error) from error
         finally:
             if self._compiled:
-                self._run.clock.move(self._loop.input_seconds, "steps", "input")
+                self.run.clock.move(self.loop.input_seconds, "steps", "input")
         seconds = time.monotonic() - began
         self._check_finite(metrics, step)
         self._report(metrics, step, stop, seconds)
         if not self._compiled:
             self._compiled = True
-            self._run.write_goodput()
+            self.run.write_goodput()
             logging.info("Traced, compiled and made the first step in %.1f s", seconds)
 
     def _check_finite(self, metrics: StepMetrics, first: int) -> None:
@@ -79,25 +62,24 @@ class PhaseSteps:
             if not finite.all():
                 bad = int(np.argmin(finite))
                 value = values[0][bad] if isinstance(values, tuple) else values[bad]
-                self._run.wait_for_save()  # which may be the last checkpoint, or the first error
-                raise self._run.divergence(f"{name} is {value}", first + bad)
+                self.run.wait_for_save()  # which may be the last checkpoint, or the first error
+                raise self.run.divergence(f"{name} is {value}", first + bad)
 
     def _report(self, metrics: StepMetrics, first: int, stop: int, seconds: float) -> None:
-        """Writes the metrics of the steps to TensorBoard and to the log."""
         num_steps = stop - first
         speed, left = {}, ""
         if self._compiled:
-            examples = num_steps * self._phase.batch_size * self._phase.examples_per_record
+            examples = num_steps * self.phase.batch_size * self.phase.examples_per_record
             speed["examples_per_second"] = examples / seconds
-            if self._total and (to_go := self._total - stop):
+            if self.total and (to_go := self.total - stop):
                 # Assumes this speed throughout; the steps of a later phase may take longer.
-                share = 100.0 * stop / self._total
+                share = 100.0 * stop / self.total
                 time_left = reporting.duration(to_go * seconds / num_steps)
                 left = f" ({share:.0f}% done, about {time_left} left)"
         for start in range(0, num_steps, reporting.SUMMARY_STEPS):
             end = min(start + reporting.SUMMARY_STEPS, num_steps)
             # The learning rate is the last step's; everything else is the mean over the steps.
             now = {"learning_rate": metrics["learning_rate"][end - 1], **speed}
-            self._run.write_training_summaries({**means(metrics, start, end), **now}, first + end)
+            self.run.training_summaries.write({**means(metrics, start, end), **now}, first + end)
         figures = reporting.describe({**means(metrics), **now})
         logging.info("step %d: %s%s", stop, figures, left)

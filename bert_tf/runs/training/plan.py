@@ -14,7 +14,6 @@ LOG_LINES = 20
 class Phase:
     """A part of training in which all batches have the same shape.
 
-    num_steps: number of steps.
     batch_size: records in a step, over all replicas.
     open_input: (seed, shard) -> the batches that the shard's host reads, from the start of the
         order that the seed gives.
@@ -33,8 +32,8 @@ class Leg:
 
     phase: number of the phase, from 0.
     stop: the number of steps made in the whole run when the leg ends.
-    saves: whether a checkpoint is saved at the end of the leg.
-    evaluates: whether to evaluate at the end of the leg, after the save.
+    saves: whether a checkpoint is saved at the end.
+    evaluates: whether to evaluate at the end, after the save.
     """
 
     phase: int
@@ -48,9 +47,7 @@ class Plan:
     """When a run stops, saves and evaluates: a pure function of step and settings.
 
     phase_steps: number of steps of each phase.
-    save_checkpoints_steps: save a checkpoint at multiples of this number, and at the end.
-    evaluate_every_steps: evaluate at multiples of this number; 0 for never.
-    iterations_per_loop: maximum number of steps in a leg.
+    iterations_per_loop: maximum number of steps in a leg. For the other fields see their flags.
     """
 
     phase_steps: tuple[int, ...]

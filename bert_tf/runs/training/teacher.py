@@ -26,14 +26,7 @@ def teacher_files(settings: TeacherSettings) -> ModelFiles:
 def read_teacher_config(
     teacher: ModelFiles, student: BertConfig, max_seq_length: int
 ) -> BertConfig:
-    """Returns the configuration of the teacher, checked to read the same ids as the student.
-
-    Args:
-        max_seq_length: length of the longest sequences that both read.
-
-    Raises:
-        UserError: the checkpoint or the configuration is missing, or see `check_inputs`.
-    """
+    """Returns the teacher's configuration, checked by `check_inputs`."""
     check_inputs(student, teacher.config, teacher.config_file, max_seq_length)
     return teacher.config
 
@@ -42,9 +35,7 @@ def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_len
     """Checks that a teacher can read what a student reads.
 
     Args:
-        student: configuration of the student.
-        config: configuration of the teacher.
-        path: file of the teacher's configuration, for messages.
+        config: the teacher's, from the file `path`.
         max_seq_length: length of the longest sequences that both read.
 
     Raises:
@@ -73,11 +64,7 @@ def check_inputs(student: BertConfig, config: BertConfig, path: str, max_seq_len
 
 
 def check_hidden_sizes(student: BertConfig, teacher: BertConfig) -> None:
-    """Checks that the cosine loss can compare the vectors of two models.
-
-    Raises:
-        UserError: the vectors have different sizes.
-    """
+    """Raises a UserError if the two models' vectors differ in size: see --alpha_cos."""
     if student.hidden_size != teacher.hidden_size:
         raise UserError(
             "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is"
@@ -95,8 +82,6 @@ def load_teacher(
     """Returns the frozen teacher on the devices, and its variables by name.
 
     Args:
-        build: makes the model.
-        files: the teacher's files.
         unneeded: name prefixes of variables that the checkpoint may lack. Variables that it lacks
             are not returned.
 

@@ -40,18 +40,13 @@ class TimeBudget:
         self._stretched = schedule
         self._num_steps = num_steps
         self._used = used
-        self._measured_from: tuple[int, float] | None = None  # a step, and the seconds used by then
-        self._calls = 0
+        self._measured: list[tuple[int, float]] = []  # steps, and the seconds used by then
         with strategy.scope():  # variables, so that a step is compiled once
             self._first = tf.Variable(0, trainable=False, dtype=tf.int64)
             self._line = tf.Variable([0.0, 0.0], trainable=False)
 
     def schedule(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns the learning rate of a step, float32 []: see the class.
-
-        Args:
-            step: int64 [], the number of updates before this one.
-        """
+        """Returns the learning rate, float32 [], of the update after `step` updates, int64 []."""
         share, of_a_step = tf.unstack(self._line.read_value())
         share += of_a_step * tf.cast(step - self._first, tf.float32)
         return self._stretched(tf.minimum(share, 1.0) * float(self._num_steps))
@@ -60,8 +55,7 @@ class TimeBudget:
         """Yields the legs until the time is used up, cut wherever the time of a step is measured.
 
         Args:
-            legs: the legs of a plan with more steps than there is time for.
-            step: the step that the legs start from.
+            legs: from `step`, the legs of a plan with more steps than there is time for.
         """
         for leg in legs:
             while step < leg.stop:
@@ -92,10 +86,8 @@ class TimeBudget:
 
     def _seconds_per_step(self, step: int, used: float) -> float:
         """Returns the mean time of a step since the compiled one; 0.0 if not known yet."""
-        if self._measured_from is None:
-            self._calls += 1
-            if self._calls == 2:
-                self._measured_from = (step, used)
+        if len(self._measured) < 2:
+            self._measured.append((step, used))
             return 0.0
-        first, then = self._measured_from
+        first, then = self._measured[1]
         return (used - then) / (step - first)

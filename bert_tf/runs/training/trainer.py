@@ -31,7 +31,7 @@ class Trainer:
 
     Args:
         build: returns the model, its variables created and named as in a checkpoint.
-        run: the run, already entered, with the output directory and the settings.
+        run: the run, already entered.
         schedule: learning rate of each step; None if the run does not train, and the optimizer
             then has no slots.
         frozen: takes a variable's name, and returns whether to keep its value unchanged. Frozen
@@ -85,7 +85,6 @@ class Trainer:
             initialize(self.model)
 
     def _initialize(self, weights: Mapping[str, tf.Variable], needed: Sequence[str]) -> None:
-        """Sets the weights from --init_checkpoint, which must have the needed weights."""
         init_checkpoint = self._settings.init_checkpoint
         if init_checkpoint:
             found = set(checkpoints.initialize(weights, init_checkpoint))
@@ -104,7 +103,6 @@ class Trainer:
 
     @property
     def global_step(self) -> int:
-        """Number of training steps that the weights have had."""
         return int(self.optimizer.global_step.numpy())
 
     def train(self, phases: Sequence[Phase], evaluate: Callable[[], bool] = lambda: True) -> None:
@@ -121,23 +119,28 @@ class Trainer:
             KeyboardInterrupt: Ctrl-C or SIGTERM; the current step has been finished and saved.
         """
         self._check_batches(phases)
-        plan = self._plan(phases)
+        settings = self._settings
+        plan = Plan(
+            tuple(phase.num_steps for phase in phases),
+            settings.save_checkpoints_steps,
+            settings.evaluate_every_steps,
+            settings.iterations_per_loop,
+        )
         if self.global_step >= plan.total:
             logging.warning(
-                "Nothing to train: %s is at step %d of %d already. Raise %s to go on, or choose"
+                "Nothing to train: %s is at step %d of %d already. Raise %s to continue, or choose"
                 " another --output_dir to start over, with other data or flags.",
                 self._resumed_from or "the model",
                 self.global_step,
                 plan.total,
-                self._settings.amount_of_training,
+                settings.amount_of_training,
             )
             return
         if self._resumed_from:
             logging.info("Resumed from %s", self._resumed_from)
-        legs = plan.legs(self.global_step)
+        legs, total = plan.legs(self.global_step), plan.total
         if self._budget:
-            legs = self._budget.legs(legs, self.global_step)
-        total = None if self._budget else plan.total
+            legs, total = self._budget.legs(legs, self.global_step), None
         phase: int | None = None
         with self.run.training():
             try:
@@ -151,26 +154,15 @@ class Trainer:
                             self.run.check()
                         if leg.saves:
                             self._save()
-                        if leg.evaluates and not self._goes_on(evaluate):
-                            break
+                        if leg.evaluates:
+                            with self.run.clock.spent("evaluating"):
+                                if not evaluate():
+                                    break
             except KeyboardInterrupt:
                 logging.warning("Interrupted at step %d; saving", self.global_step)
                 self._save()
                 raise
             self._save()  # unless the last leg did
-
-    def _plan(self, phases: Sequence[Phase]) -> Plan:
-        settings = self._settings
-        return Plan(
-            tuple(phase.num_steps for phase in phases),
-            settings.save_checkpoints_steps,
-            settings.evaluate_every_steps,
-            settings.iterations_per_loop,
-        )
-
-    def _goes_on(self, evaluate: Callable[[], bool]) -> bool:
-        with self.run.clock.spent("evaluating"):
-            return evaluate()
 
     def _begin(self, phases: Sequence[Phase], number: int, total: int | None) -> PhaseSteps:
         """Opens the input of a phase, and returns the object that makes its steps."""
@@ -190,9 +182,8 @@ class Trainer:
         """Checks that batches divide evenly among replicas and parts of gradient accumulation."""
         parts = self._settings.gradient_accumulation_steps
         for phase in phases:
-            size = distribution.replica_batch_size(
-                self.strategy, phase.batch_size, "train_batch_size"
-            )
+            batch_size = phase.batch_size
+            size = distribution.replica_batch_size(self.strategy, batch_size, "train_batch_size")
             if size % parts:
                 raise UserError(
                     f"--gradient_accumulation_steps ({parts}) must divide the examples of one"
@@ -204,9 +195,8 @@ class Trainer:
         step = self.global_step
         # Depends on the step, so that an input that cannot be resumed takes a new order.
         seed = (self._settings.random_seed * 1_000_003 + step) % 2**31
-        sources = [
-            phase.open_input(seed, shard) for shard in distribution.input_shards(self.strategy)
-        ]
+        shards = distribution.input_shards(self.strategy)
+        sources = [phase.open_input(seed, shard) for shard in shards]
         if step > first_step:  # else a saved place belongs to the previous phase
             for source in sources:
                 if not (self._resumed_from and source.restore(self._resumed_from)):
@@ -227,15 +217,12 @@ class Trainer:
         return TrainingLoop(self.strategy, replica_step, seed, buckets, compiles)
 
     def _save(self) -> None:
-        """Copies everything a checkpoint of this step needs; a thread writes the checkpoint.
-
-        Does nothing if this step is already saved.
-        """
+        """Copies everything a checkpoint of this step needs, unless it is already saved."""
         with self.run.clock.spent("saving"):
             began = time.monotonic()
             self.run.wait_for_save()
             step = self.global_step
-            if self.run.is_saved(step):
+            if step == self.run.saved_step:
                 return
             values = self.values()
             places = [source.capture() for source in self._sources]

@@ -2,26 +2,18 @@
 
 import glob
 import os
-import re
 import threading
 import time
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.files import checkpoints
 from bert_tf.runs.folder.background import Background
 from bert_tf.runs.folder.heartbeat import Heartbeat
-from tests.support.line_task import phases, rate_before, trainer, write
-from tests.support.pretraining_runs import variables
-
-OTHERS = '{"id": "other", "host": "tpu-7", "pid": 11, "pid_space": "tpu-7", "beats": 1}'
-
-
-@pytest.fixture
-def files(tmp_path):
-    return [write(tmp_path / f"{i}.tfrecord", 40 + 7 * i, i) for i in range(3)]
+from tests.runs.folder.heartbeat_test import wait_until, written_elsewhere
+from tests.support.line_task import phases, rate_before, steps_of, trainer
+from tests.support.pretraining_runs import assert_same_variables
 
 
 @pytest.fixture
@@ -38,31 +30,12 @@ def writing(monkeypatch):
     return before
 
 
-def wait_until(condition) -> None:
-    ends = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
-
-
 def no_space():
     raise tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
 
 
-def steps_of(folder):
-    names = glob.glob(f"{folder}/model.ckpt-*.data-00000-of-00001")
-    names = [name for name in names if ".input" not in name]
-    return sorted(int(re.search(r"ckpt-(\d+)", name).group(1)) for name in names)
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
-
-
 def test_a_checkpoint_is_of_its_step_although_steps_go_on(files, tmp_path, writing):
-    """The weights, and the place in the input: a run that goes on from there ends the same."""
+    """The weights, and the place in the input: a run that resumes from there ends the same."""
     plan = phases(files, (24, 16))
     alone = trainer(tmp_path / "alone", save_checkpoints_steps=6)
     alone.train(plan)
@@ -79,7 +52,7 @@ def test_a_checkpoint_is_of_its_step_although_steps_go_on(files, tmp_path, writi
     assert steps_of(tmp_path / "out") == steps_of(tmp_path / "alone") == [0, 6, 12, 18, 24]
     for step in (0, 6, 12, 18, 24):
         name = f"model.ckpt-{step}"
-        assert_same(variables(tmp_path / "out" / name), variables(tmp_path / "alone" / name))
+        assert_same_variables(tmp_path / "out" / name, tmp_path / "alone" / name)
     (tmp_path / "out/checkpoint").write_text('model_checkpoint_path: "model.ckpt-6"\n')
     for path in glob.glob(str(tmp_path / "out/model.ckpt-*")):
         if "ckpt-6." not in path:
@@ -87,9 +60,7 @@ def test_a_checkpoint_is_of_its_step_although_steps_go_on(files, tmp_path, writi
     again = trainer(tmp_path / "out", save_checkpoints_steps=6)
     assert again.global_step == 6
     again.train(plan)
-    assert_same(
-        variables(tmp_path / "out/model.ckpt-24"), variables(tmp_path / "alone/model.ckpt-24")
-    )
+    assert_same_variables(tmp_path / "out/model.ckpt-24", tmp_path / "alone/model.ckpt-24")
 
 
 def test_saves_come_one_at_a_time_and_the_end_waits(files, tmp_path, writing):
@@ -107,12 +78,11 @@ def test_saves_come_one_at_a_time_and_the_end_waits(files, tmp_path, writing):
     run.train(phases(files, (8, 16)))
     assert most == [1] * 5
     assert run.run.checkpoints.latest() == str(tmp_path / "out/model.ckpt-8")
-    assert run.run.is_saved(8)
+    assert run.run.saved_step == 8
 
 
 @pytest.mark.parametrize("step", [6, 12])
-def test_a_full_disk_ends_the_run_as_ever(files, tmp_path, writing, step):
-    """Amid the run, and at its last save."""
+def test_a_full_disk_ends_the_run(files, tmp_path, writing, step):
     writing[step] = no_space
     run = trainer(tmp_path / "out", save_checkpoints_steps=6, iterations_per_loop=1)
     with pytest.raises(OSError) as error:
@@ -129,18 +99,18 @@ def test_a_full_disk_ends_the_run_as_ever(files, tmp_path, writing, step):
     assert again.global_step == 12
 
 
-def test_the_first_error_is_the_one_that_is_told(files, tmp_path, writing):
-    """Steps that go wrong while a save fails: the save was earlier."""
+@pytest.mark.parametrize(
+    "before_save, error, message",
+    [
+        (no_space, OSError, "The checkpoint of step 6 cannot be written"),
+        (lambda: time.sleep(0.5), FloatingPointError, "checkpoint is .*/out/model.ckpt-6"),
+    ],
+    ids=["first error", "last checkpoint"],
+)
+def test_steps_that_diverge_during_a_save(files, tmp_path, writing, before_save, error, message):
     run = trainer(tmp_path / "out", rate_before(6, float("nan")), save_checkpoints_steps=6)
-    writing[6] = no_space
-    with pytest.raises(OSError, match="The checkpoint of step 6 cannot be written"):
-        run.train(phases(files, (20, 16)))
-
-
-def test_the_last_checkpoint_that_is_named_is_the_one_in_hand(files, tmp_path, writing):
-    run = trainer(tmp_path / "out", rate_before(6, float("nan")), save_checkpoints_steps=6)
-    writing[6] = lambda: time.sleep(0.5)
-    with pytest.raises(FloatingPointError, match=f"checkpoint is {tmp_path}/out/model.ckpt-6"):
+    writing[6] = before_save
+    with pytest.raises(error, match=message):
         run.train(phases(files, (20, 16)))
 
 
@@ -161,7 +131,7 @@ def test_a_directory_that_another_run_has_taken_is_not_written_to(files, tmp_pat
     run = trainer(tmp_path / "out", save_checkpoints_steps=6)
     with Heartbeat(str(tmp_path / "out"), beat_seconds=1000.0) as run.run._heartbeat:
         run.train(phases(files, (6, 16)))
-        (tmp_path / "out/run.heartbeat").write_text(OTHERS)
+        (tmp_path / "out/run.heartbeat").write_text(written_elsewhere())
         run.run.save(run.values(), 7, lambda prefix: None)
         with pytest.raises(OSError, match="has been taken over by process 11 on tpu-7"):
             run.run.wait_for_save()
@@ -179,7 +149,9 @@ def test_a_run_stops_after_the_beat_that_finds_another(files, tmp_path):
     with Heartbeat(str(tmp_path / "out"), beat_seconds=0.05) as run.run._heartbeat:
 
         def is_found():
-            (tmp_path / "out/run.heartbeat").write_text(OTHERS)  # a beat may just have written
+            (tmp_path / "out/run.heartbeat").write_text(
+                written_elsewhere()
+            )  # a beat may just have written
             return not run.run._heartbeat._thread.is_alive()
 
         def another_begins():

@@ -40,20 +40,18 @@ def test_patience_ends_and_survives_a_new_start(make):
     assert see(make(2), 20, 0.4)
     assert not see(make(2), 30, 0.5)  # as good is not better
     assert not see(make(2), 30, 0.5)  # seen again after a new start
-    assert see(make(2), 40, 0.6)
+    assert see(make(1), 40, 2 / 3)
+    assert see(make(1), 40, 2 / 3)  # the best, evaluated again
 
 
-def test_an_evaluation_that_is_repeated_changes_nothing(make):
-    assert see(make(1), 10, 1 / 3)
-    assert see(make(1), 10, 1 / 3)
-
-
-def test_results_without_a_checkpoint_are_none(make, tmp_path):
-    """As a search leaves them that has deleted the checkpoints."""
+@pytest.mark.parametrize("lost", ["results", "checkpoint"])
+def test_an_incomplete_folder_counts_as_empty(make, tmp_path, lost):
+    """A run was killed before it wrote the results, or a search has deleted the checkpoints."""
     see(make(), 10, 0.5)
     for path in (tmp_path / "best").iterdir():
-        if path.name != "eval_results.txt":
+        if (path.name == "eval_results.txt") == (lost == "results"):
             path.unlink()
+    make(1).check()
     assert see(make(1), 40, 0.4)
     assert make().prefix() == str(tmp_path / "best" / "model.ckpt-40")
 
@@ -92,11 +90,3 @@ def test_results_that_are_damaged_are_told(make, tmp_path, text, message):
             action()
         assert str(info.value).startswith(f"{path}: ") and message in str(info.value)
         assert len(str(info.value)) <= 500 and "\n" not in str(info.value)
-
-
-def test_a_missing_file_beside_a_checkpoint_is_no_best_one(make, tmp_path):
-    """Killed after the checkpoint and before the file, which is written last."""
-    see(make(), 10, 0.5)
-    (tmp_path / "best" / "eval_results.txt").unlink()
-    make().check()
-    assert see(make(), 20, 0.4)

@@ -1,4 +1,4 @@
-"""Where the time of a run goes, by a clock that the test turns; and the file, whole or not."""
+"""Where a run's time goes, by a clock that the test sets; and damaged files."""
 
 import json
 import os
@@ -13,14 +13,13 @@ from bert_tf.files import checkpoints, processes
 from bert_tf.runs.folder import goodput
 from bert_tf.runs.folder.goodput import PARTS, Clock, Goodput
 from bert_tf.runs.folder.run import Run
-from tests.support.line_task import phases, trainer, write
+from tests.support.line_task import curves, phases, trainer, write
 
 
 class Time:
     """Seconds since 1970, which only the test moves."""
 
-    def __init__(self, now=1000.0):
-        self.now = now
+    now = 1000.0
 
     def __call__(self):
         return self.now
@@ -53,7 +52,7 @@ class Start:
 
 
 def seconds(folder):
-    """Returns what the file has, without zeros, after a look that the parts make the whole."""
+    """Returns the parts in the file that are not 0, after a check that they add up."""
     record = goodput.read(str(folder))
     assert sum(record.seconds.values()) == pytest.approx(record.until - record.first_start)
     return {part: s for part, s in record.seconds.items() if abs(s) > 1e-6}
@@ -124,8 +123,7 @@ def test_steps_count_up_to_the_checkpoint_that_the_run_goes_on_from(tmp_path, ti
 
 def test_a_kill_before_the_first_checkpoint(tmp_path, time):
     Start(tmp_path, time)
-    second_start = time.now + 100
-    time.now = second_start
+    time.now += 100
     second = Start(tmp_path, time, left_at=1030.0)
     second.goodput.restored(0, None)
     assert seconds(tmp_path) == {"start_up": 30, "not_running": 70}
@@ -141,7 +139,8 @@ def test_clocks_of_two_machines_count_no_time_twice(tmp_path, time):
     first = Start(tmp_path, time)
     first.spend("steps", 50)
     first.goodput.write()
-    behind = Time(time.now - 20)  # on a machine whose clock is late
+    behind = Time()
+    behind.now = time.now - 20  # on a machine whose clock is late
     second = Start(tmp_path, behind, left_at=time.now + 5)
     assert seconds(tmp_path) == {"steps": 50}
     behind.now += 4
@@ -176,7 +175,7 @@ def test_a_damaged_file_is_set_aside(tmp_path, time, warnings, damage, why):
 
 
 def test_a_file_of_another_run_is_set_aside(tmp_path, time, warnings):
-    """Of a run of the same steps, too: its weights are others."""
+    """Even if that run made the same steps: its weights differ."""
     folders = [tmp_path / "one", tmp_path / "other", tmp_path / "new"]
     for folder in folders:
         folder.mkdir()
@@ -193,8 +192,8 @@ def test_a_file_of_another_run_is_set_aside(tmp_path, time, warnings):
         assert not warnings
         start.goodput.restored(10 if prefix else 0, prefix)
         (warning,) = warnings
-        assert f"{folder}/goodput.json is of another run: it " in warning
-        assert "does not tell of" in warning if prefix else "there is none" in warning
+        assert f"{folder}/goodput.json belongs to another run: it " in warning
+        assert "does not list" in warning if prefix else "there is none" in warning
         warnings.clear()
         assert seconds(folder) == {}
         start.spend("steps", 3)
@@ -203,7 +202,6 @@ def test_a_file_of_another_run_is_set_aside(tmp_path, time, warnings):
 
 
 def test_a_run_without_the_file_begins_to_count(tmp_path, time, warnings):
-    """One of an earlier version, or whose file was deleted."""
     Start(tmp_path, time).save(10)
     os.remove(tmp_path / "goodput.json")
     start = Start(tmp_path, time)
@@ -213,13 +211,17 @@ def test_a_run_without_the_file_begins_to_count(tmp_path, time, warnings):
     assert not warnings
 
 
+def failing(error):
+    def fail(*arguments, **options):
+        raise error
+
+    return fail
+
+
 def test_a_disk_that_takes_no_file_stops_nothing(tmp_path, time, warnings, monkeypatch):
     start = Start(tmp_path, time)
-
-    def fail(*arguments, **options):
-        raise tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
-
-    monkeypatch.setattr(tf.io.gfile, "rename", fail)
+    full = tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
+    monkeypatch.setattr(tf.io.gfile, "rename", failing(full))
     start.goodput.write()
     start.save(10)
     assert len(warnings) == 2
@@ -227,16 +229,12 @@ def test_a_disk_that_takes_no_file_stops_nothing(tmp_path, time, warnings, monke
 
 
 def test_a_disk_that_cannot_be_looked_at_stops_nothing(tmp_path, time, warnings, monkeypatch):
-    """Neither the file, nor the checkpoint that the run goes on from."""
     prefix = Start(tmp_path, time).save(10)
     path = tmp_path / "goodput.json"
     text = path.read_text()
-
-    def fail(*arguments):
-        raise tf.errors.UnavailableError(None, None, "no response")
-
     with monkeypatch.context() as change:
-        change.setattr(tf.io.gfile, "exists", fail)
+        error = tf.errors.UnavailableError(None, None, "no response")
+        change.setattr(tf.io.gfile, "exists", failing(error))
         with pytest.raises(UserError, match="goodput.json cannot be read .no response.; it must"):
             goodput.read(str(tmp_path))
         Start(tmp_path, time)
@@ -251,7 +249,7 @@ def test_a_disk_that_cannot_be_looked_at_stops_nothing(tmp_path, time, warnings,
     start = Start(tmp_path, time)
     start.goodput.restored(10, prefix)
     (warning,) = warnings
-    assert f"{path} may be of another run: {prefix}.index cannot be read (" in warning
+    assert f"{path} may belong to another run: {prefix}.index cannot be read (" in warning
     assert warning.endswith(aside)
     start.spend("steps", 3)
     start.save(20)
@@ -263,7 +261,6 @@ def test_the_age_of_a_process_is_that_of_the_system():
 
 
 def test_a_real_run_keeps_the_file(tmp_path):
-    """The loops, their input, saves and evaluations: all add up, and TensorBoard has it."""
     files = [write(tmp_path / "0.tfrecord", 40, 0)]
     out = tmp_path / "out"
     settings = {"save_checkpoints_steps": 10, "evaluate_every_steps": 15}
@@ -278,21 +275,14 @@ def test_a_real_run_keeps_the_file(tmp_path):
         parts = record.seconds
         assert sum(parts.values()) == pytest.approx(record.until - record.first_start, rel=1e-3)
         assert min(parts.values()) >= 0
-        for part in ("steps", "start_up", "compiling", "saving"):
-            assert parts[part] > 0, part
+        assert all(parts[part] > 0 for part in ("steps", "start_up", "compiling", "saving"))
         assert parts["lost"] < 0.1  # a look at the log after the last save
     assert record.starts == 2 and [s[0] for s in record.saves] == [0, 10, 20, 30, 40]
-    tags = set()
-    for name in os.listdir(out):
-        if name.startswith("events"):
-            for item in tf.data.TFRecordDataset(str(out / name)).as_numpy_iterator():
-                event = tf.compat.v1.Event.FromString(item)
-                tags |= {value.tag for value in event.summary.value}
-    assert tags >= {"goodput", *(f"goodput/{part}" for part in PARTS)}
+    assert curves(out).keys() >= {"goodput", *(f"goodput/{part}" for part in PARTS)}
 
 
 def test_a_slow_input_is_waited_for(tmp_path):
-    """The time in which the devices had nothing to do, not that which steps hide."""
+    """The time in which the devices are idle, not the time that steps hide."""
     from bert_tf.engine.loops import TrainingLoop
 
     def step(features, seed):

@@ -59,6 +59,20 @@ def state(model):
     }
 
 
+def with_head(tmp_path, *layers):
+    """Returns a model of BERT, these layers and a head, and its callback, at the start of `fit`."""
+    bert = small_model(num_hidden_layers=1)[0].bert
+    ids = keras.Input((7,), dtype="int32")
+    vectors = bert(ids).pooled_output
+    for layer in layers:
+        vectors = layer(vectors)
+    model = keras.Model(ids, keras.layers.Dense(2, name="head")(vectors))
+    model.compile(optimization.AdamWeightDecayOptimizer(0.1), "mse")
+    callback = CheckpointCallback(str(tmp_path))
+    callback.set_model(model)
+    return model, callback
+
+
 def assert_equal(ours, theirs):
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
@@ -96,9 +110,8 @@ def test_a_program_reads_them(straight):
     model, folder = straight
     program_model = small_model(num_hidden_layers=1)[0]
     optimizer = optimization.create_optimizer(program_model.variables, lambda step: 0.0)
-    variables = {
-        v.path: v.value for v in program_model.variables
-    } | optimizer.checkpoint_variables()
+    weights = {v.path: v.value for v in program_model.variables}
+    variables = {**weights, **optimizer.checkpoint_variables()}
     checkpoints.restore(variables, str(folder / "model.ckpt-6"))
     assert_equal({name: v.numpy() for name, v in variables.items()}, state(model))
 
@@ -131,7 +144,7 @@ def test_nothing_is_left_to_train(straight, first_weights, features, warnings):
     expected, folder = straight
     model = new_model(first_weights)
     assert fit(model, features, CheckpointCallback(str(folder))) == []
-    assert "model.ckpt-6 is at step 6 of 6 already. Raise epochs to go on" in warnings[-1]
+    assert "model.ckpt-6 is at step 6 of 6 already. Raise epochs to continue" in warnings[-1]
     assert_equal(state(model), state(expected))
 
 
@@ -155,13 +168,9 @@ def test_what_the_callback_refuses(first_weights, features, tmp_path):
     callback = CheckpointCallback(str(tmp_path), 1)
     with pytest.raises(UserError, match="compile the model with it, not with SGD"):
         fit(new_model(first_weights, keras.optimizers.SGD()), features, callback)
-    bert = small_model(num_hidden_layers=1)[0].bert
-    ids = keras.Input((7,), dtype="int32")
-    model = keras.Model(ids, keras.layers.Dense(2, name="head")(bert(ids).pooled_output))
+    model, callback = with_head(tmp_path)
     model.extra = keras.layers.Dense(2, name="head")
     model.extra.build((None, 24))
-    model.compile(optimization.AdamWeightDecayOptimizer(0.1), "mse")
-    callback.set_model(model)
     with pytest.raises(UserError, match="several of 'head/bias', 'head/kernel'. Give its layers"):
         callback.on_train_begin()
 
@@ -174,13 +183,7 @@ def test_no_checkpoint_of_weights_that_are_not_finite(first_weights, features, t
 
 
 def test_seeds_of_dropout_layers_are_no_part_of_a_checkpoint(tmp_path):
-    bert = small_model(num_hidden_layers=1)[0].bert
-    ids = keras.Input((7,), dtype="int32")
-    dropped = keras.layers.Dropout(0.1, name="dropped")(bert(ids).pooled_output)
-    model = keras.Model(ids, keras.layers.Dense(2, name="head")(dropped))
-    model.compile(optimization.AdamWeightDecayOptimizer(0.1), "mse")
-    callback = CheckpointCallback(str(tmp_path))
-    callback.set_model(model)
+    _, callback = with_head(tmp_path, keras.layers.Dropout(0.1, name="dropped"))
     callback.on_train_begin()
     callback.on_train_end()
     names = {name for name, _ in tf.train.list_variables(str(tmp_path))}

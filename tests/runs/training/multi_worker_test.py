@@ -16,8 +16,10 @@ from bert_tf.files import storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.runs.folder import reporting
 from tests.engine import replicas_test
+from tests.runs.training.resume_test import named_step
 from tests.support import forked_programs
 from tests.support.pretraining_runs import (
+    assert_same_variables,
     command,
     run,
     variables,
@@ -30,30 +32,30 @@ from tests.support.trainers import make_trainer
 
 def start_both(words, logs):
     """Returns two processes of the same command, with the environment of two workers."""
-    sockets = [socket.socket() for _ in range(2)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
-    for s in sockets:
-        s.close()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
+        addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in (one, two)]
     processes = []
     for index in range(2):
-        config = {
-            "cluster": {"worker": addresses},
-            "task": {"type": "worker", "index": index},
-        }
+        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         open(f"{logs}{index}", "w").close()
         environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
         processes.append(forked_programs.start(words, f"{logs}{index}", environment))
     return processes
 
 
-def wait_for_both(processes, logs, status=0, timeout=400):
+def wait_for_both(processes, logs, status=0):
     for process in processes:
-        process.join(timeout)
+        process.join(400)
     for index, process in enumerate(processes):
         with open(f"{logs}{index}") as log:
             assert process.exitcode == status, log.read()[-6000:]
+
+
+def run_both(words, logs):
+    wait_for_both(start_both(words, logs), logs)
 
 
 def check_worker(folder):
@@ -89,11 +91,8 @@ def check_worker(folder):
 
 @pytest.mark.slow
 def test_two_workers_against_numpy_and_one_device(tmp_path):
-    code = (
-        f"from tests.runs.training import multi_worker_test as t; t.check_worker({str(tmp_path)!r})"
-    )
-    logs = f"{tmp_path}/log"
-    wait_for_both(start_both([sys.executable, "-c", code], logs), logs)
+    code = f"from {__name__} import check_worker; check_worker({str(tmp_path)!r})"
+    run_both([sys.executable, "-c", code], f"{tmp_path}/log")
 
 
 @pytest.mark.slow
@@ -101,24 +100,16 @@ def test_the_restart_of_both(tmp_path):
     """One is told to end, so both save and end; then each is killed once. Nothing is lost."""
     for i, count in enumerate((31, 45, 18)):
         write_records(tmp_path / f"{i}.tfrecord", count, 12, 2, seed=i)
-    words = command(
-        f"--input_file={tmp_path}/*.tfrecord",
-        f"--bert_config_file={write_config(tmp_path / 'bert_config.json')}",
-        "--do_train",
-        "--max_seq_length=12",
-        "--max_predictions_per_seq=2",
-        "--train_batch_size=4",
-        "--num_train_steps=1200",
-        "--num_warmup_steps=9",
-        "--learning_rate=1e-2",
-        "--save_checkpoints_steps=200",
-        "--iterations_per_loop=50",
-        "--keep_checkpoint_max=0",
-        "--distribution_strategy=multi_worker_mirrored",
-    )
+    config = write_config(tmp_path / "bert_config.json")
+    line = f"""--input_file={tmp_path}/*.tfrecord --bert_config_file={config} --do_train
+        --max_seq_length=12 --max_predictions_per_seq=2 --train_batch_size=4 --num_train_steps=1200
+        --num_warmup_steps=9 --learning_rate=1e-2 --save_checkpoints_steps=200
+        --iterations_per_loop=50 --keep_checkpoint_max=0
+        --distribution_strategy=multi_worker_mirrored"""
+    words = command(*line.split())
     logs = f"{tmp_path}/log"
     undisturbed = f"{tmp_path}/undisturbed"
-    wait_for_both(start_both([*words, f"--output_dir={undisturbed}"], logs), logs)
+    run_both([*words, f"--output_dir={undisturbed}"], logs)
 
     output_dir = tmp_path / "out"
     words += [f"--output_dir={output_dir}"]
@@ -133,9 +124,7 @@ def test_the_restart_of_both(tmp_path):
     wait_for(200, processes)
     processes[1].terminate()
     wait_for_both(processes, logs, status=75)
-    state = (output_dir / "checkpoint").read_text()
-    stopped_at = int(state.split('"')[1].removeprefix("model.ckpt-"))
-    assert 200 < stopped_at < 1200
+    assert 200 < named_step(output_dir) < 1200
 
     for step, killed in ((600, 1), (1000, 0)):
         processes = start_both(words, logs)
@@ -144,10 +133,8 @@ def test_the_restart_of_both(tmp_path):
         # The other one notices that it is alone, and ends: what started it may start both again.
         processes[1 - killed].join(300)
         assert processes[1 - killed].exitcode not in (None, 0, 2)
-    wait_for_both(start_both(words, logs), logs)
-    expected = variables(f"{undisturbed}/model.ckpt-1200")
-    for name, value in variables(output_dir / "model.ckpt-1200").items():
-        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    run_both(words, logs)
+    assert_same_variables(output_dir / "model.ckpt-1200", f"{undisturbed}/model.ckpt-1200")
 
 
 @pytest.mark.slow
@@ -160,20 +147,16 @@ def test_fine_tuning_is_that_of_two_devices_of_one_machine(tmp_path):
     words = command(*flags(reviews, several, *more), program="run_classifier.py")
     words += ["--distribution_strategy=multi_worker_mirrored"]
 
-    wait_for_both(start_both(words, logs), logs)
+    run_both(words, logs)
     (several / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-20"\n')
     for path in several.glob("*33*"):
         path.unlink()  # as if both had been killed after step 20
-    wait_for_both(start_both(words, logs), logs)
+    run_both(words, logs)
     with open(f"{logs}1") as log:
         assert f"Resumed from {several}/model.ckpt-20" in log.read()
 
-    run(
-        *flags(reviews, one, *more),
-        "--distribution_strategy=mirrored",
-        "--num_cpu_devices=2",
-        program="run_classifier.py",
-    )
+    more += ["--distribution_strategy=mirrored", "--num_cpu_devices=2"]
+    run(*flags(reviews, one, *more), program="run_classifier.py")
     expected = variables(one / "model.ckpt-33")
     found = variables(several / "model.ckpt-33")
     assert found.keys() == expected.keys()

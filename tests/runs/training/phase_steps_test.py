@@ -10,9 +10,7 @@ from bert_tf.errors import UserError
 from tests.support.line_task import SCHEMA, LineModel, phases, trainer, write
 
 
-def test_a_record_file_that_disappears_in_a_run_is_named(tmp_path):
-    files = [write(tmp_path / f"{i}.tfrecord", 40 + 7 * i, i) for i in range(2)]
-
+def test_a_record_file_that_disappears_in_a_run_is_named(files, tmp_path):
     def remove() -> bool:
         if os.path.exists(files[1]):
             os.remove(files[1])

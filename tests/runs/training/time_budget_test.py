@@ -1,20 +1,16 @@
 """Training within a time: the rates, the end, and what goes on after a restart."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import optimization
 from bert_tf.engine import loops
 from bert_tf.engine.replicate import replicate
-from bert_tf.errors import UserError
 from bert_tf.runs.flags.settings import TrainingSettings
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.plan import Leg
 from bert_tf.runs.training.time_budget import TimeBudget
 from bert_tf.runs.training.trainer import Trainer
-from bert_tf.tasks.pretraining.training.phases import parse_phases
-from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 from tests.support.line_task import LineModel, phases, write
 
 
@@ -109,11 +105,3 @@ def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
     assert again == step
     more, longer, rate = train(used + 2.5)
     assert more > step and longer > used + 1.5 and rate < 0.005
-
-
-@pytest.mark.parametrize("hours", (0.0, -1.0, np.inf, np.nan))
-def test_bad_budgets_are_refused(hours):
-    phases = parse_phases("12:5:8:2")
-    more = {"phases": phases, "evaluation_batches": phases[0], "input_file": "none"}
-    with pytest.raises(UserError, match="--max_hours=.* must be a finite number above 0"):
-        PretrainingSettings(output_dir="out", do_train=True, max_hours=hours, **more)
