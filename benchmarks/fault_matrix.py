@@ -73,12 +73,9 @@ class Disk:
         self.error: tf.errors.OpError | None = None
 
     @contextlib.contextmanager
-    def attached(self, hook: Hook) -> Iterator[None]:
-        """Calls the hook at the instants of a save; an instant within a write comes before it."""
-        save_tensors, write_state = tf.raw_ops.SaveV2, checkpoint_names.write_state
-        write_bytes, remove = whole_files.UnfinishedFile.write, checkpoint_directory._remove
-        save = checkpoint_directory.CheckpointDirectory.save
-        write_all, deleted = checkpoints.write, []
+    def _guarded(self) -> Iterator[None]:
+        """Makes the functions that write raise `error`."""
+        save_tensors, write_bytes = tf.raw_ops.SaveV2, whole_files.UnfinishedFile.write
 
         def guarded_save(prefix, **arguments):
             if self.error:
@@ -90,6 +87,19 @@ class Disk:
             if self.error:
                 raise OSError(self.error.message)
             return write_bytes(file, data)
+
+        with (
+            mock.patch.object(tf.raw_ops, "SaveV2", guarded_save),
+            mock.patch.object(whole_files.UnfinishedFile, "write", guarded_write),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def attached(self, hook: Hook) -> Iterator[None]:
+        """Calls the hook at the instants of a save; an instant within a write comes before it."""
+        write_state, remove = checkpoint_names.write_state, checkpoint_directory._remove
+        save = checkpoint_directory.CheckpointDirectory.save
+        write_all, deleted = checkpoints.write, []
 
         def hooked_save(directory, values, step, *rest):
             if step == 0:
@@ -114,8 +124,7 @@ class Disk:
                 hook("within the deletion of an old checkpoint")
 
         with (
-            mock.patch.object(tf.raw_ops, "SaveV2", guarded_save),
-            mock.patch.object(whole_files.UnfinishedFile, "write", guarded_write),
+            self._guarded(),
             mock.patch.object(checkpoint_directory.CheckpointDirectory, "save", hooked_save),
             mock.patch.object(checkpoints, "write", hooked_write),
             mock.patch.object(checkpoint_names, "write_state", hooked_state),
