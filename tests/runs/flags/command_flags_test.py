@@ -51,13 +51,12 @@ print(json.dumps({"messages": messages, "ends": ends}))
 """
 
 
-def write(folder: Path) -> None:
-    (folder / "latin.flags").write_bytes(b"--learning_rate=1e-4\n# caf\xe9\n")
-    (folder / "nul.flags").write_bytes(b"--flagfile=a\0b\n")
-    (folder / "good.flags").write_bytes("--learning_rate=1e-4\n# café\n".encode())
-    (folder / "nested.flags").write_text("--flagfile=latin.flags\n")
-
-
+FILES = {
+    "latin.flags": b"--learning_rate=1e-4\n# caf\xe9\n",
+    "nul.flags": b"--flagfile=a\0b\n",
+    "good.flags": "--learning_rate=1e-4\n# café\n".encode(),
+    "nested.flags": b"--flagfile=latin.flags\n",
+}
 CASES = {
     "good": (["--flagfile=good.flags"], None),
     "latin": (["--flagfile=latin.flags"], "--flagfile must be UTF-8 text: in b'# caf\\xe9', "),
@@ -89,7 +88,8 @@ CASES = {
 @pytest.fixture(scope="module")
 def parsed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("flags")
-    write(folder)
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{PARSE}"],
         cwd=folder,

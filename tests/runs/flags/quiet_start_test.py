@@ -23,7 +23,7 @@ KEPT = [
     "Illustration: no log line",
 ]
 STAND_IN = f"""
-import os
+import gc, os
 class test:
     is_built_with_cuda = staticmethod(lambda: True)
 class config:
@@ -37,27 +37,25 @@ if "NO_GPU_ERROR" in os.environ:
 if "ABORT" in os.environ:
     os.write(2, b"no line break")
     os.abort()
-print("level", os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
+print("level", os.environ.get("TF_CPP_MIN_LOG_LEVEL"), "collects", gc.isenabled())
 if "CTRL_C" in os.environ:
     import signal
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     os.kill(os.getpid(), signal.SIGINT)
-if "GARBAGE" in os.environ:
-    import gc
-    print("collects", gc.isenabled())
 """
 CODE = """
-import os, sys
+import gc, os, sys
 from bert_tf.runs.flags import quiet_start
 quiet_start.glob.glob = lambda pattern: ["/dev/nvidia0"] if "GPU" in os.environ else []
 quiet_start.import_tensorflow()
 import tensorflow
 sys.stderr.write("after\\n")
-print("then", os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
-if "GARBAGE" in os.environ:
-    import gc
-    print("collects", gc.isenabled(), "spares modules", gc.get_freeze_count() > 1000)
+frozen = gc.get_freeze_count() > 1000
+print("level", os.environ.get("TF_CPP_MIN_LOG_LEVEL"), "collects", gc.isenabled(), "spares", frozen)
 """
+VERBOSE = ("--verbosity=1", "-v=2", "--v=1", "--verbosity=debug")
+OTHER_WORDS = ("--verbosity=0", "--verbosity=-1", "--v_x=1", "--verbose")
+QUIET, ALL = [*KEPT, "after"], [*NOISE, *KEPT, "after"]
 
 
 @pytest.fixture
@@ -78,32 +76,30 @@ def start(tmp_path):
     return start
 
 
-def test_warnings_and_errors_are_shown_and_nothing_else(start):
-    assert start() == (0, [*KEPT, "after"], ["level 1", "then None"])
+def printed(inside: str, then: str, quietly: bool) -> list[str]:
+    """Returns what is printed while TensorFlow is imported and afterwards."""
+    return [
+        f"level {inside} collects {not quietly}",
+        f"level {then} collects True spares {quietly}",
+    ]
 
 
-def test_on_a_machine_with_a_gpu_its_errors_are_shown(start):
-    assert start(GPU="1", NO_GPU_ERROR="1")[1] == [*KEPT, NO_GPU, "after"]
-    assert start(NO_GPU_ERROR="1")[1] == [*KEPT, "after"]
-
-
-@pytest.mark.parametrize("word", ["--verbosity=1", "-v=2", "--v=1", "--verbosity=debug"])
-def test_everything_is_shown_if_asked_for(start, word):
-    status, lines, output = start("--do_train", word, "--output_dir=x")
-    assert (status, lines) == (0, [*NOISE, *KEPT, "after"])
-    assert output == ["level None", "then None"]
-
-
-@pytest.mark.parametrize("word", ["--verbosity=0", "--verbosity=-1", "--v_x=1", "--verbose"])
-def test_other_flags_change_nothing(start, word):
-    assert start(word)[1] == [*KEPT, "after"]
-
-
-def test_the_environment_variable_wins(start):
-    _, lines, output = start(TF_CPP_MIN_LOG_LEVEL="0")
-    assert lines == [*NOISE, *KEPT, "after"] and output == ["level 0", "then 0"]
-    _, lines, output = start(TF_CPP_MIN_LOG_LEVEL="3")
-    assert lines == [*KEPT, "after"] and output == ["level 3", "then 3"]
+@pytest.mark.parametrize(
+    "word, environment, lines, output",
+    [
+        ("", {}, QUIET, printed("1", "None", True)),
+        ("", {"NO_GPU_ERROR": "1"}, QUIET, printed("1", "None", True)),
+        ("", {"NO_GPU_ERROR": "1", "GPU": "1"}, [*KEPT, NO_GPU, "after"], None),
+        *((word, {}, ALL, printed("None", "None", False)) for word in VERBOSE),
+        *((word, {}, QUIET, None) for word in OTHER_WORDS),
+        ("", {"TF_CPP_MIN_LOG_LEVEL": "0"}, ALL, printed("0", "0", False)),
+        ("", {"TF_CPP_MIN_LOG_LEVEL": "3"}, QUIET, printed("3", "3", True)),
+    ],
+)
+def test_what_is_logged(start, word, environment, lines, output):
+    status, found, words = start("--do_train", word, "--output_dir=x", **environment)
+    assert (status, found) == (0, lines)
+    assert output in (None, words)
 
 
 def test_an_abort_loses_no_line(start):
@@ -111,14 +107,6 @@ def test_an_abort_loses_no_line(start):
     assert status == -signal.SIGABRT
     assert [line for line in lines if line in KEPT] == KEPT
     assert "no line break" in lines
-
-
-def test_no_garbage_is_looked_for_among_what_is_imported(start):
-    _, _, output = start(GARBAGE="1")
-    assert [line for line in output if line.startswith("collects")] == [
-        "collects False",
-        "collects True spares modules True",
-    ]
 
 
 def test_ctrl_c_during_the_import_is_no_traceback(start):

@@ -1,6 +1,7 @@
-"""Settings that need or exclude each other: what is refused, and what --help says."""
+"""What the programs' settings refuse: wrong values, and settings that need or exclude others."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -15,13 +16,25 @@ from bert_tf.runs.flags.setting_fields import (
     rule_of,
     setting,
 )
-from bert_tf.runs.flags.settings import FineTuningSettings, TrainingSettings
+from bert_tf.runs.flags.settings import (
+    ComputationSettings,
+    DeviceSettings,
+    FineTuningSettings,
+    TrainingSettings,
+)
+from bert_tf.tasks.classification.processors import ProcessorSettings
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
+from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.training.phases import parse_phases
-from bert_tf.tasks.pretraining.training.settings import DistillationSettings, PretrainingSettings
+from bert_tf.tasks.pretraining.training.settings import (
+    DistillationSettings,
+    PretrainingSettings,
+    ScheduleSettings,
+)
 from bert_tf.tasks.sentences.settings import SentenceSettings
 from bert_tf.tasks.squad.settings import SquadSettings
+from bert_tf.tasks.tagging.settings import TaggingSettings
 from tests.fuzz.fuzz_flags import settings_classes
 
 
@@ -40,21 +53,18 @@ class Kitchen(Settings):
     pot: str | None = setting(None, help="A pot.", group=Group.DATA, excludes=("fuel", "coal"))
 
 
+NO_LID = {"lid": False}
+
+
 @pytest.mark.parametrize(
     "values, message",
     [
         ({"ash": True}, "--ash needs --fuel=wood or coal; received --fuel=gas. Change one of the"),
         ({"ash": True, "oven": ""}, "--ash needs --oven. Add --oven, or leave --ash out"),
+        (NO_LID, "--nolid needs --steam, since it dusts. Add --steam, or leave --nolid out"),
+        ({**NO_LID, "steam": 3}, "--steam=3 needs --lid or --ash; received --nolid. Change one of"),
         (
-            {"lid": False},
-            "--nolid needs --steam, since it dusts. Add --steam, or leave --nolid out",
-        ),
-        (
-            {"lid": False, "steam": 3},
-            "--steam=3 needs --lid or --ash; received --nolid. Change one of the two",
-        ),
-        (
-            {"lid": False, "steam": 3, "ash": True, "fuel": "wood"},
+            {**NO_LID, "steam": 3, "ash": True, "fuel": "wood"},
             "--nolid excludes --ash, since it dusts. Leave one of the two out",
         ),
         ({"pans": ["a", "b"]}, "--pans=a,b needs --pot. Add --pot, or leave --pans out"),
@@ -111,115 +121,135 @@ def make(cls: type[Settings], **values) -> Settings:
     return cls(**{**needed, **values})
 
 
-RECORDS, PRETRAINING = PretrainingDataSettings, PretrainingSettings
 TEACHER = "needs --teacher_checkpoint"
 BEST = "--keep_best and --early_stopping_patience compare evaluations during training"
+NEGATIVES = "needs --loss=in_batch_negatives; received"
 IN_BATCH = {"loss": "in_batch_negatives"}
+ONLY_SOP = "needs --objective=mlm_sop, since only this objective masks n-gra"
 SOP = {"objective": "mlm_sop"}
-TWO = {"phases": "12:5:8:2,20:5:4:3"}
-
-
-@pytest.mark.parametrize(
-    "cls, values, message",
-    [
-        (TrainingSettings, {"lamb_bias_correction": True}, "needs --optimizer=lamb; received"),
-        (TrainingSettings, {"evaluate_every_steps": 3}, "needs --do_train"),
+UNMASKED = {"mask": False}
+IN_RECORDS = "needs --dynamic_masking, since the masks in rec"
+RULES = {
+    TrainingSettings: [
+        ({"gradient_reduction": "mean"}, "must be one of local_clip_sum, global"),
+        ({"save_checkpoints_steps": 0}, "must be at least 1"),
+        ({"keep_checkpoint_max": -1}, "must be at least 0"),
+        ({"output_dir": ""}, "--output_dir= must not be empty"),
+        ({"lamb_bias_correction": True}, "needs --optimizer=lamb; received"),
+        ({"evaluate_every_steps": 3}, "needs --do_train"),
+    ],
+    ComputationSettings: [({"dtype": "float16"}, "must be one of float32, bfloat16")],
+    DeviceSettings: [
+        ({"distribution_strategy": "mirror"}, "must be one of one_device, mirrored, multi"),
+        ({"num_cpu_devices": 5000}, "must be between 1 and 64"),
+    ],
+    FineTuningSettings: [
+        ({"export_dir": ""}, "--export_dir= must not be empty"),
+        ({"export_dir": "anywhere"}, "needs --do_train, since the model is wri"),
+        ({"keep_best": True, "do_train": True}, BEST),
+        ({"early_stopping_patience": 2, "do_train": True}, BEST),
+        ({"keep_best": True}, None),
+    ],
+    ClassifierSettings: [
+        ({"learning_rate": math.nan}, "must be a finite number of at least 0"),
+        ({"warmup_proportion": 1.1}, "must be a finite number between 0 and 1"),
+        ({"num_train_epochs": 10**12}, "must be above 0 and at most 10000"),
+        ({"eval_batch_size": 10**11}, "must be between 1 and 1048576"),
+        ({"temperature": 4.0}, TEACHER),
+        ({"alpha_ce": 0.0}, TEACHER),
+        ({"alpha_labels": 1.0}, TEACHER),
+        ({"alpha_cos": 1.0}, TEACHER),
+        ({"teacher_config_file": "a.json"}, TEACHER),
+        ({"copy_teacher_head": True}, TEACHER),
+        ({"cos_all_layers": True}, TEACHER),
+        ({"temperature": 4.0, "teacher_checkpoint": "t"}, None),
+        ({"cos_all_layers": True, "teacher_checkpoint": "t"}, "needs --alpha_c"),
+    ],
+    ProcessorSettings: [({"xnli_language": "zz"}, "must be one of ")],
+    TableColumns: [
+        ({"regression": True, "labels": ["a", "b"]}, "excludes --labels=a,b, since a"),
+        ({"delimiter": "::"}, "--delimiter must be one character"),
+        ({"labels": ["a", "a"]}, "--labels names a class twice: 'a', 'a'"),
+    ],
+    TaggingSettings: [({"feature_layers": "first"}, "must be one of ")],
+    ExtractionSettings: [
+        ({"output_format": "csv"}, "must be one of "),
+        ({"max_seq_length": 2}, "must be between 3 and 1048576"),
+        ({"output_file": ""}, "--output_file= must not be empty"),
+    ],
+    SentenceSettings: [
+        ({"score_scale": 5.0, **IN_BATCH}, "needs --loss=cosine; received --loss"),
+        ({"min_positive_score": 0.0}, NEGATIVES),
+        ({"similarity_scale": 10.0}, NEGATIVES),
         (
-            FineTuningSettings,
-            {"export_dir": "anywhere"},
-            "needs --do_train, since the model is wri",
-        ),
-        (FineTuningSettings, {"keep_best": True, "do_train": True}, BEST),
-        (FineTuningSettings, {"early_stopping_patience": 2, "do_train": True}, BEST),
-        (FineTuningSettings, {"keep_best": True}, None),
-        (ClassifierSettings, {"temperature": 4.0}, TEACHER),
-        (ClassifierSettings, {"alpha_ce": 0.0}, TEACHER),
-        (ClassifierSettings, {"alpha_labels": 1.0}, TEACHER),
-        (ClassifierSettings, {"alpha_cos": 1.0}, TEACHER),
-        (ClassifierSettings, {"teacher_config_file": "a.json"}, TEACHER),
-        (ClassifierSettings, {"copy_teacher_head": True}, TEACHER),
-        (ClassifierSettings, {"cos_all_layers": True}, TEACHER),
-        (ClassifierSettings, {"temperature": 4.0, "teacher_checkpoint": "t"}, None),
-        (
-            ClassifierSettings,
-            {"cos_all_layers": True, "teacher_checkpoint": "t"},
-            "needs --alpha_c",
-        ),
-        (
-            DistillationSettings,
-            {"cos_all_layers": True, "alpha_cos": 0.0},
-            "needs --alpha_cos, sinc",
-        ),
-        (
-            TableColumns,
-            {"regression": True, "labels": ["a", "b"]},
-            "excludes --labels=a,b, since a",
-        ),
-        (
-            SentenceSettings,
-            {"score_scale": 5.0, **IN_BATCH},
-            "needs --loss=cosine; received --loss",
-        ),
-        (
-            SentenceSettings,
-            {"min_positive_score": 0.0},
-            "needs --loss=in_batch_negatives; received",
-        ),
-        (SentenceSettings, {"similarity_scale": 10.0}, "needs --loss=in_batch_negatives; received"),
-        (
-            SentenceSettings,
             {"gradient_accumulation_steps": 4, **IN_BATCH},
             "excludes --loss=in_batch_negatives, since a part of a batch would have only its own",
         ),
-        (SquadSettings, {"do_train": True}, "needs --train_file"),
-        (SquadSettings, {"do_predict": True}, "needs --predict_file"),
+    ],
+    SquadSettings: [
+        ({"doc_stride": 0}, "must be at least 1"),
+        ({"do_train": True}, "needs --train_file"),
+        ({"do_predict": True}, "needs --predict_file"),
+        ({"evaluate_every_steps": 5, "predict_file": "x"}, "needs --do_train, since"),
         (
-            SquadSettings,
-            {"evaluate_every_steps": 5, "predict_file": "x"},
-            "needs --do_train, since",
-        ),
-        (
-            SquadSettings,
             {"evaluate_every_steps": 5, "do_train": True, "train_file": "x"},
             "needs --predict_file, since it answers the questions",
         ),
-        (ExportSettings, {"quantize": "int8"}, "needs --format=onnx or litert, since TensorFlow"),
-        (RECORDS, {"ngram": 2}, "needs --objective=mlm_sop, since only this objective masks n-gra"),
-        (RECORDS, {"do_permutation": True}, "needs --objective=mlm_sop, since only"),
-        (RECORDS, {"favor_shorter_ngram": False}, "needs --objective=mlm_sop, since only"),
-        (RECORDS, {"ngram": 2, **SOP, "mask": False}, "needs --mask, since only"),
-        (RECORDS, {"do_permutation": True, **SOP, "mask": False}, "needs --mask, since only"),
-        (RECORDS, {"favor_shorter_ngram": False, **SOP, "mask": False}, "needs --mask, since only"),
-        (RECORDS, {"random_next_sentence": True, "objective": "mlm"}, "needs --objective=mlm_sop"),
-        (RECORDS, {"random_next_sentence": True, **SOP, "mask": False}, None),
-        (RECORDS, {"across_documents": False}, "needs --objective=mlm, since pairs of sentences"),
-        (RECORDS, {"do_whole_word_mask": True, "mask": False}, "needs --mask, since masks drawn w"),
-        (RECORDS, {"max_sequences_per_pack": 5}, "needs --pack"),
-        (RECORDS, {"num_workers": 3}, "needs --num_shards, since workers share out the shards"),
-        (RECORDS, {"worker_index": 0}, "needs --num_shards, since workers share out the shards"),
-        (PRETRAINING, {"eval_input_file": "x"}, "needs --do_eval or --evaluate_every_steps"),
-        (PRETRAINING, {"eval_input_file": "x", "do_eval": True}, None),
-        (PRETRAINING, {"max_hours": 1.0}, "needs --do_train"),
+    ],
+    ExportSettings: [
+        ({"quantize": "int8"}, "needs --format=onnx or litert, since TensorFlow"),
+    ],
+    PretrainingDataSettings: [
+        ({"max_seq_length": 10**9}, "must be between 5 and 1048576"),
+        ({"masked_lm_prob": 2.0}, "must be a finite number between 0 and 1"),
+        ({"output_file": ""}, "--output_file= must not be empty"),
+        ({"ngram": 2}, ONLY_SOP),
+        ({"do_permutation": True}, ONLY_SOP),
+        ({"favor_shorter_ngram": False}, ONLY_SOP),
+        ({"ngram": 2, **SOP, **UNMASKED}, "needs --mask, since only"),
+        ({"do_permutation": True, **SOP, **UNMASKED}, "needs --mask, since only"),
+        ({"favor_shorter_ngram": False, **SOP, **UNMASKED}, "needs --mask, since only"),
+        ({"random_next_sentence": True, "objective": "mlm"}, "needs --objective=mlm_sop"),
+        ({"random_next_sentence": True, **SOP, **UNMASKED}, None),
+        ({"across_documents": False}, "needs --objective=mlm, since pairs of sentences"),
+        ({"do_whole_word_mask": True, **UNMASKED}, "needs --mask, since masks drawn w"),
+        ({"max_sequences_per_pack": 5}, "needs --pack"),
+        ({"num_workers": 3}, "needs --num_shards, since workers share out the shards"),
+        ({"worker_index": 0}, "needs --num_shards, since workers share out the shards"),
+    ],
+    ScheduleSettings: [
+        ({"train_batch_size": 0}, "must be between 1 and 1048576"),
+        ({"num_train_steps": 10**20}, "must be at most 2147483647"),
+    ],
+    PretrainingSettings: [
+        *(
+            ({"max_hours": hours, "do_train": True}, "must be a finite number above 0")
+            for hours in (0.0, -1.0, math.inf, math.nan)
+        ),
+        ({"eval_input_file": "x"}, "needs --do_eval or --evaluate_every_steps"),
+        ({"eval_input_file": "x", "do_eval": True}, None),
+        ({"max_hours": 1.0}, "needs --do_train"),
         (
-            PRETRAINING,
-            {"max_hours": 1.0, "do_train": True, **TWO},
+            {"max_hours": 1.0, "do_train": True, "phases": "12:5:8:2,20:5:4:3"},
             "one phase over the time; --phas",
         ),
-        (PRETRAINING, {"dynamic_masking": True}, "needs --vocab_file, since the id of the mask is"),
-        # The vocabulary may be the one beside the teacher.
-        (DistillationSettings, {"dynamic_masking": True}, None),
+        ({"dynamic_masking": True}, "needs --vocab_file, since the id of the mask is"),
+        ({"do_whole_word_mask": True}, IN_RECORDS),
+        ({"masked_lm_prob": 0.3}, IN_RECORDS),
+    ],
+    DistillationSettings: [
+        ({"cos_all_layers": True, "alpha_cos": 0.0}, "needs --alpha_cos, sinc"),
+        ({"dynamic_masking": True}, None),  # the vocabulary may be beside the teacher
         (
-            PRETRAINING,
-            {"do_whole_word_mask": True},
-            "needs --dynamic_masking, since the masks in r",
-        ),
-        (PRETRAINING, {"masked_lm_prob": 0.3}, "needs --dynamic_masking, since the masks in rec"),
-        (
-            DistillationSettings,
             {"student_layers": "0,1", "init_checkpoint": "x"},
             "excludes --init_checkpoint=x, since --init_checkpoint has all of the student",
         ),
     ],
+}
+
+
+@pytest.mark.parametrize(
+    "cls, values, message", [(cls, *rule) for cls, rules in RULES.items() for rule in rules]
 )
 def test_settings_of_the_programs(cls, values, message):
     if message is None:

@@ -11,21 +11,16 @@ from bert_tf.errors import UserError
 from bert_tf.runs.flags.setting_fields import REQUIRED, Group, Settings, inherit, rule_of, setting
 from bert_tf.runs.flags.settings import (
     ComputationSettings,
-    DeviceSettings,
     FineTuningSettings,
     TrainingSettings,
     model_options,
 )
-from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
-from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
-from bert_tf.tasks.extraction.settings import ExtractionSettings
-from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.classification.processors import get_processor
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, ScheduleSettings
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.tagging.settings import TaggingSettings
 
 PATHS = {"output_dir": "out", "vocab_file": "vocab.txt"}
-EXTRACTION = {name: "x" for name in ("input_file", "output_file", "init_checkpoint", "vocab_file")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,69 +86,12 @@ def test_a_subclass_changes_what_it_names_and_keeps_the_rest():
     assert Kinds().count == 3
 
 
-# A typing error in a string from a fixed set, wherever one enters, and numbers that once were let
-# through in library use.
-REFUSED = {
-    "reduction": (TrainingSettings, {"gradient_reduction": "mean", "output_dir": "x"}),
-    "dtype": (ComputationSettings, {"dtype": "float16"}),
-    "strategy": (DeviceSettings, {"distribution_strategy": "mirror"}),
-    "format": (ExtractionSettings, {**EXTRACTION, "output_format": "csv"}),
-    "language": (ProcessorSettings, {"task_name": "xnli", "xnli_language": "zz"}),
-    "layers": (TaggingSettings, {**PATHS, "feature_layers": "first"}),
-    "checkpoints": (TrainingSettings, {"save_checkpoints_steps": 0, "output_dir": "x"}),
-    "kept": (TrainingSettings, {"keep_checkpoint_max": -1, "output_dir": "x"}),
-    "rate": (ClassifierSettings, {**PATHS, "learning_rate": math.nan}),
-    "warm-up": (ClassifierSettings, {**PATHS, "warmup_proportion": 1.1}),
-    "batch": (ScheduleSettings, {"train_batch_size": 0}),
-    "epochs": (ClassifierSettings, {**PATHS, "num_train_epochs": 10**12}),
-    "steps": (ScheduleSettings, {"num_train_steps": 10**20}),
-    "great batch": (ClassifierSettings, {**PATHS, "eval_batch_size": 10**11}),
-    "great length": (PretrainingDataSettings, {**EXTRACTION, "max_seq_length": 10**9}),
-    "devices": (DeviceSettings, {"num_cpu_devices": 5000}),
-    "length": (ExtractionSettings, {**EXTRACTION, "max_seq_length": 2}),
-    "stride": (SquadSettings, {**PATHS, "doc_stride": 0}),
-    "share": (PretrainingDataSettings, {**EXTRACTION, "masked_lm_prob": 2.0}),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_wrong_values_are_refused_in_library_use(case):
-    cls, values = REFUSED[case]
-    fields = {field.name for field in dataclasses.fields(cls)}
-    values = {name: value for name, value in values.items() if name in fields}
-    with pytest.raises(UserError, match=r"^--\w+=\S+ must be "):
-        cls(**values)
-
-
-@pytest.mark.parametrize(
-    "cls, name",
-    [
-        (TrainingSettings, "output_dir"),
-        (FineTuningSettings, "export_dir"),
-        (ExtractionSettings, "output_file"),
-        (PretrainingDataSettings, "output_file"),
-    ],
-)
-def test_what_is_written_must_have_a_name(cls, name):
-    with pytest.raises(UserError, match=f"^--{name}= must not be empty$"):
-        required = {f.name: "x" for f in dataclasses.fields(cls) if f.default is REQUIRED}
-        cls(**{**required, name: ""})
-
-
 def test_wrong_language_without_settings():
     with pytest.raises(UserError, match="--xnli_language must be one of"):
         get_processor("XNLI", xnli_language="zz")
 
 
-def test_contradictions_between_columns():
-    with pytest.raises(UserError, match="--delimiter must be one character"):
-        TableColumns(delimiter="::")
-    with pytest.raises(UserError, match="--labels names a class twice: 'a', 'a'"):
-        TableColumns(labels=["a", "a"])
-
-
-def test_programs_with_defaults_of_their_own():
-    """Library calls and programs have these alike: the flags are made from the fields."""
+def test_defaults_of_a_single_program():
     squad, tagging = SquadSettings(**PATHS), TaggingSettings(**PATHS)
     fine_tuning = FineTuningSettings(**PATHS)
     assert (squad.max_seq_length, squad.length_buckets) == (384, "none")
