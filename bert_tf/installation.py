@@ -15,13 +15,8 @@ _TPU_BUILD = "tensorflow-tpu"
 # All builds that install into the same folder. Two builds other than tensorflow-tpu work side by
 # side as long as both stay installed, so they are accepted.
 _BUILDS = (
-    _TPU_BUILD,
-    "tensorflow",
-    "tensorflow-cpu",
-    "tensorflow-gpu",
-    "tensorflow-rocm",
-    "tf-nightly",
-    "tf-nightly-cpu",
+    *(_TPU_BUILD, "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-rocm"),
+    *("tf-nightly", "tf-nightly-cpu"),
 )
 # The first release that lacks functions which tensorflow-tpu 2.20 looks up when it is imported
 # (found by trying 0.0.14 to 0.0.51). That wheel's own requirement, libtpu~=0.0.14, allows it.
@@ -61,7 +56,14 @@ def _find_problem() -> str | None:
     listed = {name: found for name in _BUILDS if (found := _distribution(name))}
     package = importlib.util.find_spec("tensorflow")
     if package is None or package.origin is None:  # a folder without __init__.py has no origin
-        return _files_are_gone(listed) if listed else _NOT_INSTALLED
+        if listed:
+            name, found = next(iter(listed.items()))
+            return (
+                f"The files of {name} are gone, though pip lists it: another TensorFlow was"
+                " installed over it and then uninstalled. To repair it:\n"
+                f"    pip install --no-deps --force-reinstall {name}=={found.version}"
+            )
+        return _NOT_INSTALLED
     # Only builds in the folder that Python imports from count, not those of other environments.
     folder = os.path.realpath(os.path.dirname(os.path.dirname(package.origin)))
     builds = [
@@ -94,15 +96,6 @@ def _find_problem() -> str | None:
                 f'    pip install "libtpu>=0.0.14,<{_FIRST_BAD_LIBTPU}"'
             )
     return None
-
-
-def _files_are_gone(listed: dict[str, importlib.metadata.Distribution]) -> str:
-    name, found = next(iter(listed.items()))
-    return (
-        f"The files of {name} are gone, though pip lists it: another TensorFlow was installed over"
-        " it and then uninstalled. To repair it:\n"
-        f"    pip install --no-deps --force-reinstall {name}=={found.version}"
-    )
 
 
 def _release(version: str) -> list[int]:

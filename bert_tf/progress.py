@@ -2,24 +2,11 @@
 
 import sys
 import time
-from collections.abc import Callable
+import types
 
 from absl import logging
 
 _SECONDS_BETWEEN_LINES = 30.0
-
-
-class _AboveBar:
-    """A stream that writes log lines above the progress bar."""
-
-    def __init__(self, write: Callable[..., object]):
-        self._write = write
-
-    def write(self, text: str) -> None:
-        self._write(text, file=sys.stderr, end="")
-
-    def flush(self) -> None:
-        sys.stderr.flush()
 
 
 class Progress:
@@ -57,7 +44,10 @@ class Progress:
             )
             self._log_handler = logging.get_absl_handler().python_handler
             self._log_stream = self._log_handler.stream
-            self._log_handler.stream = _AboveBar(tqdm.write)
+            self._log_handler.stream = types.SimpleNamespace(  # writes above the bar
+                write=lambda text: tqdm.write(text, file=sys.stderr, end=""),
+                flush=lambda: sys.stderr.flush(),
+            )
 
     def __enter__(self) -> "Progress":
         return self

@@ -132,14 +132,8 @@ def test_the_configuration_is_read_and_written():
     [
         ({"layer_norm_eps": 0}, "layer_norm_eps must be above 0 and at most 1, not 0"),
         ({"layer_norm_eps": "a"}, "layer_norm_eps must be above 0 and at most 1, not 'a'"),
-        (
-            {"pad_token_id": -1},
-            "pad_token_id must be a whole number between 0 and 2147483647, not -1",
-        ),
-        (
-            {"pad_token_id": None},
-            "pad_token_id must be a whole number between 0 and 2147483647, not None",
-        ),
+        ({"pad_token_id": -1}, "pad_token_id must be a whole number .* 0 and 2147483647, not -1"),
+        ({"pad_token_id": None}, "pad_token_id must be a whole number .* 2147483647, not None"),
         ({"pad_token_id": 12}, r"max_position_embeddings \(13\) must be above pad_token_id \+ 1"),
         ({"hidden_size": 0, "pad_token_id": 1.5}, "hidden_size must be .*; pad_token_id must be"),
     ],

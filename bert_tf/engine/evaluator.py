@@ -65,25 +65,17 @@ class Evaluator:
             UserError: the batch size does not fit the replicas, or the input is damaged.
             OSError: the input cannot be read.
         """
+        batch_size = source.batch_size
+        distribution.replica_batch_size(self._strategy, batch_size, "eval_batch_size")
         try:
-            num_steps, num_examples = self._size(source)
-            logging.info(
-                "Evaluating on %d examples, batches of %d", num_examples, source.batch_size
-            )
+            num_examples = source.max_steps * batch_size or count_records(source.files)
+            num_steps = -(-num_examples // batch_size)
+            logging.info("Evaluating on %d examples, batches of %d", num_examples, batch_size)
             iterators = self._iterators(source, num_examples)
             with Progress("Evaluating", "steps", num_steps) as progress:
                 return means(self._loop.run(iterators, num_steps, progress.advance))
         except record_checks.READ_ERRORS as error:
             raise record_checks.explain(error, source.files, source.limited_schema) from error
-
-    def _size(self, source: EvaluationInput) -> tuple[int, int]:
-        """Returns the number of batches and of examples."""
-        batch_size = source.batch_size
-        distribution.replica_batch_size(self._strategy, batch_size, "eval_batch_size")
-        if source.max_steps:
-            return source.max_steps, source.max_steps * batch_size
-        num_examples = count_records(source.files)
-        return -(-num_examples // batch_size), num_examples
 
     def _iterators(self, source: EvaluationInput, num_examples: int) -> list[Iterator]:
         iterators = []

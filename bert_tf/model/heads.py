@@ -3,6 +3,8 @@
 Dimension letters and dtypes: see `bert_tf/modeling.py`.
 """
 
+import functools
+
 import keras
 import tensorflow as tf
 
@@ -47,18 +49,12 @@ class OutputLayer(Savable, keras.layers.Layer):
         super().__init__(name="output", dtype=dtype)
         # Created here, not in build, which would put the layer's name into their paths. Autocast
         # would round both to the compute dtype.
-        self.output_weights = keras.Variable(
-            create_initializer(),
-            shape=(num_outputs, size),
-            dtype="float32",
-            autocast=False,
-            name="output_weights",
-        )
+        make = functools.partial(keras.Variable, dtype="float32", autocast=False)
+        shape = num_outputs, size
+        self.output_weights = make(create_initializer(), shape=shape, name="output_weights")
         self.output_bias = None
         if use_bias:
-            self.output_bias = keras.Variable(
-                "zeros", shape=(num_outputs,), dtype="float32", autocast=False, name="output_bias"
-            )
+            self.output_bias = make("zeros", shape=shape[:1], name="output_bias")
         self.built = True
 
     def call(self, hidden, training=False, dropout_seed=None):

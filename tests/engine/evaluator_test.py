@@ -11,6 +11,7 @@ from bert_tf.engine.hashed_random import hash_numbers
 from bert_tf.engine.input_pipeline import count_records
 from tests.engine import conftest
 from tests.support.line_task import SCHEMA, LineModel, write
+from tests.support.record_files import read_records
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
@@ -33,11 +34,8 @@ def test_evaluation_covers_every_example_once_or_just_so_many_batches(tmp_path):
     model = LineModel()
     evaluate = Evaluator(model, tf.distribute.get_strategy()).evaluate
     kernel, bias = model.line.kernel.numpy(), model.line.bias.numpy()
-    x, y = [], []
-    for record in tf.data.TFRecordDataset(files):
-        example = tf.train.Example.FromString(record.numpy()).features.feature
-        x.append(example["x"].float_list.value)
-        y.append(example["y"].float_list.value)
+    examples = [example for path in files for example in read_records(path)]
+    x, y = ([example[name] for example in examples] for name in "xy")
     error = (np.array(x) @ kernel + bias - np.array(y))[:, 0] ** 2
     assert len(error) == 87
     every = evaluate(EvaluationInput(16, files, SCHEMA, {}, 0))

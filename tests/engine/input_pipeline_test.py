@@ -13,6 +13,12 @@ from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
 from tests.engine.conftest import LIMITS, SCHEMA, training_input, write
 
+READS = (
+    training_input,
+    input_pipeline.count_records,
+    lambda files: next(input_pipeline.record_chunks(files, SCHEMA, 4)),
+)
+
 
 @pytest.fixture(autouse=True)
 def global_seed():
@@ -145,6 +151,7 @@ def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
     source.capture()(str(tmp_path / "ckpt"))
     assert not training_input(files[:-1]).restore(str(tmp_path / "ckpt"))
     assert not training_input(files, batch_size=4).restore(str(tmp_path / "ckpt"))
+    assert not training_input(files, shard=InputShard(0, 2)).restore(str(tmp_path / "ckpt"))
     assert not training_input(files).restore(str(tmp_path / "nothing"))
     assert "ckpt belongs to other files" in caplog.text
     assert "ckpt belongs to other batch size" in caplog.text
@@ -194,12 +201,6 @@ def test_hosts_read_files_of_their_own_and_each_resumes_its_place(files, tmp_pat
     for host, resumed in zip(hosts, hosts_of(count, files, seed=6), strict=True):
         assert resumed.restore(str(tmp_path / "ckpt"))
         assert draw(resumed.iterator, 20) == draw(host.iterator, 20)
-
-
-def test_a_place_belongs_to_so_many_hosts(files, tmp_path):
-    training_input(files).capture()(str(tmp_path / "ckpt"))
-    half = training_input(files, 14, shard=InputShard(0, 2))
-    assert not half.restore(str(tmp_path / "ckpt"))
 
 
 def draw_with_error(files, schema=SCHEMA, batch_size=13):
@@ -280,13 +281,9 @@ def test_damage_in_the_middle_is_located(files):
 def test_truncation_is_located_before_anything_is_drawn(files, cut):
     os.truncate(files[3], os.path.getsize(files[3]) - cut)
     message = f"{files[3]} is truncated at record 60"
-    for read in (
-        lambda: training_input(files),
-        lambda: input_pipeline.count_records(files),
-        lambda: next(input_pipeline.record_chunks(files, SCHEMA, 4)),
-    ):
+    for read in READS:
         with pytest.raises(UserError, match=message):
-            read()
+            read(files)
 
 
 def test_a_file_without_records_is_refused(files, tmp_path):
@@ -303,14 +300,9 @@ def test_a_file_that_disappears_is_a_failure_of_storage(files):
     problem = source.explain(error.value)
     assert isinstance(problem, OSError) and not isinstance(problem, UserError)
     assert str(problem).startswith(f"{files[2]} cannot be read: ") and "\n" not in str(problem)
-    for read in (
-        lambda: training_input(files),
-        lambda: input_pipeline.count_records(files),
-        lambda: next(input_pipeline.record_chunks(files, SCHEMA, 4)),
-        lambda: record_checks.check_files(files, SCHEMA, "input_file"),
-    ):
+    for read in (*READS, lambda files: record_checks.check_files(files, SCHEMA, "input_file")):
         with pytest.raises(OSError, match=f"{files[2]} cannot be read: "):
-            read()
+            read(files)
 
 
 def test_what_was_wrong_only_while_it_was_read_may_be_tried_again(files):
