@@ -202,94 +202,78 @@ def test_masks_drawn_while_training_with_the_teachers_vocabulary(inputs, tmp_pat
     assert variables(tmp_path / "out" / "model.ckpt-6")["global_step"] == 6
 
 
-@pytest.mark.parametrize(
-    "changes,student,message",
-    [
-        (
-            {},
-            {"vocab_size": 39},
-            "The student and its teacher must have the same vocabulary: vocab_size of"
-            " --bert_config_file is 39, and of the teacher (",
-        ),
-        ({"student_layers": "0,3"}, {}, "the teacher's layers are 0 to 2; there is no '3'"),
-        (
-            {},
-            {"hidden_size": 6},
-            "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is 6, and"
-            " the teacher's is 8. Give --alpha_cos=0, or change --bert_config_file",
-        ),
-        (
-            {"alpha_cos": 0.0},
-            {"hidden_size": 6},
-            "bert/embeddings/word_embeddings is [37, 6] by --bert_config_file, and [37, 8] in the"
-            " teacher",
-        ),
-        (
-            {},
-            {"num_attention_heads": 4},
-            "num_attention_heads of --bert_config_file is 4, and the teacher's is 2",
-        ),
-        (
-            {},
-            {"model_type": "roberta"},
-            "only if both are models of one kind (DistilBERT is BERT): --bert_config_file describes"
-            " a model of RoBERTa, and the teacher is one of BERT. Change --bert_config_file, or"
-            " give --student_layers=none for random initial weights, or --init_checkpoint",
-        ),
-        (
-            {"alpha_cos": 0.0},
-            {"num_hidden_groups": 1, "num_hidden_layers": 4},
-            "describes a model of ALBERT, and the teacher is one of BERT",
-        ),
-        (
-            {"teacher_checkpoint": "no/such.ckpt"},
-            {},
-            "--teacher_checkpoint=no/such.ckpt: a checkpoint is named by its prefix",
-        ),
-        (
-            {"teacher_config_file": "no/such.json"},
-            {},
-            "The BERT configuration no/such.json cannot be read (no/such.json; No such file or"
-            " directory); check --teacher_config_file.",
-        ),
-        (
-            dict.fromkeys(("alpha_ce", "alpha_mlm", "alpha_cos"), 0.0),
-            {},
-            "At least one of --alpha_ce, --alpha_mlm, --alpha_cos and --alpha_mse must be above 0",
-        ),
-        ({"temperature": 0.0}, {}, "--temperature=0.0 must be a finite number above 0"),
-    ],
-    ids=range(11),
-)
-def test_wrong_input(inputs, tmp_path, changes, student, message):
+# Flags, and changes of the configurations of `student` and `teacher`; and part of the message.
+WRONG = [
+    (
+        {"student": {"vocab_size": 39}},
+        "The student and its teacher must have the same vocabulary: vocab_size of"
+        " --bert_config_file is 39, and of the teacher (",
+    ),
+    (
+        {"teacher": {"max_position_embeddings": 11}},
+        "Sequences must not be longer than the teacher can read: they have 12 tokens, and"
+        " max_position_embeddings of the teacher (",
+    ),
+    (
+        {"teacher": {"type_vocab_size": 1}},
+        "The teacher must know the segments of the student's records: type_vocab_size of"
+        " --bert_config_file is 2, and of the teacher (",
+    ),
+    ({"student_layers": "0,3"}, "the teacher's layers are 0 to 2; there is no '3'"),
+    (
+        {"student": {"hidden_size": 6}},
+        "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is 6, and"
+        " the teacher's is 8. Give --alpha_cos=0, or change --bert_config_file",
+    ),
+    (
+        {"student": {"hidden_size": 6}, "alpha_cos": 0.0},
+        "bert/embeddings/word_embeddings is [37, 6] by --bert_config_file, and [37, 8] in the"
+        " teacher",
+    ),
+    (
+        {"student": {"num_attention_heads": 4}},
+        "num_attention_heads of --bert_config_file is 4, and the teacher's is 2",
+    ),
+    (
+        {"student": {"model_type": "roberta"}},
+        "only if both are models of one kind (DistilBERT is BERT): --bert_config_file describes"
+        " a model of RoBERTa, and the teacher is one of BERT. Change --bert_config_file, or"
+        " give --student_layers=none for random initial weights, or --init_checkpoint",
+    ),
+    (
+        {"student": {"num_hidden_groups": 1, "num_hidden_layers": 4}, "alpha_cos": 0.0},
+        "describes a model of ALBERT, and the teacher is one of BERT",
+    ),
+    (
+        {"teacher_checkpoint": "no/such.ckpt"},
+        "--teacher_checkpoint=no/such.ckpt: a checkpoint is named by its prefix",
+    ),
+    (
+        {"teacher_config_file": "no/such.json"},
+        "The BERT configuration no/such.json cannot be read (no/such.json; No such file or"
+        " directory); check --teacher_config_file.",
+    ),
+    (
+        dict.fromkeys(("alpha_ce", "alpha_mlm", "alpha_cos"), 0.0),
+        "At least one of --alpha_ce, --alpha_mlm, --alpha_cos and --alpha_mse must be above 0",
+    ),
+    ({"temperature": 0.0}, "--temperature=0.0 must be a finite number above 0"),
+]
+
+
+@pytest.mark.parametrize("changes,message", WRONG, ids=range(len(WRONG)))
+def test_wrong_input(inputs, tmp_path, changes, message):
+    changes = dict(changes)
+    if "teacher" in changes:
+        teacher = write_teacher(tmp_path / "teacher", **changes.pop("teacher"))
+        changes["teacher_checkpoint"] = teacher
     with pytest.raises(UserError, match=re.escape(message)):
-        distil(inputs, tmp_path / "out", student, **changes)
+        distil(inputs, tmp_path / "out", **changes)
     assert not tf.io.gfile.glob(f"{tmp_path}/out/model.ckpt*")
 
 
-@pytest.mark.parametrize(
-    "changes,message",
-    [
-        (
-            {"max_position_embeddings": 11},
-            "Sequences must not be longer than the teacher can read: they have 12 tokens, and"
-            " max_position_embeddings of the teacher (",
-        ),
-        (
-            {"type_vocab_size": 1},
-            "The teacher must know the segments of the student's records: type_vocab_size of"
-            " --bert_config_file is 2, and of the teacher (",
-        ),
-    ],
-)
-def test_a_teacher_that_cannot_read_the_records(inputs, tmp_path, changes, message):
-    path = write_teacher(tmp_path / "teacher", **changes)
-    with pytest.raises(UserError, match=re.escape(message)):
-        distil(inputs, tmp_path / "out", teacher_checkpoint=path)
-
-
 def program_flags(inputs, folder):
-    """Returns flags for the program, but not that of the teacher."""
+    """Returns the program's flags, without the teacher's."""
     return [
         f"--input_file={inputs}/train.tfrecord",
         f"--bert_config_file={inputs}/bert_config.json",

@@ -78,13 +78,7 @@ def pretrain(inputs, folder, **changes):
 def evaluate_in_numpy(prefix, files, length, predictions, batch_size, num_examples=None):
     """Returns the results of an evaluation of a checkpoint, computed by the numpy model.
 
-    Args:
-        prefix: the checkpoint.
-        files: pattern of the record files.
-        length: length of the sequences.
-        predictions: number of masked positions in a record.
-        batch_size: examples in a batch.
-        num_examples: number of examples, which repeat the files; None for each example once.
+    `num_examples` examples repeat the files; None is each example once.
     """
     schema = pretraining_schema(length, predictions)
     dataset = tf.data.TFRecordDataset(sorted(glob.glob(str(files)))).batch(10000)
@@ -395,9 +389,3 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(inputs, tmp_path):
     assert after == [name for name in before if "events" not in name]
     run(*flags(inputs, tmp_path / "out", *more, "--num_train_steps=6"))
     assert variables(tmp_path / "out")["global_step"] == 6
-
-
-def test_help_tells_what_the_flags_do():
-    log = run("--help", status=0)
-    for flag in ("--phases", "--[no]recompute_activations", "--tpu", "--max_eval_steps"):
-        assert flag in log

@@ -46,6 +46,13 @@ def settings(text: Path, output: Path, **more) -> PretrainingDataSettings:
     return PretrainingDataSettings(output_file=f"{output}/r.tfrecord", **{**options, **more})
 
 
+def flags(values: PretrainingDataSettings) -> list[str]:
+    """Returns the flags that give these settings."""
+    names = ("input_file", "output_file", "vocab_file", "num_shards", "max_seq_length")
+    names += ("max_predictions_per_seq", "dupe_factor", "random_seed")
+    return [f"--{name}={getattr(values, name)}" for name in names]
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Returns the content of each file in a folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}

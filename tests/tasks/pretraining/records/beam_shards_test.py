@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -16,8 +15,8 @@ from bert_tf.tasks.pretraining import records
 from bert_tf.tasks.pretraining.records import beam_shards
 from bert_tf.tasks.pretraining.records.beam_shards import create_shards_with_beam, pipeline_options
 from bert_tf.tasks.pretraining.records.shards import create_shards
-from tests.support.pretraining_runs import ROOT
-from tests.support.text_in_shards import contents, kill_at_each_shard, settings, write_text
+from tests.support.pretraining_runs import ROOT, command, run
+from tests.support.text_in_shards import contents, flags, kill_at_each_shard, settings, write_text
 from tools import create_pretraining_data_beam as tool
 
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
@@ -116,31 +115,22 @@ def test_without_beam(monkeypatch):
         tool.main([])
 
 
-def command(text, output, *more: str) -> list[str]:
-    """Returns the tool's command; Beam's options come first, their values as words of their own."""
-    values = settings_of(text, output)
-    flags = ("input_file", "output_file", "vocab_file", "num_shards", "max_seq_length")
-    flags += ("max_predictions_per_seq", "dupe_factor", "random_seed")
-    own = [f"--{x}={getattr(values, x)}" for x in flags]
-    return [sys.executable, "-m", "tools.create_pretraining_data_beam", *more, *own]
-
-
-def run(words: list[str]) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "PYTHONPATH": ROOT}
-    return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=environment)
+PROGRAM = {"program": "tools.create_pretraining_data_beam", "cwd": ROOT}
+PROGRAM |= {"env": {**os.environ, "PYTHONPATH": ROOT}}
 
 
 def test_program(text, tmp_path):
+    """Beam's options come first, their values as words of their own."""
     create_shards(settings_of(text, tmp_path / "expected"))
-    done = run(command(text, tmp_path / "out", "--runner", "DirectRunner"))
-    assert done.returncode == 0, done.stderr
+    words = flags(settings_of(text, tmp_path / "out"))
+    log = run("--runner", "DirectRunner", *words, **PROGRAM)
     found = contents(tmp_path / "out")
     assert found == contents(tmp_path / "expected")
     files = [str(path) for path in tmp_path.glob("out/*.tfrecord")]
     instances = sum(1 for _ in tf.data.TFRecordDataset(files))
-    assert "0 of 5 shards are there already" in done.stderr
+    assert "0 of 5 shards are there already" in log
     line = rf"documents: 48, empty_documents: 3, tokens: ([\d,]+), instances: {instances}$"
-    assert re.search(line, done.stderr, re.MULTILINE), done.stderr
+    assert re.search(line, log, re.MULTILINE), log
 
 
 @pytest.mark.slow
@@ -148,10 +138,9 @@ def test_program(text, tmp_path):
 def test_any_number_of_processes_makes_the_same(text, tmp_path, workers):
     create_shards(settings_of(text, tmp_path / "expected"))
     options = ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
-    done = run(command(text, tmp_path / "out", *options))
-    assert done.returncode == 0, done.stderr
+    log = run(*options, *flags(settings_of(text, tmp_path / "out")), **PROGRAM)
     assert contents(tmp_path / "out") == contents(tmp_path / "expected")
-    assert "documents: 48, empty_documents: 3, " in done.stderr
+    assert "documents: 48, empty_documents: 3, " in log
 
 
 @pytest.mark.slow
@@ -160,19 +149,17 @@ def test_dask_makes_the_same(text, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", ROOT)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         options = [f"--runner={DASK}", f"--dask_client_address={cluster.scheduler_address}"]
-        done = run(command(text, tmp_path / "out", *options, "--dask_npartitions=3"))
-    assert done.returncode == 0, done.stderr
+        options += ["--dask_npartitions=3", *flags(settings_of(text, tmp_path / "out"))]
+        run(*options, **PROGRAM)
     assert contents(tmp_path / "out") == contents(tmp_path / "expected")
 
 
 @pytest.mark.slow
 def test_kills_change_nothing(text, tmp_path):
     output = tmp_path / "out"
-    output.mkdir()
-    options = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-    words = [*command(text, output, *options), "--dupe_factor=500"]
-    kill_at_each_shard(words, output, {**os.environ, "PYTHONPATH": ROOT})
-    done = run(words)
-    assert done.returncode == 0, done.stderr
+    words = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    words += flags(settings_of(text, output, dupe_factor=500))
+    kill_at_each_shard(command(*words, program=PROGRAM["program"]), output, PROGRAM["env"])
+    run(*words, **PROGRAM)
     create_shards(settings_of(text, tmp_path / "alone", dupe_factor=500))
     assert contents(output) == contents(tmp_path / "alone")

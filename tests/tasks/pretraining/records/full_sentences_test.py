@@ -14,22 +14,22 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 LENGTH = 19
 
 
-def write_text(path):
-    """Writes documents of short and some very long sentences; returns their tokens."""
+@pytest.fixture
+def documents(tmp_path):
+    """The tokens of documents of short and some very long sentences, which are in text.txt."""
     rng = random.Random(3)
     words = ["river", "bread", "walking", "moons", "the", "unknown", "stones,", "a", "unlike"]
-    documents = [
+    texts = [
         [" ".join(rng.choices(words, k=rng.choice([1, 2, 3, 5, 7, 50]))) for _ in range(length)]
         for length in rng.choices(range(1, 8), k=31)
     ]
-    path.write_text("\n\n".join(map("\n".join, documents)))
-    (path.parent / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    tokenizer = tokenization.FullTokenizer(f"{path.parent}/vocab.txt")
-    return [[tokenizer.tokenize(sentence) for sentence in document] for document in documents]
+    (tmp_path / "text.txt").write_text("\n\n".join(map("\n".join, texts)))
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    tokenizer = tokenization.FullTokenizer(f"{tmp_path}/vocab.txt")
+    return [[tokenizer.tokenize(sentence) for sentence in text] for text in texts]
 
 
 def create(folder, **changes):
-    """Returns the records as lists of lists by feature."""
     options = {"max_seq_length": LENGTH, "max_predictions_per_seq": 4, "dupe_factor": 1}
     create_pretraining_data(
         PretrainingDataSettings(
@@ -70,8 +70,7 @@ def packed(documents, across):
 
 
 @pytest.mark.parametrize("across", [True, False])
-def test_sequences_are_whole_sentences(tmp_path, across):
-    documents = write_text(tmp_path / "text.txt")
+def test_sequences_are_whole_sentences(documents, tmp_path, across):
     random.Random(7).shuffle(documents)  # as for pairs
     records = create(tmp_path, objective="mlm", across_documents=across, mask=False, random_seed=7)
     tokens = [
@@ -93,8 +92,7 @@ def test_sequences_are_whole_sentences(tmp_path, across):
         assert record["word_ids"] == words + [0] * (LENGTH - len(row))
 
 
-def test_each_pass_joins_the_documents_in_another_order(tmp_path):
-    write_text(tmp_path / "text.txt")
+def test_each_pass_joins_the_documents_in_another_order(documents, tmp_path):
     once = create(tmp_path, objective="mlm", mask=False)
     records = create(tmp_path, objective="mlm", mask=False, dupe_factor=3)
     assert len(records) > 2.8 * len(once)
@@ -102,8 +100,7 @@ def test_each_pass_joins_the_documents_in_another_order(tmp_path):
     assert len(new) > 20
 
 
-def test_masked_sequences(tmp_path):
-    write_text(tmp_path / "text.txt")
+def test_masked_sequences(documents, tmp_path):
     records = create(tmp_path, objective="mlm", masked_lm_prob=0.3, max_predictions_per_seq=6)
     for record in records:
         assert "next_sentence_labels" not in record and "word_ids" not in record
@@ -115,8 +112,7 @@ def test_masked_sequences(tmp_path):
     assert sum(record["input_ids"].count(VOCAB.index("[MASK]")) for record in records) > 50
 
 
-def test_unmasked_pairs(tmp_path):
-    write_text(tmp_path / "text.txt")
+def test_unmasked_pairs(documents, tmp_path):
     records = create(tmp_path, mask=False)
     for record in records:
         assert record.keys() == {
@@ -128,8 +124,7 @@ def test_unmasked_pairs(tmp_path):
     assert {record["next_sentence_labels"][0] for record in records} == {0, 1}
 
 
-def test_too_few_predictions_are_warned_of(tmp_path, warnings):
-    write_text(tmp_path / "text.txt")
+def test_too_few_predictions_are_warned_of(documents, tmp_path, warnings):
     create(tmp_path, masked_lm_prob=0.3)
     (warning,) = warnings
     assert warning == (

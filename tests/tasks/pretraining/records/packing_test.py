@@ -76,19 +76,15 @@ def test_the_seed_decides_on_the_order_of_the_rows():
 def test_what_packing_brings():
     counts = like_wikipedia()
     began = time.monotonic()
-    factors = {}
+    factors = []
     for places in (2, 3, 6, 12, 512):
         packs = pack_histogram(counts, places)
         found = forecast(counts, packs)
-        factors[places] = found.factor
+        factors.append(found.factor)
     assert time.monotonic() - began < 2.0
-    assert list(factors.values()) == sorted(factors.values())
+    assert factors == sorted(factors)
     assert found.packed_fill > 0.995 and max(len(pack.lengths) for pack in packs) > 12
-    text = str(found)
-    assert f"1000000 sequences fill {found.fill:.4f} of their places; packed into {found.rows}" in (
-        text
-    )
-    assert f"{found.factor:.4f} sequences a row" in text and "pay" not in text
+    assert str(found).endswith(f": {found.factor:.4f} sequences a row")
 
 
 def test_long_documents_do_not_pay():

@@ -3,13 +3,11 @@
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_tf.datasets.text_files import read_files
 from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
-from bert_tf.tasks.pretraining.records.ngram_masking import ngram_lengths
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 from tests.support.golden import golden_cases
 from tests.support.sentence_piece_model import write_model
@@ -51,17 +49,6 @@ def test_digests_of_the_original(tmp_path, case, monkeypatch):
     lines = (lines for _, lines in read_files(files, "input_file", settings.text_field))
     data.write_records(lines, tokenizer, settings, outputs, settings.random_seed)
     assert [records_digest.digest(path) for path in outputs] == case["digest"]
-
-
-@pytest.mark.parametrize("longest, favors", [(1, True), (3, True), (4, False)])
-def test_lengths_are_drawn_as_numpy_draws_them(longest, favors):
-    lengths = ngram_lengths(longest, favors, seed=79)
-    probabilities = 1.0 / np.arange(1, longest + 1)
-    probabilities = (probabilities / probabilities.sum())[:: 1 if favors else -1]
-    generator = np.random.RandomState(79)
-    expected = [generator.choice(np.arange(1, longest + 1), p=probabilities) for _ in range(500)]
-    assert [next(lengths) for _ in range(500)] == expected
-    assert set(expected) == set(range(1, longest + 1))
 
 
 def test_a_line_of_combining_marks_ends_a_document(tmp_path):

@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -13,11 +11,12 @@ from bert_tf.tasks.pretraining.records.data import create_pretraining_data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shards import create_shards
 from tests.support.byte_pair_files import word_merges, write_vocabulary
-from tests.support.pretraining_runs import ROOT
+from tests.support.pretraining_runs import command, run
 from tests.support.text_in_shards import (
     TEXTS,
     contents,
     corpus,
+    flags,
     kill_at_each_shard,
     settings,
     write_text,
@@ -182,45 +181,31 @@ def test_the_end_of_a_file_ends_a_document():
     ]
 
 
-def command(text, output, *more: str) -> list[str]:
-    values = settings(text, output)
-    flags = ("input_file", "output_file", "vocab_file", "num_shards", "max_seq_length")
-    flags += ("max_predictions_per_seq", "dupe_factor", "random_seed")
-    program = os.path.join(ROOT, "create_pretraining_data.py")
-    return [sys.executable, program, *(f"--{x}={getattr(values, x)}" for x in flags), *more]
+PROGRAM = "create_pretraining_data.py"
 
 
 def test_processes_of_one_machine(text, tmp_path):
     create_shards(settings(text, tmp_path / "1"))
     output = tmp_path / "out"
-    done = subprocess.run(
-        command(text, output, "--num_workers=2"), capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
+    words = [*flags(settings(text, output)), "--num_workers=2"]
+    log = run(*words, program=PROGRAM, cwd=tmp_path)
     assert contents(output) == contents(tmp_path / "1")
     for line in ("Worker 0 of 2: 0 of its 3 shards are there already", "Worker 1 of 2: 0 of its 2"):
-        assert line in done.stderr
-    assert "before flag parsing" not in done.stderr
+        assert line in log
+    assert "before flag parsing" not in log
     for path in output.iterdir():
-        if path.suffix != ".json":
-            path.unlink()
+        path.unlink()
     (text / "b" / "y.txt").write_bytes(b"river\n\xff\n")
-    (output / "r-shards.json").unlink()
-    done = subprocess.run(
-        command(text, output, "--num_workers=2"), capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "y.txt, line 2, is not UTF-8" in done.stderr.splitlines()[-1]
+    log = run(*words, program=PROGRAM, status=1, cwd=tmp_path)
+    assert "Traceback" not in log and "y.txt, line 2, is not UTF-8" in log.splitlines()[-1]
     assert [*contents(output)] == ["r-shards.json"]
 
 
 @pytest.mark.slow
 def test_kills_change_nothing(text, tmp_path):
     output = tmp_path / "out"
-    output.mkdir()
-    words = command(text, output, "--num_workers=2", "--dupe_factor=500")
-    kill_at_each_shard(words, output)
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    words = [*flags(settings(text, output, dupe_factor=500)), "--num_workers=2"]
+    kill_at_each_shard(command(*words, program=PROGRAM), output)
+    run(*words, program=PROGRAM)
     create_shards(settings(text, tmp_path / "alone", dupe_factor=500))
     assert contents(output) == contents(tmp_path / "alone")
