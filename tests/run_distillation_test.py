@@ -21,6 +21,7 @@ from bert_tf.tasks.pretraining.training.settings import DistillationSettings
 from tests.support.objectives import set_random_weights
 from tests.support.pretraining_runs import (
     CONFIG,
+    WORDS,
     assert_same_variables,
     run,
     settings_of_flags,
@@ -30,7 +31,6 @@ from tests.support.pretraining_runs import (
 )
 
 LAYERS = 3
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(32))]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,8 @@ from tests.support import forked_programs
 
 T = TypeVar("T", bound=PretrainingSettings)
 ROOT = str(Path(__file__).resolve().parents[2])
-VOCAB_SIZE = 37
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(32))]
+VOCAB_SIZE = len(WORDS)
 CONFIG = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 8,
@@ -60,6 +62,19 @@ def write_records(path, count, length, predictions, seed, vocab_size=VOCAB_SIZE)
             }
             writer.write(records.serialize(values, schema))
     return str(path)
+
+
+def write_text(folder) -> dict[str, str]:
+    """Writes documents of one to six sentences, and a vocabulary; returns the settings for them."""
+    rng = random.Random(4)
+    words = WORDS[5:]
+    documents = [
+        [" ".join(rng.choices(words, k=rng.randint(2, 9))) for _ in range(rng.randint(1, 6))]
+        for _ in range(40)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(map("\n".join, documents)))
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    return {"input_file": f"{folder}/text.txt", "vocab_file": f"{folder}/vocab.txt"}
 
 
 def settings_of_flags(kind: type[T], **flags: Any) -> T:

@@ -21,24 +21,30 @@ UNKNOWN = {"<unk> a start": True, "<unk> continued": False}
 SPECIAL = ("[CLS]", "[SEP]", "[MASK]")
 
 
+def free_places(ngrams, lengths, wanted, taken):
+    """Yields the places of n-grams that are free and fit, longest first, until enough are."""
+    found = 0
+    for choices in ngrams:
+        if found >= wanted:
+            return
+        longest = next(lengths)
+        fitting = [ngram for ngram in choices[:longest] if found + len(ngram) <= wanted]
+        if fitting and taken.isdisjoint(fitting[-1]):
+            taken.update(fitting[-1])
+            found += len(fitting[-1])
+            yield from fitting[-1]
+
+
 def reference(tokens, names, settings, rng, numpy_rng):
     """Returns tokens with masks, (place, label) of each prediction, and where words start.
 
-    Args:
-        tokens: names, [CLS] and [SEP] included.
-        names: the vocabulary.
-        settings: the flags.
-        rng, numpy_rng: generators, of the lengths of n-grams the second.
+    `names` is the vocabulary; `numpy_rng` draws the lengths of n-grams.
     """
-    words, starts = [], []
+    words, starts = [], [token in SPECIAL or {**STARTS, **UNKNOWN}[token] for token in tokens]
     for place, token in enumerate(tokens):
-        special = token in SPECIAL
-        starts.append(special or {**STARTS, **UNKNOWN}[token])
-        if special:
-            continue
-        if settings.do_whole_word_mask and words and not starts[-1]:
+        if settings.do_whole_word_mask and words and not starts[place]:
             words[-1].append(place)
-        else:
+        elif token not in SPECIAL:
             words.append([place])
     if not settings.masked_lm_prob:
         return list(tokens), [], starts
@@ -51,17 +57,8 @@ def reference(tokens, names, settings, rng, numpy_rng):
     taken = set()
 
     def places():
-        """Yields the places of n-grams that are free and fit, longest first, until enough are."""
-        found = 0
-        for choices in ngrams:
-            if found >= wanted:
-                return
-            longest = numpy_rng.choice(numbers, p=odds / odds.sum())
-            fitting = [ngram for ngram in choices[:longest] if found + len(ngram) <= wanted]
-            if fitting and taken.isdisjoint(fitting[-1]):
-                taken.update(fitting[-1])
-                found += len(fitting[-1])
-                yield from fitting[-1]
+        lengths = (numpy_rng.choice(numbers, p=odds / odds.sum()) for _ in ngrams)
+        return free_places(ngrams, lengths, wanted, taken)
 
     output, predictions = list(tokens), []
     rng.shuffle(ngrams)

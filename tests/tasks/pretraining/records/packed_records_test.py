@@ -20,7 +20,7 @@ from tests.support.packed_batches import (
     make_sequences,
     plain_record,
 )
-from tests.support.pretraining_runs import run
+from tests.support.pretraining_runs import run, write_text
 from tests.support.record_files import read_records
 
 FIRST = {
@@ -200,22 +200,8 @@ def test_too_few_predictions_give_a_warning(tmp_path, caplog):
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     """Settings of create_pretraining_data.py for a small text with short documents."""
-    folder = tmp_path_factory.mktemp("text")
-    rng = random.Random(4)
-    words = [f"w{i}" for i in range(40)]
-    (folder / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
-    )
-    documents = (
-        "\n".join(
-            " ".join(rng.choices(words, k=rng.randint(2, 9))) for _ in range(rng.randint(1, 6))
-        )
-        for _ in range(40)
-    )
-    (folder / "text.txt").write_text("\n\n".join(documents))
     return {
-        "input_file": f"{folder}/text.txt",
-        "vocab_file": f"{folder}/vocab.txt",
+        **write_text(tmp_path_factory.mktemp("text")),
         "max_seq_length": 40,
         "max_predictions_per_seq": 6,
         "dupe_factor": 3,
@@ -259,16 +245,6 @@ def test_shards_are_packed_one_by_one(text, tmp_path):
         seed = sharding.shard_seed(shard, PretrainingDataSettings.random_seed)
         pack(tmp_path / "plain" / name, tmp_path / "packed", 12, random_seed=seed)
         assert (tmp_path / "at_once" / name).read_bytes() == (tmp_path / "packed").read_bytes()
-    with pytest.raises(UserError, match="--max_sequences_per_pack=12, and now it is 5"):
-        create_shards(
-            PretrainingDataSettings(
-                **text,
-                output_file=f"{tmp_path}/at_once/a",
-                num_shards=3,
-                pack=True,
-                max_sequences_per_pack=5,
-            )
-        )
 
 
 # --- wrong input ----------------------------------------------------------------------------------

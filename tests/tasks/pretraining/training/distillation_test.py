@@ -52,11 +52,7 @@ def losses_and_gradients(
 ):
     """Returns the loss, the metrics, and the gradients of the student's vectors and logits.
 
-    Args:
-        student, teacher: pairs of arrays, vectors and logits.
-        features: the batch.
-        alphas, temperature, restrict: see `DistilledPretraining`.
-        weights: `example_weight`.
+    `student` and `teacher` are pairs of arrays, vectors and logits; `weights` is `example_weight`.
     """
     features = tensors(features | ({} if weights is None else {"example_weight": weights}))
     student = [tf.constant(x) for x in student]

@@ -1,7 +1,6 @@
 """Tests of runs on unmasked records and without next sentences, and of Adam's flags."""
 
 import glob
-import random
 import re
 
 import numpy as np
@@ -15,23 +14,14 @@ from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSetti
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
 from bert_tf.tasks.pretraining.training.run import run_pretraining
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
-from tests.support.pretraining_runs import CONFIG, VOCAB_SIZE, assert_same_variables, variables
-
-WORDS = [f"w{number}" for number in range(VOCAB_SIZE - 7)]
-VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##x"]
+from tests.support.pretraining_runs import CONFIG, assert_same_variables, variables, write_text
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
     """Records of length 12: unmasked pairs, masked pairs, unmasked sequences."""
     folder = tmp_path_factory.mktemp("inputs")
-    rng = random.Random(1)
-    documents = [
-        "\n".join(" ".join(rng.choices(WORDS, k=rng.randint(2, 5))) for _ in range(6))
-        for _ in range(40)
-    ]
-    (folder / "text.txt").write_text("\n\n".join(documents))
-    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    text = write_text(folder)
     kinds = {
         "unmasked": {"mask": False},
         "masked": {},
@@ -40,13 +30,11 @@ def inputs(tmp_path_factory):
     for name, options in kinds.items():
         create_pretraining_data(
             PretrainingDataSettings(
-                input_file=f"{folder}/text.txt",
                 output_file=f"{folder}/{name}.tfrecord",
-                vocab_file=f"{folder}/vocab.txt",
                 max_seq_length=12,
                 max_predictions_per_seq=2,
                 dupe_factor=1,
-                **options,
+                **{**text, **options},
             )
         )
     return folder

@@ -194,15 +194,6 @@ def test_records_with_other_places_are_refused(inputs, tmp_path):
     assert "next_sentence_labels is 4 in the file, 1 by the flags" in message
 
 
-def test_a_model_of_fewer_positions_is_refused(inputs, tmp_path):
-    config = BertConfig.from_dict({**CONFIG, "max_position_embeddings": LENGTH - 1})
-    message = refused(inputs, tmp_path, "packed_20_*", config=config)
-    assert message == (
-        "The length 20 of --max_seq_length or --phases must be at most max_position_embeddings"
-        " (19) of --bert_config_file"
-    )
-
-
 def test_other_predictions_are_refused(inputs, tmp_path):
     message = refused(inputs, tmp_path, "packed_20_*", max_predictions_per_seq=9)
     assert message == (

@@ -66,10 +66,7 @@ def test_layers_that_do_not_fit(arguments, message):
 
 
 def copying(student_changes, layers, teacher_lacks="nothing"):
-    """Returns a function for the weights of a student that begins with layers of a teacher.
-
-    And the teacher's weights.
-    """
+    """Returns the weights of a student that begins with layers of a teacher, and the teacher's."""
     teacher, _ = small_model(5, num_hidden_layers=4)
     config = BertConfig.from_dict({**SMALL, **student_changes})
     variables = {
@@ -77,25 +74,20 @@ def copying(student_changes, layers, teacher_lacks="nothing"):
         for name, variable in weights_of(teacher).items()
         if not name.startswith(teacher_lacks)
     }
-
-    def student():
-        model = PretrainingModel(config)
-        copy_weights(model, variables, teacher.bert.config.layer_scopes, layers)
-        return weights_of(model)
-
-    return student, weights_of(teacher)
+    student = PretrainingModel(config)
+    copy_weights(student, variables, teacher.bert.config.layer_scopes, layers)
+    return weights_of(student), weights_of(teacher)
 
 
 def test_a_student_begins_with_layers_of_its_teacher():
     student, teacher = copying({}, [1, 3])
-    for name, value in student().items():
+    for name, value in student.items():
         source = name.replace("layer_1/", "layer_3/").replace("layer_0/", "layer_1/")
         np.testing.assert_array_equal(value, teacher[source], err_msg=name)
 
 
 def test_a_teacher_may_lack_a_pooler():
     student, teacher = copying({}, [1, 3], "bert/pooler/")
-    student = student()
     name = "bert/pooler/dense/kernel"
     assert np.abs(student[name]).max() <= 0.04  # random
     name = "cls/seq_relationship/output_weights"
@@ -114,10 +106,9 @@ def test_a_distilbert_begins_with_its_teachers_input_of_a_first_text():
 
 
 def test_other_sizes_than_the_teachers_cannot_be_copied():
-    student, _ = copying({"intermediate_size": 21}, [1, 3])
     message = (
         "only where their sizes are equal: bert/encoder/layer_0/intermediate/dense/kernel is"
         " [24, 21] by --bert_config_file, and [24, 20] in the teacher"
     )
     with pytest.raises(UserError, match=re.escape(message)):
-        student()
+        copying({"intermediate_size": 21}, [1, 3])
