@@ -23,7 +23,7 @@ class Distilled:
     The teacher computes its answers in each step, so they fit batches of any length.
 
     Args:
-        student: the model to train.
+        student: the model to train; its layers and variables are the objective's.
         teacher: computes the targets, without dropout; it gets no gradients.
         alphas: the weight of each loss. `cos` is the cosine distance between the two models' layer
             outputs, averaged over all tokens; it is skipped if its weight is 0.
@@ -44,12 +44,10 @@ class Distilled:
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
-        """The student's layers."""
         return self.student.layers
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
-        """The student's trainable variables."""
         return self.student.trainable_variables
 
     def __call__(self, features, training=False, dropout_seed=None):
@@ -86,10 +84,8 @@ class Distilled:
         """Returns all losses except `cos`, and the metrics.
 
         Args:
-            layers: the outputs of the student's layers, float [B, S, H] each.
-            logits: the student's, float32 [R, classes].
-            targets: the teacher's logits, float32 [R, classes].
-            features: the batch.
-            normalizers: see `TaskModel.loss_and_metrics`.
+            layers, logits: the student's; see `outputs_of`.
+            targets: the teacher's logits.
+            features, normalizers: see `TaskModel.loss_and_metrics`.
         """
         raise NotImplementedError

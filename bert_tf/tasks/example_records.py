@@ -22,15 +22,11 @@ class ExampleEncoder:
     Args:
         tokenizer: its vocabulary must have the special tokens of its `layout`.
         max_seq_length: length of each sequence in a record.
-        schema: the features of a record.
-
-    Attributes:
-        unit: the word for examples in progress bars.
-        num_logged: number of examples whose records are logged, with --verbosity=1.
     """
 
-    unit = "examples"
-    num_logged = 5  # original: file_based_convert_examples_to_features
+    unit = "examples"  # the word for examples in progress bars
+    # Examples whose records are logged; original: file_based_convert_examples_to_features.
+    num_logged = 5
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, schema: records.Schema):
         self.tokenizer = tokenizer
@@ -42,12 +38,7 @@ class ExampleEncoder:
         raise NotImplementedError
 
     def records(self, example: Any, ids: list[list[int]]) -> Iterable[Record]:
-        """Returns the records of an example: one, or several for a long text.
-
-        Args:
-            example: the example.
-            ids: the token ids of each of its `texts`.
-        """
+        """Returns the records of an example, one or several, from the token ids of each text."""
         raise NotImplementedError
 
     def describe(self, example: Any, record: Mapping[str, list]) -> Iterator[str]:
@@ -60,14 +51,11 @@ class ExampleEncoder:
 
 
 def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -> int:
-    """Writes the records of all examples in order; returns the number of records.
-
-    The file is written atomically.
+    """Writes the records of all examples in order, atomically; returns the number of records.
 
     Args:
         path: the TFRecord file, in --output_dir.
         examples: in the form that `encoder` takes.
-        encoder: turns an example into records.
 
     Raises:
         UserError: an example is not valid, or the file cannot be written.

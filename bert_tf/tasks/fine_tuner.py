@@ -31,16 +31,14 @@ from bert_tf.text.tokenizers import Tokenizer, read_vocabulary
 class FineTuner:
     """Trains, evaluates and predicts with one model; a context manager that owns --output_dir.
 
+    Its methods raise UserError where settings, examples, checkpoint and model do not fit together,
+    and OSError if --output_dir cannot be written to or another run has taken it over.
+
     Args:
-        task: builds the model, evaluates it and writes its predictions.
         tokenizer: has the model's vocabulary.
         sets: the sets of examples by purpose. The training set is removed once its records are
             written.
         labels: see `FineTuningTask.labels`.
-
-    Raises:
-        UserError: the settings do not fit the model, or a checkpoint or the teacher is missing.
-        OSError: --output_dir cannot be written to.
     """
 
     def __init__(
@@ -58,9 +56,8 @@ class FineTuner:
         self._task = task
         self._config = config
         self._settings = settings
-        self._build = functools.partial(
-            task.build, config, labels, **model_options(settings, strategy)
-        )
+        options = model_options(settings, strategy)
+        self._build = functools.partial(task.build, config, labels, **options)
         self._teaching = {}
         if settings.do_train:
             self._teaching = task.teaching(config, tokenizer, labels, strategy)
@@ -120,12 +117,7 @@ class FineTuner:
         return self.run.__exit__(*exception)
 
     def write_records(self) -> None:
-        """Writes the records of all sets.
-
-        Raises:
-            UserError: an example is not valid, or there is nothing to train on.
-            OSError: a file cannot be written.
-        """
+        """Writes the records of all sets."""
         for example_set in self._distinct_sets():
             example_set.write_records(self._record_file(example_set.name))
         if self._settings.do_train:
@@ -142,10 +134,7 @@ class FineTuner:
         """Trains on the records; resumes an earlier run that was stopped.
 
         Raises:
-            UserError: there are too few examples, batch sizes do not fit the replicas, or the
-                checkpoints do not fit the model.
             FloatingPointError: a loss or gradient is not finite.
-            OSError: a checkpoint cannot be written, or another run has taken over --output_dir.
         """
         settings = self._settings
         num_train_steps, schedule = training_schedule(settings, self._epoch_size)
@@ -186,7 +175,9 @@ class FineTuner:
             evaluate_and_keep()
         self._take_best(trainer)
         if settings.export_dir and self.run.chief:
-            self._export(trainer, settings.export_dir)
+            weights = {v.path: v.value for v in trainer.model.variables}
+            write_model(settings.export_dir, weights, *self._model_files(), self.run.labels)
+            logging.info("Exported the weights to %s", settings.export_dir)
 
     def _take_best(self, trainer: Trainer) -> None:
         best = self.run.best.prefix()
@@ -201,12 +192,6 @@ class FineTuner:
                 " has none, --init_checkpoint",
                 self.run.best.folder,
             )
-
-    def _export(self, trainer: Trainer, export_dir: str) -> None:
-        """Writes a folder like a released model's, with the names of the classes."""
-        weights = {v.path: v.value for v in trainer.model.variables}
-        write_model(export_dir, weights, *self._model_files(), self.run.labels)
-        logging.info("Exported the weights to %s", export_dir)
 
     def _model_files(self) -> tuple[BertConfig, Mapping[str, bytes], bool]:
         """Returns configuration, vocabulary and casing, for `write_model_files`."""
@@ -245,10 +230,8 @@ class FineTuner:
     def _chunks(self, example_set: ExampleSet, batch_size: int) -> Iterator[Columns]:
         """Yields the model's predictions for the records of a set, in their order.
 
-        Raises:
-            UserError: the file is damaged.
-            OSError: another run has taken over --output_dir; raised after the last chunk, before
-                the predictions are written.
+        If another run has taken over --output_dir, it raises OSError after the last chunk, before
+        the predictions are written.
         """
         logging.info("  Num examples = %d", example_set.num_records)
         logging.info("  Batch size = %d", batch_size)
@@ -268,9 +251,6 @@ class FineTuner:
         """Writes the results of the final evaluation; returns them with `global_step`.
 
         They go to the log, to TensorBoard and, in the original's format, to `eval_results.txt`.
-
-        Raises:
-            OSError: the file cannot be written, or another run has taken over --output_dir.
         """
         results = self.run.report(results, self._trained().global_step)
         self.run.write_results(results)
@@ -285,20 +265,12 @@ def training_schedule(
     Raises:
         UserError: there are too few examples for one step, or too many steps.
     """
-    num_train_steps = int(num_examples / settings.train_batch_size * settings.num_train_epochs)
-    if num_train_steps > MAX_COUNT:
+    steps = int(num_examples / settings.train_batch_size * settings.num_train_epochs)
+    if not 1 <= steps <= MAX_COUNT:
         raise UserError(
-            f"Training must have at most {MAX_COUNT} steps: {num_examples} examples,"
-            f" --train_batch_size={settings.train_batch_size} and"
-            f" --num_train_epochs={settings.num_train_epochs} make {num_train_steps}"
+            f"Training must have at least one step and at most {MAX_COUNT} steps: {num_examples}"
+            f" examples, --train_batch_size={settings.train_batch_size} and"
+            f" --num_train_epochs={settings.num_train_epochs} make {steps} steps"
         )
-    if num_train_steps < 1:
-        raise UserError(
-            f"Training needs at least one batch: {num_examples} examples,"
-            f" --train_batch_size={settings.train_batch_size} and"
-            f" --num_train_epochs={settings.num_train_epochs} make {num_train_steps} steps"
-        )
-    num_warmup_steps = int(num_train_steps * settings.warmup_proportion)
-    return num_train_steps, optimization.linear_schedule(
-        settings.learning_rate, num_train_steps, num_warmup_steps
-    )
+    num_warmup_steps = int(steps * settings.warmup_proportion)
+    return steps, optimization.linear_schedule(settings.learning_rate, steps, num_warmup_steps)

@@ -24,13 +24,7 @@ def run_fine_tuning(
         eval_results.txt: the results of the evaluation.
         the task's predictions.
 
-    Returns:
-        The results of the final evaluation; None without one.
-
-    Raises:
-        UserError: settings, files and checkpoint do not fit together.
-        OSError: `output_dir` cannot be written to.
-        FloatingPointError: a loss or gradient is not finite.
+    Returns the results of the final evaluation; None without one. Raises what `FineTuner` raises.
     """
     settings = task.settings
     task.check(config, strategy)
@@ -55,11 +49,7 @@ def run_fine_tuning(
 
 
 def _purposes(task: FineTuningTask, strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns the purposes of the run, out of "train", "eval" and "predict".
-
-    Raises:
-        UserError: the run has none, or a batch size does not fit the replicas.
-    """
+    """Returns the run's purposes; raises UserError if there are none or a batch size is wrong."""
     settings = task.settings
     wanted = {
         "train": settings.do_train,

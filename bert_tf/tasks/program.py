@@ -20,11 +20,7 @@ flags.disclaim_key_flags()
 
 
 def main_of(name: str) -> Callable[[], None]:
-    """Defines the flags of the program that fine-tunes a task; returns what the program does.
-
-    Args:
-        name: the task's key in `registry.TASKS`.
-    """
+    """Defines the flags of the program for a task of `registry.TASKS`; returns its `main`."""
     task_class = TASKS[name].load()
     command_flags.define_flags(*task_class.settings_classes, ModelSettings, DeviceSettings)
 

@@ -10,20 +10,13 @@ _EXAMPLES = "flags/quickstart"
 
 
 class RegisteredTask(NamedTuple):
-    """Where a task's class, program, docs and flags are.
+    """Where a task's class, program, docs and flags are."""
 
-    path: the task's class, as MODULE.CLASS below `bert_tf.tasks`.
-    program: the name of the program at the top of the repository.
-    page: the task's page in docs/.
-    recipes: the folder of the task's recipes in flags/.
-    example: flags that run the task on its example in flags/.
-    """
-
-    path: str
-    program: str
-    page: str
-    recipes: str
-    example: Mapping[str, object]
+    path: str  # the task's class, as MODULE.CLASS below `bert_tf.tasks`
+    program: str  # the name of the program at the top of the repository
+    page: str  # the task's page in docs/
+    recipes: str  # the folder of the task's recipes in flags/
+    example: Mapping[str, object]  # flags that run the task on its example in flags/
 
     def load(self) -> type[FineTuningTask]:
         """Imports the task's class and returns it."""

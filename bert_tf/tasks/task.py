@@ -20,24 +20,19 @@ from bert_tf.text.tokenizers import Tokenizer
 class ExampleSet:
     """Examples that a run trains on, evaluates or predicts.
 
-    Attributes:
-        name: the record file's name: "train", "eval" or "predict", and `suffix`.
-        examples: in the form that the task's encoder takes. They are dropped once their records are
-            written; a task that needs them later keeps what it needs in fields of a subclass.
-        suffix: appended to the names of the set's results; "" for the task's own set.
-        encoder: turns the examples into records.
-        num_examples, num_records: the number of examples written, and of their records.
+    They are dropped once their records are written. A task that needs them later keeps what it
+    needs in fields of a subclass.
     """
 
-    name: str
+    name: str  # of the record file: the purpose, and `suffix`
     examples: Sequence[Any]
-    suffix: str = ""
+    suffix: str = ""  # appended to the names of the set's results; "" for the task's own set
     encoder: ExampleEncoder | None = None
-    num_examples: int = 0
+    num_examples: int = 0  # written
     num_records: int = 0
 
     def write_records(self, path: str) -> None:
-        """Writes the records to a file; see `example_records.write_records`."""
+        """Writes the records; see `example_records.write_records`."""
         self.num_examples = len(self.examples)
         self.num_records = write_records(path, self.examples, self.encoder)
         self.examples = ()  # frees their memory
@@ -48,7 +43,7 @@ class PredictionColumns:
 
     Args:
         chunks: columns of some records at a time; see `bert_tf.engine.prediction.Predictor`.
-        global_step: returns the number of steps that the weights were trained for.
+        global_step: returns the `global_step` of the weights.
     """
 
     def __init__(self, chunks: Iterator[Columns], global_step: Callable[[], int]):
@@ -59,7 +54,7 @@ class PredictionColumns:
         return self._chunks
 
     def join(self, *names: str) -> Columns:
-        """Returns the named columns for all records; other columns take no memory."""
+        """Returns the named columns for all records; the others take no memory."""
         return join({name: chunk[name] for name in names} for chunk in self)
 
     @property
@@ -71,11 +66,12 @@ class PredictionColumns:
 class FineTuningTask:
     """A task and the settings of one run: the base class of all tasks for fine-tuning.
 
-    A purpose is "train", "eval" or "predict".
+    A purpose is "train", "eval" or "predict". Methods raise UserError where settings, files and
+    model do not fit together, and OSError if a file cannot be written.
 
     Attributes:
-        settings_classes: the settings classes that define the program's flags. The first is the
-            class of `settings`; `from_settings` takes an instance of each.
+        settings_classes: they define the program's flags. `from_settings` takes an instance of
+            each; the first is `settings`.
         best_metric: the evaluation result that chooses the best checkpoint; higher is better.
         batch_flags: the flag of the batch size for each purpose.
         prediction_heading: the log line before the final predictions.
@@ -95,14 +91,7 @@ class FineTuningTask:
 
     @classmethod
     def from_settings(cls, *settings: Settings) -> "FineTuningTask":
-        """Returns the task of a run.
-
-        Args:
-            *settings: an instance of each of `settings_classes`.
-
-        Raises:
-            UserError: the settings contradict each other.
-        """
+        """Returns the task of a run from an instance of each of `settings_classes`."""
         return cls(*settings)
 
     # --- before training --------------------------------------------------------------------------
@@ -111,17 +100,13 @@ class FineTuningTask:
         """Raises UserError if settings do not fit each other, the model or the devices."""
 
     def read(self, purpose: str) -> Sequence[Any]:
-        """Returns the examples for a purpose.
-
-        Raises:
-            UserError: a file is missing or malformed; the message says where.
-        """
+        """Returns the examples for a purpose."""
         raise NotImplementedError
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
         """Returns the sets of examples for a purpose: one, unless this is overridden.
 
-        The same set may serve two purposes. Raises what `read` raises.
+        The same set may serve two purposes.
         """
         return [ExampleSet(purpose, self.read(purpose))]
 
@@ -132,29 +117,17 @@ class FineTuningTask:
 
         Args:
             sets: the sets of the run by purpose.
-
-        Raises:
-            UserError: the classes are unknown, or do not fit the examples or the trained model.
         """
         return None
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str] | None
     ) -> ExampleEncoder:
-        """Returns the encoder that turns a set's examples into records.
-
-        Raises:
-            UserError: --max_seq_length is too small.
-        """
+        """Returns the encoder that turns a set's examples into records."""
         raise NotImplementedError
 
     def build(self, config: BertConfig, labels: Sequence[str] | None, **options) -> TaskModel:
-        """Returns a new model with initial weights, its variables named as in a checkpoint.
-
-        Args:
-            labels: see `labels`.
-            **options: see `BertModel`.
-        """
+        """Returns a new model with initial weights, its variables named as in a checkpoint."""
         raise NotImplementedError
 
     def teaching(
@@ -164,19 +137,11 @@ class FineTuningTask:
         labels: Sequence[str] | None,
         strategy: tf.distribute.Strategy,
     ) -> dict[str, Callable]:
-        """Returns `Trainer`'s `objective` and `initialize` for a run with a teacher; else {}.
-
-        Raises:
-            UserError: the teacher does not fit the student, or cannot be read.
-        """
+        """Returns `Trainer`'s `objective` and `initialize` for a run with a teacher; else {}."""
         return {}
 
     def epoch_size(self, num_examples: int, num_records: int) -> int:
-        """Returns the number of examples in an epoch: of records, unless overridden.
-
-        Raises:
-            UserError: there is nothing to train on.
-        """
+        """Returns the number of examples in an epoch: of records, unless overridden."""
         return num_records
 
     # --- with a model -----------------------------------------------------------------------------
@@ -190,11 +155,7 @@ class FineTuningTask:
     ) -> dict[str, float] | None:
         """Writes the predictions for a set for the purpose "predict".
 
-        Returns:
-            The results for `eval_results.txt` if the task evaluates its predictions; else None.
-
-        Raises:
-            OSError: a file cannot be written.
+        Returns the results for `eval_results.txt` if the task evaluates its predictions; else None.
         """
         raise NotImplementedError
 

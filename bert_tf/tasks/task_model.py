@@ -23,28 +23,18 @@ class TaskModel(Savable, keras.Model):
 
     A call takes the arguments of `call`, or all features in one dictionary, or inputs in a list.
     The inputs in OPTIONAL_INPUTS may be missing; all ids are then tokens of the first text. Unknown
-    keys of a dictionary are ignored, so it may contain the labels.
+    keys of a dictionary are ignored, so it may contain the labels. UserError says what is missing.
 
     `fit` and `evaluate` compute `loss_and_metrics` if `compile` was given no loss.
     Labels are features, or the y of Keras's (x, y): an array for the first of `label_names`, a
     tuple in their order, or a dictionary. Keras's sample_weight, float [B], is the weight of each
     example in loss and metrics, and so is a feature `example_weight`.
-
-    Args:
-        **options: see `BertModel`.
-
-    Attributes of a subclass:
-        required_inputs: names of the arguments that `call` requires.
-        packing_inputs: names of the arguments that packed rows need in addition.
-        label_names: names of the labels that `loss_and_metrics` reads; () for a model that is not
-            trained.
-        task_metrics: names of the metrics of `loss_and_metrics`.
     """
 
-    required_inputs: tuple[str, ...] = ("input_ids",)
-    packing_inputs: tuple[str, ...] = ()
-    label_names: tuple[str, ...] = ()
-    task_metrics: tuple[str, ...] = ()
+    required_inputs: tuple[str, ...] = ("input_ids",)  # arguments that `call` requires
+    packing_inputs: tuple[str, ...] = ()  # further arguments that packed rows need
+    label_names: tuple[str, ...] = ()  # labels that `loss_and_metrics` reads; () without training
+    task_metrics: tuple[str, ...] = ()  # names of the metrics of `loss_and_metrics`
 
     def __init__(self, config: BertConfig, **options: Any):
         super().__init__(name="")  # a name would come first in the variables' paths
@@ -57,11 +47,7 @@ class TaskModel(Savable, keras.Model):
         Args:
             inputs: the first argument of `call`, or a dictionary of features by name, or a list of
                 `input_ids`, `input_mask`, `segment_ids` and further arguments of `call`.
-            *args: the other arguments of `call`.
-            **kwargs: the same arguments by name.
-
-        Raises:
-            UserError: a dictionary lacks a required input.
+            *args, **kwargs: the other arguments of `call`.
         """
         if isinstance(inputs, Mapping | list | tuple):
             features = self._features(inputs)
@@ -118,11 +104,11 @@ class TaskModel(Savable, keras.Model):
         raise NotImplementedError
 
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
-        """Returns predictions by name, tensors [B, ...].
+        """Returns predictions by name, tensors [B, ...]; `example_weight` is ignored.
 
         Args:
             outputs: what the model returned for these features, without dropout.
-            features: the batch by name; `example_weight` is ignored.
+            features: the batch by name.
         """
         raise NotImplementedError
 
@@ -138,11 +124,11 @@ class TaskModel(Savable, keras.Model):
 
         Args:
             optimizer: such as `bert_tf.optimization.AdamWeightDecayOptimizer`.
-            loss: None for `loss_and_metrics`; see `keras.Model.compile` for other losses.
+            loss: None for `loss_and_metrics`; for other losses and **options, see
+                `keras.Model.compile`.
             jit_compile: whether XLA compiles the steps. "auto" is Keras's choice if there is a GPU
                 or TPU, else False: on a CPU, XLA takes half a minute to compile a small model's
                 step, for every shape of a batch, and the step does not get faster.
-            **options: see `keras.Model.compile`.
         """
         accelerated = any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU"))
         if jit_compile == "auto" and not accelerated:
@@ -180,10 +166,6 @@ class TaskModel(Savable, keras.Model):
             y: labels, if they are not among the features.
             y_pred: the outputs of the model for `x`.
             sample_weight: float [B], the weight of each example; None for 1.
-            training: whether this is a step of training.
-
-        Raises:
-            UserError: a label is missing.
         """
         means = vars(self).get("_task_means")
         if means is None:

@@ -22,12 +22,10 @@ class DistilledClassification(Distilled):
     """A student that learns classification or regression from a teacher.
 
     Args:
-        student, teacher: see `Distilled`.
         alphas: the weights of the losses: `ce`, the cross entropy with the teacher's probabilities,
             or in a regression the squared difference from its output; `labels`, the loss of the
-            examples' own labels; `cos`, see `Distilled`.
+            examples' own labels; `cos`, see `Distilled`, also for the other arguments.
         temperature: the temperature of the probabilities; ignored in a regression.
-        cos_all_layers: see `Distilled`.
     """
 
     def __init__(
@@ -47,13 +45,13 @@ class DistilledClassification(Distilled):
         return model.layers_and_logits(*inputs, training, dropout_seed)
 
     def loss_and_metrics(self, outputs, features, normalizers):
-        """Returns the weighted sum of the losses, float32 [], and each loss and the accuracy."""
+        """Returns what `Distilled` returns, and the accuracy as a metric."""
         loss, sums = super().loss_and_metrics(outputs, features, normalizers)
         (_, logits), _ = outputs
         return loss, sums | self.student.accuracy(logits, features)
 
     def parts(self, layers, logits, targets, features, normalizers):
-        """Returns all losses except `cos` as one part, as they share a normalizer; and metrics."""
+        """Returns all losses except `cos` as one part, since they share a normalizer; metrics."""
         if self.student.is_regression:
             soft = squared_distance(logits, targets)
         else:

@@ -7,21 +7,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.tasks.classification.settings import TableColumns
 
 
 @dataclasses.dataclass(slots=True)
 class InputExample:
     """A text, or a pair of texts, to classify.
 
-    Attributes:
-        guid: a name that is unique in the set of examples.
-        text_a: the text, or the first one of the pair.
-        text_b: the second text of the pair; None for a single text.
-        label: the name of the class, or a number for regression. Predictions ignore the label of a
-            test example, but it must be valid.
+    The label is the name of the class, or a number for regression. Predictions ignore the label of
+    a test example, but it must be valid.
     """
 
-    guid: str
+    guid: str  # a name that is unique in the set of examples
     text_a: str
     text_b: str | None = None
     label: str | float | None = None
@@ -31,31 +28,33 @@ class DataProcessor:
     """Reads the examples of a task, and knows its labels and metrics.
 
     Processors written for the original work unchanged: only `get_labels` and the
-    `get_..._examples` of the sets in use are required.
-
-    Attributes:
-        labels: names of the classes in the order of the logits; None for regression.
-        label_range: minimum and maximum of the labels of a regression; None for no bounds.
-        metrics: names in `scores.METRICS`, which evaluation reports in addition to the loss.
-        best_metric: the line of eval_results.txt that ranks checkpoints and runs; higher is better.
-        submission_file: file name of the test predictions in a GLUE submission, which names classes
-            as in `labels`; None for tasks that are not in GLUE.
-        also: tasks with the same labels whose dev and test sets, where they exist, are evaluated
-            and predicted as well. The names of their files and results end in `_KEY`.
-        tfds_splits: TensorFlow Datasets splits for each set; the first that exists is read.
+    `get_..._examples` of the sets in use are required. A set is "train", "dev" or "test".
     """
 
+    # Names of the classes in the order of the logits; None for regression.
     labels: Sequence[str] | None = None
+    # Minimum and maximum of the labels of a regression; None for no bounds.
     label_range: tuple[float, float] | None = None
+    # Names in `scores.METRICS`, which evaluation reports in addition to the loss.
     metrics: tuple[str, ...] = ("accuracy",)
+    # The line of eval_results.txt that ranks checkpoints and runs; higher is better.
     best_metric: str = "eval_accuracy"
+    # File name of the test predictions in a GLUE submission; None for tasks that are not in GLUE.
     submission_file: str | None = None
+    # Tasks with the same labels whose dev and test sets, where they exist, are evaluated and
+    # predicted as well. The names of their files and results end in `_KEY`.
     also: Mapping[str, "DataProcessor"] = {}
+    # TensorFlow Datasets splits for each set; the first that exists is read.
     tfds_splits: Mapping[str, tuple[str, ...]] = {
         "train": ("train",),
         "dev": ("validation",),
         "test": ("test",),
     }
+
+    @classmethod
+    def create(cls, columns: TableColumns, data_dir: str, language: str) -> "DataProcessor":
+        """Returns the processor of a run; for the arguments see `processors.get_processor`."""
+        return cls()
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """Returns the examples to train on."""
@@ -74,11 +73,11 @@ class DataProcessor:
         return None if self.labels is None else list(self.labels)
 
     def has(self, split: str, data_dir: str) -> bool:
-        """Returns whether the task has the set `split`: "train", "dev" or "test"."""
+        """Returns whether the task has a set."""
         raise NotImplementedError
 
     def read(self, split: str, data_dir: str) -> list[InputExample]:
-        """Returns the examples of the set `split`: "train", "dev" or "test".
+        """Returns the examples of a set.
 
         Raises:
             UserError: the set is missing or malformed; the message says where.
@@ -89,14 +88,7 @@ class DataProcessor:
 def parse_label(text: str, processor: DataProcessor, place: str, remedy: str) -> str | float:
     """Returns the label that `text` stands for: a class, or a number for regression.
 
-    Args:
-        text: the label in the file.
-        processor: the task, which has the valid labels.
-        place: file and line, for messages.
-        remedy: how to correct an invalid label, for messages.
-
-    Raises:
-        UserError: the label is not valid.
+    If it is not valid, UserError names `place`, file and line, and `remedy`, how to correct it.
     """
     labels = processor.get_labels()
     if labels is not None:
@@ -104,8 +96,7 @@ def parse_label(text: str, processor: DataProcessor, place: str, remedy: str) ->
             return text
         valid = f"one of {listed(labels)}"
     else:
-        # Records hold float32.
-        greatest = float(np.finfo(np.float32).max)
+        greatest = float(np.finfo(np.float32).max)  # records hold float32
         low, high = processor.label_range or (-greatest, greatest)
         try:
             value = float(text)

@@ -14,15 +14,9 @@ class ClassificationEncoder(ExampleEncoder):
     """Turns an example into one record.
 
     Records and log lines match the original's `file_based_convert_examples_to_features`.
-    Texts that are too long are truncated at their ends.
-
-    Args:
-        tokenizer: its vocabulary must have the special tokens of its `layout`.
-        max_seq_length: length of the sequences.
-        label_list: the classes in the order of the logits; None for regression.
-
-    Raises:
-        UserError: `max_seq_length` is too small for a pair.
+    Texts that are too long are truncated at their ends; if `max_seq_length` leaves no room for a
+    pair, it raises UserError. `label_list` has the classes in the order of the logits, or is None
+    for regression.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, label_list: Sequence[str] | None):
@@ -42,8 +36,18 @@ class ClassificationEncoder(ExampleEncoder):
     def records(self, example: InputExample, ids: list[list[int]]) -> list[Record]:
         # A second text without tokens is left out, as in the original.
         values = sequences.truncate_and_pack(*ids, self.max_seq_length, self.tokenizer.layout)
-        label = _label(example, self._label_ids)
-        return [{**values, "label_ids": [label], "is_real_example": [1]}]
+        return [{**values, "label_ids": [self._label(example)], "is_real_example": [1]}]
+
+    def _label(self, example: InputExample) -> int | float:
+        if self._label_ids is None:
+            return float(example.label)
+        if example.label not in self._label_ids:
+            raise UserError(
+                f"Example {quoted(example.guid)}: label {quoted(example.label)} must be one of"
+                f" {listed(self._label_ids)}; change the label, or what get_labels of the task's"
+                " processor returns"
+            )
+        return self._label_ids[example.label]
 
     def describe(self, example: InputExample, record: Mapping[str, list]) -> Iterator[str]:
         yield f"guid: {example.guid}"
@@ -51,16 +55,3 @@ class ClassificationEncoder(ExampleEncoder):
         for name in ("input_ids", "input_mask", "segment_ids"):
             yield f"{name}: {' '.join(map(str, record[name]))}"
         yield f"label: {example.label} (id = {record['label_ids'][0]})"
-
-
-def _label(example: InputExample, label_ids: dict[str, int] | None) -> int | float:
-    """Returns the index of the example's class, or its label for regression."""
-    if label_ids is None:
-        return float(example.label)
-    if example.label not in label_ids:
-        raise UserError(
-            f"Example {quoted(example.guid)}: label {quoted(example.label)} must be one of"
-            f" {listed(label_ids)}; change the label, or what get_labels of the task's processor"
-            " returns"
-        )
-    return label_ids[example.label]

@@ -34,13 +34,9 @@ class ImdbProcessor(DataProcessor):
                     " the folder aclImdb, with train/neg, train/pos, test/neg and test/pos"
                 )
             for name in names:
-                examples.append(
-                    InputExample(
-                        guid=f"{split}-{label}-{name.removesuffix('.txt')}",
-                        text_a=read_text(os.path.join(folder, name)),
-                        label=label,
-                    )
-                )
+                guid = f"{split}-{label}-{name.removesuffix('.txt')}"
+                text = read_text(os.path.join(folder, name))
+                examples.append(InputExample(guid, text, label=label))
         return examples
 
     def _folder(self, split: str, data_dir: str) -> str:

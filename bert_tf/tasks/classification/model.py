@@ -74,10 +74,7 @@ class ClassificationModel(TaskModel):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the mean loss, float32 [], and the accuracy of a classification.
-
-        The accuracy is a pair of float32 []: the number of correct predictions and of examples.
-        """
+        """Returns the mean loss and, for classes, `accuracy`: (correct, examples); float32 []."""
         loss = tf.reduce_sum(example_weights(features) * self.example_losses(outputs, features))
         loss = tf.math.divide_no_nan(loss, normalizers["examples"])
         return loss, self.accuracy(outputs, features)

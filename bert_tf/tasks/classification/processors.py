@@ -13,7 +13,7 @@ from bert_tf.tasks.classification.table import TableProcessor
 from bert_tf.tasks.classification.tfds_input import TfdsProcessor, class_names
 from bert_tf.tasks.classification.xnli import XNLI_LANGUAGES, XnliProcessor
 
-# The original has cola, mnli, mrpc and xnli. As in the original, --task_name may be in upper case.
+# As in the original, which has cola, mnli, mrpc and xnli, --task_name may be in upper case.
 processors: dict[str, type[DataProcessor]] = {
     "ax": glue.AxProcessor,
     "cola": glue.ColaProcessor,
@@ -59,8 +59,8 @@ def get_processor(
 
     Args:
         task_name: name of the task, in upper or lower case, with or without hyphens.
-        data_dir: folder with the files of the task. Only for the task `table` does this function
-            read them, to collect its classes.
+        data_dir: folder with the files of the task. Only the task `table` reads them here, to
+            collect its classes.
         xnli_language: language of the examples of the task `xnli`.
         columns: columns of the task `table`, or features of the dataset.
         source: dataset to read instead of files; ignored if it has no name.
@@ -70,13 +70,12 @@ def get_processor(
     Raises:
         UserError: the task is unknown, or the arguments do not fit it or each other.
     """
-    name = task_name.lower().replace("-", "")
-    found = [cls for key, cls in processors.items() if key.replace("-", "") == name]
-    if not found:
+    by_name = {key.replace("-", ""): cls for key, cls in processors.items()}
+    processor_class = by_name.get(task_name.lower().replace("-", ""))
+    if processor_class is None:
         raise UserError(
             f"--task_name must be one of {', '.join(sorted(processors))}; got {task_name}"
         )
-    processor_class = found[0]
     is_table = processor_class is TableProcessor
     columns = columns or TableColumns()
     if source and not source.tfds:
@@ -87,36 +86,25 @@ def get_processor(
             " examples to read; leave one of them out"
         )
     _check_columns(columns, task_name, is_table, source is not None)
-    if is_table:
-        if not columns.regression and columns.labels is None:
-            labels = learned_labels or (class_names(source, columns) if source else None)
-            columns = dataclasses.replace(columns, labels=labels)
-        processor = TableProcessor(columns, data_dir)
-    elif processor_class is XnliProcessor:
-        processor = XnliProcessor(xnli_language)
-    else:
-        processor = processor_class()
-    if source:
-        return TfdsProcessor(processor, source, columns, xnli_language)
-    return processor
+    if is_table and not columns.regression and columns.labels is None:
+        labels = learned_labels or (class_names(source, columns) if source else None)
+        columns = dataclasses.replace(columns, labels=labels)
+    processor = processor_class.create(columns, data_dir, xnli_language)
+    return TfdsProcessor(processor, source, columns, xnli_language) if source else processor
 
 
 def _check_columns(columns: TableColumns, task_name: str, is_table: bool, is_dataset: bool) -> None:
     """Checks that the given flags apply to the task and to the source of its examples."""
-    for field in dataclasses.fields(columns):
-        name = field.name
-        if getattr(columns, name) == field.default:
-            continue
+    given = [f.name for f in dataclasses.fields(columns) if getattr(columns, f.name) != f.default]
+    for name in given:
         if is_dataset and name in ("has_header", "delimiter"):
             raise UserError(f"--{name} is for files; leave it out with --tfds")
-        if is_table:
-            continue
-        if not is_dataset:
+        if not is_table and not is_dataset:
             raise UserError(
                 f"--{name} is for --task_name=table or --tfds; leave it out, since the files of"
                 f" --task_name={task_name} have fixed columns"
             )
-        if name in ("labels", "regression"):
+        if not is_table and name in ("labels", "regression"):
             raise UserError(
                 f"--{name} is for --task_name=table; leave it out, since the labels of"
                 f" --task_name={task_name} are fixed"

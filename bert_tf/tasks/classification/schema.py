@@ -6,13 +6,9 @@ from bert_tf.files import records
 def classification_schema(max_seq_length: int, regression: bool) -> records.Schema:
     """Returns the schema of classification records.
 
-    Args:
-        max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
-            `segment_ids` (1 = second text).
-        regression: whether `label_ids` is a float32 value instead of the index of a class.
-
-    `is_real_example` is 1. It is 0 for padding at the end of files that the original wrote for
-    TPUs. Names and types: `file_based_convert_examples_to_features` of the original.
+    `label_ids` is the index of a class, or a float32 value for regression. `is_real_example` is 1.
+    It is 0 for padding at the end of files that the original wrote for TPUs. Names and types:
+    `file_based_convert_examples_to_features` of the original.
     """
     return {
         **records.model_inputs([max_seq_length]),

@@ -1,7 +1,6 @@
 """GLUE's metrics, computed over a whole evaluation set with scikit-learn and SciPy.
 
-scikit-learn is imported where it is used: importing it takes seconds, and training does not
-need it.
+scikit-learn is imported where it is used: that takes seconds, and training does not need it.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +8,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bert_tf.engine.correlation import pearson, spearman
-from bert_tf.errors import UserError
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -52,12 +50,7 @@ def evaluate(metrics: Sequence[str], labels: np.ndarray, outputs: np.ndarray) ->
         labels: int `[examples]`, or float for regression.
         outputs: float `[examples, classes]`, logits or probabilities; the highest is the
             prediction. For regression float `[examples]`, the predictions.
-
-    Raises:
-        UserError: there are no examples.
     """
-    if not len(labels):
-        raise UserError("There are no examples to evaluate; the dev set must have at least one")
     predictions = np.argmax(outputs, axis=-1) if outputs.ndim == 2 else outputs
     scores = {name: METRICS[name](labels, predictions) for name in metrics}
     for pair in _AVERAGED:

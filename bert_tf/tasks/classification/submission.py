@@ -15,13 +15,8 @@ def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndar
     are GLUE's own if the whole test set was predicted in order.
 
     Args:
-        output_dir: folder for the file.
-        processor: the task.
         outputs: float `[examples, classes]`; the highest is the prediction. For regression float
             `[examples]`, which are clipped to the task's range.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     if processor.submission_file is None:
         return None
@@ -32,12 +27,7 @@ def write_submission(output_dir: str, processor: DataProcessor, outputs: np.ndar
 
 
 def predicted(processor: DataProcessor, outputs: np.ndarray) -> list[str]:
-    """Returns the prediction for each example as text: the name of a class, or a number.
-
-    Args:
-        processor: the task.
-        outputs: as for `write_submission`.
-    """
+    """Returns the prediction for each example as text: the name of a class, or a number."""
     labels = processor.get_labels()
     if labels is not None:
         return [labels[i] for i in np.argmax(outputs, axis=-1)]

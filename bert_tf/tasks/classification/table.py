@@ -27,13 +27,7 @@ _LABEL_REMEDY = "correct or delete the line, or change --label_column"
 class TableProcessor(DataProcessor):
     """The task of a table: `train`, `dev` and `test` in the data folder, each .tsv or .csv.
 
-    Args:
-        columns: the columns, and the format of the files.
-        data_dir: the folder. Without `columns.labels` the classes are collected from its training
-            file.
-
-    Raises:
-        UserError: the classes cannot be collected.
+    Without `columns.labels` the classes are collected from the training file, which must have them.
     """
 
     def __init__(self, columns: TableColumns, data_dir: str):
@@ -47,6 +41,10 @@ class TableProcessor(DataProcessor):
             self.labels = self._collect_labels(data_dir)
         if len(self.labels) == 2:
             self.metrics = ("accuracy", "f1", "matthews_correlation")
+
+    @classmethod
+    def create(cls, columns: TableColumns, data_dir: str, language: str) -> "TableProcessor":
+        return cls(columns, data_dir)
 
     def has(self, split: str, data_dir: str) -> bool:
         return find_table(split, data_dir) is not None
@@ -78,19 +76,17 @@ class TableProcessor(DataProcessor):
         filled = [(i, row) for i, row in rows[columns.header :] if row]
         if not filled:
             raise no_examples(path, columns.header)
-        labels = []
         counts: collections.Counter[str] = collections.Counter()
         for i, row in filled:
             if len(row) > columns.label:
                 label = row[columns.label]
                 if label not in counts:
                     check_label(label, f"{path}, line {i + 1}", _LABEL_REMEDY)
-                labels.append(label)
                 counts[label] += 1
         once = [label for label, count in counts.items() if count == 1]
-        if not columns.header and len(counts) > 2 and once == labels[:1]:
+        if not columns.header and len(counts) > 2 and once == list(counts)[:1]:
             raise UserError(
-                f"{path}, line 1: the label {quoted(labels[0])} is the only one that occurs just"
+                f"{path}, line 1: the label {quoted(once[0])} is the only one that occurs just"
                 " once, so the line looks like a header; leave out --has_header=false, or list the"
                 " classes with --labels"
             )

@@ -17,22 +17,11 @@ from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
 from bert_tf.tasks.classification.teacher import read_teacher
-from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer
 
 # Purpose -> what processors call the set.
 _SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
-
-
-def run_classifier(
-    config: BertConfig,
-    processor: DataProcessor,
-    strategy: tf.distribute.Strategy,
-    settings: ClassifierSettings,
-) -> dict[str, float | int] | None:
-    """Fine-tunes, evaluates and predicts with a `DataProcessor`: see `run_fine_tuning`."""
-    return run_fine_tuning(ClassificationTask(settings, processor), config, strategy)
 
 
 class ClassificationTask(FineTuningTask):
@@ -41,9 +30,6 @@ class ClassificationTask(FineTuningTask):
     Predictions go to test_results.tsv (the probabilities of the classes, or the number, for each
     test example) and, for a GLUE task, to the submission file. Records and predictions of a second
     dev or test set (`DataProcessor.also`) have its suffix.
-
-    Args:
-        processor: reads the examples, and knows labels and metrics.
     """
 
     settings_classes = (ClassifierSettings, ProcessorSettings, TableColumns, TfdsSource)
@@ -134,15 +120,11 @@ class ClassificationTask(FineTuningTask):
         if not settings.teacher_checkpoint:
             return {}
         teacher = read_teacher(settings, config, tokenizer, labels, strategy)
-
-        def objective(student: ClassificationModel) -> DistilledClassification:
-            return DistilledClassification(
-                student, teacher, settings.alphas, settings.temperature, settings.cos_all_layers
-            )
-
-        if not settings.copy_teacher_head:
-            return {"objective": objective}
-        return {"objective": objective, "initialize": lambda model: copy_head(model, teacher)}
+        arguments = teacher, settings.alphas, settings.temperature, settings.cos_all_layers
+        found = {"objective": lambda student: DistilledClassification(student, *arguments)}
+        if settings.copy_teacher_head:
+            found["initialize"] = lambda student: copy_head(student, teacher)
+        return found
 
     def evaluate(self, example_set: ExampleSet, predictions: PredictionColumns) -> dict[str, float]:
         """Returns the original's results, and the metrics of the processor."""

@@ -32,11 +32,6 @@ def read_teacher(
 ) -> ClassificationModel:
     """Returns the model of --teacher_checkpoint.
 
-    Args:
-        student: configuration of the student.
-        tokenizer: has the student's vocabulary.
-        labels: the classes in the order of the student's logits; empty for regression.
-
     Raises:
         UserError: the teacher's vocabulary, casing or classes differ, or it cannot be read.
     """
@@ -67,25 +62,15 @@ def read_teacher(
         )
     if settings.alpha_cos:
         check_hidden_sizes(student, config)
-    if settings.copy_teacher_head:
-        _check_same_head(student, config)
-    options = model_options(settings, strategy) | {"recompute_activations": False}
-    build = functools.partial(ClassificationModel, config, outputs[1], **options)
-    teacher, _ = load_teacher(build, files, strategy)
-    return teacher
-
-
-def _check_same_head(student: BertConfig, teacher: BertConfig) -> None:
-    """Checks that the teacher's pooler and classifier fit the student.
-
-    Raises:
-        UserError: they do not fit.
-    """
     for name in ("hidden_size", "pooler_activation"):
-        sizes = getattr(student, name), getattr(teacher, name)
-        if sizes[0] != sizes[1]:
+        sizes = getattr(student, name), getattr(config, name)
+        if settings.copy_teacher_head and sizes[0] != sizes[1]:
             raise UserError(
                 f"--copy_teacher_head needs a student and a teacher with the same {name}: the"
                 f" student's is {sizes[0]}, the teacher's {sizes[1]}. Change --bert_config_file,"
                 " or leave --copy_teacher_head out"
             )
+    options = model_options(settings, strategy) | {"recompute_activations": False}
+    build = functools.partial(ClassificationModel, config, outputs[1], **options)
+    teacher, _ = load_teacher(build, files, strategy)
+    return teacher

@@ -40,19 +40,13 @@ class TfdsProcessor(DataProcessor):
     original order.
 
     Args:
-        task: gives labels, metrics and the names of the splits.
-        source: the dataset.
         columns: names of the features, if they are not the usual ones.
         language: the translation to read, if the texts come in several languages.
-
-    Raises:
-        UserError: the dataset does not exist, or lacks the features.
     """
 
     def __init__(
         self, task: DataProcessor, source: TfdsSource, columns: TableColumns, language: str = "en"
     ):
-        self._task = task
         self._source = source
         self._language = language
         self._builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
@@ -62,12 +56,9 @@ class TfdsProcessor(DataProcessor):
         self._label_flag = "--labels" if columns.labels else "--task_name"
         if columns.regression:
             self._label_flag = "--regression"
-        self.labels = task.labels
-        self.label_range = task.label_range
-        self.metrics = task.metrics
-        self.best_metric = task.best_metric
-        self.submission_file = task.submission_file
-        self.tfds_splits = task.tfds_splits
+        self.labels, self.label_range = task.get_labels(), task.label_range
+        self.metrics, self.best_metric = task.metrics, task.best_metric
+        self.submission_file, self.tfds_splits = task.submission_file, task.tfds_splits
         # The flags choose splits for the task itself, not for the tasks in `also`.
         plain = dataclasses.replace(source, tfds_dev_split=None, tfds_test_split=None)
         self.also = {
@@ -88,11 +79,12 @@ class TfdsProcessor(DataProcessor):
                 f" --tfds_{split}_split"
             )
         dataset, _ = tfds.read_split(self._builder, dataset_split, specification)
-        self._check_features(dataset.element_spec, needs_label=split != "test")
+        is_test = split == "test"
+        self._check_features(dataset.element_spec, needs_label=not is_test)
         index = dataset.element_spec.get("idx")
         is_numbered = index in (tf.TensorSpec([], dtype) for dtype in (tf.int32, tf.int64))
         is_in_order = is_numbered or self._builder.info.disable_shuffling
-        if split == "test" and self.submission_file and not is_in_order:
+        if is_test and self.submission_file and not is_in_order:
             logging.warning(
                 "--tfds=%s is shuffled and has no feature `idx` with the numbers of its examples:"
                 " predictions are in the order of its files, which is not the order of %s",
@@ -107,18 +99,10 @@ class TfdsProcessor(DataProcessor):
                 i = len(examples)
                 place = f"--tfds={specification}, split {dataset_split}, example {i}"
                 place += " (counted from 0)"
-                label = default_label(self._task)
-                if split != "test":
-                    label = self._parse_label(value, split, place)
+                label = default_label(self) if is_test else self._parse_label(value, split, place)
+                second = None if self._text_b is None else _decode(text_b, place)
                 numbers.append(number)
-                examples.append(
-                    InputExample(
-                        guid=f"{split}-{i}",
-                        text_a=_decode(text_a, place),
-                        text_b=None if self._text_b is None else _decode(text_b, place),
-                        label=label,
-                    )
-                )
+                examples.append(InputExample(f"{split}-{i}", _decode(text_a, place), second, label))
         if not examples:
             raise UserError(
                 f"--tfds={specification}: split {dataset_split} has no examples; choose another"
@@ -130,8 +114,8 @@ class TfdsProcessor(DataProcessor):
     def _dataset_split(self, split: str) -> str | None:
         """Returns the dataset's split for a set of the task; None if it has none."""
         chosen = getattr(self._source, f"tfds_{split}_split")
-        existing = [name for name in self.tfds_splits[split] if name in self._builder.info.splits]
-        return chosen or next(iter(existing), None)
+        existing = (name for name in self.tfds_splits[split] if name in self._builder.info.splits)
+        return chosen or next(existing, None)
 
     def _check_features(self, spec: dict[str, Any], needs_label: bool) -> None:
         """Checks that the texts are strings, and that there are labels if they are needed."""
@@ -202,15 +186,7 @@ def _decode(text: bytes, place: str) -> str:
 
 
 def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None, str]:
-    """Returns the names of the features text_a, text_b (None if there is none) and label.
-
-    Args:
-        builder: of the dataset, from `tfds.find`.
-        columns: names of the features, if they are not the usual ones.
-
-    Raises:
-        UserError: the dataset lacks a feature of `columns`, or no text has a usual name.
-    """
+    """Returns the names of the features text_a, text_b (None if there is none) and label."""
     features = builder.info.features
     names = listed(sorted(features))
     for flag in ("text_a", "text_b", "label"):
@@ -237,11 +213,7 @@ def feature_names(builder: Any, columns: TableColumns) -> tuple[str, str | None,
 
 
 def class_names(source: TfdsSource, columns: TableColumns) -> list[str]:
-    """Returns the classes of a dataset in its order.
-
-    Raises:
-        UserError: the dataset does not name them.
-    """
+    """Returns the classes of a dataset in its order; raises UserError if it does not name them."""
     builder = tfds.find(source.tfds, source.tfds_data_dir, source.tfds)
     _, _, label = feature_names(builder, columns)
     names = _class_names(builder, label)
@@ -251,8 +223,8 @@ def class_names(source: TfdsSource, columns: TableColumns) -> list[str]:
             " list them with --labels, choose another feature with --label_column, or set"
             " --regression"
         )
+    place = f"--tfds={source.tfds}, the feature {label!r}"
     for name in names:
-        place = f"--tfds={source.tfds}, the feature {label!r}"
         check_label(name, place, "choose another feature with --label_column")
     return names
 

@@ -25,20 +25,13 @@ _FLAGS = {
 
 @dataclasses.dataclass(frozen=True)
 class ColumnNumbers:
-    """The numbers of a file's columns, from 0; negative ones count from the end.
-
-    Attributes:
-        text_a, text_b: the texts; `text_b` is None for single texts.
-        label: None if the file has no labels; examples then get `default_label`.
-        guid: a name for each example; None takes the number of the line, from 0.
-        header: whether the first line has the names of the columns.
-    """
+    """The numbers of a file's columns, from 0; negative ones count from the end."""
 
     text_a: int
     text_b: int | None = None
-    label: int | None = None
-    guid: int | None = None
-    header: bool = True
+    label: int | None = None  # without labels, examples get `default_label`
+    guid: int | None = None  # without guids, examples get the number of the line, from 0
+    header: bool = True  # whether the first line has the names of the columns
 
     @property
     def needed(self) -> int:
@@ -49,22 +42,15 @@ class ColumnNumbers:
 
 
 class TsvProcessor(DataProcessor):
-    """A task whose sets are files of tab-separated columns.
+    """A task whose sets are files of tab-separated columns."""
 
-    Attributes:
-        files: the file name of each set that the task has.
-        guid_names: the start of the guids, for sets where it is not the set's name.
-        columns: the columns of the training and dev files.
-        test_columns: the columns of the test file.
-        skip_short_rows: whether rows of the training and dev files that lack a column are skipped
-            instead of refused.
-    """
-
+    # The sets that the task has.
     files: Mapping[str, str] = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
-    guid_names: Mapping[str, str] = {}
+    guid_names: Mapping[str, str] = {}  # the start of the guids, where it is not the set's name
     columns: ColumnNumbers
-    test_columns: ColumnNumbers
-    skip_short_rows: bool = False
+    train_columns: ColumnNumbers | None = None  # where they differ from `columns`
+    test_columns: ColumnNumbers | None = None
+    skip_short_rows: bool = False  # of the training and dev files, instead of refusing them
 
     def has(self, split: str, data_dir: str) -> bool:
         return split in self.files and tf.io.gfile.exists(os.path.join(data_dir, self.files[split]))
@@ -76,11 +62,10 @@ class TsvProcessor(DataProcessor):
                 f" {_FLAGS[split]}"
             )
         path = os.path.join(data_dir, self.files[split])
-        is_test = split == "test"
-        columns = self.test_columns if is_test else self.columns
+        columns, is_test = self._columns_of(split), split == "test"
         # Predictions are numbered like the lines of the test file, so no line may be skipped.
         rows = tables.examples(
-            self.numbered_rows(path, columns),
+            self.numbered_rows(split, path),
             path,
             columns.needed,
             columns.header,
@@ -89,12 +74,16 @@ class TsvProcessor(DataProcessor):
         )
         return rows_to_examples(rows, columns, self, self.guid_names.get(split, split))
 
-    def numbered_rows(self, path: str, columns: ColumnNumbers) -> Iterator[tuple[int, list[str]]]:
-        """Yields (number of the line from 0, columns) of each line except the header.
+    def _columns_of(self, split: str) -> ColumnNumbers:
+        return {"train": self.train_columns, "test": self.test_columns}.get(split) or self.columns
+
+    def numbered_rows(self, split: str, path: str) -> Iterator[tuple[int, list[str]]]:
+        """Yields (number of the line from 0, columns) of each line of a set except the header.
 
         Raises:
             UserError: the file cannot be read, or has an example in place of its header.
         """
+        columns = self._columns_of(split)
         rows = enumerate(tables.read_rows(path, columns.header))
         if columns.header:
             _check_header(next(rows)[1], path, columns, self.get_labels())
@@ -108,17 +97,9 @@ def rows_to_examples(
     guid_name: str,
     label_remedy: str = "correct or delete the line",
 ) -> list[InputExample]:
-    """Returns the example of each row.
+    """Returns the example of each row from `tables.examples`; their guids begin with `guid_name`.
 
-    Args:
-        rows: from `tables.examples`.
-        columns: the columns to read.
-        processor: the task, which has the valid labels.
-        guid_name: the start of the guids.
-        label_remedy: how to correct an invalid label, for messages.
-
-    Raises:
-        UserError: a row has no valid label.
+    If a label is not valid, UserError says `label_remedy`, how to correct it.
     """
     label = default_label(processor)
     examples = []
@@ -126,14 +107,9 @@ def rows_to_examples(
         if columns.label is not None:
             where = place if i else f"{place} (an example, since this file has no header)"
             label = parse_label(row[columns.label], processor, where, label_remedy)
-        examples.append(
-            InputExample(
-                guid=f"{guid_name}-{i if columns.guid is None else row[columns.guid]}",
-                text_a=row[columns.text_a],
-                text_b=None if columns.text_b is None else row[columns.text_b],
-                label=label,
-            )
-        )
+        guid = f"{guid_name}-{i if columns.guid is None else row[columns.guid]}"
+        text_b = None if columns.text_b is None else row[columns.text_b]
+        examples.append(InputExample(guid, row[columns.text_a], text_b, label))
     return examples
 
 

@@ -1,11 +1,10 @@
 """XNLI: MultiNLI in 15 languages (the original has Chinese)."""
 
-import os
+from collections.abc import Iterator
 
-from bert_tf.datasets import tables
 from bert_tf.errors import UserError
-from bert_tf.tasks.classification.examples import InputExample
-from bert_tf.tasks.classification.tsv import ColumnNumbers, TsvProcessor, rows_to_examples
+from bert_tf.tasks.classification.settings import TableColumns
+from bert_tf.tasks.classification.tsv import ColumnNumbers, TsvProcessor
 
 XNLI_LANGUAGES = tuple("ar bg de el en es fr hi ru sw th tr ur vi zh".split())
 
@@ -16,18 +15,11 @@ class XnliProcessor(TsvProcessor):
     The training set is translated by machine, the dev and test sets by people. The files come from
     XNLI-1.0.zip and XNLI-MT-1.0.zip, in one folder. A model trained in one language can be
     evaluated in another ("zero shot" in the original's multilingual.md).
-
-    Args:
-        language: language of the examples, such as "zh", the original's.
-
-    Raises:
-        UserError: XNLI has no such language.
     """
 
     labels = ("contradiction", "entailment", "neutral")
-    columns = ColumnNumbers(text_a=6, text_b=7, label=1)
-    test_columns = columns
     train_columns = ColumnNumbers(text_a=0, text_b=1, label=2)
+    columns = ColumnNumbers(text_a=6, text_b=7, label=1)
 
     def __init__(self, language: str):
         if language not in XNLI_LANGUAGES:
@@ -41,22 +33,21 @@ class XnliProcessor(TsvProcessor):
             "test": "xnli.test.tsv",
         }
 
-    def read(self, split: str, data_dir: str) -> list[InputExample]:
-        path = os.path.join(data_dir, self.files[split])
-        columns = self.train_columns if split == "train" else self.columns
-        rows = self.numbered_rows(path, columns)
+    @classmethod
+    def create(cls, columns: TableColumns, data_dir: str, language: str) -> "XnliProcessor":
+        return cls(language)
+
+    def numbered_rows(self, split: str, path: str) -> Iterator[tuple[int, list[str]]]:
+        rows = super().numbered_rows(split, path)
         if split == "train":
-            # The training files spell one label differently.
-            rows = (
-                (i, [*row[:2], "contradiction"] if row[2:3] == ["contradictory"] else row)
-                for i, row in rows
+            for i, row in rows:  # the training files spell one label differently
+                is_misspelt = row[2:3] == ["contradictory"]
+                yield i, [*row[:2], "contradiction"] if is_misspelt else row
+            return
+        found = [(i, row) for i, row in rows if row[:1] == [self.language]]
+        if not found:
+            raise UserError(
+                f"{path} has no line that begins with {self.language}; choose one of its"
+                " languages with --xnli_language"
             )
-        else:
-            rows = [(i, row) for i, row in rows if row[:1] == [self.language]]
-            if not rows:
-                raise UserError(
-                    f"{path} has no line that begins with {self.language}; choose one of its"
-                    " languages with --xnli_language"
-                )
-        examples = tables.examples(rows, path, columns.needed, columns.header)
-        return rows_to_examples(examples, columns, self, split)
+        yield from found

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -12,24 +11,17 @@ from bert_tf.errors import UserError
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
-_PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 _LINES_PER_CALL = 1000  # lines in one call of the tokenizer
 _LOGGED_EXAMPLES = 5  # original: convert_examples_to_features
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """The model's input for a line of text.
+    """The model's input for a line of text."""
 
-    linex_index: number of the line, from 0.
-    tokens: its word pieces, with [CLS] and [SEP].
-    features: `input_ids`, `input_mask` (1 = token, 0 = padding) and `segment_ids` (1 = second
-        text), each `max_seq_length` ints.
-    """
-
-    linex_index: int
-    tokens: list[str]
-    features: dict[str, list[int]]
+    linex_index: int  # number of the line, from 0
+    tokens: list[str]  # its word pieces, with [CLS] and [SEP]
+    features: dict[str, list[int]]  # from `sequences.pack_pair`
 
 
 def read_lines(input_file: str) -> Iterator[str]:
@@ -56,11 +48,7 @@ def read_lines(input_file: str) -> Iterator[str]:
 
 
 def count_lines(input_file: str) -> int:
-    """Returns the number of lines; reads all, so that errors show before the computation.
-
-    Raises:
-        UserError: the file cannot be read, is not UTF-8, or is empty.
-    """
+    """Returns the number of lines; reads all, so that errors show before the computation."""
     count = sum(1 for _ in read_lines(input_file))
     if not count:
         raise UserError(
@@ -71,36 +59,29 @@ def count_lines(input_file: str) -> int:
 
 
 def split_line(line: str) -> tuple[str, str]:
-    """Returns the two texts of a line, split at its last ` ||| `, or else (line, "").
+    """Returns the two texts of a line, split at its last ` ||| `; else (line, "").
 
     Original: read_examples.
     """
-    match = _PAIR.match(line)
-    return match.groups() if match else (line, "")
+    first, separator, second = line.rpartition(" ||| ")
+    return (first, second) if separator else (line, "")
 
 
 def read_examples(input_file: str, tokenizer: Tokenizer, max_seq_length: int) -> Iterator[Example]:
     """Yields an example for each line of a file (original: convert_examples_to_features).
 
-    Lines that are too long are truncated; in a pair, the longer text, one token at a time.
-
-    Args:
-        input_file: UTF-8 text.
-        tokenizer: its vocabulary must have [CLS] and [SEP].
-        max_seq_length: length of the sequences.
-
-    Raises:
-        UserError: see `read_lines`.
+    Lines that are too long are truncated; in a pair, the longer text, one token at a time. Raises
+    what `read_lines` raises.
     """
     lines = enumerate(read_lines(input_file))
     while batch := list(itertools.islice(lines, _LINES_PER_CALL)):
         texts = [text for _, line in batch for text in split_line(line)]
         ids, row_splits = tokenizer.encode(texts)
-        edges = row_splits.tolist()
-        for number, (index, _) in enumerate(batch):
-            start_a, start_b, end_b = edges[2 * number : 2 * number + 3]
-            ids_a, ids_b = ids[start_a:start_b].tolist(), ids[start_b:end_b].tolist()
-            features = sequences.truncate_and_pack(ids_a, ids_b, max_seq_length, tokenizer.layout)
+        rows = (ids[i:j].tolist() for i, j in itertools.pairwise(row_splits))
+        for index, _ in batch:
+            features = sequences.truncate_and_pack(
+                next(rows), next(rows), max_seq_length, tokenizer.layout
+            )
             tokens = sequences.unpadded_tokens(features, tokenizer.inv_vocab)
             example = Example(index, tokens, features)
             if index < _LOGGED_EXAMPLES:
@@ -113,9 +94,6 @@ def _log_example(example: Example) -> None:
     logging.debug("*** Example ***")
     logging.debug("unique_id: %s", example.linex_index)
     logging.debug("tokens: %s", " ".join(example.tokens))
-    for name, logged in (
-        ("input_ids", "input_ids"),
-        ("input_mask", "input_mask"),
-        ("segment_ids", "input_type_ids"),
-    ):
-        logging.debug("%s: %s", logged, " ".join(map(str, example.features[name])))
+    for name, values in example.features.items():
+        name = "input_type_ids" if name == "segment_ids" else name
+        logging.debug("%s: %s", name, " ".join(map(str, values)))

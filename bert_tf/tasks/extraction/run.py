@@ -13,7 +13,7 @@ from absl import logging
 from bert_tf.engine.length_buckets import Buckets, parse_lengths
 from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor, check_prediction
 from bert_tf.errors import UserError, listed
-from bert_tf.files import checkpoints
+from bert_tf.files import checkpoints, records
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.settings import model_options
@@ -33,13 +33,10 @@ def extract_features(
     settings: ExtractionSettings,
     max_bytes: int = _MAX_BYTES,
 ) -> int:
-    """Writes the outputs of the model for each line of `input_file` to `output_file`.
+    """Writes the outputs for each line of `input_file` to `output_file`; returns their number.
 
     Args:
         max_bytes: approximate limit on the memory for the outputs of a chunk of lines.
-
-    Returns:
-        The number of lines.
 
     Raises:
         UserError: flags, text, vocabulary, checkpoint and configuration do not fit together. All
@@ -71,7 +68,7 @@ def extract_features(
     _initialize(model, settings.init_checkpoint, outputs)
     buckets = None
     if len(lengths) > 1:
-        buckets = Buckets.of_schema(lengths, schema.features_schema(settings.max_seq_length))
+        buckets = Buckets.of_schema(lengths, records.model_inputs([settings.max_seq_length]))
     examples = data.read_examples(settings.input_file, tokenizer, settings.max_seq_length)
     computed: collections.deque[list[data.Example]] = collections.deque()
 
@@ -100,11 +97,7 @@ def extract_features(
 
 
 def _initialize(model: keras.Model, init_checkpoint: str, outputs: list[str]) -> None:
-    """Sets the weights of the model.
-
-    Raises:
-        UserError: the checkpoint lacks weights on which the outputs depend.
-    """
+    """Sets the weights; raises UserError if the checkpoint lacks one that the outputs need."""
     weights = {variable.path: variable.value for variable in model.variables}
     missing = weights.keys() - set(checkpoints.initialize(weights, init_checkpoint))
     if "pooled_vector" not in outputs:
@@ -130,10 +123,7 @@ def make_chunks(
     A chunk ends with the batch that reaches `max_bytes`, or after `CHUNK_BATCHES` batches.
 
     Args:
-        examples: the examples.
-        layers: layers of the outputs.
         outputs: names in `schema.OUTPUTS`.
-        batch_size: examples in a batch.
         lengths: lengths that examples are padded to, in ascending order.
         max_bytes: maximum size of the outputs, padding included.
     """

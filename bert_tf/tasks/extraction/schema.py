@@ -1,7 +1,6 @@
-"""Outputs of feature extraction for a line of text, the model's input, and their flags."""
+"""Outputs of feature extraction for a line of text, and their flags."""
 
 from bert_tf.errors import UserError, listed
-from bert_tf.files import records
 
 # Shapes for a line of t tokens, [CLS] and [SEP] included; L extracted layers, hidden size H, N
 # attention heads. `pooled_vector` is the pooler's output, so it has no axis of layers.
@@ -16,26 +15,8 @@ OUTPUTS = tuple(SHAPES)
 SEQUENCE_AXES = {"token_vectors": 1, "attention_probs": 2}
 
 
-def features_schema(max_seq_length: int) -> records.Schema:
-    """Returns the schema of the model's input, which stays in memory and is not written.
-
-    Args:
-        max_seq_length: length of `input_ids`, `input_mask` (1 = token, 0 = padding) and
-            `segment_ids` (1 = second text).
-    """
-    return records.model_inputs([max_seq_length])
-
-
 def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
-    """Returns the layer indices in --layers, unchanged: 0 is the first layer, -1 the last.
-
-    Args:
-        layers: indices separated by commas.
-        num_hidden_layers: number of encoder layers of the model.
-
-    Raises:
-        UserError: an index is not a number, or the model does not have that layer.
-    """
+    """Returns the layer indices in --layers, unchanged: 0 is the first layer, -1 the last."""
     try:
         numbers = [int(number) for number in layers.split(",")]
     except ValueError as error:
@@ -53,14 +34,7 @@ def parse_layers(layers: str, num_hidden_layers: int) -> list[int]:
 
 
 def parse_outputs(outputs: str) -> list[str]:
-    """Returns the names in --outputs, in the order of `OUTPUTS`.
-
-    Args:
-        outputs: names separated by commas.
-
-    Raises:
-        UserError: a name is not in `OUTPUTS`.
-    """
+    """Returns the names in --outputs, in the order of `OUTPUTS`."""
     names = outputs.split(",")
     if not set(names).issubset(OUTPUTS):
         raise UserError(

@@ -1,7 +1,11 @@
 """Writes the outputs for each line as JSON lines, a NumPy archive or TFRecords.
 
 Each writer is a context manager that yields a function to call for each line in order. Files are
-written atomically. Memory does not grow with the number of lines.
+written atomically; memory does not grow with the number of lines. `layers` has the indices of the
+extracted layers, as in --layers.
+
+Writers raise UserError if the file cannot be written, and OSError if writing failed, for example
+because the disk is full; a retry may then succeed.
 """
 
 import contextlib
@@ -23,58 +27,32 @@ def _output_file(path: str) -> UnfinishedFile:
     return UnfinishedFile(path, f"--output_file={path}")
 
 
-def _rounded(values: np.ndarray) -> list:
-    """Returns nested lists of round(float(x), 6), the original's precision."""
-    return np.round(values.astype(np.float64), 6).tolist()
-
-
 @contextlib.contextmanager
 def write_json(path: str, layers: Sequence[int]) -> Iterator[Write]:
-    """Yields a function that writes a line of JSON: the original's, with the other outputs.
-
-    Args:
-        path: the file.
-        layers: indices of the layers, as in --layers.
-
-    Raises:
-        UserError: the file cannot be written.
-        OSError: writing failed, for example because the disk is full; a retry may succeed.
-    """
+    """Yields a function that writes a line of JSON: the original's, with the other outputs."""
 
     def by_layer(values: Sequence) -> list[dict]:
         return [{"index": i, "values": v} for i, v in zip(layers, values, strict=True)]
 
     with _output_file(path) as file:
 
-        def write(
-            linex_index: int, tokens: Sequence[str], outputs: Mapping[str, np.ndarray]
-        ) -> None:
+        def write(linex_index, tokens, outputs):
             features: list[dict] = [{"token": token} for token in tokens]
-            if "token_vectors" in outputs:
-                vectors = _rounded(outputs["token_vectors"])
-                for feature, values in zip(features, vectors, strict=True):
-                    feature["layers"] = by_layer(values)
             line = {"linex_index": linex_index, "features": features}
-            if "mean_vector" in outputs:
-                line["mean_vector"] = by_layer(_rounded(outputs["mean_vector"]))
-            if "pooled_vector" in outputs:
-                line["pooled_vector"] = _rounded(outputs["pooled_vector"])
-            if "attention_probs" in outputs:
-                # [t, t, L, N] -> [N, t, t] for each layer, the model's order.
-                probs = outputs["attention_probs"].transpose(2, 3, 0, 1)
-                line["attention_probs"] = by_layer(_rounded(probs))
+            for name, values in outputs.items():
+                if name == "attention_probs":  # [t, t, L, N] -> [L, N, t, t], the model's order
+                    values = values.transpose(2, 3, 0, 1)
+                # round(float(x), 6), the original's precision.
+                values = np.round(values.astype(np.float64), 6).tolist()
+                if name == "token_vectors":
+                    for feature, vectors in zip(features, values, strict=True):
+                        feature["layers"] = by_layer(vectors)
+                else:
+                    line[name] = values if name == "pooled_vector" else by_layer(values)
             file.write((json.dumps(line) + "\n").encode())
 
         yield write
         file.finish()
-
-
-def _flat(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the outputs with `attention_probs` as [t*t, L, N], pairs of tokens on one axis."""
-    return {
-        name: value.reshape(-1, *value.shape[2:]) if name == "attention_probs" else value
-        for name, value in outputs.items()
-    }
 
 
 @contextlib.contextmanager
@@ -84,20 +62,10 @@ def write_tfrecord(path: str, layers: Sequence[int]) -> Iterator[Write]:
     Outputs are flat lists of floats. To parse `token_vectors`, use
     `tf.io.FixedLenSequenceFeature([L, H], tf.float32, allow_missing=True)`; for `attention_probs`,
     use the shape [L, N], which gives [t*t, L, N].
-
-    Args:
-        path: the file.
-        layers: indices of the layers, as in --layers.
-
-    Raises:
-        UserError: the file cannot be written.
-        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     with records.write_files([path], "output_file") as write_record:
 
-        def write(
-            linex_index: int, tokens: Sequence[str], outputs: Mapping[str, np.ndarray]
-        ) -> None:
+        def write(linex_index, tokens, outputs):
             example = tf.train.Example()
             feature = example.features.feature
             feature["linex_index"].int64_list.value.append(linex_index)
@@ -125,14 +93,8 @@ def write_npz(
         attention_probs: float32 [t*t of all lines, L, N]; the first axis is pairs of tokens.
 
     Args:
-        path: the file.
-        layers: indices of the layers, as in --layers.
         outputs: names of the outputs.
         longest_token: number of characters of the longest token in the vocabulary.
-
-    Raises:
-        UserError: the file cannot be written.
-        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     arrays = ("tokens", *outputs)
     dtypes = {"tokens": np.dtype(f"<U{longest_token}")}
@@ -144,12 +106,12 @@ def write_npz(
         # An archive stores the arrays one after the other, so each first goes to its own file.
         files = {name: stack.enter_context(_output_file(path)) for name in arrays}
 
-        def write(
-            linex_index: int, tokens: Sequence[str], outputs: Mapping[str, np.ndarray]
-        ) -> None:
-            per_line = ("mean_vector", "pooled_vector")
-            for name, value in {"tokens": np.array(tokens), **_flat(outputs)}.items():
-                value = value[np.newaxis] if name in per_line else value
+        def write(linex_index, tokens, outputs):
+            for name, value in {"tokens": np.array(tokens), **outputs}.items():
+                if name in ("mean_vector", "pooled_vector"):  # one row for the line
+                    value = value[np.newaxis]
+                elif name == "attention_probs":  # [t, t, L, N] -> [t*t, L, N]
+                    value = value.reshape(-1, *value.shape[2:])
                 value = value.astype(dtypes.setdefault(name, np.dtype("<f4")))
                 tails[name] = value.shape[1:]
                 rows[name] += len(value)

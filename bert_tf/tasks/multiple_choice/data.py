@@ -13,11 +13,8 @@ from bert_tf.text.tokenizers import Tokenizer
 class QuestionEncoder(ExampleEncoder):
     """Turns a question into one record; a question without a label gets label 0.
 
-    If a pair is too long, the longer text is truncated at its end, one token at a time, as in
-    run_classifier.
-
-    Raises:
-        UserError: `max_seq_length` is too small for a pair.
+    If a pair is too long, the longer text is truncated at its end, one token at a time. Raises
+    UserError if `max_seq_length` is too small for a pair.
     """
 
     unit = "questions"

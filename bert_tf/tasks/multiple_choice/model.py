@@ -1,4 +1,4 @@
-"""Multiple choice: a score for each choice of a question; model, loss, predictions.
+"""Multiple choice (paper, section 4.4): a score for each choice; model, loss, predictions.
 
 Dimension letters and dtypes: see `bert_tf/modeling.py`; C is the number of choices of a question.
 """
@@ -17,9 +17,7 @@ from bert_tf.tasks.task_model import TaskModel
 
 @register
 class MultipleChoiceModel(TaskModel):
-    """BERT with one output vector: its product with a choice's [CLS] output is the score.
-
-    The paper, section 4.4.
+    """BERT with one output vector: its product with a choice's [CLS] output is the choice's score.
 
     Args:
         **options: see `BertModel`.
@@ -55,10 +53,9 @@ class MultipleChoiceModel(TaskModel):
             None if x is None else tf.reshape(x, [-1, seq_length])
             for x in (input_ids, input_mask, segment_ids)
         )
-        pooled = self.bert(
-            *sequences, training=training, dropout_seed=dropout_seed
-        ).pooled_output  # [B*C, H]
-        scores = self.head(pooled, training=training, dropout_seed=dropout_seed)  # [B*C, 1]
+        dropout = {"training": training, "dropout_seed": dropout_seed}
+        pooled = self.bert(*sequences, **dropout).pooled_output  # [B*C, H]
+        scores = self.head(pooled, **dropout)  # [B*C, 1]
         return tf.reshape(scores, [-1, num_choices])
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:
@@ -68,10 +65,7 @@ class MultipleChoiceModel(TaskModel):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the mean cross entropy over the choices, float32 [], and the accuracy.
-
-        The accuracy is a pair of float32 []: the number of correct predictions and of questions.
-        """
+        """Returns the mean cross entropy and `accuracy`: (correct, questions); all float32 []."""
         weights, label_ids = example_weights(features), features["label_ids"]
         loss = tf.reduce_sum(weights * cross_entropy(outputs, label_ids))
         right = tf.cast(tf.argmax(outputs, axis=-1, output_type=tf.int32) == label_ids, tf.float32)

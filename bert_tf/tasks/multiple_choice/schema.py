@@ -6,14 +6,7 @@ NUM_CHOICES = 4
 
 
 def multiple_choice_schema(max_seq_length: int) -> records.Schema:
-    """Returns the schema of multiple choice records.
-
-    Args:
-        max_seq_length: last axis of `input_ids`, `input_mask` (1 = token, 0 = padding) and
-            `segment_ids` (1 = second text), each [NUM_CHOICES, max_seq_length].
-
-    `label_ids` is the index of the correct choice.
-    """
+    """Returns the schema of multiple choice records; `label_ids`: the index of the right choice."""
     return {
         **records.model_inputs([NUM_CHOICES, max_seq_length]),
         "label_ids": records.int64_feature([], low=0, high=NUM_CHOICES - 1),

@@ -14,27 +14,21 @@ _ENDINGS = [f"ending{i}" for i in range(NUM_CHOICES)]
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A question: which ending continues `beginning` after `context`?
+    """A question: which of NUM_CHOICES endings continues `beginning` after `context`?"""
 
-    Attributes:
-        context: a sentence, `sent1` of the file.
-        beginning: the first words of the next sentence, `sent2`.
-        endings: NUM_CHOICES texts.
-        label: the number of the correct ending, from 0; None in a test file.
-    """
-
-    context: str
-    beginning: str
+    context: str  # a sentence, `sent1` of the file
+    beginning: str  # the first words of the next sentence, `sent2`
     endings: list[str]
-    label: int | None
+    label: int | None  # the number of the correct ending, from 0; None in a test file
 
 
 def read_questions(path: str, labelled: bool) -> list[Question]:
     """Returns the questions of train.csv, val.csv or test.csv, in order.
 
+    The file is UTF-8 with comma-separated columns. Its first line names them: sent1, sent2, ending0
+    to ending3 and label; other columns are ignored.
+
     Args:
-        path: a UTF-8 file of comma-separated columns. Its first line names them: sent1, sent2,
-            ending0 to ending3 and label; other columns are ignored.
         labelled: whether each question must have a label; if not, labels are ignored.
 
     Raises:
@@ -72,7 +66,9 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
                     f"{place}: the row must have {len(names)} columns, like the first line; it has"
                     " more or fewer. Put quotes around texts with commas"
                 )
-            questions.append(_question(row, labelled, place))
+            label = _label(row["label"], place) if labelled else None
+            endings = [row[name] for name in _ENDINGS]
+            questions.append(Question(row["sent1"], row["sent2"], endings, label))
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num}: {error}; correct its quotes") from error
     if not questions:
@@ -80,14 +76,11 @@ def read_questions(path: str, labelled: bool) -> list[Question]:
     return questions
 
 
-def _question(row: dict[str, str], labelled: bool, place: str) -> Question:
-    """Returns the question of a row; `place` is file and line, for messages."""
-    label = None
-    if labelled:
-        if row["label"] not in map(str, range(NUM_CHOICES)):
-            raise UserError(
-                f"{place}: the label must be the number of the correct ending, from 0 to"
-                f" {NUM_CHOICES - 1}; got {quoted(row['label'])}. Correct or delete the line"
-            )
-        label = int(row["label"])
-    return Question(row["sent1"], row["sent2"], [row[name] for name in _ENDINGS], label)
+def _label(text: str, place: str) -> int:
+    """Returns the label that a file has as `text`; `place` is file and line, for messages."""
+    if text not in map(str, range(NUM_CHOICES)):
+        raise UserError(
+            f"{place}: the label must be the number of the correct ending, from 0 to"
+            f" {NUM_CHOICES - 1}; got {quoted(text)}. Correct or delete the line"
+        )
+    return int(text)

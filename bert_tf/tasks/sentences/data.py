@@ -16,14 +16,10 @@ from bert_tf.text.tokenizers import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Sentences:
-    """A pair of texts, or a single one.
-
-    texts: two or one.
-    score: how similar the two are in meaning; 0 if unknown.
-    """
+    """A pair of texts, or a single one."""
 
     texts: tuple[str, ...]
-    score: float = 0.0
+    score: float = 0.0  # how similar the two are in meaning; 0 if unknown
 
 
 def read_sentences(
@@ -33,36 +29,30 @@ def read_sentences(
     delimiter: str | None,
     needed_by: str,
     score_scale: float | None = None,
-    refuse_empty_rows: bool = False,
+    refuse_empty: bool = False,
 ) -> list[Sentences]:
-    """Returns the sentences of a table's rows.
+    """Returns the sentences of a table's rows. For the other arguments see `tables`.
 
     Args:
-        path: the file.
         columns: the names of the columns to read, by their flags `text_a_column`, `text_b_column`
             and `label_column`. A column whose flag is missing is not read.
-        has_header: whether the first line names the columns.
-        delimiter: see `tables.read_table`.
-        needed_by: what needs the columns, for messages.
         score_scale: the greatest score; the least is -score_scale. None for no bounds.
-        refuse_empty_rows: whether an empty row before an example is an error. Otherwise empty rows
-            are skipped.
+        refuse_empty: whether an empty row before an example is an error. Otherwise empty rows are
+            skipped.
 
     Raises:
         UserError: the file or a row is malformed; the message names the line.
     """
     rows = tables.read_table(path, delimiter, has_header)
     numbers = tables.column_numbers(rows, path, has_header, columns, needed_by)
-    texts = [numbers[name] for name in ("text_a_column", "text_b_column") if name in numbers]
-    label = numbers.get("label_column")
-    needed = 1 + max(numbers.values())
-    examples = tables.examples(
-        rows[has_header:], path, needed, has_header, refuse_empty=refuse_empty_rows
-    )
+    label = numbers.pop("label_column", None)
+    needed = 1 + max(label or 0, *numbers.values())
     found = []
-    for _, place, row in examples:
+    for _, place, row in tables.examples(
+        rows[has_header:], path, needed, has_header, refuse_empty=refuse_empty
+    ):
         score = 0.0 if label is None else _score(row[label], score_scale, place)
-        found.append(Sentences(tuple(row[number] for number in texts), score))
+        found.append(Sentences(tuple(row[number] for number in numbers.values()), score))
     return found
 
 
@@ -89,11 +79,7 @@ class SentenceEncoder(ExampleEncoder):
     """Turns a pair or a single text into one record.
 
     Each text becomes its own sequence, [CLS] text [SEP], truncated at its end if it is too long.
-
-    Args:
-        tokenizer: its vocabulary must have the special tokens of its `layout`.
-        max_seq_length: length of each sequence.
-        num_texts: the number of texts of every example, 2 or 1.
+    Every example has `num_texts` texts, 2 or 1.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, num_texts: int):

@@ -76,9 +76,8 @@ class SentenceModel(TaskModel):
             None if x is None else tf.reshape(x, [-1, seq_length])
             for x in (input_ids, input_mask, segment_ids)
         ]
-        hidden = self.bert(
-            *sequences, training=training, dropout_seed=dropout_seed
-        ).sequence_output  # [B*T, S, H]
+        output = self.bert(*sequences, training=training, dropout_seed=dropout_seed)
+        hidden = output.sequence_output  # [B*T, S, H]
         mask = tf.cast(sequences[1], tf.float32)  # [B*T, S]
         total = tf.einsum("bs,bsh->bh", mask, tf.cast(hidden, tf.float32))
         # The sum will do: dividing it by the number of tokens would not change its direction.
@@ -92,17 +91,16 @@ class SentenceModel(TaskModel):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the mean loss, float32 [], and the accuracy among the pairs of the batch.
+        """Returns the mean loss and, without the loss `cosine`, the accuracy; all float32 [].
 
-        The accuracy is a pair of float32 []: the number of first texts whose nearest second text is
-        their partner, and the number of first texts. The loss `cosine` has no accuracy.
+        The accuracy is the number of first texts whose nearest second text in the batch is their
+        partner, and the number of first texts.
         """
         weights = example_weights(features)
         sums = {}
         if self.loss_name == IN_BATCH_NEGATIVES:
-            losses, right = in_batch_negatives(
-                outputs[:, 0], outputs[:, 1], weights, self.similarity_scale
-            )
+            first, second = outputs[:, 0], outputs[:, 1]
+            losses, right = in_batch_negatives(first, second, weights, self.similarity_scale)
             sums["accuracy"] = (tf.reduce_sum(weights * right), tf.reduce_sum(weights))
         else:
             losses = self._squared_errors(_cosines(outputs), features)
@@ -138,10 +136,8 @@ def in_batch_negatives(
     has only one, from a message to its reply; the order of two paraphrases means nothing.
 
     Args:
-        first: float32 [B, H], vectors of length 1.
-        second: float32 [B, H], their partners, of length 1.
+        first, second: float32 [B, H], vectors of length 1 of the pairs' texts.
         weights: float32 [B]; a pair of weight 0 is padding, and is not used as a negative.
-        similarity_scale: factor of the cosines.
 
     Returns:
         The losses, and 1 where the partner has the highest cosine with the first text, else 0;

@@ -25,9 +25,6 @@ _FILES = {
     "eval": ("dev", "Evaluation"),
     "predict": ("test", "Prediction"),
 }
-VECTORS_FILE = "test_vectors.npz"
-# The arrays of VECTORS_FILE; for single texts only the first.
-VECTOR_ARRAYS = ("vectors", "second_vectors")
 
 
 class SentenceTask(FineTuningTask):
@@ -47,13 +44,13 @@ class SentenceTask(FineTuningTask):
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         """Checks that a batch has negatives on every replica."""
         settings, least = self.settings, 2 * strategy.num_replicas_in_sync
-        if settings.do_train and settings.loss == IN_BATCH_NEGATIVES:
-            if settings.train_batch_size < least:
-                raise UserError(
-                    f"--train_batch_size must be at least {least}, two pairs for each replica, with"
-                    f" --loss={IN_BATCH_NEGATIVES}, since the negatives of a pair are the other"
-                    f" pairs of its replica; got {settings.train_batch_size}"
-                )
+        needs_negatives = settings.do_train and settings.loss == IN_BATCH_NEGATIVES
+        if needs_negatives and settings.train_batch_size < least:
+            raise UserError(
+                f"--train_batch_size must be at least {least}, two pairs for each replica, with"
+                f" --loss={IN_BATCH_NEGATIVES}, since the negatives of a pair are the other pairs"
+                f" of its replica; got {settings.train_batch_size}"
+            )
 
     def read(self, purpose: str) -> list[Sentences]:
         settings = self.settings
@@ -72,7 +69,7 @@ class SentenceTask(FineTuningTask):
             settings.delimiter,
             needed_by,
             score_scale=settings.score_scale if settings.loss == COSINE else None,
-            refuse_empty_rows=purpose == "predict",
+            refuse_empty=purpose == "predict",
         )
         if not chosen:
             return examples
@@ -110,28 +107,20 @@ class SentenceTask(FineTuningTask):
     def write_predictions(self, example_set: ExampleSet, predictions: PredictionColumns) -> None:
         is_pair = self._num_texts == 2
         columns = predictions.join("vectors", *(["outputs"] if is_pair else []))
-        write_vectors(self.path(VECTORS_FILE), columns["vectors"])
+        _write_vectors(self.path("test_vectors.npz"), columns["vectors"])
         if is_pair:
             reporting.write_probabilities(self.path("test_results.tsv"), columns["outputs"])
 
 
-def write_vectors(path: str, vectors: np.ndarray) -> None:
-    """Writes a NumPy archive of vectors, which `numpy.load` reads.
+def _write_vectors(path: str, vectors: np.ndarray) -> None:
+    """Writes float32 [examples, texts, H] as a NumPy archive, which `numpy.load` reads.
 
     Its arrays are `vectors` and, for pairs, `second_vectors`, each float32 [examples, H].
-
-    Args:
-        path: the file.
-        vectors: float32 [examples, texts, H], with one or two texts.
-
-    Raises:
-        UserError: the file cannot be written.
-        OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     logging.info("Writing vectors to: %s", path)
     with UnfinishedFile(path) as file:
         with zipfile.ZipFile(file, "w") as archive:
-            for i in range(vectors.shape[1]):
-                with archive.open(f"{VECTOR_ARRAYS[i]}.npy", "w", force_zip64=True) as entry:
+            for i, name in enumerate(("vectors", "second_vectors")[: vectors.shape[1]]):
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array(entry, np.ascontiguousarray(vectors[:, i]))
         file.finish()
