@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from bert_tf.tasks.extraction import data, run, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.text.fast_tokenization import FastTokenizer
+from tests.support.golden import golden_cases
 from tests.support.numpy_bert import NumpyBert, random_weights
+from tests.support.original_features import original_features
 from tests.support.pretraining_runs import run as run_program
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d ##e ##f ! naive long".split()
@@ -64,27 +67,29 @@ def files(tmp_path_factory):
     return folder
 
 
-def extract(files, output_file, config=None, max_bytes=1 << 20, **settings) -> str:
+def extract(files, output_file, max_bytes=1 << 20, **settings):
     """Returns the path of the output, written in this process."""
-    settings = {"layers": ",".join(map(str, LAYERS)), "batch_size": 2, **settings}
-    settings = {"length_buckets": "none", **settings}
     settings = {
         "input_file": str(files / "input.txt"),
         "output_file": str(output_file),
         "init_checkpoint": str(files / "bert_model.ckpt"),
         "vocab_file": str(files / "vocab.txt"),
+        "layers": ",".join(map(str, LAYERS)),
         "max_seq_length": MAX_SEQ_LENGTH,
+        "length_buckets": "none",
+        "batch_size": 2,
         **settings,
     }
     strategy = distribution.get_strategy("one_device", 1)
-    config = BertConfig.from_dict(config or CONFIG)
+    config = BertConfig.from_dict(CONFIG)
     num_lines = run.extract_features(config, strategy, ExtractionSettings(**settings), max_bytes)
     assert num_lines == sum(1 for _ in data.read_lines(settings["input_file"]))
-    return str(output_file)
+    return output_file
 
 
+@pytest.fixture(scope="module")
 def oracle(files) -> list[dict[str, np.ndarray]]:
-    """Returns the outputs for each line, computed one line at a time without padding."""
+    """The outputs for each line, computed one line at a time without padding."""
     reader = tf.train.load_checkpoint(str(files / "bert_model.ckpt"))
     weights = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     model = NumpyBert(CONFIG, weights)
@@ -116,14 +121,6 @@ def assert_close(actual, expected, decimals=None):
 # --- the text -------------------------------------------------------------------------------------
 
 
-def pop_truncated(tokens_a, tokens_b, max_length):
-    """The two lists as a person would cut them, token by token."""
-    tokens_a, tokens_b = list(tokens_a), list(tokens_b)
-    while len(tokens_a) + len(tokens_b) > max_length:
-        (tokens_a if len(tokens_a) > len(tokens_b) else tokens_b).pop()
-    return tokens_a, tokens_b
-
-
 @pytest.mark.parametrize("max_seq_length", [3, 4, 5, 8, 20, 37])
 def test_lines_become_examples(files, max_seq_length):
     vocab_file = str(files / "vocab.txt")
@@ -141,20 +138,8 @@ def test_lines_become_examples(files, max_seq_length):
     ]
     assert [example.linex_index for example in examples] == list(range(len(texts)))
     for example, (text_a, text_b) in zip(examples, texts, strict=True):
-        tokens_a, tokens_b = reference.tokenize(text_a), reference.tokenize(text_b)
-        if tokens_b:
-            tokens_a, tokens_b = pop_truncated(tokens_a, tokens_b, max_seq_length - 3)
-        else:
-            tokens_a = tokens_a[: max_seq_length - 2]
-        tokens = ["[CLS]", *tokens_a, "[SEP]", *tokens_b, *["[SEP]"] * bool(tokens_b)]
-        assert example.tokens == tokens
-        padding = max_seq_length - len(tokens)
-        first = len(tokens_a) + 2
-        assert example.features == {
-            "input_ids": [*(WORDS.index(token) for token in tokens), *[0] * padding],
-            "input_mask": [1] * len(tokens) + [0] * padding,
-            "segment_ids": [0] * first + [1] * (len(tokens) - first) + [0] * padding,
-        }
+        expected = original_features(reference, text_a, text_b, max_seq_length)
+        assert (example.tokens, example.features) == expected
     if max_seq_length == 37:
         assert [example.tokens for example in examples] == TOKENS
 
@@ -176,32 +161,91 @@ def test_unusable_text(tmp_path):
 # --- what is computed -----------------------------------------------------------------------------
 
 
+def by_layer(layers):
+    """Returns what JSON has for each layer as one array."""
+    assert [layer["index"] for layer in layers] == list(LAYERS)
+    return np.array([layer["values"] for layer in layers])
+
+
+def read_json(path):
+    """Yields the tokens and the outputs of each line, as the functions below do."""
+    for i, text in enumerate(path.read_text().splitlines()):
+        line = json.loads(text)
+        assert list(line) == ["linex_index", "features", *schema.OUTPUTS[1:]]
+        assert line["linex_index"] == i
+        features = line["features"]
+        assert all(list(feature) == ["token", "layers"] for feature in features)
+        yield (
+            [feature["token"] for feature in features],
+            {
+                "token_vectors": np.array([by_layer(feature["layers"]) for feature in features]),
+                "mean_vector": by_layer(line["mean_vector"]),
+                "pooled_vector": np.array(line["pooled_vector"]),
+                "attention_probs": by_layer(line["attention_probs"]).transpose(2, 3, 0, 1),
+            },
+        )
+
+
+def read_npz(path):
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    assert set(arrays) == {"layers", "tokens", "token_splits", *schema.OUTPUTS}
+    np.testing.assert_array_equal(arrays["layers"], LAYERS)
+    splits = arrays["token_splits"]
+    pairs = np.concatenate([[0], np.cumsum(np.diff(splits) ** 2)])
+    assert len(arrays["attention_probs"]) == pairs[-1]
+    for i, size in enumerate(np.diff(splits)):
+        rows = slice(splits[i], splits[i + 1])
+        probs = arrays["attention_probs"][pairs[i] : pairs[i + 1]]
+        yield (
+            arrays["tokens"][rows].tolist(),
+            {
+                "token_vectors": arrays["token_vectors"][rows],
+                "mean_vector": arrays["mean_vector"][i],
+                "pooled_vector": arrays["pooled_vector"][i],
+                "attention_probs": probs.reshape(size, size, *probs.shape[1:]),
+            },
+        )
+
+
+def read_tfrecord(path):
+    for i, record in enumerate(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()):
+        features = tf.train.Example.FromString(record).features.feature
+        assert set(features) == {"linex_index", "layers", "tokens", *schema.OUTPUTS}
+        assert features["linex_index"].int64_list.value == [i]
+        assert tuple(features["layers"].int64_list.value) == LAYERS
+        tokens = [token.decode() for token in features["tokens"].bytes_list.value]
+        size = len(tokens)
+        shapes = {"token_vectors": (size, 4, 6), "mean_vector": (4, 6), "pooled_vector": 6}
+        shapes["attention_probs"] = (size, size, 4, 2)
+        yield tokens, {n: np.reshape(features[n].float_list.value, shapes[n]) for n in shapes}
+
+
+READERS = {"json": read_json, "npz": read_npz, "tfrecord": read_tfrecord}
+
+
+def check_file(path, output_format, oracle):
+    found = list(READERS[output_format](path))
+    assert [tokens for tokens, _ in found] == TOKENS
+    for (_, outputs), expected in zip(found, oracle, strict=True):
+        assert outputs.keys() == expected.keys()
+        for name, value in expected.items():
+            assert_close(outputs[name], value, decimals=6 if output_format == "json" else None)
+
+
+@pytest.mark.parametrize("output_format", READERS)
 @pytest.mark.parametrize("length_buckets", ["none", "5,16"])
-def test_json_holds_what_numpy_computes(files, tmp_path, length_buckets):
+def test_the_file_has_what_numpy_computes(files, tmp_path, oracle, output_format, length_buckets):
     path = extract(
         files,
-        tmp_path / "out.jsonl",
+        tmp_path / "out",
         outputs=",".join(schema.OUTPUTS),
+        output_format=output_format,
         length_buckets=length_buckets,
         max_bytes=4000,  # several chunks
     )
-    with open(path) as reader:
-        lines = [json.loads(line) for line in reader]
-    for i, (line, expected) in enumerate(zip(lines, oracle(files), strict=True)):
-        assert list(line) == ["linex_index", "features", *schema.OUTPUTS[1:]]
-        assert line["linex_index"] == i
-        assert [feature["token"] for feature in line["features"]] == TOKENS[i]
-        for feature, vectors in zip(line["features"], expected["token_vectors"], strict=True):
-            assert list(feature) == ["token", "layers"]
-            assert [layer["index"] for layer in feature["layers"]] == list(LAYERS)
-            assert_close([layer["values"] for layer in feature["layers"]], vectors, 6)
-        for name in ("mean_vector", "attention_probs"):
-            assert [layer["index"] for layer in line[name]] == list(LAYERS)
-        assert_close([x["values"] for x in line["mean_vector"]], expected["mean_vector"], 6)
-        assert_close(line["pooled_vector"], expected["pooled_vector"], 6)
-        probs = expected["attention_probs"].transpose(2, 3, 0, 1)
-        assert_close([x["values"] for x in line["attention_probs"]], probs, 6)
-    assert os.listdir(tmp_path) == ["out.jsonl"]
+    check_file(path, output_format, oracle)
+    assert os.listdir(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize(
@@ -229,114 +273,50 @@ def test_chunks_are_whole_batches():
     assert [len(chunk) for chunk in chunks] == [5, 5, 5, 5, 3]
 
 
-def test_npz(files, tmp_path):
-    path = extract(
-        files, tmp_path / "out.npz", outputs=",".join(schema.OUTPUTS), output_format="npz"
-    )
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    assert set(arrays) == {"layers", "tokens", "token_splits", *schema.OUTPUTS}
-    np.testing.assert_array_equal(arrays["layers"], LAYERS)
-    splits = arrays["token_splits"]
-    pairs = np.concatenate([[0], np.cumsum(np.diff(splits) ** 2)])
-    for i, expected in enumerate(oracle(files)):
-        rows = slice(splits[i], splits[i + 1])
-        assert arrays["tokens"][rows].tolist() == TOKENS[i]
-        assert_close(arrays["token_vectors"][rows], expected["token_vectors"])
-        assert_close(arrays["mean_vector"][i], expected["mean_vector"])
-        assert_close(arrays["pooled_vector"][i], expected["pooled_vector"])
-        probs = arrays["attention_probs"][pairs[i] : pairs[i + 1]]
-        assert_close(probs.reshape(expected["attention_probs"].shape), expected["attention_probs"])
-    assert len(splits) == len(TOKENS) + 1 and len(arrays["attention_probs"]) == pairs[-1]
-    assert os.listdir(tmp_path) == ["out.npz"]
-
-
-def test_tfrecord(files, tmp_path):
-    path = extract(
-        files,
-        tmp_path / "out.tfrecord",
-        outputs=",".join(schema.OUTPUTS),
-        output_format="tfrecord",
-    )
-    layers, hidden, heads = len(LAYERS), 6, 2
-    spec = {
-        "linex_index": tf.io.FixedLenFeature([], tf.int64),
-        "layers": tf.io.FixedLenFeature([layers], tf.int64),
-        "tokens": tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True),
-        "token_vectors": tf.io.FixedLenSequenceFeature(
-            [layers, hidden], tf.float32, allow_missing=True
-        ),
-        "mean_vector": tf.io.FixedLenFeature([layers, hidden], tf.float32),
-        "pooled_vector": tf.io.FixedLenFeature([hidden], tf.float32),
-        "attention_probs": tf.io.FixedLenSequenceFeature(
-            [layers, heads], tf.float32, allow_missing=True
-        ),
-    }
-    records = [tf.io.parse_single_example(x, spec) for x in tf.data.TFRecordDataset(path)]
-    for i, (record, expected) in enumerate(zip(records, oracle(files), strict=True)):
-        assert record["linex_index"] == i
-        assert record["layers"].numpy().tolist() == list(LAYERS)
-        assert [token.decode() for token in record["tokens"].numpy()] == TOKENS[i]
-        expected["attention_probs"] = expected["attention_probs"].reshape(-1, layers, heads)
-        for name, value in expected.items():
-            assert_close(record[name], value)
-
-
-def test_only_what_is_asked_for(files, tmp_path):
+def test_only_what_is_asked_for(files, tmp_path, oracle):
     path = extract(files, tmp_path / "out.npz", outputs="mean_vector", output_format="npz")
     with np.load(path) as archive:
         assert set(archive) == {"layers", "tokens", "token_splits", "mean_vector"}
         means = archive["mean_vector"]
-    assert_close(means, np.stack([line["mean_vector"] for line in oracle(files)]))
+    assert_close(means, np.stack([line["mean_vector"] for line in oracle]))
     path = extract(files, tmp_path / "out.jsonl", outputs="pooled_vector")
-    with open(path) as reader:
-        lines = [json.loads(line) for line in reader]
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [list(line) for line in lines] == [["linex_index", "features", "pooled_vector"]] * 7
     assert lines[1]["features"] == [{"token": "[CLS]"}, {"token": "[SEP]"}]
 
 
 @pytest.mark.slow
-def test_the_program_on_several_replicas(files, tmp_path):
+def test_the_program_on_several_replicas(files, tmp_path, oracle):
     run_program(
         f"--input_file={files}/input.txt",
         f"--output_file={tmp_path}/out.jsonl",
         f"--vocab_file={files}/vocab.txt",
         f"--bert_config_file={files}/bert_config.json",
         f"--init_checkpoint={files}/bert_model.ckpt",
-        "--layers=-1,0,-1,1",
-        f"--max_seq_length={MAX_SEQ_LENGTH}",
-        "--batch_size=4",
-        "--distribution_strategy=mirrored",
-        "--num_cpu_devices=2",
+        f"--outputs={','.join(schema.OUTPUTS)}",
+        *("--layers=-1,0,-1,1", f"--max_seq_length={MAX_SEQ_LENGTH}", "--batch_size=4"),
+        *("--distribution_strategy=mirrored", "--num_cpu_devices=2"),
         program="extract_features.py",
     )
-    with open(tmp_path / "out.jsonl") as reader:
-        lines = [json.loads(line) for line in reader]
-    for line, tokens, expected in zip(lines, TOKENS, oracle(files), strict=True):
-        assert [feature["token"] for feature in line["features"]] == tokens
-        vectors = [[x["values"] for x in feature["layers"]] for feature in line["features"]]
-        assert_close(vectors, expected["token_vectors"], 6)
+    check_file(tmp_path / "out.jsonl", "json", oracle)
 
 
 @pytest.mark.parametrize("length_buckets", ["none", "auto"])
-def test_golden(tmp_path, length_buckets):
-    golden = os.environ.get("BERT_TF_GOLDEN")
-    if not golden:
-        pytest.skip("BERT_TF_GOLDEN is not set")
-    folder = os.path.join(golden, "programs")
-    with open(os.path.join(folder, "golden.json")) as reader:
-        (flags,) = [x["flags"] for x in json.load(reader) if x["program"] == "extract_features"]
+@pytest.mark.parametrize("case", golden_cases("programs/golden.json", program="extract_features"))
+def test_golden(tmp_path, case, length_buckets):
+    golden = Path(os.environ["BERT_TF_GOLDEN"])
+    folder = golden / "programs"
     settings = ExtractionSettings(
-        input_file=os.path.join(folder, "sentences.txt"),
-        output_file=str(tmp_path / "features.jsonl"),
-        init_checkpoint=os.path.join(folder, "bert_model.ckpt"),
-        vocab_file=os.path.join(golden, "..", "released", "vocab_uncased.txt"),
+        input_file=f"{folder}/sentences.txt",
+        output_file=f"{tmp_path}/features.jsonl",
+        init_checkpoint=f"{folder}/bert_model.ckpt",
+        vocab_file=f"{golden}/../released/vocab_uncased.txt",
         length_buckets=length_buckets,
-        **flags,
+        **case["flags"],
     )
-    config = BertConfig.from_json_file(os.path.join(folder, "bert_config.json"))
+    config = BertConfig.from_json_file(f"{folder}/bert_config.json")
     run.extract_features(config, distribution.get_strategy("one_device", 1), settings)
-    with open(settings.output_file) as ours, open(os.path.join(folder, "features.jsonl")) as theirs:
+    with open(settings.output_file) as ours, open(folder / "features.jsonl") as theirs:
         for our_line, their_line in zip(ours, theirs, strict=True):
             found, expected = json.loads(our_line), json.loads(their_line)
             values, expected_values = (

@@ -1,11 +1,10 @@
 """Tests of flags/albert and flags/roberta: the settings and figures of their papers."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.tasks.classification.recipes_test import FLAGS, values
 
 # Table 14 of ALBERT's paper: steps, batch, steps of warm-up, learning rate; and the number of the
 # task's training examples.
@@ -24,24 +23,6 @@ ALBERT = {
 }
 
 
-@pytest.mark.parametrize("name", ALBERT)
-def test_albert_recipe(name):
-    steps, batch, warmup, rate, examples = ALBERT[name]
-    text = (ROOT / "flags" / "albert" / f"{name}.flags").read_text(encoding="utf-8")
-    flags = dict(re.findall(r"^--(\w+)=(.*)$", text, re.MULTILINE))
-    assert (flags["train_batch_size"], flags["learning_rate"]) == (f"{batch}", rate)
-    epochs = float(flags["num_train_epochs"])
-    assert epochs * examples / batch == pytest.approx(steps, rel=0.003)
-    assert float(flags.get("warmup_proportion", 0.1)) * steps == pytest.approx(warmup, abs=1)
-    assert f"{steps:,} steps" in text
-    # They begin with a checkpoint of MNLI.
-    assert ("section 4.9, footnote 4" in text) == (name in ("rte", "stsb", "mrpc"))
-
-
-def test_every_albert_recipe_is_tested():
-    assert {path.stem for path in (ROOT / "flags" / "albert").iterdir()} == {*ALBERT, "glue"}
-
-
 # RoBERTa's paper, table 10, and fairseq's examples/roberta/README.glue.md: steps, batch, steps of
 # warm-up, learning rate, training examples, figures with roberta-base and roberta-large.
 ROBERTA_GLUE = {
@@ -55,43 +36,59 @@ ROBERTA_GLUE = {
     "stsb": (3598, 16, 214, "2e-5", 5_749, 91.2, 92.4),
 }
 ROBERTA_SQUAD = {"squad_v1": ("88.9", "94.6"), "squad_v2": ("86.5", "89.4")}
-# As in pre-training.
-ROBERTA_ADAM = {"beta_2": "0.98", "epsilon": "1e-6", "clip_norm": "0", "warmup_proportion": "0.06"}
+STEPS = {
+    **{f"albert/{name}": row for name, row in ALBERT.items()},
+    **{f"roberta/{name}": row[:5] for name, row in ROBERTA_GLUE.items()},
+}
 
 
 def recipe(name):
-    """Returns the text and the flags of a recipe of RoBERTa, with those of glue.flags."""
-    text = (ROOT / "flags" / "roberta" / f"{name}.flags").read_text(encoding="utf-8")
-    flags = dict(re.findall(r"^--(\w+)=(.*)$", text, re.MULTILINE))
-    return text, {**(recipe("glue")[1] if "flagfile" in flags else {}), **flags}
+    """Returns the text of a recipe, and its flags with those of the flagfile that it includes."""
+    path = FLAGS / f"{name}.flags"
+    return path.read_text(encoding="utf-8"), values(path)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps(name):
+    steps, batch, warmup, rate, examples = STEPS[name]
+    text, flags = recipe(name)
+    assert (flags["train_batch_size"], flags["learning_rate"]) == (f"{batch}", rate)
+    share, rounding = (0.003, 1) if name.startswith("albert") else (0.025, 2)
+    epochs = float(flags["num_train_epochs"])
+    assert epochs * examples / batch == pytest.approx(steps, rel=share)
+    proportion = float(flags.get("warmup_proportion", 0.1))
+    assert proportion * steps == pytest.approx(warmup, abs=rounding)
+    assert f"{steps:,} steps" in text
+    # They begin with a checkpoint of MNLI.
+    begins = name in ("albert/rte", "albert/stsb", "albert/mrpc")
+    assert ("section 4.9, footnote 4" in text) == begins
+
+
+# As in pre-training.
+ROBERTA_ADAM = {"beta_2": "0.98", "epsilon": "1e-6", "clip_norm": "0", "do_lower_case": "False"}
 
 
 @pytest.mark.parametrize("name", ROBERTA_GLUE)
 def test_roberta_glue_recipe(name):
-    steps, batch, warmup, rate, examples, *figures = ROBERTA_GLUE[name]
-    text, flags = recipe(name)
-    assert (flags["train_batch_size"], flags["learning_rate"]) == (f"{batch}", rate)
-    assert flags.items() >= {"weight_decay_rate": "0.1", "do_lower_case": "False"}.items()
-    epochs = float(flags["num_train_epochs"])
-    assert epochs == (13.08 if name == "rte" else 10)
-    assert epochs * examples / batch == pytest.approx(steps, rel=0.025)
-    assert float(flags["warmup_proportion"]) * steps == pytest.approx(warmup, abs=2)
-    others = ROBERTA_ADAM.items() - {("warmup_proportion", "0.06")}
-    assert flags.items() >= others
-    assert f"{steps:,} steps" in text
-    assert [f"{figure}" for figure in figures] == re.findall(r"(\d\d\.\d) with", text)
+    text, flags = recipe(f"roberta/{name}")
+    assert flags.items() >= {**ROBERTA_ADAM, "weight_decay_rate": "0.1"}.items()
+    assert float(flags["num_train_epochs"]) == (13.08 if name == "rte" else 10)
+    figures = [f"{figure}" for figure in ROBERTA_GLUE[name][5:]]
+    assert figures == re.findall(r"(\d\d\.\d) with", text)
 
 
 @pytest.mark.parametrize("name", ROBERTA_SQUAD)
 def test_roberta_squad_recipe(name):
-    text, flags = recipe(name)
-    values = {"train_batch_size": "48", "learning_rate": "1.5e-5", "num_train_epochs": "2"}
-    assert flags.items() >= {**values, **ROBERTA_ADAM, "weight_decay_rate": "0.01"}.items()
-    assert flags["do_lower_case"] == "False"
+    text, flags = recipe(f"roberta/{name}")
+    expected = {"train_batch_size": "48", "learning_rate": "1.5e-5", "num_train_epochs": "2"}
+    expected |= {**ROBERTA_ADAM, "warmup_proportion": "0.06", "weight_decay_rate": "0.01"}
+    assert flags.items() >= expected.items()
     exact, f1 = ROBERTA_SQUAD[name]
     assert f"exact match {exact} and F1 {f1}" in " ".join(re.sub("#", "", text).split())
 
 
-def test_every_roberta_recipe_is_tested():
-    found = {path.stem for path in (ROOT / "flags" / "roberta").iterdir()}
-    assert found == {*ROBERTA_GLUE, *ROBERTA_SQUAD, "glue"}
+@pytest.mark.parametrize(
+    "family, names", [("albert", ALBERT), ("roberta", {*ROBERTA_GLUE, *ROBERTA_SQUAD})]
+)
+def test_every_recipe_is_tested(family, names):
+    assert {path.stem for path in (FLAGS / family).iterdir()} == {*names, "glue"}

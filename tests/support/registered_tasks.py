@@ -1,6 +1,7 @@
 """All tasks in `registry.TASKS` with their examples in flags/, in all variants of the model."""
 
 import functools
+import json
 import string
 import tempfile
 from pathlib import Path
@@ -18,6 +19,8 @@ from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS
 
 ROOT = Path(__file__).resolve().parents[2]
+# The flags of classification for the table of tests/support/small_classification.py.
+REVIEWS = {"task_name": "table", "text_a_column": "review", "label_column": "stars"}
 _SENTENCES = TASKS["sentences"].example
 # Name -> the task, and the flags that differ from its example.
 VARIANTS = {
@@ -70,17 +73,21 @@ def make_task(name, **flags):
     return task_with(registered, values)
 
 
-def run_in(folder, name, **flags):
+def run_in(folder, name, config=None, strategy=None, **flags):
     """Returns the results of a task, run in this process on the model and the data of a folder.
 
     The output goes to `out` in it, and batches have one length, unless flags say otherwise.
+    `config` has changes of the model's configuration.
     """
     known = {f.name for cls in TASKS[name].load().settings_classes for f in flags_of(cls)}
     assert flags.keys() <= known
     values = {"data_dir": str(folder), "output_dir": f"{folder}/out", "length_buckets": "none"}
-    task = task_with(name, {**values, "vocab_file": f"{folder}/vocab.txt", **flags})
-    config = BertConfig.from_json_file(f"{folder}/bert_config.json")
-    return run_fine_tuning(task, config, tf.distribute.get_strategy())
+    values |= {"vocab_file": f"{folder}/vocab.txt", **flags}
+    values = {n: str(value) if isinstance(value, Path) else value for n, value in values.items()}
+    model = json.loads(Path(folder, "bert_config.json").read_text())
+    config = BertConfig.from_dict({**model, **(config or {})})
+    strategy = strategy or tf.distribute.get_strategy()
+    return run_fine_tuning(task_with(name, values), config, strategy)
 
 
 def write_letters(path):

@@ -82,8 +82,7 @@ def test_padding_of_weight_0_changes_neither_loss_nor_metrics(name):
     loss, sums = compute(model, {**padded, "example_weight": weights})
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
     assert sums.keys() == expected_sums.keys()
-    for metric, pair in sums.items():
-        np.testing.assert_allclose(pair, expected_sums[metric], rtol=1e-5, err_msg=metric)
+    np.testing.assert_allclose(list(sums.values()), list(expected_sums.values()), rtol=1e-5)
     # Without the feature every example has weight 1, the last two too.
     unweighted, unweighted_sums = compute(model, padded)
     loss, sums = compute(model, {**padded, "example_weight": tf.ones([6])})
@@ -103,8 +102,7 @@ def test_an_evaluation_step_counts_no_padding(name):
     weights = tf.constant([1.0, 1.0, 0.0])
     found = steps.evaluation_step(model, {**padded, "example_weight": weights}, one)
     assert found.keys() == expected.keys()
-    for metric, pair in found.items():
-        np.testing.assert_allclose(pair, expected[metric], rtol=1e-5, err_msg=metric)
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
 
 
 @every_task
@@ -171,6 +169,40 @@ def test_a_bfloat16_model_has_float32_variables_logits_and_losses(name):
     assert {x.dtype for x in tf.nest.flatten([loss, sums])} == {tf.float32}
     exact, _ = compute(make(name), features)
     assert 0 < abs(loss - exact) < 0.1 * exact
+
+
+HEADS = {
+    "classification": {"output_weights": (2, 24), "output_bias": (2,)},
+    "regression": {"output_weights": (1, 24), "output_bias": (1,)},
+    "multiple_choice": {"output_weights": (1, 24)},
+    "sentences": {},
+    "sentences_in_batch_negatives": {},
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_head_has_the_original_s_names_and_is_trained_with_bert(name):
+    model = new_model(name)
+    head = {v.path: v for v in model.variables if not v.path.startswith("bert/")}
+    assert {path: tuple(variable.shape) for path, variable in head.items()} == HEADS[name]
+    if head:
+        weights = head["output_weights"].numpy()
+        assert 0 < np.abs(weights).max() <= 0.04  # truncated at two standard deviations
+    frozen = {v.path for v in model.variables} - {v.path for v in model.trainable_variables}
+    pooler = {"bert/pooler/dense/bias", "bert/pooler/dense/kernel"}  # the mean does not need it
+    assert frozen == (pooler if name.startswith("sentences") else set())
+
+
+@every_task
+def test_gradients_reach_every_weight_that_is_trained(name):
+    model = make(name)
+    variables = [v.value for v in model.trainable_variables]
+    with tf.GradientTape() as tape:
+        loss, _ = compute(model, make_features(name, 3), True)
+    for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+        assert gradient is not None, variable.name
+        norm = tf.norm(tf.convert_to_tensor(gradient))
+        assert 0 < norm < np.inf, variable.name
 
 
 @pytest.mark.parametrize("name", [*TASKS, "extraction"])

@@ -13,9 +13,6 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.table import TableColumns
-from bert_tf.tasks.classification.task import ClassifierSettings, run_classifier
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.run import ExtractionSettings, extract_features
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
@@ -23,6 +20,7 @@ from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSetti
 from bert_tf.text.casing import check_casing, find_casing, is_cased, read_casing, write_casing
 from tests.support.numpy_bert import random_weights
 from tests.support.pretraining_runs import write_config
+from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import SIZES, VOCAB, write_reviews
 
 SPECIAL = ["[PAD]", *(f"[unused{i}]" for i in range(99)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -224,20 +222,8 @@ def reviews(tmp_path_factory):
 
 
 def classify(reviews, tmp_path, **changes):
-    settings = ClassifierSettings(
-        data_dir=str(reviews),
-        output_dir=str(tmp_path / "out"),
-        vocab_file=f"{reviews}/vocab.txt",
-        max_seq_length=24,
-        length_buckets="none",
-        num_train_epochs=1.0,
-    )
-    run_classifier(
-        BertConfig.from_json_file(f"{reviews}/bert_config.json"),
-        get_processor("table", str(reviews), columns=TableColumns("review", label_column="stars")),
-        tf.distribute.get_strategy(),
-        dataclasses.replace(settings, **changes),
-    )
+    flags = {"output_dir": tmp_path / "out", "max_seq_length": 24, "num_train_epochs": 1.0}
+    run_in(reviews, "classification", **{**REVIEWS, **flags, **changes})
 
 
 def test_fine_tuning_records_the_casing_and_predicting_asks_for_it(reviews, tmp_path):

@@ -10,7 +10,7 @@ from bert_tf.errors import UserError
 from bert_tf.text import casing
 from tests.support.hugging_face_folders import ENCODER, assert_same_bits, make_tensors, write_folder
 from tests.support.pretraining_runs import variables
-from tests.support.registered_tasks import run_in
+from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 from tools import convert_checkpoint
 
@@ -92,9 +92,8 @@ def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
 def test_what_a_fine_tuning_run_wrote_is_converted(tmp_path):
     """Its --export_dir as it is; its --output_dir with the configuration and the vocabulary."""
     out, export = str(tmp_path / "out"), str(tmp_path / "export")
-    table = {"task_name": "table", "text_a_column": "review", "label_column": "stars"}
     options = {"max_seq_length": 24, "num_train_epochs": 1.0, "do_train": True}
-    run_in(write_reviews(tmp_path), "classification", **table, **options, export_dir=export)
+    run_in(write_reviews(tmp_path), "classification", **REVIEWS, **options, export_dir=export)
     from_export, from_run, copy = (str(tmp_path / name) for name in ("hf1", "hf2", "copy"))
     convert_checkpoint.convert(export, from_export, "safetensors")
     files = (f"{export}/bert_config.json", f"{export}/vocab.txt")

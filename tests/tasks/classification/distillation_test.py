@@ -1,6 +1,8 @@
 """Tests of fine-tuning by a teacher: the loss against numpy, a run, wrong input."""
 
 import os
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -13,11 +15,10 @@ from bert_tf.files import checkpoints
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.classification.distillation import DistilledClassification
 from bert_tf.tasks.classification.model import ClassificationModel
-from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
-from bert_tf.tasks.classification.table import TableProcessor
-from bert_tf.tasks.classification.task import run_classifier
-from tests.support.objectives import compute
-from tests.support.pretraining_runs import CONFIG, variables
+from tests.support.numpy_bert import log_softmax
+from tests.support.objectives import compute, set_random_weights
+from tests.support.pretraining_runs import CONFIG, assert_same_variables, variables
+from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import SIZES, write_reviews
 
 BATCH, LENGTH = 5, 7
@@ -42,16 +43,9 @@ def models(num_labels, teacher=None):
     teacher = teacher or {"hidden_size": 12, "num_hidden_layers": 2}
     for seed, changes in enumerate(({}, teacher)):
         model = ClassificationModel(BertConfig.from_dict({**CONFIG, **changes}), num_labels)
-        rng = np.random.default_rng(seed)
-        for v in model.variables:
-            v.assign(rng.normal(v.path.endswith("gamma"), 0.4, v.shape))
+        set_random_weights(model, seed)
         made.append(model)
     return made
-
-
-def log_softmax(x):
-    x = x - x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
 @pytest.mark.parametrize("regression", [False, True])
@@ -143,24 +137,18 @@ def reviews(tmp_path_factory):
     return folder
 
 
-def run(folder, output_dir, columns=None, student=None, **changes):
-    """Returns the results of the call that run_classifier.py makes with these flags."""
-    settings = {
-        "data_dir": str(folder),
-        "vocab_file": f"{folder}/vocab.txt",
-        "output_dir": str(output_dir),
+def run(folder, output_dir, student=None, **changes):
+    """Returns the results of run_classifier.py with these flags."""
+    flags = {
+        **REVIEWS,
+        "output_dir": output_dir,
         "max_seq_length": 40,
         "length_buckets": "28,40",
         "learning_rate": 5e-3,
         "train_batch_size": 8,
         "do_train": True,
-        **changes,
     }
-    columns = {"text_a_column": "review", "label_column": "stars", **(columns or {})}
-    config = BertConfig.from_dict({**CONFIG, **SIZES, **(student or {})})
-    processor = TableProcessor(TableColumns(**columns), str(folder))
-    strategy = tf.distribute.get_strategy()
-    return run_classifier(config, processor, strategy, ClassifierSettings(**settings))
+    return run_in(folder, "classification", student, **{**flags, **changes})
 
 
 def test_a_student_learns_from_the_teacher_alone_and_resumes(reviews, tmp_path):
@@ -178,11 +166,10 @@ def test_a_student_learns_from_the_teacher_alone_and_resumes(reviews, tmp_path):
     names = {v.path for v in ClassificationModel(BertConfig(**{**CONFIG, **SIZES}), 2).variables}
     found = variables(output_dir / "model.ckpt-90")
     assert {name for name in found if "/adam_" not in name} == names | {"global_step"}
+    shutil.copytree(output_dir, tmp_path / "before")
     os.truncate(output_dir / "model.ckpt-90.data-00000-of-00001", 1000)
     run(reviews, output_dir, **changes)
-    again = variables(output_dir / "model.ckpt-90")
-    for name, value in found.items():
-        np.testing.assert_array_equal(again[name], value, err_msg=name)
+    assert_same_variables(output_dir, tmp_path / "before")
 
 
 def test_a_student_begins_with_the_teacher_s_head(reviews, tmp_path):
@@ -215,26 +202,21 @@ def test_a_student_begins_with_the_teacher_s_head(reviews, tmp_path):
 
 def test_a_regression_learns_from_the_teacher_s_numbers(reviews, tmp_path):
     """Whose labels are of another range: the student predicts as it does."""
-    for name in ("train", "dev"):
-        lines = (
-            (reviews / f"{name}.csv").read_text().replace(",bad", ",-1.5").replace(",good", ",2")
-        )
-        (tmp_path / f"{name}.csv").write_text(lines)
-    (tmp_path / "vocab.txt").write_text((reviews / "vocab.txt").read_text())
-    columns = {"regression": True}
-    run(tmp_path, tmp_path / "teacher", columns, num_train_epochs=8.0)
-    for name in ("train", "dev"):
-        path = tmp_path / f"{name}.csv"
-        path.write_text(path.read_text().replace(",-1.5", ",0").replace(",2", ",0.5"))
-    results = run(
-        tmp_path,
-        tmp_path / "out",
-        columns,
-        teacher_checkpoint=f"{tmp_path}/teacher",
-        alpha_labels=0.0,
-        do_eval=True,
-        num_train_epochs=8.0,
-    )
+
+    def write(bad, good):
+        for name in ("train", "dev"):
+            text = (reviews / f"{name}.csv").read_text()
+            text = text.replace(",bad", f",{bad}").replace(",good", f",{good}")
+            (tmp_path / f"{name}.csv").write_text(text)
+
+    for name in ("vocab.txt", "bert_config.json"):
+        shutil.copy(reviews / name, tmp_path)
+    changes = {"regression": True, "num_train_epochs": 8.0}
+    write(-1.5, 2)
+    run(tmp_path, tmp_path / "teacher", **changes)
+    write(0, 0.5)
+    changes |= {"teacher_checkpoint": f"{tmp_path}/teacher", "alpha_labels": 0.0}
+    results = run(tmp_path, tmp_path / "out", do_eval=True, **changes)
     # Its mean squared error to the labels, 0 and 0.5, is what the teacher's numbers have.
     assert results["eval_loss"] == pytest.approx((1.5**2 + 1.5**2) / 2, rel=0.2)
     assert results["eval_pearson"] > 0.9
@@ -252,50 +234,46 @@ def test_predictions_need_no_teacher(reviews, tmp_path):
     assert results["eval_accuracy"] > 0.9
 
 
-@pytest.mark.parametrize(
-    "changes,message",
-    [
-        (
-            {"columns": {"labels": ["good", "bad"]}},
-            "must have the classes of the task in the same order: its labels.txt has 'bad', 'good',"
-            " and the task 'good', 'bad'. Fine-tune the teacher for this task, or set --labels",
-        ),
-        (
-            {"student": {"vocab_size": SIZES["vocab_size"] + 1}},
-            "The student and its teacher must have the same vocabulary: vocab_size of",
-        ),
-        (
-            {"teacher_checkpoint": "no/such.ckpt"},
-            "--teacher_checkpoint=no/such.ckpt: a checkpoint is named by its prefix",
-        ),
-        (
-            {"alpha_ce": 0.0, "alpha_labels": 0.0},
-            "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0:"
-            " otherwise there is no loss to train on",
-        ),
-        (
-            {"alpha_cos": 1.0, "student": {"hidden_size": 12}},
-            "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is 12,"
-            " and the teacher's is 16. Give --alpha_cos=0, or change --bert_config_file",
-        ),
-        (
-            {"copy_teacher_head": True, "student": {"hidden_size": 12}},
-            "--copy_teacher_head needs a student and a teacher with the same hidden_size: the"
-            " student's is 12, the teacher's 16. Change --bert_config_file",
-        ),
-        (
-            {"do_lower_case": False},
-            "/teacher must use the student's casing: do_lower_case in its"
-            " tokenizer_config.json is true, but --do_lower_case=False. Choose another teacher",
-        ),
-    ],
-    ids=range(7),
-)
-def test_wrong_input(reviews, tmp_path, changes, message):
-    changes = {"teacher_checkpoint": f"{reviews}/teacher", **changes}
-    with pytest.raises(UserError) as error:
-        run(reviews, tmp_path / "out", **changes)
-    assert message in str(error.value)
+WRONG = {
+    "classes": (
+        {"labels": ["good", "bad"]},
+        "must have the classes of the task in the same order: its labels.txt has 'bad', 'good', and"
+        " the task 'good', 'bad'. Fine-tune the teacher for this task, or set --labels",
+    ),
+    "vocabulary": (
+        {"student": {"vocab_size": SIZES["vocab_size"] + 1}},
+        "The student and its teacher must have the same vocabulary: vocab_size of",
+    ),
+    "checkpoint": (
+        {"teacher_checkpoint": "no/such.ckpt"},
+        "--teacher_checkpoint=no/such.ckpt: a checkpoint is named by its prefix",
+    ),
+    "losses": (
+        {"alpha_ce": 0.0, "alpha_labels": 0.0},
+        "At least one of --alpha_ce, --alpha_labels and --alpha_cos must be above 0",
+    ),
+    "vectors": (
+        {"alpha_cos": 1.0, "student": {"hidden_size": 12}},
+        "The cosine loss needs vectors of one size: hidden_size of --bert_config_file is 12",
+    ),
+    "head": (
+        {"copy_teacher_head": True, "student": {"hidden_size": 12}},
+        "--copy_teacher_head needs a student and a teacher with the same hidden_size: the"
+        " student's is 12, the teacher's 16. Change --bert_config_file",
+    ),
+    "casing": (
+        {"do_lower_case": False},
+        "/teacher must use the student's casing: do_lower_case in its tokenizer_config.json is"
+        " true, but --do_lower_case=False. Choose another teacher",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_input(reviews, tmp_path, what):
+    changes, message = WRONG[what]
+    with pytest.raises(UserError, match=re.escape(message)):
+        run(reviews, tmp_path / "out", **{"teacher_checkpoint": f"{reviews}/teacher", **changes})
 
 
 def test_a_teacher_with_other_classes(reviews, tmp_path):
@@ -304,9 +282,6 @@ def test_a_teacher_with_other_classes(reviews, tmp_path):
     values = {v.path: v.value for v in ClassificationModel(config, 3).variables}
     checkpoints.write(str(tmp_path / "x.ckpt"), values)
     (tmp_path / "bert_config.json").write_text(config.to_json_string())
-    with pytest.raises(UserError) as error:
+    message = "x.ckpt must have one classifier output for each class of the task, .* 2; it has 3"
+    with pytest.raises(UserError, match=message):
         run(reviews, tmp_path / "out", teacher_checkpoint=f"{tmp_path}/x.ckpt")
-    assert (
-        f"--teacher_checkpoint={tmp_path}/x.ckpt must have one classifier output for each class of"
-        " the task, or a single one for a regression, that is 2; it has 3."
-    ) in str(error.value)

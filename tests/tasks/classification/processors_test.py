@@ -40,73 +40,74 @@ MNLI_HEADER = "index|p|pair|genre|b1|b2|p1|p2|sentence1|sentence2|label1|gold_la
 # --- the tasks of the original --------------------------------------------------------------------
 
 
-def test_mrpc(tmp_path):
+NLI_LABELS = ["contradiction", "entailment", "neutral"]
+MNLI_LINE = "{}|1|2|fiction|b1|b2|p1|p2|{}|{}|neutral|{}"
+FOUR = "neutral|" * 4  # the labels of five annotators come before the gold label
+MNLI = {
+    "train.tsv": rows(MNLI_HEADER, MNLI_LINE.format(31, "a", "b", "neutral")),
+    "dev_matched.tsv": rows(MNLI_HEADER, MNLI_LINE.format(5, "c", "d", f"{FOUR}entailment")),
+    "dev_mismatched.tsv": rows(MNLI_HEADER, MNLI_LINE.format(6, "e", "f", "contradiction")),
+    "test_matched.tsv": rows("index|p|pair|g|b|b|p|p|s|s", "9|1|2|g|b|b|p|p|g|h"),
+    "test_mismatched.tsv": rows("index|p|pair|g|b|b|p|p|s|s", "8|1|2|g|b|b|p|p|i|j"),
+}
+# Task -> its files, the examples of each set, the labels.
+FILES = {
     # A byte-order mark as in GLUE's files, Windows line ends, quotes as ordinary characters.
-    write(
-        tmp_path,
+    "MRPC": (
         {
             "train.tsv": "\ufeff"
-            + rows("Quality|#1 ID|#2 ID|#1 String|#2 String\r", '1|7|8|He said "|no " .\r')
+            + rows("Quality|#1 ID|#2 ID|#1 String|#2 String\r", '1|7|8|He said " |no " .\r')
             + rows("0|9|10|Été|b c"),
             "dev.tsv": rows("Quality|i|j|a|b", "0|1|2|x|y"),
             "test.tsv": rows("index|#1 ID|#2 ID|a|b", "0|1|2|x|y"),
         },
-    )
-    assert read("MRPC", "train", tmp_path) == [
-        ("train-1", 'He said "', 'no " .', "1"),
-        ("train-2", "Été", "b c", "0"),
-    ]
-    assert read("MRPC", "dev", tmp_path) == [("dev-1", "x", "y", "0")]
-    assert read("MRPC", "test", tmp_path) == [("test-1", "x", "y", "0")]
-    assert processors.get_processor("mrpc").get_labels() == ["0", "1"]
-
-
-def test_cola(tmp_path):
-    write(
-        tmp_path,
+        {
+            "train": [("train-1", 'He said " ', 'no " .', "1"), ("train-2", "Été", "b c", "0")],
+            "dev": [("dev-1", "x", "y", "0")],
+            "test": [("test-1", "x", "y", "0")],
+        },
+        ["0", "1"],
+    ),
+    "CoLA": (
         {
             "train.tsv": "\ufeff" + rows("gj04|1||Our friends.", "gj04|0|*|They made him to."),
             "dev.tsv": rows("gj04|1||x"),
             "test.tsv": rows("index|sentence", "0|Bill whistled."),
         },
-    )
-    assert read("cola", "train", tmp_path) == [
-        ("train-0", "Our friends.", None, "1"),
-        ("train-1", "They made him to.", None, "0"),
-    ]
-    assert read("CoLA", "dev", tmp_path) == [("dev-0", "x", None, "1")]
-    assert read("CoLA", "test", tmp_path) == [("test-1", "Bill whistled.", None, "0")]
-    assert processors.get_processor("CoLA").get_labels() == ["0", "1"]
-
-
-def test_mnli(tmp_path):
-    line = "{}|1|2|fiction|b1|b2|p1|p2|{}|{}|neutral|{}"
-    write(
-        tmp_path,
         {
-            "train.tsv": rows(MNLI_HEADER, line.format(31, "a", "b", "neutral")),
-            # The labels of five annotators come before the gold label.
-            "dev_matched.tsv": rows(
-                MNLI_HEADER, line.format(5, "c", "d", "neutral|neutral|neutral|neutral|entailment")
-            ),
-            "dev_mismatched.tsv": rows(MNLI_HEADER, line.format(6, "e", "f", "contradiction")),
-            "test_matched.tsv": rows("index|p|pair|g|b|b|p|p|s|s", "9|1|2|g|b|b|p|p|g|h"),
-            "test_mismatched.tsv": rows("index|p|pair|g|b|b|p|p|s|s", "8|1|2|g|b|b|p|p|i|j"),
+            "train": [
+                ("train-0", "Our friends.", None, "1"),
+                ("train-1", "They made him to.", None, "0"),
+            ],
+            "dev": [("dev-0", "x", None, "1")],
+            "test": [("test-1", "Bill whistled.", None, "0")],
         },
-    )
-    assert read("MNLI", "train", tmp_path) == [("train-31", "a", "b", "neutral")]
-    assert read("MNLI", "dev", tmp_path) == [("dev_matched-5", "c", "d", "entailment")]
-    assert read("MNLI", "test", tmp_path) == [("test-9", "g", "h", "contradiction")]
-    assert read("MNLI-mm", "train", tmp_path) == read("MNLI", "train", tmp_path)
-    assert read("MNLI-mm", "dev", tmp_path) == [("dev_mismatched-6", "e", "f", "contradiction")]
-    assert read("MNLI-mm", "test", tmp_path) == [("test-8", "i", "j", "contradiction")]
-    processor = processors.get_processor("MNLI")
-    assert processor.get_labels() == ["contradiction", "entailment", "neutral"]
-    also = processor.also["mismatched"]
-    assert also.has("dev", str(tmp_path)) and also.submission_file == "MNLI-mm.tsv"
-    assert also.get_dev_examples(str(tmp_path))[0].guid == "dev_mismatched-6"
-    (tmp_path / "dev_mismatched.tsv").unlink()
-    assert not also.has("dev", str(tmp_path))
+        ["0", "1"],
+    ),
+    "MNLI": (
+        MNLI,
+        {
+            "train": [("train-31", "a", "b", "neutral")],
+            "dev": [("dev_matched-5", "c", "d", "entailment")],
+            "test": [("test-9", "g", "h", "contradiction")],
+        },
+        NLI_LABELS,
+    ),
+    "MNLI-mm": (
+        MNLI,
+        {
+            "train": [("train-31", "a", "b", "neutral")],
+            "dev": [("dev_mismatched-6", "e", "f", "contradiction")],
+            "test": [("test-8", "i", "j", "contradiction")],
+        },
+        NLI_LABELS,
+    ),
+    "AX": (
+        {"diagnostic.tsv": rows("index|sentence1|sentence2", "0|The cat|A cat")},
+        {"test": [("test-1", "The cat", "A cat", "contradiction")]},
+        NLI_LABELS,
+    ),
+}
 
 
 XNLI = {
@@ -127,19 +128,33 @@ XNLI = {
 }
 
 
-def test_xnli(tmp_path):
-    write(tmp_path, XNLI)
-    assert read("XNLI", "train", tmp_path) == [
-        ("train-1", "甲", "乙", "neutral"),
-        ("train-2", "丙", "丁", "contradiction"),
-    ]
-    assert read("XNLI", "dev", tmp_path) == [("dev-2", "是", "不", "contradiction")]
-    assert read("XNLI", "test", tmp_path) == [("test-1", "好", "吗", "entailment")]
-    assert processors.get_processor("xnli").get_labels() == [
-        "contradiction",
-        "entailment",
-        "neutral",
-    ]
+FILES["XNLI"] = (
+    XNLI,
+    {
+        "train": [("train-1", "甲", "乙", "neutral"), ("train-2", "丙", "丁", "contradiction")],
+        "dev": [("dev-2", "是", "不", "contradiction")],
+        "test": [("test-1", "好", "吗", "entailment")],
+    },
+    NLI_LABELS,
+)
+
+
+@pytest.mark.parametrize("task", FILES)
+def test_files(tmp_path, task):
+    files, sets, labels = FILES[task]
+    write(tmp_path, files)
+    for which, examples in sets.items():
+        assert read(task, which, tmp_path) == examples
+    assert processors.get_processor(task).get_labels() == labels
+
+
+def test_the_second_sets_of_mnli(tmp_path):
+    write(tmp_path, MNLI)
+    also = processors.get_processor("MNLI").also["mismatched"]
+    assert also.has("dev", str(tmp_path)) and also.submission_file == "MNLI-mm.tsv"
+    assert also.get_dev_examples(str(tmp_path))[0].guid == "dev_mismatched-6"
+    (tmp_path / "dev_mismatched.tsv").unlink()
+    assert not also.has("dev", str(tmp_path))
 
 
 def test_xnli_in_another_language(tmp_path):
@@ -164,73 +179,42 @@ def test_xnli_in_another_language(tmp_path):
 STSB = "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2"
 
 
-@pytest.mark.parametrize(
-    "task, training, training_example, test, test_example",
-    [
-        (
-            "SST-2",
-            ("sentence|label", "hide new secretions |0"),
-            ("hide new secretions ", None, "0"),
-            ("index|sentence", "0|uneasy"),
-            ("uneasy", None, "0"),
-        ),
-        (
-            "STS-B",
-            (f"{STSB}|score", "0|m|MSRvid|2012|1|none|none|a|b|2.750"),
-            ("a", "b", 2.75),
-            (STSB, "0|m|MSRvid|2012|24|none|none|c|d"),
-            ("c", "d", 0.0),
-        ),
-        (
-            "QQP",
-            ("id|qid1|qid2|question1|question2|is_duplicate", "133273|1|2|Why?|How?|1"),
-            ("Why?", "How?", "1"),
-            ("id|question1|question2", "0|Who?|What?"),
-            ("Who?", "What?", "0"),
-        ),
-        (
-            "QNLI",
-            ("index|question|sentence|label", "0|When?|Then.|not_entailment"),
-            ("When?", "Then.", "not_entailment"),
-            ("index|question|sentence", "0|Where?|There."),
-            ("Where?", "There.", "entailment"),
-        ),
-        (
-            "RTE",
-            ("index|sentence1|sentence2|label", "0|a|b|entailment"),
-            ("a", "b", "entailment"),
-            ("index|sentence1|sentence2", "0|c|d"),
-            ("c", "d", "entailment"),
-        ),
-        (
-            "WNLI",
-            ("index|sentence1|sentence2|label", "0|a|b|1"),
-            ("a", "b", "1"),
-            ("index|sentence1|sentence2", "0|c|d"),
-            ("c", "d", "0"),
-        ),
-    ],
-)
-def test_glue(tmp_path, task, training, training_example, test, test_example):
-    files = {"train.tsv": rows(*training), "dev.tsv": rows(*training), "test.tsv": rows(*test)}
+PAIR = "index|sentence1|sentence2"
+SENTENCES = ("sentence1", "sentence2")
+QUESTIONS = ("question1", "question2")
+QQP = "id|qid1|qid2|question1|question2|is_duplicate"
+# The headers of the training and the test file, the columns of the texts, a label, the default.
+GLUE = {
+    "SST-2": ("sentence|label", "index|sentence", ("sentence", None), "1", "0"),
+    "STS-B": (f"{STSB}|score", STSB, SENTENCES, 2.75, 0.0),
+    "QQP": (QQP, "id|question1|question2", QUESTIONS, "1", "0"),
+    "QNLI": (
+        *("index|question|sentence|label", "index|question|sentence", ("question", "sentence")),
+        *("not_entailment", "entailment"),
+    ),
+    "RTE": (f"{PAIR}|label", PAIR, SENTENCES, "not_entailment", "entailment"),
+    "WNLI": (f"{PAIR}|label", PAIR, SENTENCES, "1", "0"),
+}
+
+
+@pytest.mark.parametrize("task", GLUE)
+def test_glue(tmp_path, task):
+    """In these files each column holds its name, except that the last one may hold a label."""
+    header, test_header, texts, label, default = GLUE[task]
+    training = rows(header, f"{header.rpartition('|')[0]}|{label}")
+    files = {"train.tsv": training, "dev.tsv": training, "test.tsv": rows(*[test_header] * 2)}
     write(tmp_path, files)
-    assert read(task, "train", tmp_path) == [("train-1", *training_example)]
-    assert read(task, "dev", tmp_path) == [("dev-1", *training_example)]
-    assert read(task, "test", tmp_path) == [("test-1", *test_example)]
+    for which, expected in (("train", label), ("dev", label), ("test", default)):
+        assert read(task, which, tmp_path) == [(f"{which}-1", *texts, expected)]
 
 
 def test_the_diagnostic_set_is_only_for_prediction(tmp_path):
-    write(tmp_path, {"diagnostic.tsv": rows("index|sentence1|sentence2", "0|The cat|A cat")})
-    assert read("AX", "test", tmp_path) == [("test-1", "The cat", "A cat", "contradiction")]
-    labels = processors.get_processor("MNLI").get_labels()
-    assert processors.get_processor("AX").get_labels() == labels
     with pytest.raises(UserError, match="no train set, only test; leave out --do_train$"):
         read("AX", "train", tmp_path)
 
 
 def test_short_rows_of_qqp_are_skipped(tmp_path, warnings):
-    header = "id|qid1|qid2|question1|question2|is_duplicate"
-    write(tmp_path, {"train.tsv": rows(header, "1|1|2|Why?|How?|1", "2|1|2|Wh", "3|1|2|a|b|0")})
+    write(tmp_path, {"train.tsv": rows(QQP, "1|1|2|Why?|How?|1", "2|1|2|Wh", "3|1|2|a|b|0")})
     assert [row[0] for row in read("QQP", "train", tmp_path)] == ["train-1", "train-3"]
     assert warnings == [
         f"{tmp_path}/train.tsv: skipped lines with fewer than 6 columns: 1; the first is line 3"
@@ -282,79 +266,63 @@ def test_empty_lines_are_no_examples(tmp_path):
 
 
 GOOD = rows("Quality|i|j|a|b", "1|0|0|x|y", "0|0|0|x|y")
-STSB_HEADER = f"{STSB}|score"
 
 
 @pytest.mark.parametrize(
-    "task, name, text, message",
+    "where, text, message",
     [
+        ("mrpc other", GOOD, "/train.tsv does not exist: .* 'other.tsv'. --data_dir must be the"),
+        ("mrpc train", " \n", "/train.tsv is empty; it must hold a header line, then its exam"),
+        ("cola train", "", "/train.tsv is empty; it must hold the text of its examples$"),
+        ("mrpc train", GOOD[:16], "/train.tsv has no examples; .* one on each line after the he"),
         (
-            "mrpc",
-            "other",
-            GOOD,
-            "/train.tsv does not exist: .* 'other.tsv'. --data_dir must be the",
-        ),
-        ("mrpc", "train", " \n", "/train.tsv is empty; it must hold a header line, then its exam"),
-        ("cola", "train", "", "/train.tsv is empty; it must hold the text of its examples$"),
-        (
-            "mrpc",
-            "train",
-            GOOD[:16],
-            "/train.tsv has no examples; .* one on each line after the he",
-        ),
-        *(
-            ("mrpc", "train", GOOD + rows("1|0|0|x"), message)
-            for message in (
-                "/train.tsv, line 4: the line must have at least 5 columns; it has 4. It begins",
-                r"It begins '1\\t0\\t0\\tx'; correct or delete it",
-            )
+            *("mrpc train", GOOD + rows("1|0|0|x")),
+            "/train.tsv, line 4: the line must have at least 5 columns; it has 4. It begins"
+            r" '1\\t0\\t0\\tx'; correct or delete it",
         ),
         (
-            *("mnli", "train", rows(MNLI_HEADER, "0|1|2|3|4|5|6|7|a|neutral")),
+            *("mnli train", rows(MNLI_HEADER, "0|1|2|3|4|5|6|7|a|neutral")),
             "line 2: the line must have at least 11 columns; it has 10",
         ),
         (
-            *("mrpc", "dev", GOOD + rows("2|0|0|x|y")),
+            *("mrpc dev", GOOD + rows("2|0|0|x|y")),
             "/dev.tsv, line 4: label '2' must be one of '0', '1'; correct or delete the line$",
         ),
         (
-            *("cola", "train", rows("source|label|mark|sentence", "gj04|1||x")),
+            *("cola train", rows("source|label|mark|sentence", "gj04|1||x")),
             r"/train.tsv, line 1 \(an example, since this file has no header\): label 'label' must "
             "be one of '0', '1'; correct or delete the line$",
         ),
         (
-            *("mrpc", "train", rows("1|0|0|x|y", "0|0|0|x|y")),
+            *("mrpc train", rows("1|0|0|x|y", "0|0|0|x|y")),
             r"/train.tsv, line 1: the line must be a header with the names of the columns, but it "
             r"looks like an example \('1' in column 0, counted from 0\); insert the header before",
         ),
+        ("mrpc test", rows("0|0|0|x|y"), r"/test.tsv, line 1: .* be a header .* \('0' in column 0"),
         (
-            "mrpc",
-            "test",
-            rows("0|0|0|x|y"),
-            r"/test.tsv, line 1: .* be a header .* \('0' in column 0",
-        ),
-        (
-            *("sts-b", "train", rows("0|m|MSRvid|2012|1|none|none|a|b|2.750")),
+            *("sts-b train", rows("0|m|MSRvid|2012|1|none|none|a|b|2.750")),
             r"/train.tsv, line 1: the line must be a header .* \('2.750' in column 9",
         ),
         (
-            *("sts-b", "train", rows(STSB_HEADER, "0|m|f|2|1|n|n|a|b|good")),
+            *("sts-b train", rows(f"{STSB}|score", "0|m|f|2|1|n|n|a|b|good")),
             "/train.tsv, line 2: label 'good' must be a number from 0 to 5; correct or delete",
         ),
         (
-            *("sts-b", "train", rows(STSB_HEADER, "0|m|f|2|1|n|n|a|b|5.5")),
+            *("sts-b train", rows(f"{STSB}|score", "0|m|f|2|1|n|n|a|b|5.5")),
             "label '5.5' must be a number from 0 to 5",
         ),
         (
-            *("mrpc", "train", GOOD.encode() + b"1\t0\t0\tcaf\xe9\tx\n"),
+            *("mrpc train", GOOD.encode() + b"1\t0\t0\tcaf\xe9\tx\n"),
             r"/train.tsv, line 4: not UTF-8 \(invalid continuation byte\); convert the file",
         ),
-        ("rte", None, "", "train.tsv does not exist: there is no folder .*nowhere"),
+        ("rte nowhere", "", "train.tsv does not exist: there is no folder .*nowhere"),
     ],
 )
-def test_bad_files(tmp_path, task, name, text, message):
+def test_bad_files(tmp_path, where, text, message):
+    """`where`: the task and the file with this text; the folder `nowhere` does not exist."""
+    task, name = where.split()
     write(tmp_path, {f"{name}.tsv": text})
-    folder = tmp_path if name else tmp_path / "nowhere"
+    folder = tmp_path / "nowhere" if name == "nowhere" else tmp_path
     with pytest.raises(UserError, match=message):
         read(task, name if name in ("dev", "test") else "train", folder)
 

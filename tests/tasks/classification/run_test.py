@@ -1,40 +1,23 @@
 """Tests of bert_tf.tasks.classification.task in this process. Whole runs: run_classifier_test."""
 
-import math
 import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
-from bert_tf.tasks.classification.processors import get_processor
-from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns
-from bert_tf.tasks.classification.task import ClassificationTask, run_classifier
+from bert_tf.tasks.classification.settings import ClassifierSettings
+from bert_tf.tasks.classification.task import ClassificationTask
+from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
 
-@pytest.fixture(scope="module")
-def reviews(tmp_path_factory):
-    return write_reviews(tmp_path_factory.mktemp("reviews"))
-
-
-def classify(processor, reviews, data_dir, output_dir, **changes):
-    """Returns the results of run_classifier with the tiny model of the reviews."""
-    settings = ClassifierSettings(
-        data_dir=str(data_dir),
-        output_dir=str(output_dir),
-        vocab_file=f"{reviews}/vocab.txt",
-        max_seq_length=12,
-        length_buckets="none",
-        **changes,
-    )
-    config = BertConfig.from_json_file(f"{reviews}/bert_config.json")
-    return run_classifier(config, processor, tf.distribute.get_strategy(), settings)
+@pytest.fixture
+def reviews(tmp_path):
+    return write_reviews(tmp_path)
 
 
 class OwnProcessor(DataProcessor):
@@ -75,14 +58,15 @@ def write_mnli(path, classes, first):
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews, tmp_path):
+def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews):
     # The shares of the three classes differ, so that no accuracy can pass for the other.
     matched, mismatched = [0, 1, 1, 2, 2, 2], [0, 0, 0, 1, 1, 1, 1, 2]
-    write_mnli(tmp_path / "dev_matched.tsv", matched, "fine")
-    write_mnli(tmp_path / "dev_mismatched.tsv", mismatched, "awful")
-    write_mnli(tmp_path / "test_matched.tsv", mismatched, "awful")
-    out = tmp_path / "out"
-    results = classify(get_processor("MNLI"), reviews, tmp_path, out, do_eval=True, do_predict=True)
+    write_mnli(reviews / "dev_matched.tsv", matched, "fine")
+    write_mnli(reviews / "dev_mismatched.tsv", mismatched, "awful")
+    write_mnli(reviews / "test_matched.tsv", mismatched, "awful")
+    out = reviews / "out"
+    flags = {"task_name": "MNLI", "max_seq_length": 12, "do_eval": True, "do_predict": True}
+    results = run_in(reviews, "classification", **flags)
     names = ["eval_accuracy", "eval_loss", "loss"]
     assert results.keys() == {*names, *(f"{name}_mismatched" for name in names), "global_step"}
     assert reporting.read_results(str(out / "eval_results.txt")).keys() == results.keys()
@@ -104,22 +88,9 @@ def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews, tmp_path
     }
 
 
-def test_a_head_with_other_classes_is_refused(reviews, tmp_path):
-    weights = {"output_weights": np.zeros([2, 16], np.float32)}
-    checkpoints.write(str(tmp_path / "two"), weights)
-    columns = TableColumns("review", label_column="stars", labels=["bad", "good", "odd"])
+def test_a_head_with_other_classes_is_refused(reviews):
+    checkpoints.write(f"{reviews}/two", {"output_weights": np.zeros([2, 16], np.float32)})
+    flags = {**REVIEWS, "labels": ["bad", "good", "odd"], "init_checkpoint": f"{reviews}/two"}
     message = "output_weights: float32 [2, 16] in the checkpoint, float32 [3, 16] in the model"
     with pytest.raises(UserError, match=re.escape(message)):
-        classify(
-            get_processor("table", str(reviews), columns=columns),
-            reviews,
-            reviews,
-            tmp_path / "out",
-            do_train=True,
-            init_checkpoint=str(tmp_path / "two"),
-        )
-
-
-def test_endless_training_is_refused():
-    with pytest.raises(UserError, match="--num_train_epochs=inf must be a finite number above 0"):
-        ClassifierSettings(output_dir="x", vocab_file="x", num_train_epochs=math.inf)
+        run_in(reviews, "classification", max_seq_length=12, do_train=True, **flags)

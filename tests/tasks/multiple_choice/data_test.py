@@ -4,16 +4,14 @@ import csv
 import io
 
 import pytest
-import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.files import records
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
-from bert_tf.tasks.multiple_choice.schema import multiple_choice_schema
 from bert_tf.tasks.multiple_choice.swag import Question, read_questions
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS
+from tests.support.record_files import read_sequences
 
 COLUMNS = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
@@ -121,20 +119,7 @@ def written(tmp_path, questions, length):
     tokenizer = FastTokenizer(str(tmp_path / "vocab.txt"), True, SEQUENCE_TOKENS)
     path = str(tmp_path / "file.tf_record")
     assert write_records(path, questions, QuestionEncoder(tokenizer, length)) == len(questions)
-    found = []
-    for record in tf.data.TFRecordDataset(path):
-        row = records.parse(record[tf.newaxis], multiple_choice_schema(length))
-        row = {name: value[0].numpy().tolist() for name, value in row.items()}
-        choices = []
-        for ids, mask, segments in zip(
-            row["input_ids"], row["input_mask"], row["segment_ids"], strict=True
-        ):
-            size = sum(mask)
-            assert mask == [1] * size + [0] * (length - size)
-            assert ids[size:] == segments[size:] == [0] * (length - size)
-            choices.append((" ".join(VOCAB[i] for i in ids[:size]), segments[:size]))
-        found.append((choices, row["label_ids"]))
-    return found
+    return list(read_sequences(path, VOCAB, length))
 
 
 def test_the_four_sequences_of_a_question(tmp_path):

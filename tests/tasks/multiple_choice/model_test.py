@@ -23,12 +23,6 @@ def make_features(seed=0):
     }
 
 
-def make_model(**options):
-    """Returns the model and its random weights by name."""
-    model = MultipleChoiceModel(BertConfig.from_dict(SMALL), **options)
-    return model, set_random_weights(model)
-
-
 def expected_log_probs(weights, features):
     """Returns log probabilities, float64 [B, C], each choice's sequence computed by itself."""
     bert = numpy_bert.NumpyBert(SMALL, weights)
@@ -41,7 +35,8 @@ def expected_log_probs(weights, features):
 
 
 def test_loss_and_predictions_are_numpys():
-    model, weights = make_model()
+    model = MultipleChoiceModel(BertConfig.from_dict(SMALL))
+    weights = set_random_weights(model)
     features = make_features()
     log_probs = expected_log_probs(weights, features)
     batch = tensors(features)
@@ -54,11 +49,3 @@ def test_loss_and_predictions_are_numpys():
     loss, sums = compute(model, batch)
     assert difference(loss, losses.mean()) < 2e-6
     assert [x.numpy() for x in sums["accuracy"]] == [right.sum(), B]
-
-
-def test_names_of_variables():
-    model, _ = make_model()
-    names = {v.path: v.shape for v in model.variables}
-    head = {name: shape for name, shape in names.items() if not name.startswith("bert/")}
-    assert head == {"output_weights": (1, 24)}
-    assert {v.path for v in model.trainable_variables} == names.keys()

@@ -5,15 +5,11 @@ import random
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.modeling import BertConfig
 from bert_tf.runs.folder import reporting
-from bert_tf.tasks.fine_tuning import run_fine_tuning
-from bert_tf.tasks.multiple_choice.settings import MultipleChoiceSettings
-from bert_tf.tasks.multiple_choice.task import MultipleChoiceTask
 from tests.support.pretraining_runs import run, variables, write_config
+from tests.support.registered_tasks import run_in
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] she sits up down".split()
 COLUMNS = ["sent1", "sent2", *(f"ending{i}" for i in range(4))]
@@ -50,13 +46,8 @@ def test_the_program_learns_scores_and_chooses(folder):
         f"--output_dir={output_dir}",
         f"--vocab_file={folder / 'vocab.txt'}",
         f"--bert_config_file={folder / 'bert_config.json'}",
-        "--do_train",
-        "--do_eval",
-        "--do_predict",
-        "--max_seq_length=9",
-        "--length_buckets=none",
-        "--train_batch_size=8",
-        "--num_train_epochs=10",
+        *("--do_train", "--do_eval", "--do_predict", "--length_buckets=none"),
+        *("--max_seq_length=9", "--train_batch_size=8", "--num_train_epochs=10"),
         "--learning_rate=0.01",
         program="run_multiple_choice.py",
     )
@@ -76,22 +67,12 @@ def test_the_program_learns_scores_and_chooses(folder):
 
 
 def choose(folder, **options):
-    """Returns the results of the task in this process."""
-    config = BertConfig.from_json_file(str(folder / "bert_config.json"))
-    settings = MultipleChoiceSettings(
-        data_dir=str(folder),
-        output_dir=str(folder / "out"),
-        vocab_file=str(folder / "vocab.txt"),
-        max_seq_length=9,
-        **{"length_buckets": "none", **options},
-    )
-    return run_fine_tuning(MultipleChoiceTask(settings), config, tf.distribute.get_strategy())
+    return run_in(folder, "multiple_choice", max_seq_length=9, **options)
 
 
 def test_length_buckets_change_no_score(folder):
     results = [choose(folder, do_eval=True, length_buckets=lengths) for lengths in ("none", "8")]
-    for name, value in results[0].items():
-        np.testing.assert_allclose(results[1][name], value, rtol=1e-5, err_msg=name)
+    assert results[1] == pytest.approx(results[0], rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +82,6 @@ def test_length_buckets_change_no_score(folder):
         ("train.csv", "", {"do_train": True}, "train.csv is empty"),
         ("val.csv", "a,b\n", {"do_eval": True}, "val.csv: the first line must name the columns"),
         ("test.csv", "a,b\n", {"do_predict": True}, "test.csv: .* it lacks 'sent1', 'sent2', 'end"),
-        (
-            None,
-            "",
-            {"do_train": True, "init_checkpoint": "/x/cased_L-12_H-768_A-12/bert_model.ckpt"},
-            "was trained on cased text, but --do_lower_case=True",
-        ),
     ],
 )
 def test_what_is_refused(folder, file, text, options, message):
