@@ -22,8 +22,9 @@ class TaskModel(Savable, keras.Model):
     """BERT with a task's head: a model and its objective (`bert_tf.engine.steps.Objective`) in one.
 
     A call takes the arguments of `call`, or all features in one dictionary, or inputs in a list.
-    The inputs in OPTIONAL_INPUTS may be missing; all ids are then tokens of the first text. Unknown
-    keys of a dictionary are ignored, so it may contain the labels. UserError says what is missing.
+    The inputs in OPTIONAL_INPUTS may be missing; all ids are then tokens of the first text. Without
+    another input the call raises UserError. Unknown keys of a dictionary are ignored, so it may
+    contain the labels.
 
     `fit` and `evaluate` compute `loss_and_metrics` if `compile` was given no loss.
     Labels are features, or the y of Keras's (x, y): an array for the first of `label_names`, a
