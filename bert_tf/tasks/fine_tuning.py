@@ -62,7 +62,6 @@ def _purposes(task: FineTuningTask, strategy: tf.distribute.Strategy) -> list[st
         *first, last = (f"--{x}" for x in ("do_train", "do_eval", "do_predict") if x in names)
         raise UserError(f"At least one of {', '.join(first)} and {last} must be given.")
     for purpose in purposes:
-        if purpose != "train":
-            flag = task.batch_flags[purpose]
+        if flag := task.batch_flags.get(purpose):
             check_prediction(strategy, getattr(settings, flag), flag)
     return purposes

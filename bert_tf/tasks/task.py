@@ -28,7 +28,7 @@ class ExampleSet:
     examples: Sequence[Any]
     suffix: str = ""  # appended to the names of the set's results; "" for the task's own set
     encoder: ExampleEncoder | None = None
-    num_examples: int = 0  # written
+    num_examples: int = 0  # number of examples written
     num_records: int = 0
 
     def write_records(self, path: str) -> None:
@@ -73,14 +73,13 @@ class FineTuningTask:
         settings_classes: they define the program's flags. `from_settings` takes an instance of
             each; the first is `settings`.
         best_metric: the evaluation result that chooses the best checkpoint; higher is better.
-        batch_flags: the flag of the batch size for each purpose.
+        batch_flags: the flag of the batch size for each purpose except training.
         prediction_heading: the log line before the final predictions.
     """
 
     settings_classes: ClassVar[tuple[type[Settings], ...]]
     best_metric: str
     batch_flags: ClassVar[Mapping[str, str]] = {
-        "train": "train_batch_size",
         "eval": "eval_batch_size",
         "predict": "predict_batch_size",
     }

@@ -1,4 +1,4 @@
-"""Tests of the course of fine-tuning with classification; whole runs: run_classifier_test."""
+"""Tests of fine-tuning, with classification; whole runs: run_classifier_test."""
 
 import dataclasses
 import os
@@ -104,7 +104,7 @@ def test_what_is_of_no_use_or_would_do_harm_is_refused(classify, reviews, out):
             classify(do_eval=True, do_train="export_dir" in changes, **changes)
 
 
-def test_a_vocabulary_that_is_smaller_is_told_of(classify, warnings):
+def test_a_smaller_vocabulary_is_warned_about(classify, warnings):
     with pytest.raises(UserError, match="At least one of"):
         classify()
     with pytest.raises(UserError, match="make 0 steps"):
@@ -150,7 +150,7 @@ def test_steps_that_no_int32_counts_are_refused():
 
 def test_a_trained_model_keeps_its_classes(classify, tmp_path, out):
     out.mkdir()
-    # As of a run that had no model yet: its classes bind nobody.
+    # Left by a run that has no model yet, so these classes do not count.
     (out / "labels.txt").write_text("good\nbad\n")
     classify(do_train=True, num_train_epochs=0.4, evaluate_every_steps=1, keep_best=True)
     assert (out / "labels.txt").read_text() == "bad\ngood\n"
@@ -195,7 +195,7 @@ def test_the_last_weights_may_be_the_best(classify, out):
 def test_nothing_is_written_over_what_another_run_has(
     classify, out, monkeypatch, place, call, changes, name
 ):
-    """Which takes the directory during an evaluation, or while predictions are made."""
+    """Another run takes the directory during an evaluation, or while predictions are made."""
     original = getattr(place, call)
 
     def another_begins(*arguments):

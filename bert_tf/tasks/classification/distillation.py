@@ -51,7 +51,7 @@ class DistilledClassification(Distilled):
         return loss, sums | self.student.accuracy(logits, features)
 
     def parts(self, layers, logits, targets, features, normalizers):
-        """Returns all losses except `cos` as one part, since they share a normalizer; metrics."""
+        """Returns the losses except `cos` as one part, since they share a normalizer; metrics."""
         if self.student.is_regression:
             soft = squared_distance(logits, targets)
         else:

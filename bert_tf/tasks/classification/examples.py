@@ -88,7 +88,7 @@ class DataProcessor:
 def parse_label(text: str, processor: DataProcessor, place: str, remedy: str) -> str | float:
     """Returns the label that `text` stands for: a class, or a number for regression.
 
-    If it is not valid, UserError names `place`, file and line, and `remedy`, how to correct it.
+    If it is not valid, the error names `place` (file and line) and `remedy` (how to correct it).
     """
     labels = processor.get_labels()
     if labels is not None:

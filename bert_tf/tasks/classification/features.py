@@ -14,9 +14,8 @@ class ClassificationEncoder(ExampleEncoder):
     """Turns an example into one record.
 
     Records and log lines match the original's `file_based_convert_examples_to_features`.
-    Texts that are too long are truncated at their ends; if `max_seq_length` leaves no room for a
-    pair, it raises UserError. `label_list` has the classes in the order of the logits, or is None
-    for regression.
+    Texts that are too long are truncated at their ends. `label_list` has the classes in the order
+    of the logits; None for regression. Raises UserError if `max_seq_length` has no room for a pair.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, label_list: Sequence[str] | None):

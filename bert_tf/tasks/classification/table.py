@@ -27,7 +27,7 @@ _LABEL_REMEDY = "correct or delete the line, or change --label_column"
 class TableProcessor(DataProcessor):
     """The task of a table: `train`, `dev` and `test` in the data folder, each .tsv or .csv.
 
-    Without `columns.labels` the classes are collected from the training file, which must have them.
+    Without `columns.labels` the classes are collected from the training file, which must exist.
     """
 
     def __init__(self, columns: TableColumns, data_dir: str):

@@ -44,13 +44,14 @@ class ColumnNumbers:
 class TsvProcessor(DataProcessor):
     """A task whose sets are files of tab-separated columns."""
 
-    # The sets that the task has.
+    # The file of each set that the task has.
     files: Mapping[str, str] = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
     guid_names: Mapping[str, str] = {}  # the start of the guids, where it is not the set's name
     columns: ColumnNumbers
     train_columns: ColumnNumbers | None = None  # where they differ from `columns`
     test_columns: ColumnNumbers | None = None
-    skip_short_rows: bool = False  # of the training and dev files, instead of refusing them
+    # Skips rows of the training and dev files that lack a column, instead of refusing them.
+    skip_short_rows: bool = False
 
     def has(self, split: str, data_dir: str) -> bool:
         return split in self.files and tf.io.gfile.exists(os.path.join(data_dir, self.files[split]))
@@ -99,7 +100,7 @@ def rows_to_examples(
 ) -> list[InputExample]:
     """Returns the example of each row from `tables.examples`; their guids begin with `guid_name`.
 
-    If a label is not valid, UserError says `label_remedy`, how to correct it.
+    If a label is not valid, the error says how to correct it: `label_remedy`.
     """
     label = default_label(processor)
     examples = []

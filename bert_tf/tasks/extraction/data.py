@@ -32,10 +32,7 @@ def read_lines(input_file: str) -> Iterator[str]:
     """
     try:
         with tf.io.gfile.GFile(input_file, "rb") as reader:
-            for number in itertools.count(1):
-                line = reader.readline()
-                if not line:
-                    return
+            for number, line in enumerate(iter(reader.readline, b""), 1):
                 try:
                     yield line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
                 except UnicodeDecodeError as error:

@@ -33,7 +33,7 @@ def extract_features(
     settings: ExtractionSettings,
     max_bytes: int = _MAX_BYTES,
 ) -> int:
-    """Writes the outputs for each line of `input_file` to `output_file`; returns their number.
+    """Writes the outputs for each line of `input_file`; returns the number of lines.
 
     Args:
         max_bytes: approximate limit on the memory for the outputs of a chunk of lines.

@@ -82,7 +82,7 @@ def test_loss_against_numpy(regression):
 
 
 def test_the_vectors_of_all_tokens_against_numpy():
-    """Of a student of two layers and a teacher of one, the last or both."""
+    """The student has two layers, the teacher one; the last layer counts, or both."""
     teacher, student = models(3, {"num_hidden_layers": 2, "intermediate_size": 9})
     features = make_features(False)
     inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
@@ -151,7 +151,7 @@ def run(folder, output_dir, student=None, **changes):
     return run_in(folder, "classification", student, **{**flags, **changes})
 
 
-def test_a_student_learns_from_the_teacher_alone_and_resumes(reviews, tmp_path):
+def test_a_student_learns_only_from_the_teacher_and_resumes(reviews, tmp_path):
     output_dir = tmp_path / "out"
     changes = {
         "teacher_checkpoint": f"{reviews}/teacher",
@@ -173,7 +173,7 @@ def test_a_student_learns_from_the_teacher_alone_and_resumes(reviews, tmp_path):
 
 
 def test_a_student_begins_with_the_teacher_s_head(reviews, tmp_path):
-    """Whatever is in --init_checkpoint; but it resumes with its own."""
+    """Even if --init_checkpoint has a head; but a resumed run keeps its own."""
     student = {"num_hidden_layers": 2}
     run(reviews, tmp_path / "other", student=student)
     changes = {
@@ -201,7 +201,7 @@ def test_a_student_begins_with_the_teacher_s_head(reviews, tmp_path):
 
 
 def test_a_regression_learns_from_the_teacher_s_numbers(reviews, tmp_path):
-    """Whose labels are of another range: the student predicts as it does."""
+    """The student predicts as the teacher does, although its own labels have another range."""
 
     def write(bad, good):
         for name in ("train", "dev"):
@@ -277,7 +277,7 @@ def test_wrong_input(reviews, tmp_path, what):
 
 
 def test_a_teacher_with_other_classes(reviews, tmp_path):
-    """Without their names: by their number."""
+    """The teacher's folder does not name its classes; their number differs."""
     config = BertConfig.from_dict({**CONFIG, **SIZES})
     values = {v.path: v.value for v in ClassificationModel(config, 3).variables}
     checkpoints.write(str(tmp_path / "x.ckpt"), values)

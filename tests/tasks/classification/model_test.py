@@ -74,7 +74,7 @@ def test_regression():
 
 
 def test_a_tenth_of_the_pooled_output_is_dropped_whatever_the_configuration():
-    """BERT's own dropout is off, so only that of the head changes the logits."""
+    """BERT's own dropout is off, so only the head's changes the logits."""
     model, weights, reference = make(2)
     features = make_features(2)
     pooled = pooled_output(reference, features)

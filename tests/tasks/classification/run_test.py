@@ -36,7 +36,7 @@ class OwnProcessor(DataProcessor):
         return ["no", "yes"]
 
 
-def test_the_sets_of_a_processor_of_one_s_own():
+def test_the_sets_of_a_user_s_processor():
     settings = ClassifierSettings(data_dir="a/b", output_dir="unused", vocab_file="unused")
     task = ClassificationTask(settings, OwnProcessor())
     for purpose, split in (("train", "train"), ("eval", "dev")):

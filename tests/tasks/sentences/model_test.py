@@ -74,7 +74,7 @@ def test_vectors_cosines_and_their_loss_are_numpys(made):
     assert difference(loss, losses.mean()) < 2e-6 and sums == {}
 
 
-def test_single_texts_have_vectors_alone(made):
+def test_single_texts_have_only_vectors(made):
     model, weights = made
     features = make_features(seed=1, num_texts=1)
     found = predict(model, tensors(features))
@@ -111,7 +111,7 @@ def unit_vectors(seed, count=6):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def test_padding_is_nobodys_negative():
+def test_padding_is_not_used_as_a_negative():
     first, second = unit_vectors(3), unit_vectors(4)
     second[5] = first[0]  # would be the nearest of all
     weights = tf.constant([1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
