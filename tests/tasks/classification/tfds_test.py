@@ -5,6 +5,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification import processors
+from bert_tf.tasks.classification.examples import DataProcessor
 from bert_tf.tasks.classification.settings import TableColumns, TfdsSource
 from tests.support.small_datasets import build
 
@@ -143,6 +144,16 @@ def test_examples_are_in_the_order_of_their_own_numbers(data_dir, warnings):
     (warning,) = warnings
     assert "tiny_sst is shuffled and has no feature `idx` with the numbers of its exa" in warning
     assert warning.endswith("in the order of its files, which is not the order of SST-2.tsv")
+
+
+def test_a_user_s_processor_gives_the_labels(data_dir, monkeypatch):
+    class Own(DataProcessor):
+        def get_labels(self):
+            return ["no", "yes"]
+
+    monkeypatch.setitem(processors.processors, "own", Own)
+    found = [row[1:] for row in read("own", "train", "tiny_cola", data_dir)]
+    assert found[:2] == [("s0", None, "no"), ("s1", None, "yes")]
 
 
 def test_numbers(data_dir):
