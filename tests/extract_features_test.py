@@ -249,28 +249,22 @@ def test_the_file_has_what_numpy_computes(files, tmp_path, oracle, output_format
 
 
 @pytest.mark.parametrize(
-    ("outputs", "lengths", "expected"),
+    "output, lengths, batch_size, expected",
     [
-        (["token_vectors"], (16,), 8),  # 16 x 2 layers x 8 x 4 bytes = 1 KiB for each line
-        (["token_vectors"], (4, 16), 32),  # its 3 tokens are padded to 4
-        (["mean_vector"], (16,), 100),  # 64 bytes, and never more than 100 batches
-        (["attention_probs"], (16,), 2),  # 16 x 16 x 2 layers x 2 heads x 4 bytes, and the mean
+        ("token_vectors", (16,), 1, 8),  # 16 x 2 layers x 8 x 4 bytes = 1 KiB for each line
+        ("token_vectors", (4, 16), 1, 32),  # its 3 tokens are padded to 4
+        ("token_vectors", (16,), 5, 10),  # whole batches: 8 KiB are reached within the second
+        ("mean_vector", (16,), 1, 100),  # 64 bytes, and never more than 100 batches
+        ("attention_probs", (16,), 1, 2),  # 16 x 16 x 2 layers x 2 heads x 4 bytes, and the mean
     ],
 )
-def test_chunks_fit_into_memory_with_their_padding(outputs, lengths, expected):
+def test_chunks_are_whole_batches_that_fit_into_memory(output, lengths, batch_size, expected):
     config = BertConfig(9, hidden_size=8, num_attention_heads=2)
-    examples = (data.Example(i, ["[CLS]", "a", "[SEP]"], {}) for i in range(250))
-    chunks = list(run.make_chunks(examples, config, [0, 1], outputs, 1, lengths, 8 << 10))
+    examples = (data.Example(i, ["[CLS]", "a", "[SEP]"], {}) for i in range(253))
+    arguments = config, [0, 1], [output], batch_size, lengths, 8 << 10
+    chunks = list(run.make_chunks(examples, *arguments))
     assert {len(chunk) for chunk in chunks[:-1]} == {expected}
-    assert [example.linex_index for chunk in chunks for example in chunk] == list(range(250))
-
-
-def test_chunks_are_whole_batches():
-    config = BertConfig(9, hidden_size=8, num_attention_heads=2)
-    examples = (data.Example(i, ["[CLS]", "[SEP]"], {}) for i in range(23))
-    # 1 KiB for each line, so 2 KiB are reached within a batch of 5.
-    chunks = run.make_chunks(examples, config, [0, 1], ["token_vectors"], 5, (16,), 2 << 10)
-    assert [len(chunk) for chunk in chunks] == [5, 5, 5, 5, 3]
+    assert [example.linex_index for chunk in chunks for example in chunk] == list(range(253))
 
 
 def test_only_what_is_asked_for(files, tmp_path, oracle):

@@ -84,7 +84,6 @@ class FineTuner:
         )
         self.run = Run(strategy, settings, best, labels)
         self._trainer: Trainer | None = None
-        self._predictor: Predictor | None = None
         self._check_checkpoints()
         if settings.export_dir:
             storage.make_output_dir(settings.export_dir, "export_dir")
@@ -205,6 +204,10 @@ class FineTuner:
             self._take_best(self._trainer)
         return self._trainer
 
+    @functools.cached_property
+    def _predictor(self) -> Predictor:
+        return Predictor(self._trained().model, self.run.strategy)
+
     def evaluate(self) -> dict[str, float]:
         """Returns the results of an evaluation with the current weights."""
         results = {}
@@ -235,9 +238,6 @@ class FineTuner:
         """
         logging.info("  Num examples = %d", example_set.num_records)
         logging.info("  Batch size = %d", batch_size)
-        trainer = self._trained()
-        if self._predictor is None:
-            self._predictor = Predictor(trainer.model, self.run.strategy)
         chunks = input_pipeline.record_chunks(
             [self._record_file(example_set.name)], self._schema, CHUNK_BATCHES * batch_size
         )
