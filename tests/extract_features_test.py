@@ -154,7 +154,7 @@ def test_unusable_text(tmp_path):
         data.count_lines(str(path))
     with pytest.raises(UserError, match="--input_file=.*absent.txt: cannot be read"):
         data.count_lines(str(tmp_path / "absent.txt"))
-    path.write_text("\n", encoding="utf-8-sig")  # a byte-order mark is no text
+    path.write_text("\n", encoding="utf-8-sig")  # a byte-order mark does not count as text
     assert data.count_lines(str(path)) == 1 and list(data.read_lines(str(path))) == [""]
 
 

@@ -219,7 +219,7 @@ def test_short_rows_of_qqp_are_skipped(tmp_path, warnings):
     assert warnings == [
         f"{tmp_path}/train.tsv: skipped lines with fewer than 6 columns: 1; the first is line 3"
     ]
-    # Not so in the test file: GLUE takes predictions by the numbers of its lines.
+    # In the test file they are refused: GLUE takes predictions by the numbers of its lines.
     write(tmp_path, {"test.tsv": rows("id|question1|question2", "0|Why?", "1|How?|Who?")})
     with pytest.raises(
         UserError, match="test.tsv, line 2: the line must have at least 3 columns; it has 2"
@@ -243,7 +243,7 @@ def test_real_files(task, counts):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_are_those_of_the_csv_module(tmp_path, seed):
+def test_rows_equal_the_csv_module_s(tmp_path, seed):
     rng = random.Random(seed)
     alphabet = "ab\t\"' \n,\u2028\u00e9\x0b\x1c"
     text = "x" + "".join(rng.choice(alphabet) for _ in range(200))
@@ -254,10 +254,10 @@ def test_rows_are_those_of_the_csv_module(tmp_path, seed):
     assert list(read_rows(str(tmp_path / "f.tsv"))) == expected
 
 
-def test_empty_lines_are_no_examples(tmp_path):
+def test_empty_lines_are_skipped(tmp_path):
     write(tmp_path, {"train.tsv": rows("Quality|i|j|a|b", "", "1|0|0|x|y") + "\n\n"})
     assert read("mrpc", "train", tmp_path) == [("train-2", "x", "y", "1")]
-    # In a test file only at its end: predictions are numbered.
+    # In a test file only at its end, since predictions are numbered.
     write(tmp_path, {"test.tsv": rows("index|i|j|a|b", "0|0|0|x|y") + "\n\n"})
     assert read("mrpc", "test", tmp_path) == [("test-1", "x", "y", "0")]
     write(tmp_path, {"test.tsv": rows("index|i|j|a|b", "0|0|0|x|y", "", "1|0|0|x|y")})
@@ -342,7 +342,7 @@ def test_names():
         processors.get_processor("snli")
 
 
-def test_metrics_are_those_of_glue():
+def test_metrics_are_glue_s():
     metrics = {name: cls.metrics for name, cls in processors.processors.items()}
     assert metrics["cola"][0] == "matthews_correlation"
     assert metrics["sts-b"] == ("pearson", "spearman")

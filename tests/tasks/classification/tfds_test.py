@@ -16,12 +16,6 @@ PAIRS = {
 }
 
 
-NO_SCORE = (
-    "--tfds=tiny_stsb, split validation, example 0 .counted from 0.: label '5.25' must be a number"
-    " from 0 to 5; change --label_column, --tfds_dev_split or --task_name"
-)
-
-
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     """A folder with small prepared datasets that have the features of real ones."""
@@ -172,93 +166,91 @@ def test_features_by_name_and_splits(data_dir):
 
 
 @pytest.mark.parametrize(
-    "what, columns, message",
+    "what, message",
     [
         (
             "MRPC dev tiny_reviews",
-            {},
-            "no split validation; it has 'test', 'train'. .* --tfds_dev_s",
+            "no split validation; it has 'test', 'train'. .* --tfds_dev_split",
         ),
         (
-            *("MRPC train tiny_news", {}),
-            "tiny_news has no text .*, only 'description', .* with --text_a_column and --text_b_",
+            "MRPC train tiny_news",
+            "tiny_news has no text .*, only 'description', .* --text_a_column",
         ),
         (
-            *("table train tiny_news", {"text_a": "body", "label": "topic"}),
+            "table train tiny_news text_a=body label=topic",
             "--text_a_column=body: tiny_news has no such feature; it has 'description', 'number",
         ),
         (
-            *("table train tiny_news", {"text_b": "description", "label": "topic"}),
+            "table train tiny_news text_b=description label=topic",
             "--text_b_column=description needs --text_a_column; the features of tiny_news are",
         ),
         (
-            *("MRPC train tiny_news", {"text_a": "title"}),
+            "MRPC train tiny_news text_a=title",
             "--tfds=tiny_news has no feature 'label'; choose the labels with --label_column from",
         ),
         (
-            *("table train tiny_news", {"text_a": "number", "label": "topic"}),
+            "table train tiny_news text_a=number label=topic",
             "--tfds=tiny_news: the feature 'number' must be a string, .* with --text_a_column and",
         ),
         (
-            *("table train tiny_news", {"text_a": "title", "label": "number"}),
+            "table train tiny_news text_a=title label=number",
             "--tfds=tiny_news: the feature 'number' is missing or does not name its classes; list",
         ),
         (
-            *("table train tiny_news", {"text_a": "title", "label": "number", "labels": "79"}),
+            "table train tiny_news text_a=title label=number labels=7,9",
             "train, example 1 .counted from 0.: label '8' must be one of '7', '9'; change "
             "--label_column, --tfds_train_split or --labels",
         ),
         (
-            *("table train tiny_news", {"text_a": "description", "label": "topic"}),
+            "table train tiny_news text_a=description label=topic",
             "--tfds=tiny_news, split train, example 2 .counted from 0.: a text is not UTF-8",
         ),
         (
-            *("MNLI train tiny_mrpc", {}),
+            "MNLI train tiny_mrpc",
             "has the classes 'not_equivalent', 'equivalent', but the task has 'contradict.* "
             "choose another --task_name, such as table",
         ),
+        ("table train tiny_lines", r"feature 'label': the class 'y\\u2028es' must be text on one"),
+        ("MRPC train nosuch", "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch"),
         (
-            *("table train tiny_lines", {}),
-            r"--tfds=tiny_lines, the feature 'label': the class 'y\\u2028es' must be text on one",
+            "STS-B dev tiny_stsb",
+            "--tfds=tiny_stsb, split validation, example 0 .counted from 0.: label '5.25' must be a"
+            " number from 0 to 5; change --label_column, --tfds_dev_split or --task_name",
         ),
-        ("MRPC train nosuch", {}, "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch"),
-        ("STS-B dev tiny_stsb", {}, NO_SCORE),
+        ("MRPC dev tiny_mrpc[test]", "0 .counted from 0.: the example has no label; .*_dev_split"),
+        ("MRPC dev tiny_mrpc[tset]", "cannot read split 'tset'; tiny_mrpc has 'test', 'train'"),
         (
-            *("MRPC dev tiny_mrpc test", {}),
-            "0 .counted from 0.: the example has no label; .* by --tfds_dev_split",
-        ),
-        (
-            *("MRPC dev tiny_mrpc tset", {}),
-            "cannot read split 'tset'; tiny_mrpc has 'test', 'train'",
-        ),
-        (
-            *("XNLI dev tiny_xnli", {}),
+            "XNLI dev tiny_xnli",
             "'premise' must be a string, .* language, de included; .* --xnli_la",
-        ),
-        ("MRPC - tiny_mrpc", {"has_header": False}, "--has_header is for files; leave it out with"),
-        ("MRPC - tiny_mrpc", {"delimiter": ";"}, "--delimiter is for files"),
-        ("MRPC - tiny_mrpc", {"labels": "ab"}, "--labels is for --task_name=table; leave it out"),
-        (
-            *("MRPC - tiny_mrpc", {"regression": True}),
-            "--regression is for .* leave it out, since the labels of --task_name=MRPC are fixed",
         ),
     ],
 )
-def test_what_is_refused(data_dir, what, columns, message):
-    """`what`: the task, the set to read if any, the dataset and perhaps its split."""
-    task, which, dataset, *split = what.split()
-    columns = {
-        name + "_column" * (name in ("text_a", "text_b", "label")): value
-        for name, value in columns.items()
-    }
-    if "labels" in columns:
-        columns["labels"] = [*columns["labels"]]
+def test_what_is_refused(data_dir, what, message):
+    """`what`: the task, the set to read, the dataset and perhaps its split, flags of columns."""
+    task, which, dataset, *flags = what.split()
+    dataset, _, split = dataset.removesuffix("]").partition("[")
+    columns = {f"{name}_column": value for name, value in (flag.split("=") for flag in flags)}
+    if "labels_column" in columns:
+        columns["labels"] = columns.pop("labels_column").split(",")
     with pytest.raises(UserError, match=message):
         found = processor(
-            *(task, dataset, data_dir, TableColumns(**columns), "de"),
-            tfds_dev_split=(*split, None)[0],
+            *(task, dataset, data_dir, TableColumns(**columns), "de"), tfds_dev_split=split or None
         )
         found.read(which, "")
+
+
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        ({"has_header": False}, "--has_header is for files; leave it out with"),
+        ({"delimiter": ";"}, "--delimiter is for files"),
+        ({"labels": ["a", "b"]}, "--labels is for --task_name=table; leave it out"),
+        ({"regression": True}, "--regression is for .* the labels of --task_name=MRPC are fixed"),
+    ],
+)
+def test_flags_that_do_not_apply(data_dir, columns, message):
+    with pytest.raises(UserError, match=message):
+        processor("MRPC", "tiny_mrpc", data_dir, TableColumns(**columns))
 
 
 def test_a_dataset_and_a_folder_are_refused(data_dir):
