@@ -15,7 +15,7 @@ from bert_tf.files import checkpoints
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = (ROOT / "bert_tf" / "__init__.py").read_text(encoding="utf-8")
 
-# Its lines with a comment are errors, which contain the comment's text. The others are none.
+# A type checker must report every line with a comment, in the comment's words, and no other line.
 PROGRAM = """
 from typing import Any, assert_type
 import numpy as np

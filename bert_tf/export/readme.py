@@ -13,11 +13,11 @@ from bert_tf.text import sequences
 from bert_tf.text.tokenizers import WORD_PIECES
 
 EXAMPLE = "the cat sat on the mat"
-_TITLES = {ONNX: "for ONNX Runtime", LITERT: "for LiteRT", SAVED_MODEL: "as a SavedModel"}
-_PACKAGES = {
-    ONNX: "onnxruntime numpy",
-    LITERT: "ai-edge-litert numpy",
-    SAVED_MODEL: "tensorflow-cpu",
+# Format -> end of the title, packages.
+_FORMATS = {
+    ONNX: ("for ONNX Runtime", "onnxruntime numpy"),
+    LITERT: ("for LiteRT", "ai-edge-litert numpy"),
+    SAVED_MODEL: ("as a SavedModel", "tensorflow-cpu"),
 }
 _TEXTS = {
     "texts": f'"{EXAMPLE}"',
@@ -58,17 +58,18 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
         special = f"`{start} A {end}`, and two texts as `{start} A {end}{end} B {end}`"
     more = ""
     if is_masked_lm:
-        more += f"- `{POSITIONS}`: positions of `{tokenizer.mask_token}` in `input_ids`, from 0.\n"
+        more = f"- `{POSITIONS}`: positions of `{tokenizer.mask_token}` in `input_ids`, from 0.\n"
     if description["labels"]:
         more += "- `labels.txt`: the classes, in the order of the outputs' last axis.\n"
     segments = "0."
     if tokenizer.layout.second_segment:
         segments = f"1 for the second text and its `{end}`, 0 for all else."
+    title, packages = _FORMATS[description["format"]]
     return _fill(
         "readme.txt",
-        title=_TITLES[description["format"]],
+        title=title,
         about=about,
-        packages=_PACKAGES[description["format"]],
+        packages=packages,
         call=call.removesuffix("\n"),
         signatures="\n".join(_tables(signatures)),
         pieces=word_pieces if first == WORD_PIECES else f"the pieces of `{first}`",
@@ -97,7 +98,7 @@ def _tables(signatures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _ids(inputs: Mapping[str, Any], folder: ModelFolder) -> str:
-    """Returns the lines of Python that make `inputs` from the ids of the example."""
+    """Returns the lines of Python that make the inputs from the ids of `EXAMPLE`."""
     shape, tokenizer = inputs["input_ids"]["shape"], folder.tokenizer
     pieces, _ = tokenizer.encode([EXAMPLE])
     ids = sequences.pack_pair(pieces.tolist(), [], 0, tokenizer.layout)["input_ids"]

@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.export.formats import FILES
 from bert_tf.export.packages import import_package
 from bert_tf.export.settings import LITERT, ONNX
+from bert_tf.files.whole_files import read_bytes
 from bert_tf.pretrained.build import POSITIONS
 
 Arrays = Mapping[str, np.ndarray]
@@ -51,13 +52,12 @@ def open_exported(
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads or 0
         options.log_severity_level = 3  # errors
-        with tf.io.gfile.GFile(path, "rb") as reader:
-            session = runtime.InferenceSession(reader.read(), options)
+        session = runtime.InferenceSession(read_bytes(path, path), options)
         names = [output.name for output in session.get_outputs()]
         return lambda arrays: dict(zip(names, session.run(names, dict(arrays)), strict=True))
     if output_format == LITERT:
-        with tf.io.gfile.GFile(path, "rb") as reader:
-            interpreter = runtime.Interpreter(model_content=reader.read(), num_threads=threads)
+        content = read_bytes(path, path)
+        interpreter = runtime.Interpreter(model_content=content, num_threads=threads)
         runner = interpreter.get_signature_runner()
         return lambda arrays: runner(**arrays)
     loaded = tf.saved_model.load(folder)  # a signature does not keep its model alive

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.export.signatures import DEFAULT_SIGNATURE, ENCODER
 from bert_tf.export.text_inputs import TextInputs
-from bert_tf.pretrained.build import INPUTS, POSITIONS, Outputs, Tensors
+from bert_tf.pretrained.build import INPUTS, Outputs, Tensors
 from bert_tf.tasks.squad.settings import AnswerSettings
 
 TOKENIZE = "tokenize"
@@ -51,15 +51,14 @@ def text_signatures(
     )
 
     def answers(features: Tensors) -> dict[str, tf.Tensor]:
+        found = outputs(features)
+        if head in ("tagging", "squad"):
+            found["tokens"] = tf.gather(tokens_of, features["input_ids"])
         if head != "masked_lm":
-            found = outputs({name: features[name] for name in INPUTS})
-            if head in ("tagging", "squad"):
-                found["tokens"] = tf.gather(tokens_of, features["input_ids"])
             return found
-        logits = outputs({name: features[name] for name in (*INPUTS, POSITIONS)})["logits"]
         # The vocabulary may be smaller than the model's.
-        logits = tf.nn.softmax(logits)[..., : len(vocab)]
-        probabilities, ids = tf.math.top_k(logits, min(_TOP_K, len(vocab)))  # [N, P, K]
+        probabilities = tf.nn.softmax(found["logits"])[..., : len(vocab)]
+        probabilities, ids = tf.math.top_k(probabilities, min(_TOP_K, len(vocab)))  # [N, P, K]
         weights = features["masked_lm_weights"][..., tf.newaxis]
         return {
             "tokens": tf.where(weights > 0, tf.gather(tokens_of, ids), ""),
@@ -74,10 +73,10 @@ def text_signatures(
     ) -> tf.types.experimental.ConcreteFunction:
         """Returns `outputs_of` as a function of texts, which `features_of` takes by name."""
         function = tf.function(lambda **texts: outputs_of(features_of(**texts)), autograph=False)
-        shapes = {name: [None, None] if name == "choices" else [None] for name in names}
-        return function.get_concrete_function(
-            **{name: tf.TensorSpec(shape, tf.string, name) for name, shape in shapes.items()}
-        )
+        specs = {name: tf.TensorSpec([None], tf.string, name) for name in names}
+        if "choices" in specs:
+            specs["choices"] = tf.TensorSpec([None, None], tf.string, "choices")
+        return function.get_concrete_function(**specs)
 
     texts = {
         "squad": (of_questions, ("questions", "contexts")),

@@ -13,7 +13,7 @@ from bert_tf.model.configuration import BertConfig
 
 # model_type -> module.
 FAMILY = {"bert": bert, "albert": albert, "distilbert": distilbert, "roberta": roberta}
-# Hugging Face's names of activations -> ours. All others, such as relu, have the same name.
+# Hugging Face's names of activations -> ours, if they differ.
 _ACTIVATIONS = {
     "gelu": "gelu_erf",
     "gelu_python": "gelu_erf",
@@ -132,10 +132,11 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
         check_label(label, f"{path}: id2label")
     if count == 1:
         return []
-    return None if labels == _default_names(count) else labels
+    return None if labels == default_names(count) else labels
 
 
-def _default_names(count: int) -> list[str]:
+def default_names(count: int) -> list[str]:
+    """Returns Hugging Face's names of classes that have no names."""
     return [f"LABEL_{i}" for i in range(count)]
 
 
@@ -196,7 +197,7 @@ def to_config(
     config = module.to_theirs(values)
     config["architectures"] = [module.CLASS_NAME + task]
     if num_outputs:
-        labels = labels or _default_names(num_outputs)
+        labels = labels or default_names(num_outputs)
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
     return config

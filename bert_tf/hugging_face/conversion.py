@@ -25,7 +25,7 @@ _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
 
 class ConvertedModel(NamedTuple):
-    """A model of Hugging Face's, converted to this library's names.
+    """A model in Hugging Face's format, converted to this library's names.
 
     weights: name in a checkpoint -> float32 value.
     labels: the names of the classes, see `hugging_face_config.class_names`.
@@ -159,8 +159,7 @@ def to_safetensors(
         as_distilbert: whether to write a BERT model as a DistilBERT.
 
     Raises:
-        UserError: safetensors is not installed, or the variables do not make up a model and heads
-            that Hugging Face's format has too.
+        UserError: safetensors is not installed, or Hugging Face's format has no such model.
     """
     safetensors = _import_safetensors()
     shapes = {name: value.shape for name, value in variables.items()}

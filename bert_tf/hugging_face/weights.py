@@ -99,8 +99,7 @@ def present_parts(
         key: the field of `Weight` that has the names in `shapes`: "name" or "other_name".
 
     Raises:
-        UserError: weights are missing, unexpected or of a different shape; the message names the
-            first of each kind.
+        UserError: weights are missing, unexpected or of a different shape.
     """
 
     def expected(weight: Weight) -> list[int]:

@@ -1,5 +1,6 @@
 """Writes the files that the programs, the tools and `bert_tf.load` read in a model's folder."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
@@ -68,11 +69,9 @@ def write_config(folder: str, config: BertConfig) -> None:
     """Writes `bert_config.json`, unless the folder has one with the same values."""
     path = os.path.join(folder, CONFIG_FILE)
     if tf.io.gfile.exists(path):
-        try:
+        with contextlib.suppress(UserError):  # damaged, or from an earlier model
             if read_config(path).to_dict() == config.to_dict():
                 return  # it may be the user's own file, the --bert_config_file
-        except UserError:
-            pass  # damaged, or from an earlier model
     write_whole(path, config.to_json_string())
 
 

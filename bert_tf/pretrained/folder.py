@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.hugging_face.config import default_names
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -124,7 +125,7 @@ def read_folder(
         read=files.read,
         tokenizer=tokenizer,
         heads=_heads(shapes, labels, files.is_tagger),
-        labels=tuple(labels or ()),
+        labels=labels,
         max_seq_length=max_seq_length,
         pooling=pooling,
         normalize=normalize,
@@ -133,26 +134,23 @@ def read_folder(
 
 def _labels(
     shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None, place: str
-) -> list[str] | None:
-    """Returns the classes of the classifier: [] for a regression, None without a classifier.
-
-    Unknown classes get Hugging Face's default names.
-    """
+) -> tuple[str, ...]:
+    """Returns the classifier's classes; unknown classes get Hugging Face's default names."""
     if "output_bias" not in shapes:
-        return None
+        return ()
     (count,) = shapes["output_bias"]
     if labels is None:
-        return [f"LABEL_{i}" for i in range(count)]
+        return tuple(default_names(count))
     if len(labels) != count and (labels or count != 1):
         raise UserError(
             f"{place} must name each of the {count} classes of the model; it names {len(labels)}:"
             f" {listed(labels) or 'none'}"
         )
-    return list(labels)
+    return tuple(labels)
 
 
 def _heads(
-    shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None, tagging: bool
+    shapes: Mapping[str, Sequence[int]], labels: Sequence[str], tagging: bool
 ) -> tuple[str, ...]:
     classifier = "tagging" if tagging else "classification" if labels else "regression"
     found = {

@@ -54,8 +54,12 @@ class Forward:
         batches = [order[start : start + BATCH_SIZE] for start in range(0, len(rows), BATCH_SIZE)]
 
         def compute(numbers: np.ndarray) -> dict[str, np.ndarray]:
-            outputs = self._function(_padded([rows[i] for i in numbers]))
-            return {name: value.numpy() for name, value in outputs.items()}
+            features = {name: [rows[i][name] for i in numbers] for name in rows[0]}
+            padded = {
+                name: tf.constant(keras.utils.pad_sequences(values, padding="post"))
+                for name, values in features.items()
+            }
+            return {name: value.numpy() for name, value in self._function(padded).items()}
 
         shown = len(rows) >= _SHOW_PROGRESS
         progress = Progress("Computing", "texts", len(rows)) if shown else contextlib.nullcontext()
@@ -70,14 +74,6 @@ class Forward:
         finally:
             pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C start no more batches
         return results
-
-
-def _padded(rows: Sequence[Row]) -> dict[str, tf.Tensor]:
-    """Returns the features of some rows, each int32 [rows, longest], padded with 0."""
-    return {
-        name: tf.constant(keras.utils.pad_sequences([row[name] for row in rows], padding="post"))
-        for name in rows[0]
-    }
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:

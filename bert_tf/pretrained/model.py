@@ -17,9 +17,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.pretrained import answers as answering
 from bert_tf.pretrained import entities, text_input
-from bert_tf.pretrained.answers import AnswerOptions
+from bert_tf.pretrained.answers import AnswerOptions, make_searches
 from bert_tf.pretrained.build import BUILDERS, INPUTS, Outputs, Tensors, build_model, head_outputs
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.forward import Forward, Row, softmax
@@ -224,7 +223,7 @@ class Pretrained:
             UserError: the model has no head for answers, or an argument does not fit.
         """
         self._folder.check_head("squad", "answer")
-        searches, single = answering.make_searches(
+        searches, single = make_searches(
             question,
             context,
             self.tokenizer,
@@ -342,10 +341,8 @@ class Pretrained:
         Raises:
             UserError: the lists differ in length, or see `encode`.
         """
-        (a, single), (b, _) = (
-            text_input.as_list(texts, pairs=True, name=name)
-            for texts, name in ((texts_a, "texts_a"), (texts_b, "texts_b"))
-        )
+        a, single = text_input.as_list(texts_a, pairs=True, name="texts_a")
+        b, _ = text_input.as_list(texts_b, pairs=True, name="texts_b")
         if len(a) != len(b):
             raise UserError(
                 f"texts_a and texts_b must be of equal length; received {len(a)} and {len(b)} texts"

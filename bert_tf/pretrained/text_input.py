@@ -47,8 +47,7 @@ def encode(
     ids, edges = tokenizer.encode([part for pair in parts for part in pair])
     layout = tokenizer.layout
     rows, num_cut = [], 0
-    for i in range(len(parts)):
-        start, middle, end = edges[2 * i : 2 * i + 3]
+    for start, middle, end in zip(edges[:-1:2], edges[1::2], edges[2::2], strict=True):
         both = ids[start:middle].tolist(), ids[middle:end].tolist()
         length = end - start + layout.num_special(bool(both[1]))
         num_cut += length > max_seq_length

@@ -35,7 +35,7 @@ from tests.support.numpy_bert import assert_near
 ROOT = Path(__file__).resolve().parents[2]
 BOUNDS = {"saved_model": 1e-6, "onnx": 1e-5, "litert": 1e-5}
 BESIDE = {"README.md", "bert_config.json", "export.json", "tokenizer_config.json", "vocab.txt"}
-# What tf2onnx makes of BERT. Another operation is a change of tf2onnx or TensorFlow to look at.
+# What tf2onnx makes of BERT. If there are more, look at what changed in tf2onnx or TensorFlow.
 ONNX_OPERATIONS = set(
     """Add Cast Concat Div Erf Gather GatherND GlobalAveragePool MatMul Max Mul Neg OneHot Pow Range
     Reciprocal ReduceMean ReduceSum Reshape Shape Slice Softmax Split Sqrt Squeeze Sub Tanh
@@ -91,7 +91,7 @@ def of_head(head: str, output_format: str):
     ("head", "output_format"), [of_head(head, kind) for head in HEADS for kind in FORMATS]
 )
 def test_each_head_in_each_format(folders, exported, head, output_format):
-    """The figures are those of docs/serving.md, to rounding, which differs between processors."""
+    """As precisely as docs/serving.md says, up to rounding, which differs between processors."""
     folder = read_folder(folders[head])
     inputs = running.sample_inputs(input_specs(head), CONFIG["vocab_size"], 32)
     assert len({*inputs["input_mask"].sum(-1).flatten()}) > 1 and inputs["input_mask"].min() == 0
@@ -143,7 +143,7 @@ def test_the_lines_of_the_readme_run(folders, exported, head, output_format, tmp
 
 @pytest.mark.parametrize("fixed", [{}, {"batch_size": 2, "seq_length": 24}])
 def test_the_lines_of_the_readme_mask_no_token_of_roberta(fixed, tmp_path, monkeypatch):
-    """Its first token has the id 0, and its padding another."""
+    """Its first token has the id 0, which other models have for padding."""
     pytest.importorskip("tokenizers")
     source = write_head(tmp_path / "model", "encoder")
     pieces = write_vocabulary(tmp_path / "model", word_merges(EXAMPLE.split()))

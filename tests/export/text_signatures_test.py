@@ -1,4 +1,4 @@
-"""Tests of exported models that take text: their answers are those of bert_tf.load."""
+"""Tests of exported models that take text: they answer as bert_tf.load's models do."""
 
 import functools
 

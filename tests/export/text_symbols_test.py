@@ -21,9 +21,9 @@ def words_of(module: TextSymbols, letters: dict[str, int], texts: list[str]) -> 
 @pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 @pytest.mark.parametrize("do_lower_case", [True, False], ids=["uncased", "cased"])
 def test_every_code_point(do_lower_case, step):
-    """Alone, and between letters on both sides of a sigma; no surrogates, which UTF-8 lacks.
+    """On its own, and between letters on both sides of a sigma.
 
-    Every character that comes out has a symbol of its own.
+    Surrogates are left out, since UTF-8 lacks them. Every output character has its own symbol.
     """
     points = [
         point

@@ -51,25 +51,19 @@ TABLES = {
     "distilbert.embeddings.word_embeddings.weight": (13, 6),
     "distilbert.embeddings.position_embeddings.weight": (7, 6),
 }
-# A head -> its model, its modules, the name of the architecture.
+# A head's model and modules.
 HEADS = {
-    "masked_lm": (
-        PretrainingModel,
-        {"vocab_transform": (6, 6), "vocab_layer_norm": (6,)},
-        "MaskedLM",
-    ),
-    "classification": (
+    "MaskedLM": (PretrainingModel, {"vocab_transform": (6, 6), "vocab_layer_norm": (6,)}),
+    "SequenceClassification": (
         lambda config: ClassificationModel(config, 4),
         {"pre_classifier": (6, 6), "classifier": (4, 6)},
-        "SequenceClassification",
     ),
-    "tagging": (
-        lambda config: TaggingModel(config, 3),
-        {"classifier": (3, 6)},
-        "TokenClassification",
-    ),
-    "squad": (SquadModel, {"qa_outputs": (2, 6)}, "QuestionAnswering"),
+    "TokenClassification": (lambda config: TaggingModel(config, 3), {"classifier": (3, 6)}),
+    "QuestionAnswering": (SquadModel, {"qa_outputs": (2, 6)}),
 }
+IDS = np.array([[2, 7, 4, 9, 3], [2, 5, 3, 8, 3]], np.int32)
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 1, 1]], np.int32)
+TYPES = "bert/embeddings/token_type_embeddings"
 
 
 def write_words(folder, size):
@@ -127,16 +121,17 @@ def write_model(folder, model):
 
 
 @pytest.mark.parametrize("output_format", ["distilbert", "safetensors"])
-@pytest.mark.parametrize("head", HEADS)
-def test_a_checkpoint_is_written_in_transformers_layout(tmp_path, head, output_format):
+@pytest.mark.parametrize("architecture", HEADS)
+def test_a_checkpoint_is_written_in_transformers_layout(tmp_path, architecture, output_format):
     """From BERT's configuration, or from DistilBERT's, whose classifier has ReLU."""
-    build, modules, architecture = HEADS[head]
-    relu = output_format == "safetensors" or head == "classification"
+    build, modules = HEADS[architecture]
+    is_classifier = architecture == "SequenceClassification"
+    relu = output_format == "safetensors" or is_classifier
     config = (DistilBertConfig if relu else BertConfig)(**SIZES)
     values, tensors, written, after, our_config = there_and_back(
         tmp_path, build(config), output_format
     )
-    bias = {"vocab_projector.bias": (13,)} if head == "masked_lm" else {}
+    bias = {"vocab_projector.bias": (13,)} if architecture == "MaskedLM" else {}
     shapes = TABLES | with_biases(ENCODER | modules) | bias
     assert {name: tensor.shape for name, tensor in tensors.items()} == shapes
     np.testing.assert_array_equal(
@@ -162,7 +157,7 @@ def test_a_checkpoint_is_written_in_transformers_layout(tmp_path, head, output_f
     positions, types = (f"bert/embeddings/{k}_embeddings" for k in ("position", "token_type"))
     values[positions] = values[positions] + values[types][0]
     values[types] = np.zeros_like(values[types])
-    omitted = ("cls/seq_relationship", *(["bert/pooler"] if head != "classification" else []))
+    omitted = ("cls/seq_relationship", *([] if is_classifier else ["bert/pooler"]))
     kept = {name: value for name, value in values.items() if not name.startswith(omitted)}
     assert_same_bits(after, kept)
     assert config_from_dict(our_config).to_dict() == {**SIZES, "model_type": "distilbert"}
@@ -171,37 +166,39 @@ def test_a_checkpoint_is_written_in_transformers_layout(tmp_path, head, output_f
 def test_embeddings_of_a_first_text_stay_the_same(tmp_path):
     source, _ = write_model(tmp_path / "tf", PretrainingModel(BertConfig(**SIZES)))
     convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
-    ids = np.array([[2, 7, 4, 9, 3]], np.int32)
     outputs = [
-        build_model("masked_lm", read_folder(str(path))).bert(ids).sequence_output
+        build_model("masked_lm", read_folder(str(path))).bert(IDS).sequence_output
         for path in (tmp_path / "tf", tmp_path / "hf")
     ]
     np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-5)
 
 
-def test_a_classifier_with_a_tanh_pooler_is_refused(tmp_path):
-    source, _ = write_model(tmp_path / "tf", ClassificationModel(BertConfig(**SIZES), 4))
-    with pytest.raises(UserError) as error:
-        convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
-    assert str(error.value) == (
-        f"{source} cannot be written as a DistilBERT: its classifier depends on a pooler with tanh,"
-        " where DistilBERT has ReLU. Give --output_format=safetensors, or fine-tune a model whose"
-        ' bert_config.json has "model_type": "distilbert"'
-    )
-
-
-def test_an_albert_is_refused(tmp_path):
-    config = AlbertConfig(**SIZES, embedding_size=4)
-    source, _ = write_model(tmp_path / "tf", PretrainingModel(config))
-    with pytest.raises(UserError, match="is an ALBERT. Give --output_format=safetensors"):
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: ClassificationModel(BertConfig(**SIZES), 4),
+            "tf cannot be written as a DistilBERT: its classifier depends on a pooler with tanh,"
+            " where DistilBERT has ReLU. Give --output_format=safetensors, or fine-tune a model"
+            ' whose bert_config.json has "model_type": "distilbert"$',
+        ),
+        (
+            lambda: PretrainingModel(AlbertConfig(**SIZES, embedding_size=4)),
+            "is an ALBERT. Give --output_format=safetensors",
+        ),
+    ],
+    ids=["tanh pooler", "ALBERT"],
+)
+def test_what_is_no_distilbert_is_refused(tmp_path, build, message):
+    source, _ = write_model(tmp_path / "tf", build())
+    with pytest.raises(UserError, match=message):
         convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")
 
 
 def test_a_distilbert_pools_with_relu():
     config = DistilBertConfig(**SIZES)
     model = ClassificationModel(config, 4)
-    ids = np.array([[2, 7, 4, 9, 3]], np.int32)
-    output = model.bert(ids)
+    output = model.bert(IDS)
     kernel = np.asarray(model.bert.pooler.dense.kernel)
     expected = np.maximum(np.asarray(output.sequence_output)[:, 0] @ kernel, 0.0)
     np.testing.assert_allclose(output.pooled_output, expected, atol=1e-6)
@@ -209,11 +206,6 @@ def test_a_distilbert_pools_with_relu():
     again = ClassificationModel.from_config(model.get_config())
     assert again.bert.config.to_dict() == config.to_dict()
     assert isinstance(again.bert.config, DistilBertConfig)
-
-
-IDS = np.array([[2, 7, 4, 9, 3], [2, 5, 3, 8, 3]], np.int32)
-SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 1, 1]], np.int32)
-TYPES = "bert/embeddings/token_type_embeddings"
 
 
 def test_a_distilbert_reads_both_texts_like_a_first_one():

@@ -205,7 +205,7 @@ def users_of(folder, output_dir):
 
 
 def test_a_vocabulary_without_merges(tmp_path):
-    """Beside a tokenizer.json, which has them, it does not count; alone it is refused."""
+    """It is refused, but ignored next to a tokenizer.json, which has the merges."""
     folder, content = write_folders(tmp_path)
     expected = bert_tf.load(str(folder)).fill_mask("a house by the <mask>")
     (folder / "merges.txt").unlink()
