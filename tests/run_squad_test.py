@@ -1,20 +1,18 @@
 """Tests of run_squad: the original's figures, the files it writes, evaluation during training."""
 
+import functools
 import json
 import re
 import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.model.configuration import BertConfig
-from bert_tf.tasks.fine_tuning import run_fine_tuning
-from bert_tf.tasks.squad.settings import SquadSettings
-from bert_tf.tasks.squad.task import SquadTask
+from bert_tf.runs.folder.reporting import read_results
 from tests.support.golden import needs_golden
 from tests.support.pretraining_runs import run, variables, write_config
+from tests.support.registered_tasks import run_in
 from tests.support.squad_files import (
     GOLDEN,
     RELEASED_VOCAB,
@@ -28,24 +26,16 @@ from tests.support.squad_files import (
 PROGRAMS = GOLDEN / "programs"
 
 
-def run_program(*flags: str) -> str:
-    return run(*flags, program="run_squad.py")
-
-
-def run_in_process(config_file, **flags):
-    """Returns the results of the library call that the program makes with these flags."""
-    config = BertConfig.from_json_file(str(config_file))
-    task = SquadTask(SquadSettings(**flags))
-    return run_fine_tuning(task, config, tf.distribute.get_strategy())
+run_program = functools.partial(run, program="run_squad.py")
+run_in_process = functools.partial(run_in, name="squad")
 
 
 def read(folder, name):
     return json.loads((folder / f"{name}.json").read_text())
 
 
-def results_of(folder) -> dict[str, float]:
-    lines = (folder / "eval_results.txt").read_text().splitlines()
-    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+def results_of(folder):
+    return read_results(f"{folder}/eval_results.txt")
 
 
 # --- the original's figures -----------------------------------------------------------------------
@@ -56,17 +46,18 @@ def results_of(folder) -> dict[str, float]:
 def test_the_original_s_run(tmp_path, version):
     """For v1, also trains, with learning rate 0, which does not change the weights."""
     flags = golden_run(f"squad_{version}.json")["flags"]
-    file = flags.pop("file")
+    flags |= {
+        "vocab_file": str(RELEASED_VOCAB),
+        "init_checkpoint": f"{PROGRAMS}/bert_model.ckpt",
+        "do_predict": True,
+        "predict_file": f"{PROGRAMS}/{flags.pop('file')}",
+        "output_dir": str(tmp_path),
+    }
     if version == "v1":
         run_program(
-            f"--vocab_file={RELEASED_VOCAB}",
             f"--bert_config_file={PROGRAMS}/bert_config.json",
-            f"--init_checkpoint={PROGRAMS}/bert_model.ckpt",
             "--do_train=True",
             f"--train_file={PROGRAMS}/squad_v1_train.json",
-            "--do_predict=True",
-            f"--predict_file={PROGRAMS}/{file}",
-            f"--output_dir={tmp_path}",
             *(f"--{name}={value}" for name, value in flags.items()),
         )
         before, after = variables(PROGRAMS / "bert_model.ckpt"), variables(tmp_path)
@@ -75,15 +66,7 @@ def test_the_original_s_run(tmp_path, version):
         assert after["global_step"] == 54 // flags["train_batch_size"]
         assert results_of(tmp_path)["f1"] == pytest.approx(5.477748, rel=1e-5)
     else:
-        results = run_in_process(
-            PROGRAMS / "bert_config.json",
-            vocab_file=str(RELEASED_VOCAB),
-            init_checkpoint=f"{PROGRAMS}/bert_model.ckpt",
-            do_predict=True,
-            predict_file=f"{PROGRAMS}/{file}",
-            output_dir=str(tmp_path),
-            **flags,
-        )
+        results = run_in_process(PROGRAMS, **flags)
         assert results["HasAns_f1"] == pytest.approx(8.86818, rel=1e-5)
     names = ["predictions", "nbest_predictions"] + ["null_odds"] * flags["version_2_with_negative"]
     for name in names:
@@ -106,7 +89,7 @@ def test_the_original_s_run(tmp_path, version):
 def test_the_original_s_training(tmp_path):
     folder = GOLDEN / "squad_training"
     run_in_process(
-        folder / "bert_config.json",
+        folder,
         vocab_file=str(RELEASED_VOCAB),
         init_checkpoint=f"{PROGRAMS}/bert_model.ckpt",
         train_file=f"{folder}/train.json",
@@ -142,17 +125,15 @@ def test_the_original_s_training(tmp_path):
 NAMES = ("john", "smith", "man", "leader", "river", "cafe")
 
 
-def write_questions(path, count, with_negative=True):
+def write_questions(path, count):
     qas = []
     for i in range(count):
         name = NAMES[i % len(NAMES)]
         context = f"{'the ' * (i % 3)}store was {name} and {'here ' * (i % 11)}."
         answers = [(name, context.index(name))]
-        if with_negative and i % 4 == 3:
+        if i % 4 == 3:
             context, answers = context.replace("was", "is"), []
-        qas.append(
-            (context, [question(f"q{i}", "who ?", answers, is_impossible=not answers)]),
-        )
+        qas.append((context, [question(f"q{i}", "who ?", answers, is_impossible=not answers)]))
     return write_squad(path, *qas)
 
 
@@ -161,7 +142,7 @@ def folder(tmp_path_factory):
     """A folder with the files of a small SQuAD 2.0."""
     folder = tmp_path_factory.mktemp("squad")
     write_vocab(folder)
-    write_config(folder / "config.json", vocab_size=len(VOCAB))
+    write_config(folder / "bert_config.json", vocab_size=len(VOCAB))
     write_questions(folder / "train.json", 48)
     write_questions(folder / "dev.json", 24)
     return folder
@@ -186,7 +167,7 @@ def trained(folder):
     """The log of a run of the program that trains, evaluates and predicts."""
     return run_program(
         *(f"--{name}={value}" for name, value in flags_for(folder).items()),
-        f"--bert_config_file={folder}/config.json",
+        f"--bert_config_file={folder}/bert_config.json",
         f"--train_file={folder}/train.json",
         "--do_train",
         "--train_batch_size=8",
@@ -212,54 +193,63 @@ def test_the_threshold_found_gives_the_f1_found(folder, trained, tmp_path):
     found = read(folder / "out", "null_threshold")
     for name, value in found.items():
         assert results_of(folder / "out")[name] == pytest.approx(value, rel=1e-6)
-    shutil.copytree(folder / "out", tmp_path / "again")
-    flags = flags_for(folder) | {"output_dir": f"{tmp_path}/again"}
+    again = tmp_path / "again"
+    shutil.copytree(folder / "out", again)
+    flags = flags_for(folder) | {"output_dir": str(again)}
     flags["null_score_diff_threshold"] = found["best_f1_thresh"]
-    results = run_in_process(folder / "config.json", **flags)
-    assert read(tmp_path / "again", "null_odds") == read(folder / "out", "null_odds")
-    assert read(tmp_path / "again", "null_threshold") == found
+    results = run_in_process(folder, **flags)
+    assert read(again, "null_odds") == read(folder / "out", "null_odds")
+    assert read(again, "null_threshold") == found
     assert results["f1"] == pytest.approx(found["best_f1"])
-    assert results["f1"] == pytest.approx(results_of(tmp_path / "again")["f1"], rel=1e-6)
+    assert results["f1"] == pytest.approx(results_of(again)["f1"], rel=1e-6)
 
 
-def test_questions_without_answers_are_answered(folder, tmp_path, warnings):
-    path = write_squad(tmp_path / "x.json", ("the store was john", [question("q", "who")]))
+UNANSWERED = ("the store was john", [question("q", "who")])
+
+
+def test_questions_without_answers_are_answered(folder, tmp_path):
+    path = write_squad(tmp_path / "x.json", UNANSWERED)
     flags = flags_for(folder) | {"predict_file": path, "keep_best": False}
     flags |= {"output_dir": f"{tmp_path}/out", "version_2_with_negative": False}
-    assert run_in_process(folder / "config.json", **flags) is None
+    assert run_in_process(folder, **flags) is None
     assert list(read(tmp_path / "out", "predictions")) == ["q"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"predictions.json", "nbest_predictions.json", "eval.tf_record"}
-    flags |= {"do_train": True, "train_file": f"{folder}/train.json", "evaluate_every_steps": 1}
-    flags |= {"version_2_with_negative": True}
-    with pytest.raises(UserError, match="where some are missing. Name a file with answers"):
-        run_in_process(folder / "config.json", **flags)
 
 
-def test_training_on_nothing(folder, tmp_path):
-    path = write_squad(tmp_path / "x.json", (" ", [question("q", "who", [], is_impossible=True)]))
-    flags = flags_for(folder) | {"train_file": path, "do_train": True, "do_predict": False}
-    flags |= {"keep_best": False, "output_dir": f"{tmp_path}/out"}
-    with pytest.raises(
-        UserError, match="--train_file must have a context with text; all contexts are empty"
-    ):
-        run_in_process(folder / "config.json", **flags)
+REFUSED = {
+    "nothing to do": (
+        {"do_predict": False},
+        "At least one of --do_train and --do_predict must be given",
+    ),
+    "a cased model": (
+        {"init_checkpoint": "x/cased_L-12_H-768_A-12/bert_model.ckpt"},
+        "set --do_lower_case=Fal",
+    ),
+    "questions that would be overwritten": (
+        {"predict_file": "out/nbest_predictions.json"},
+        "must not be a file of --predict_file, which it would re",
+    ),
+    "nothing to compare with": (
+        {"do_train": True, "evaluate_every_steps": 1, "predict_file": "unanswered.json"},
+        "where some are missing. Name a file with answers",
+    ),
+    "contexts without text": (
+        {"do_train": True, "do_predict": False, "keep_best": False, "train_file": "empty.json"},
+        "--train_file must have a context with text; all contexts are empty",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"do_predict": False}, "At least one of --do_train and --do_predict must be given"),
-        ({"init_checkpoint": "x/cased_L-12_H-768_A-12/bert_model.ckpt"}, "set --do_lower_case=Fal"),
-    ],
-)
-def test_flags_that_do_not_fit(folder, changes, message):
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(folder, tmp_path, monkeypatch, case):
+    changes, message = REFUSED[case]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    for file in ("unanswered.json", "out/nbest_predictions.json"):
+        write_squad(tmp_path / file, UNANSWERED)
+    empty = (" ", [question("q", "who", [], is_impossible=True)])
+    write_squad(tmp_path / "empty.json", empty)
+    flags = {**flags_for(folder), "output_dir": "out", "train_file": f"{folder}/train.json"}
     with pytest.raises(UserError, match=message):
-        run_in_process(folder / "config.json", **flags_for(folder) | changes)
-
-
-def test_questions_are_not_written_over(folder, tmp_path):
-    path = write_squad(tmp_path / "nbest_predictions.json", ("a", [question("q", "who")]))
-    flags = flags_for(folder) | {"predict_file": path, "output_dir": str(tmp_path)}
-    with pytest.raises(UserError, match="must not be a file of --predict_file, which it would re"):
-        run_in_process(folder / "config.json", **flags)
+        run_in_process(folder, **flags | changes)

@@ -2,9 +2,11 @@
 
 import bisect
 import dataclasses
+import functools
 import itertools
 import json
 import math
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -17,8 +19,8 @@ from bert_tf.tasks.squad.features import Context, ContextWindow, max_context
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.settings import AnswerSettings, SquadSettings
 
-# The odds of "no answer" for a question without other candidates: larger than any difference of
-# logits. The original starts its search for the lowest score of "no answer" at this value.
+# The odds of "no answer" for a question without candidates: larger than any difference of logits.
+# The original starts its search for the lowest score of "no answer" at this value.
 NO_OTHER_ANSWER = 1000000.0
 # The files that `write_predictions` writes, the last one only for SQuAD 2.0.
 FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json")
@@ -33,7 +35,7 @@ class Predictions:
 
     answers: the answer; "" for no answer.
     nbest: the most likely answers, each with `text`, `probability`, `start_logit`, `end_logit`.
-    null_odds: for SQuAD 2.0, score of "no answer" minus score of the best answer.
+    null_odds: for SQuAD 2.0 only, the score of "no answer" minus the score of the best answer.
     best_answers: the most likely answer, "no answer" excluded; "" if there is no candidate.
     """
 
@@ -44,11 +46,7 @@ class Predictions:
 
 
 class WindowLogits(NamedTuple):
-    """The model's output for a window (original: RawResult).
-
-    unique_id: id of the window.
-    start, end: float32 [length], logits of each position; at least one for each token.
-    """
+    """The start and end logits of a window, float32 [S] (original: RawResult)."""
 
     unique_id: int
     start: np.ndarray
@@ -60,7 +58,7 @@ class Candidate(NamedTuple):
 
     text: "" for no answer.
     start_logit, end_logit: the logits of its first and last word piece.
-    start, end: its place in the context: first character, last character + 1.
+    start, end: its first character in the context, and its last character + 1.
     """
 
     text: str
@@ -71,48 +69,35 @@ class Candidate(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The sum of both logits."""
         return self.start_logit + self.end_logit
 
 
-_NO_ANSWER = Candidate("", 0.0, 0.0)
-
-
 class ContextText:
-    """Maps tokens of a context to its text.
-
-    Args:
-        text: the context.
-        context: the word pieces of `text`.
-        words_of: the tokenizer's method of this name.
-        final_text: finds joined word pieces in the original words.
-    """
+    """Maps the tokens of a context to its text; `context` has the word pieces of `text`."""
 
     def __init__(self, text: str, context: Context, words_of: WordsOf, final_text: FinalText):
         self._words = split_words(text)
-        self._word_spans = word_spans(text)
+        self._spans = word_spans(text)
         self._context = context
         self._words_of = words_of
         self._final_text = final_text
 
     def of(self, start: int, end: int) -> tuple[str, int, int]:
-        """Returns the text of tokens `start` to `end`, both included, and its place.
+        """Returns the text of tokens `start` to `end`, both included, and where it is.
 
-        White space within the text becomes one space, as in the original. The place is in the
-        context: first character, last character + 1.
+        White space within the text becomes one space, as in the original. The two numbers are its
+        first character in the context, and its last character + 1.
         """
         predicted = self._words_of(self._context.ids[start : end + 1].tolist())
         first, last = np.searchsorted(self._context.word_starts, [start, end], side="right") - 1
         words = self._words[first : last + 1]
         begin, stop = self._final_text(predicted, words)
-        starts = [
-            0,
-            *itertools.accumulate(len(word) + 1 for word in words),
-        ]  # where words are joined
+        # Where each word begins in the joined words.
+        starts = list(itertools.accumulate((len(word) + 1 for word in words), initial=0))
 
         def place(position: int) -> int:
             word = bisect.bisect_right(starts, position) - 1
-            return self._word_spans[first + word][0] + position - starts[word]
+            return self._spans[first + word][0] + position - starts[word]
 
         return " ".join(words)[begin:stop], place(begin), place(stop - 1) + 1
 
@@ -132,8 +117,7 @@ def predict_answers(
         contexts: word pieces of `data.contexts`.
         windows: windows of all questions, in order.
         logits: logits of each window, in the same order; read one question at a time.
-        settings: `n_best_size`, `max_answer_length`, `version_2_with_negative`,
-            `null_score_diff_threshold`, `do_lower_case` and `verbose_logging` are used.
+        settings: how to choose answers.
         words_of: the tokenizer's method of this name.
 
     Raises:
@@ -141,35 +125,30 @@ def predict_answers(
     """
     predictions = Predictions()
     final_text = FinalText(settings.do_lower_case, settings.verbose_logging)
-    groups = itertools.groupby(
-        zip(windows, logits, strict=True), lambda pair: pair[0].example_index
-    )
+    pairs = zip(windows, logits, strict=True)
+    groups = itertools.groupby(pairs, lambda pair: pair[0].example_index)
     group = next(groups, None)
     for index, example in enumerate(data.examples):
-        own: list[tuple[ContextWindow, WindowLogits]] = []
+        own: list[ContextWindow] = []
+        scored: list[WindowLogits] = []
         if group and group[0] == index:  # a context without tokens has no window
-            own = [(window, _scored(window, found)) for window, found in group[1]]
+            for window, found in group[1]:
+                own.append(window)
+                scored.append(_scored(window, found))
             group = next(groups, None)
         context = contexts[example.context_index]
         text = ContextText(data.contexts[example.context_index], context, words_of, final_text)
-        _add_prediction(
-            predictions,
-            example.qas_id,
-            [window for window, _ in own],
-            [found for _, found in own],
-            settings,
-            text,
-        )
+        nbest, null_score = find_answers(own, scored, settings, text)
+        _add_prediction(predictions, example.qas_id, nbest, null_score, settings)
     return predictions
 
 
-def write_predictions(predictions: Predictions, output_dir: str, with_null_odds: bool) -> None:
+def write_predictions(predictions: Predictions, output_dir: str) -> None:
     """Writes predictions.json, nbest_predictions.json and, for SQuAD 2.0, null_odds.json."""
-    answers_file, nbest_file, null_odds_file = (os.path.join(output_dir, name) for name in FILES)
-    write_json(predictions.answers, answers_file)
-    write_json(predictions.nbest, nbest_file)
-    if with_null_odds:
-        write_json(predictions.null_odds, null_odds_file)
+    contents = predictions.answers, predictions.nbest, predictions.null_odds
+    for name, content in zip(FILES, contents, strict=True):
+        if content:
+            write_json(content, os.path.join(output_dir, name))
 
 
 def write_json(content: Mapping, path: str) -> None:
@@ -190,13 +169,10 @@ def _scored(window: ContextWindow, logits: WindowLogits) -> WindowLogits:
 def _add_prediction(
     predictions: Predictions,
     qas_id: str,
-    windows: Sequence[ContextWindow],
-    logits: Sequence[WindowLogits],
+    nbest: Sequence[Candidate],
+    null_score: float,
     settings: SquadSettings,
-    context: ContextText,
 ) -> None:
-    """Adds the prediction for one question."""
-    nbest, null_score = find_answers(windows, logits, settings, context)
     probabilities = softmax([answer.score for answer in nbest])
     predictions.nbest[qas_id] = [
         {
@@ -209,20 +185,15 @@ def _add_prediction(
     ]
     best = next((answer for answer in nbest if answer.text), None)
     predictions.best_answers[qas_id] = best.text if best else ""
-    chosen = nbest[0]
+    chosen = nbest[0].text
     if settings.version_2_with_negative:
         odds = predictions.null_odds[qas_id] = null_odds(best, null_score)
-        chosen = best if best and odds <= settings.null_score_diff_threshold else _NO_ANSWER
-    predictions.answers[qas_id] = chosen.text
+        chosen = best.text if best and odds <= settings.null_score_diff_threshold else ""
+    predictions.answers[qas_id] = chosen
 
 
 def null_odds(best: Candidate | None, null_score: float) -> float:
-    """Returns the score of "no answer" minus the score of the best answer.
-
-    Args:
-        best: the best answer with text; None if there is none.
-        null_score: from `find_answers`.
-    """
+    """Returns the score of "no answer" minus the score of the best answer with text, if any."""
     return null_score - best.start_logit - best.end_logit if best else NO_OTHER_ANSWER
 
 
@@ -241,14 +212,13 @@ def find_answers(
         windows: the windows of one question.
         logits: the logits of each window, float64.
         settings: `n_best_size`, `max_answer_length` and `version_2_with_negative` are used.
-        context: the text that was cut into windows.
+        context: the text that was split into windows.
     """
-    null, null_score = _NO_ANSWER, NO_OTHER_ANSWER
+    null, null_score = Candidate("", 0.0, 0.0), NO_OTHER_ANSWER
     for _, start_logits, end_logits in logits:
-        score = float(start_logits[0] + end_logits[0])
-        if score < null_score:
-            null_score = score
-            null = Candidate("", float(start_logits[0]), float(end_logits[0]))
+        candidate = Candidate("", float(start_logits[0]), float(end_logits[0]))
+        if candidate.score < null_score:
+            null, null_score = candidate, candidate.score
     spans = _token_spans(windows, logits, settings)
     if settings.version_2_with_negative:
         spans.append((None, None, null.start_logit, null.end_logit))
@@ -296,7 +266,7 @@ def _token_spans(
 
 def _best_positions(logits: np.ndarray, window: ContextWindow, n_best_size: int) -> np.ndarray:
     """Returns which of the n best positions are in the window's span, relative to its start."""
-    # The n best are chosen from all positions, question and padding included, as in the original.
+    # The n best come from all positions, question and padding included, as in the original.
     best = np.argsort(-logits, kind="stable")[:n_best_size] - window.offset
     return best[(best >= 0) & (best < window.span.length)]
 
@@ -305,7 +275,5 @@ def softmax(scores: Sequence[float]) -> list[float]:
     """Returns the softmax of scores, computed with Python floats as in the original."""
     highest = max(scores)
     exponentials = [math.exp(score - highest) for score in scores]
-    total = 0.0  # not `sum`, which is more precise since Python 3.12
-    for value in exponentials:
-        total += value
+    total = functools.reduce(operator.add, exponentials)  # `sum` rounds less since Python 3.12
     return [value / total for value in exponentials]

@@ -20,12 +20,9 @@ _KINDS = {dict: "an object", list: "a list", str: "a string", int: "a whole numb
 class SquadExample:
     """A question about a context.
 
-    qas_id: its id.
-    question_text: its text.
     context_index: index of its context in `SquadData.contexts`.
-    answers: texts of the correct answers. For training there is one, or none if the question has no
-        answer. For prediction these are the answers of all annotators, and None if the file has
-        no answers.
+    answers: texts of the correct answers. For training one, or none if the context has no answer.
+        For prediction the answers of all annotators; None if the file has no answers.
     start_position, end_position: for training, indices of the answer's first and last word in
         `split_words` of the context; -1 without an answer.
     is_impossible: for training, whether the context has no answer to the question.
@@ -54,7 +51,7 @@ def split_words(context: str) -> list[str]:
 
 
 def word_spans(context: str) -> list[tuple[int, int]]:
-    """Returns where each of a context's words begins and ends, in characters."""
+    """Returns each word's first character in the context, and its last character + 1."""
     return [match.span() for match in _WORD.finditer(context)]
 
 
@@ -69,8 +66,7 @@ def read_squad_examples(
     Args:
         path: the file.
         flag: the flag (no dashes) that named it, for messages.
-        is_training: whether every question must have an answer. For prediction answers are
-            optional.
+        is_training: whether to train; answers are optional for prediction only.
         version_2_with_negative: whether questions may be marked as having no answer (SQuAD 2.0).
 
     Raises:
@@ -87,19 +83,25 @@ def read_squad_examples(
     for where, context, question in _questions(load_json(path, flag, "SQuAD"), source):
         if not contexts or contexts[-1] is not context:
             contexts.append(context)
-            words = _Words(context if is_training else "")
+            spans = word_spans(context) if is_training else []
         # The predictions are JSON too, whose keys are strings.
-        qas_id = str(_get(question, "id", (str, int), where))
+        qas_id = str(_get(question, "id", where, str, int))
         if qas_id in ids:
             repeated.append(qas_id)
         ids.add(qas_id)
-        unanswered += _is_impossible(question, where)
+        impossible = _is_impossible(question, where)
+        unanswered += impossible
         common = qas_id, question["question"], len(contexts) - 1
-        if is_training:
-            where = f"{where} (id {quoted(qas_id)})"
-            examples += _training_example(common, question, words, version_2_with_negative, where)
-        else:
+        if not is_training:
             examples.append(SquadExample(*common, _answer_texts(question, where)))
+        elif impossible and version_2_with_negative:
+            examples.append(SquadExample(*common, (), is_impossible=True))
+        else:
+            where = f"{where} (id {quoted(qas_id)})"
+            text, start = _the_answer(question, where)
+            words = _find_answer(context, spans, text, start, where)
+            if words:
+                examples.append(SquadExample(*common, (text,), *words))
     if not ids:
         raise UserError(f"{source} has no question; its paragraphs need `qas`")
     if not examples:
@@ -108,7 +110,13 @@ def read_squad_examples(
             f" none of the {len(ids)} answers is"
         )
     if repeated:
-        _report_repeated(repeated, len(ids), source, is_training)
+        message = (
+            f"{source}: every question must have a unique id; {len(repeated)} repeat one of the"
+            f" {len(ids)} ids: {listed(repeated)}"
+        )
+        if not is_training:  # predictions are stored by id, so one would overwrite another
+            raise UserError(f"{message}. Rename or remove them")
+        logging.warning("%s", message)
     if unanswered and not version_2_with_negative:
         logging.warning(
             "%s: %d questions have no answer (is_impossible), but without --version_2_with_negative"
@@ -119,38 +127,8 @@ def read_squad_examples(
     return SquadData(contexts, examples)
 
 
-def _training_example(
-    common: tuple[str, str, int],
-    question: dict,
-    words: "_Words",
-    version_2_with_negative: bool,
-    where: str,
-) -> list[SquadExample]:
-    """Returns a list of one question, or an empty list if the answer is not found."""
-    if version_2_with_negative and _is_impossible(question, where):
-        return [SquadExample(*common, (), is_impossible=True)]
-    text, start = _the_answer(question, where)
-    span = words.find(text, start, where)
-    return [SquadExample(*common, (text,), *span)] if span else []
-
-
-def _report_repeated(repeated: list[str], distinct: int, source: str, is_training: bool) -> None:
-    message = (
-        f"{source}: every question must have a unique id; {len(repeated)} repeat one of the"
-        f" {distinct} ids: {listed(repeated)}"
-    )
-    if not is_training:  # predictions are stored by id, so one would overwrite another
-        raise UserError(f"{message}. Rename or remove them")
-    logging.warning("%s", message)
-
-
 def load_json(path: str, flag: str, dataset: str) -> object:
-    """Returns the content of a JSON file.
-
-    Args:
-        path: the file.
-        flag: the flag (no dashes) that named it, for messages.
-        dataset: the dataset whose format is expected, for messages.
+    """Returns the content of a JSON file. Messages name the file's flag and the expected dataset.
 
     Raises:
         UserError: the file is missing or not JSON.
@@ -162,19 +140,19 @@ def load_json(path: str, flag: str, dataset: str) -> object:
 
 def _questions(content: object, source: str) -> Iterator[tuple[str, str, dict]]:
     """Yields (place in the file, context, question) for every question."""
-    for i, article in enumerate(_get(content, "data", list, f"{source}: the file")):
+    for i, article in enumerate(_get(content, "data", f"{source}: the file", list)):
         here = f"{source}: data[{i}]"
-        for j, paragraph in enumerate(_get(article, "paragraphs", list, here)):
+        for j, paragraph in enumerate(_get(article, "paragraphs", here, list)):
             there = f"{here}.paragraphs[{j}]"
-            context = _get(paragraph, "context", str, there)
-            for k, question in enumerate(_get(paragraph, "qas", list, there)):
+            context = _get(paragraph, "context", there, str)
+            for k, question in enumerate(_get(paragraph, "qas", there, list)):
                 where = f"{there}.qas[{k}]"
-                _get(question, "question", str, where)
+                _get(question, "question", where, str)
                 yield where, context, question
 
 
-def _get(node: object, key: str, kind: type | tuple[type, ...], where: str):
-    """Returns node[key] after a check of its type."""
+def _get(node: object, key: str, where: str, *kinds: type):
+    """Returns node[key] after a check of its type, which must be one of `kinds`."""
     if not isinstance(node, dict):
         raise UserError(
             f"{where} must be an object with `{key}`, as in SQuAD's files; it is {_kind(node)}"
@@ -182,10 +160,9 @@ def _get(node: object, key: str, kind: type | tuple[type, ...], where: str):
     if key not in node:
         names = listed(sorted(node)) or "nothing"
         raise UserError(f"{where} must have `{key}`, as in SQuAD's files; it has {names}")
-    kinds = kind if isinstance(kind, tuple) else (kind,)
     # In Python, true and false are whole numbers.
     if not isinstance(node[key], kinds) or isinstance(node[key], bool):
-        wanted = " or ".join(_KINDS[one] for one in kinds)
+        wanted = " or ".join(_KINDS[kind] for kind in kinds)
         raise UserError(f"{where}: `{key}` must be {wanted}; it is {_kind(node[key])}")
     return node[key]
 
@@ -204,13 +181,13 @@ def _is_impossible(question: dict, where: str) -> bool:
 def _answer_texts(question: dict, where: str) -> tuple[str, ...] | None:
     if "answers" not in question:
         return None
-    answers = _get(question, "answers", list, where)
-    return tuple(_get(a, "text", str, f"{where}.answers[{i}]") for i, a in enumerate(answers))
+    answers = _get(question, "answers", where, list)
+    return tuple(_get(a, "text", f"{where}.answers[{i}]", str) for i, a in enumerate(answers))
 
 
 def _the_answer(question: dict, where: str) -> tuple[str, int]:
     """Returns the text and `answer_start` of the one answer to train on."""
-    answers = _get(question, "answers", list, where)
+    answers = _get(question, "answers", where, list)
     if len(answers) != 1:
         advice = (
             "keep one answer (dev files have several)"
@@ -222,43 +199,40 @@ def _the_answer(question: dict, where: str) -> tuple[str, int]:
             f" {where} has {len(answers)}: {advice}"
         )
     where += ".answers[0]"
-    return _get(answers[0], "text", str, where), _get(answers[0], "answer_start", int, where)
+    return _get(answers[0], "text", where, str), _get(answers[0], "answer_start", where, int)
 
 
-class _Words:
-    """The words of a context and the characters where they begin."""
+def _find_answer(
+    context: str, spans: list[tuple[int, int]], text: str, start: int, where: str
+) -> tuple[int, int] | None:
+    """Returns the indices of an answer's first and last word.
 
-    def __init__(self, context: str):
-        matches = list(_WORD.finditer(context))
-        self._length = len(context)
-        self._words = [match.group() for match in matches]
-        self._starts = [match.start() for match in matches]
+    If these words do not contain the answer, it logs a warning and returns None.
 
-    def find(self, text: str, start: int, where: str) -> tuple[int, int] | None:
-        """Returns the indices of an answer's first and last word.
+    Args:
+        context: the context.
+        spans: its `word_spans`.
+        text: the answer.
+        start: its `answer_start`, in characters.
+        where: its place in the file, for messages.
 
-        If the words do not contain the answer, it logs a warning and returns None.
-
-        Args:
-            text: the answer.
-            start: its `answer_start`, in characters.
-            where: its place in the file, for messages.
-
-        Raises:
-            UserError: the answer lies outside the context.
-        """
-        end = start + len(text) - 1
-        if start < 0 or max(start, end) >= self._length:
-            raise UserError(
-                f"{where}: an answer must lie within its context of {self._length} characters; this"
-                f" one has answer_start {quoted(start)} and {len(text)} characters: {quoted(text)}"
-            )
-        first, last = (bisect.bisect_right(self._starts, i) - 1 for i in (start, end))
-        found = " ".join(self._words[first : last + 1])
-        wanted = " ".join(text.split())
-        if not wanted or wanted not in found:
-            logging.warning(
-                "%s: Could not find answer: %s vs. %s", where, quoted(found), quoted(wanted)
-            )
-            return None
-        return first, last
+    Raises:
+        UserError: the answer lies outside the context.
+    """
+    end = start + len(text) - 1
+    if start < 0 or max(start, end) >= len(context):
+        raise UserError(
+            f"{where}: an answer must lie within its context of {len(context)} characters; this"
+            f" one has answer_start {quoted(start)} and {len(text)} characters: {quoted(text)}"
+        )
+    first, last = (
+        bisect.bisect_right(spans, place, key=lambda span: span[0]) - 1 for place in (start, end)
+    )
+    found = " ".join(context[begin:stop] for begin, stop in spans[first : last + 1])
+    wanted = " ".join(text.split())
+    if not wanted or wanted not in found:
+        logging.warning(
+            "%s: Could not find answer: %s vs. %s", where, quoted(found), quoted(wanted)
+        )
+        return None
+    return first, last

@@ -22,7 +22,7 @@ from bert_tf.text.tokenizers import Tokenizer
 # From the original's convert_examples_to_features.
 FIRST_UNIQUE_ID = 1000000000
 
-_BATCH_WORDS = 20000  # words for one call of the tokenizer
+_CONTEXTS_PER_CALL = 128  # contexts in one call of the tokenizer
 
 
 class Context(NamedTuple):
@@ -51,7 +51,6 @@ class ContextWindow:
     unique_id: id of the record, counted from 1000000000.
     example_index: index of the question in `SquadData.examples`.
     offset: position in the sequence where the span begins.
-    span: the span.
     """
 
     unique_id: int
@@ -60,54 +59,34 @@ class ContextWindow:
     span: Span
 
 
-def tokenize_contexts(
-    contexts: Sequence[str], tokenizer: Tokenizer, batch_words: int = _BATCH_WORDS
-) -> list[Context]:
-    """Returns the word pieces of each context, tokenized word by word as in the original.
-
-    Args:
-        contexts: the contexts.
-        tokenizer: the tokenizer.
-        batch_words: number of words after which the tokenizer is called.
-    """
+def tokenize_contexts(contexts: Sequence[str], tokenizer: Tokenizer) -> list[Context]:
+    """Returns the word pieces of each context, tokenized word by word as in the original."""
     result = []
-    waiting: list[list[str]] = []
-
-    def flush() -> None:
-        ids, splits = tokenizer.encode(list(itertools.chain.from_iterable(waiting)))
-        word = 0
-        for words in waiting:
-            starts = splits[word : word + len(words) + 1]
-            result.append(
-                Context(ids[starts[0] : starts[-1]].copy(), (starts - starts[0]).astype(np.int32))
-            )
-            word += len(words)
-        waiting.clear()
-
-    words_waiting = 0
-    for context in contexts:
-        words = split_words(context)
+    for start in range(0, len(contexts), _CONTEXTS_PER_CALL):
         # If a vocabulary's pieces contain spaces, the space before a word changes its pieces.
-        waiting.append(words[:1] + [f" {word}" for word in words[1:]])
-        words_waiting += len(waiting[-1])
-        if words_waiting >= batch_words:
-            flush()
-            words_waiting = 0
-    flush()
+        batch = [
+            [f" {word}" if i else word for i, word in enumerate(split_words(context))]
+            for context in contexts[start : start + _CONTEXTS_PER_CALL]
+        ]
+        ids, splits = tokenizer.encode(list(itertools.chain.from_iterable(batch)))
+        first = 0
+        for words in batch:
+            starts = splits[first : first + len(words) + 1]
+            first += len(words)
+            # A copy, since a view would keep the ids of the whole batch.
+            own = ids[starts[0] : starts[-1]].copy()
+            result.append(Context(own, (starts - starts[0]).astype(np.int32)))
     return result
 
 
 def make_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Span]:
     """Returns spans of at most `max_tokens` that start `doc_stride` apart and cover all tokens."""
-    spans = []
-    start = 0
-    while start < num_tokens:
-        length = min(num_tokens - start, max_tokens)
-        spans.append(Span(start, length))
-        if start + length == num_tokens:
-            break
-        start += min(length, doc_stride)
-    return spans
+    if not num_tokens:
+        return []
+    step = min(max_tokens, doc_stride)
+    last_start = max(num_tokens - max_tokens, 0)
+    starts = range(0, last_start + step, step)
+    return [Span(start, min(max_tokens, num_tokens - start)) for start in starts]
 
 
 def make_inputs(
@@ -119,12 +98,7 @@ def make_inputs(
 ) -> Iterator[tuple[Span, dict[str, list[int]]]]:
     """Yields each span of a context, and the model's input: [CLS] query [SEP] span [SEP].
 
-    Args:
-        query: ids of the question.
-        context: word pieces of the context.
-        max_seq_length: length of each input, see `sequences.pack_pair`.
-        doc_stride: see `make_spans`.
-        layout: the special tokens.
+    `query` has the ids of the question; for the lengths see `sequences.pack_pair` and `make_spans`.
     """
     ids = context.ids.tolist()
     max_tokens = max_seq_length - len(query) - layout.num_special(is_pair=True)
@@ -154,17 +128,11 @@ def max_context(spans: Sequence[Span]) -> list[np.ndarray]:
 def improve_answer_span(
     ids: Sequence[int], start: int, end: int, answer_ids: Sequence[int]
 ) -> tuple[int, int]:
-    """Returns the first and last token of the answer within tokens `start` to `end`.
+    """Returns the first and last token of the answer within tokens `start` to `end` of a context.
 
     Words are coarse: the answer "1895" is one of the five tokens of the word "(1895-1943).". If the
     answer's tokens are not found, the function returns (start, end). (Original:
     _improve_answer_span, which compares joined tokens, with the same result.)
-
-    Args:
-        ids: tokens of the context.
-        start: first token of the answer's first word.
-        end: last token of the answer's last word.
-        answer_ids: tokens of the answer.
     """
     within = list(ids[start : end + 1])
     size, wanted = len(answer_ids), list(answer_ids)
@@ -182,7 +150,7 @@ class SquadEncoder(ExampleEncoder):
     Args:
         data: the questions; each must be encoded once, in order.
         tokenizer: its vocabulary must have [CLS] and [SEP].
-        settings: `max_seq_length`, `doc_stride` and `max_query_length` are used.
+        settings: the lengths.
         is_training: whether the records have the answers' positions.
 
     Raises:
@@ -267,10 +235,7 @@ def _answer_tokens(
 ) -> tuple[int, int] | None:
     """Returns the answer's first and last token in the context, or None without an answer.
 
-    Args:
-        example: the question.
-        context: word pieces of its context.
-        answer_ids: ways to tokenize the answer; the first that occurs in the context counts.
+    `answer_ids` are ways to tokenize the answer; the first that occurs in the context counts.
     """
     if example.is_impossible:
         return None

@@ -32,9 +32,9 @@ class FinalText:
         )
 
     def __call__(self, predicted_text: str, words: Sequence[str]) -> tuple[int, int]:
-        """Returns where the predicted text is in the words: first character, last character + 1.
+        """Returns the first character of the predicted text in `" ".join(words)`, and its last + 1.
 
-        Places are in `" ".join(words)`. If the text is not found, all words are the answer.
+        If the text is not found, all words are the answer.
 
         Args:
             predicted_text: joined word pieces, with a space between words.
@@ -43,19 +43,17 @@ class FinalText:
         original = " ".join(words)
         tokenized = " ".join(filter(None, map(self._tokenize, words)))
         start = tokenized.find(predicted_text)
-        if start == -1:
-            return self._give_up(original, "Unable to find text: '%s' in '%s'", predicted_text)
         places = [i for i, char in enumerate(original) if char != " "]
-        if len(places) != len(tokenized) - tokenized.count(" "):
-            reason = "Length not equal after stripping spaces: '%s' vs '%s'"
-            return self._give_up(original, reason, tokenized)
-        if not predicted_text:
-            return self._give_up(original, "Nothing to align: '%s' in '%s'", predicted_text)
-        first = start - tokenized.count(" ", 0, start)
-        last = first + len(predicted_text) - predicted_text.count(" ") - 1
-        return places[first], places[last] + 1
-
-    def _give_up(self, original: str, reason: str, text: str) -> tuple[int, int]:
+        if start == -1:
+            problem = "Unable to find text: '%s' in '%s'", predicted_text
+        elif len(places) != len(tokenized) - tokenized.count(" "):
+            problem = "Length not equal after stripping spaces: '%s' vs '%s'", tokenized
+        elif not predicted_text:
+            problem = "Nothing to align: '%s' in '%s'", predicted_text
+        else:
+            first = start - tokenized.count(" ", 0, start)
+            last = first + len(predicted_text) - predicted_text.count(" ") - 1
+            return places[first], places[last] + 1
         if self._verbose_logging:
-            logging.info(reason, text, original)
+            logging.info(*problem, original)
         return 0, len(original)

@@ -18,11 +18,7 @@ from bert_tf.tasks.task_model import TaskModel
 
 @register
 class SpanHead(Savable, keras.layers.Layer):
-    """Start and end logits of every position (original: run_squad.create_model).
-
-    Args:
-        dtype: dtype policy.
-    """
+    """Start and end logits of every position (original: run_squad.create_model)."""
 
     def __init__(self, config: BertConfig, dtype: Any = "float32"):
         super().__init__(name="squad", dtype=dtype)
@@ -40,22 +36,14 @@ class SpanHead(Savable, keras.layers.Layer):
         )
 
     def call(self, sequence_output: tf.Tensor) -> list[tf.Tensor]:
-        """Returns start and end logits, each float32 [B, S].
-
-        Args:
-            sequence_output: float [B, S, H].
-        """
+        """Returns start and end logits, each float32 [B, S], of float [B, S, H]."""
         logits = linear(sequence_output, self.output_weights.value, self.output_bias.value)
         return tf.unstack(logits, axis=-1)
 
 
 @register
 class SquadHeads(Savable, keras.layers.Layer):
-    """The scope `cls` around `SpanHead`.
-
-    Args:
-        dtype: dtype policy.
-    """
+    """The scope `cls` around `SpanHead`."""
 
     def __init__(self, config: BertConfig, dtype: Any = "float32"):
         super().__init__(name="cls", dtype=dtype)
@@ -66,10 +54,9 @@ class SquadHeads(Savable, keras.layers.Layer):
         """Creates the variables; called by the constructor."""
         if not self.built:
             self.squad.build()
-            self.built: bool = True
 
     def call(self, sequence_output: tf.Tensor) -> list[tf.Tensor]:
-        """Returns start and end logits, each float32 [B, S], of float [B, S, H]."""
+        """Returns what `SpanHead` returns."""
         return self.squad(sequence_output)
 
 
@@ -129,25 +116,19 @@ class SquadModel(TaskModel):
         weights = example_weights(features)
         total = tf.zeros([], tf.float32)
         sums = {}
-        for name, position_logits in zip(("start", "end"), outputs, strict=True):
+        for name, logits in zip(("start", "end"), outputs, strict=True):
             positions = features[f"{name}_positions"]
             # This gradient rounds less than the gradient of `heads.cross_entropy`.
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(positions, position_logits)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(positions, logits)
             loss = tf.reduce_sum(weights * losses)
             total += tf.math.divide_no_nan(loss, normalizers["examples"])
-            right = tf.argmax(position_logits, axis=-1, output_type=tf.int32) == positions
+            right = tf.argmax(logits, axis=-1, output_type=tf.int32) == positions
             right = tf.reduce_sum(weights * tf.cast(right, tf.float32))
             sums[f"{name}_accuracy"] = (right, tf.reduce_sum(weights))
         return total / 2.0, sums
 
     def predictions(self, outputs: Any, features: Features) -> dict[str, tf.Tensor]:
-        """Returns each window's `unique_ids`, int32 [B], and its logits.
-
-        `start_logits` and `end_logits`: float32 [B, S].
-        """
-        start_logits, end_logits = outputs
-        return {
-            "unique_ids": features["unique_ids"],
-            "start_logits": start_logits,
-            "end_logits": end_logits,
-        }
+        """Returns `unique_ids`, int32 [B], and `start_logits` and `end_logits`, float32 [B, S]."""
+        start, end = outputs
+        unique_ids = features["unique_ids"]
+        return {"unique_ids": unique_ids, "start_logits": start, "end_logits": end}

@@ -16,10 +16,7 @@ def squad_schema(max_seq_length: int, is_training: bool) -> records.Schema:
 
     `unique_ids` identify the windows of a file. Names and types: `FeatureWriter` of the original.
     """
-    schema = {
-        "unique_ids": records.int64_feature([]),
-        **records.model_inputs([max_seq_length]),
-    }
+    schema = {"unique_ids": records.int64_feature([]), **records.model_inputs([max_seq_length])}
     if is_training:
         position = records.int64_feature([], low=0, high=max_seq_length - 1, default=0)
         schema["start_positions"] = schema["end_positions"] = position

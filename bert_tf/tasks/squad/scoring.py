@@ -30,8 +30,8 @@ def exact_match(answer: str, prediction: str) -> float:
 def f1_score(answer: str, prediction: str) -> float:
     """Returns the F1 score of the words that prediction and answer share.
 
-    It is 0 if either text has no words, as in the 1.1 script. (The 2.0 script compares the two
-    texts in that case; see `_scores`.)
+    It is 0 if either text has no words, as in the 1.1 script; the 2.0 script, see `_scores`, then
+    compares the texts.
     """
     right, predicted = (normalize_answer(text).split() for text in (answer, prediction))
     common = sum((collections.Counter(right) & collections.Counter(predicted)).values())
@@ -48,14 +48,10 @@ def evaluate(answers: Answers, predictions: Mapping[str, str]) -> dict[str, floa
     """
     scores = []
     for qas_id, texts in answers.items():
-        prediction = predictions.get(qas_id)
-        right = texts if prediction is not None else ()
-        scores.append(
-            (
-                max((exact_match(text, prediction) for text in right), default=0.0),
-                max((f1_score(text, prediction) for text in right), default=0.0),
-            )
-        )
+        right = texts if qas_id in predictions else ()
+        exact = max((exact_match(text, predictions[qas_id]) for text in right), default=0.0)
+        f1 = max((f1_score(text, predictions[qas_id]) for text in right), default=0.0)
+        scores.append((exact, f1))
     exact, f1 = 100.0 * np.mean(scores, axis=0)
     return {"exact_match": float(exact), "f1": float(f1)}
 
@@ -65,8 +61,8 @@ def evaluate_with_negative(
 ) -> dict[str, float | int]:
     """Returns SQuAD 2.0's scores: `exact` and `f1` in percent, `total` for the number of questions.
 
-    The same three with the prefix `HasAns_` are for the questions that have an answer, and with
-    `NoAns_` for the questions without an answer, if there are such questions.
+    The prefix `HasAns_` limits them to the questions with an answer, `NoAns_` to the questions
+    without an answer, if there are any.
 
     Args:
         answers: correct answers by question id; empty if the question has no answer. The best match
@@ -95,15 +91,13 @@ def best_thresholds(
 
     Args:
         answers: see `evaluate_with_negative`.
-        best_answers: most likely answer by question id, "no answer" excluded.
-        null_odds: score of "no answer" minus the score of the best answer, by question id.
+        best_answers, null_odds: see `answers.Predictions`.
     """
     scores = _scores(answers, best_answers)
     ids = sorted(scores, key=null_odds.__getitem__)
     odds = np.array([null_odds[qas_id] for qas_id in ids])
     null = np.array([not answers[qas_id] for qas_id in ids], np.float64)
-    # With the threshold at odds[i], questions 0 to i keep their answers. Questions with equal odds
-    # are kept together.
+    # With the threshold at odds[i], questions 0 to i keep their answers, and all with equal odds.
     possible = np.append(odds[:-1] != odds[1:], True)
     below_all = float(np.nextafter(odds[0], -np.inf))
     results = {}
@@ -128,19 +122,13 @@ def _scores(answers: Answers, predictions: Mapping[str, str]) -> dict[str, tuple
         prediction = predictions[qas_id]
         # Answers of only articles and punctuation are ignored; if none is left, "" is the answer.
         right = [text for text in texts if normalize_answer(text)] or [""]
-        exact = max(exact_match(text, prediction) for text in right)
-        if right == [""] or not normalize_answer(prediction):
-            f1 = exact
-        else:
+        exact = f1 = max(exact_match(text, prediction) for text in right)
+        if right != [""] and normalize_answer(prediction):
             f1 = max(f1_score(text, prediction) for text in right)
         scores[qas_id] = exact, f1
     return scores
 
 
 def _means(scores: Mapping[str, tuple[float, float]], prefix: str) -> dict[str, float | int]:
-    exact, f1 = 100.0 * np.mean(list(scores.values()), axis=0)
-    return {
-        f"{prefix}exact": float(exact),
-        f"{prefix}f1": float(f1),
-        f"{prefix}total": len(scores),
-    }
+    exact, f1 = map(float, 100.0 * np.mean(list(scores.values()), axis=0))
+    return {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(scores)}

@@ -34,10 +34,7 @@ class AnswerSettings(Settings):
         at_least=1,
     )
     max_answer_length: int = setting(
-        30,
-        help="Maximum length of an answer in word pieces.",
-        group=Group.EVALUATION,
-        at_least=1,
+        30, help="Maximum length of an answer in word pieces.", group=Group.EVALUATION, at_least=1
     )
     null_score_diff_threshold: float = setting(
         0.0,
@@ -86,8 +83,8 @@ class SquadSettings(AnswerSettings, FineTuningSettings):
     predict_batch_size: int = inherit(EvaluationSettings, "predict_batch_size")
     verbose_logging: bool = setting(
         False,
-        help="Log each answer whose word pieces cannot be mapped back to characters of the text. A"
-        " few are normal.",
+        help="Log each answer whose word pieces cannot be mapped back to the text. A few are"
+        " normal.",
         group=Group.EVALUATION,
     )
 

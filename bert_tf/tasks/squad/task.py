@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import random
 from collections.abc import Iterator
 
@@ -27,11 +26,7 @@ _THRESHOLDS = "null_threshold.json"
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class QuestionSet(ExampleSet):
-    """The questions of a SQuAD file.
-
-    Attributes:
-        data: questions and contexts.
-    """
+    """The questions of a SQuAD file, and the contexts that they are about."""
 
     data: SquadData
 
@@ -55,28 +50,21 @@ class SquadTask(FineTuningTask):
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
         """Checks that the predictions do not overwrite a file with questions."""
-        settings = self.settings
-        check_overwrites(
-            [self.path(name) for name in (*answers.FILES, _THRESHOLDS)],
-            "output_dir",
-            {"train_file": settings.train_file, "predict_file": settings.predict_file},
-        )
+        written = [self.path(name) for name in (*answers.FILES, _THRESHOLDS)]
+        read = {flag: getattr(self.settings, flag) for flag in ("train_file", "predict_file")}
+        check_overwrites(written, "output_dir", read)
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
         if purpose != "train":
             return [self._questions]
-        settings = self.settings
-        with_negative = settings.version_2_with_negative
-        data = read_squad_examples(settings.train_file, "train_file", True, with_negative)
+        data = self._read("train_file")
         random.Random(_SHUFFLE_SEED).shuffle(data.examples)
         return [QuestionSet("train", data.examples, data=data)]
 
     @functools.cached_property
     def _questions(self) -> QuestionSet:
         """The questions to answer, also for evaluation during training."""
-        settings = self.settings
-        with_negative = settings.version_2_with_negative
-        data = read_squad_examples(settings.predict_file, "predict_file", False, with_negative)
+        settings, data = self.settings, self._read("predict_file")
         if settings.evaluate_every_steps and not _has_answers(data):
             raise UserError(
                 "--evaluate_every_steps compares predictions with the `answers` of each question in"
@@ -84,6 +72,10 @@ class SquadTask(FineTuningTask):
                 " answers, or leave --evaluate_every_steps out"
             )
         return QuestionSet("eval", data.examples, data=data)
+
+    def _read(self, flag: str) -> SquadData:
+        path, is_training = getattr(self.settings, flag), flag == "train_file"
+        return read_squad_examples(path, flag, is_training, self.settings.version_2_with_negative)
 
     def encoder(self, example_set: QuestionSet, tokenizer: Tokenizer, labels: None) -> SquadEncoder:
         is_training = example_set.name == "train"
@@ -111,19 +103,15 @@ class SquadTask(FineTuningTask):
         logging.info("  Num orig examples = %d", len(example_set.data.examples))
         logging.info("  Num split examples = %d", example_set.num_records)
         found = self._answer(example_set, predictions)
-        output_dir, with_negative = (
-            self.settings.output_dir,
-            self.settings.version_2_with_negative,
-        )
-        logging.info("Writing predictions to: %s", output_dir)
-        answers.write_predictions(found, output_dir, with_negative)
+        logging.info("Writing predictions to: %s", self.settings.output_dir)
+        answers.write_predictions(found, self.settings.output_dir)
         if not _has_answers(example_set.data):
             logging.info("No scores: --predict_file has questions without `answers`")
             return None
         scores = self._score(example_set.data, found)
-        if with_negative:
-            # Written with all digits, since a threshold equals the odds of a question;
-            # eval_results.txt rounds.
+        if self.settings.version_2_with_negative:
+            # With all digits, since a threshold equals the odds of a question; eval_results.txt
+            # rounds.
             best = {name: value for name, value in scores.items() if name.startswith("best_")}
             answers.write_json(best, self.path(_THRESHOLDS))
         return scores
@@ -131,7 +119,6 @@ class SquadTask(FineTuningTask):
     def _answer(
         self, example_set: QuestionSet, predictions: PredictionColumns
     ) -> answers.Predictions:
-        """Returns the answers of the model with its current weights."""
         encoder = example_set.encoder
         return answers.predict_answers(
             example_set.data,
@@ -159,5 +146,5 @@ def _has_answers(data: SquadData) -> bool:
 
 def _logits(predictions: PredictionColumns) -> Iterator[answers.WindowLogits]:
     for columns in predictions:
-        logits = (columns[name] for name in ("unique_ids", "start_logits", "end_logits"))
-        yield from itertools.starmap(answers.WindowLogits, zip(*logits, strict=True))
+        names = "unique_ids", "start_logits", "end_logits"
+        yield from map(answers.WindowLogits, *(columns[name] for name in names))

@@ -1,5 +1,6 @@
 """Tests of answers from logits: their text, n-best lists, no answer."""
 
+import functools
 import json
 import math
 
@@ -52,25 +53,21 @@ def test_verbose_logging(caplog):
 
 
 class Questions:
-    """Two questions on CONTEXT (several windows each) and one on a text of no token."""
+    """Two questions on CONTEXT (several windows each) and one on a text without tokens."""
 
     def __init__(self, folder):
         qas = [question("a", "Who was the leader?"), question("b", "Who was born?")]
         path = write_squad(folder / "x.json", (CONTEXT, qas), ("\u200b", [question("c", "what")]))
         self.data = read_squad_examples(path, "predict_file", False, True)
-        tokenizer = make_tokenizer(folder)
-        self.tokenizer = tokenizer
+        self.tokenizer = make_tokenizer(folder)
         settings = settings_of_lengths(LENGTH, 5, 10)
-        encoder = SquadEncoder(self.data, tokenizer, settings, is_training=False)
+        encoder = SquadEncoder(self.data, self.tokenizer, settings, is_training=False)
         write_records(str(folder / "x.tf_record"), self.data.examples, encoder)
         self.contexts, self.windows = encoder.contexts, encoder.windows
+        logits = np.full((len(self.windows), 2, LENGTH), -3.0, np.float32)
         self.results = [
-            answers.WindowLogits(
-                window.unique_id,
-                np.full(LENGTH, -3.0, np.float32),
-                np.full(LENGTH, -3.0, np.float32),
-            )
-            for window in self.windows
+            answers.WindowLogits(window.unique_id, *pair)
+            for window, pair in zip(self.windows, logits, strict=True)
         ]
 
     def of(self, example):
@@ -79,10 +76,9 @@ class Questions:
 
     def randomize(self, seed):
         rng = np.random.RandomState(seed)
-        for result in self.results:
-            for name in ("start", "end"):
-                # Few different values, so that order among equals shows.
-                getattr(result, name)[:] = rng.randint(-8, 8, LENGTH).astype(np.float32) / 2
+        for _, *pair in self.results:
+            for logits in pair:  # few different values, so that order among equals shows
+                logits[:] = rng.randint(-8, 8, LENGTH).astype(np.float32) / 2
         return self
 
     def predict(self, **settings):
@@ -105,17 +101,14 @@ def slow_nbest(questions, example, n_best_size, max_answer_length, with_negative
     """Returns (text, start logit, end logit) of the n best by write_predictions' rules."""
     ids = questions.contexts[0].ids
     words = CONTEXT.split(" ")
-    words_with_tokens = enumerate(np.diff(questions.contexts[0].word_starts))
-    word_of = [word for word, count in words_with_tokens for _ in range(count)]
+    word_of = np.repeat(np.arange(len(words)), np.diff(questions.contexts[0].word_starts))
     numbers = questions.of(example)
     windows = [questions.windows[i] for i in numbers]
     has_most_context = features.max_context([window.span for window in windows])
     found, nulls = [], []
     for number, window, most in zip(numbers, windows, has_most_context, strict=True):
-        starts, ends = (
-            getattr(questions.results[number], name).astype(float).tolist()
-            for name in ("start", "end")
-        )
+        _, starts, ends = questions.results[number]
+        starts, ends = starts.astype(float).tolist(), ends.astype(float).tolist()
         nulls.append((starts[0] + ends[0], starts[0], ends[0]))
         best = [
             sorted(range(LENGTH), key=logits.__getitem__, reverse=True)[:n_best_size]
@@ -159,9 +152,8 @@ def test_nbest(questions, seed, with_negative, n_best_size, max_answer_length):
         expected = slow_nbest(questions, example, n_best_size, max_answer_length, with_negative)
         found = predictions.nbest[name]
         assert [(e["text"], e["start_logit"], e["end_logit"]) for e in found] == expected
-        assert [list(e) for e in found] == [
-            ["text", "probability", "start_logit", "end_logit"]
-        ] * len(found)
+        keys = ["text", "probability", "start_logit", "end_logit"]
+        assert [list(e) for e in found] == [keys] * len(found)
         weights = np.exp([entry[1] + entry[2] for entry in expected])
         np.testing.assert_allclose([e["probability"] for e in found], weights / weights.sum())
         best = next(entry for entry in expected if entry[0])
@@ -169,22 +161,17 @@ def test_nbest(questions, seed, with_negative, n_best_size, max_answer_length):
         if not with_negative:
             assert predictions.answers[name] == expected[0][0]
             continue
-        lowest = min(
-            float(questions.results[i].start[0] + questions.results[i].end[0])
-            for i in questions.of(example)
-        )
-        odds = lowest - best[1] - best[2]
+        results = [questions.results[i] for i in questions.of(example)]
+        odds = min(float(r.start[0] + r.end[0]) for r in results) - best[1] - best[2]
         assert predictions.null_odds[name] == odds
         assert predictions.answers[name] == ("" if odds > 0.0 else best[0])
 
 
 def test_threshold(questions):
-    questions.randomize(1)
-    odds = questions.predict(version_2_with_negative=True).null_odds["a"]
+    predict = functools.partial(questions.randomize(1).predict, version_2_with_negative=True)
+    odds = predict().null_odds["a"]
     for threshold, is_null in ((odds, False), (math.nextafter(odds, -math.inf), True)):
-        predictions = questions.predict(
-            version_2_with_negative=True, null_score_diff_threshold=threshold
-        )
+        predictions = predict(null_score_diff_threshold=threshold)
         assert (predictions.answers["a"] == "") == is_null
         assert predictions.best_answers["a"] != ""
 
@@ -192,10 +179,8 @@ def test_threshold(questions):
 def test_no_answer_is_possible(questions):
     """The original fails where no candidate is left, and where a text has no token."""
     for number in questions.of(0):
-        for name in ("start", "end"):
-            getattr(questions.results[number], name)[0] = (
-                5.0  # all of the best positions are in the question
-            )
+        for logits in questions.results[number][1:]:
+            logits[0] = 5.0  # the best position is in the question
     settings = {"n_best_size": 1, "version_2_with_negative": True}
     predictions = questions.predict(**settings, null_score_diff_threshold=100.0)
     for name in ("a", "c"):
@@ -220,27 +205,25 @@ def test_results_out_of_order(questions):
         questions.predict()
 
 
-def test_files(questions, tmp_path):
-    predictions = questions.randomize(0).predict(version_2_with_negative=True)
-    answers.write_predictions(predictions, str(tmp_path), True)
-    for name, content in (
-        ("predictions", predictions.answers),
-        ("nbest_predictions", predictions.nbest),
-        ("null_odds", predictions.null_odds),
-    ):
-        text = (tmp_path / f"{name}.json").read_text()
+@pytest.mark.parametrize("with_negative", [False, True])
+def test_files(questions, tmp_path, with_negative):
+    predictions = questions.randomize(0).predict(version_2_with_negative=with_negative)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    answers.write_predictions(predictions, str(folder))
+    contents = {"predictions": predictions.answers, "nbest_predictions": predictions.nbest}
+    if with_negative:
+        contents["null_odds"] = predictions.null_odds
+    assert {path.name for path in folder.iterdir()} == {f"{name}.json" for name in contents}
+    for name, content in contents.items():
+        text = (folder / f"{name}.json").read_text()
         assert text == json.dumps(content, indent=4) + "\n"
         assert list(json.loads(text)) == ["a", "b", "c"]
-    assert not list(tmp_path.glob("*.unfinished"))
-    (tmp_path / "1.1").mkdir()
-    answers.write_predictions(predictions, str(tmp_path / "1.1"), False)
-    assert not (tmp_path / "1.1" / "null_odds.json").exists()
 
 
-def test_an_answer_has_its_place_in_the_context(tmp_path):
+def test_an_answer_has_its_place_in_the_context():
     vocab = "[UNK] [CLS] [SEP] steve smith ( ) . 1895 - cafe ' s".split()
-    (tmp_path / "vocab.txt").write_text("\n".join(vocab))
-    tokenizer = FastTokenizer(str(tmp_path / "vocab.txt"))
+    tokenizer = FastTokenizer({token: i for i, token in enumerate(vocab)})
     text = "\t Steve \n Smith's  (1895-1943). Caf\u00e9"
     context = features.tokenize_contexts([text], tokenizer)[0]
     pieces = [tokenizer.inv_vocab[i] for i in context.ids]

@@ -1,11 +1,9 @@
 """Tests of bert_tf.tasks.squad.examples: SQuAD's JSON, words, answers as words, bad files."""
 
-import json
-
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.squad.examples import read_squad_examples, split_words
+from bert_tf.tasks.squad.examples import SquadExample, read_squad_examples, split_words
 from tests.support.squad_files import question, write_squad
 
 CONTEXT = "\n The leader\u202fwas\tJohn Smith (1895-1943).  Caf\u00e9\u00a0one "
@@ -38,22 +36,22 @@ def test_words(text):
 def test_answers_become_words(tmp_path):
     answers = ["John Smith", "1895", "was\tJohn", "leader was", "\u00e9", "ohn", "The l"]
     starts = [CONTEXT.find(answer.replace("leader was", "leader\u202f")) for answer in answers]
-    qas = [
-        question(f"q{i}", f"question {i}", [pair])
-        for i, pair in enumerate(zip(answers, starts, strict=True))
-    ]
+    pairs = list(zip(answers, starts, strict=True))
+    qas = [question(f"q{i}", f"question {i}", [pair]) for i, pair in enumerate(pairs)]
     data = read(write_squad(tmp_path / "x.json", ("Another.", []), (CONTEXT, qas)))
     assert data.contexts == [CONTEXT]  # the one with questions
     word_of_char = words_of_original(CONTEXT)[1]
-    for i, (example, text, start) in enumerate(zip(data.examples, answers, starts, strict=True)):
-        assert example.qas_id == f"q{i}" and example.question_text == f"question {i}"
-        assert example.context_index == 0 and example.answers == (text,)
-        assert example.start_position == word_of_char[start]
-        assert example.end_position == word_of_char[start + len(text) - 1]
-        assert not example.is_impossible
+    assert data.examples == [
+        SquadExample(
+            *(f"q{i}", f"question {i}", 0, (text,)),
+            start_position=word_of_char[start],
+            end_position=word_of_char[start + len(text) - 1],
+        )
+        for i, (text, start) in enumerate(pairs)
+    ]
 
 
-def test_answer_not_at_its_start_is_left_out(tmp_path, warnings):
+def test_an_answer_that_is_not_at_its_start_is_skipped(tmp_path, warnings):
     qas = [
         question("moved", "q", [("John", 0)]),
         question("empty", "q", [("", 3)]),
@@ -67,9 +65,8 @@ def test_answer_not_at_its_start_is_left_out(tmp_path, warnings):
     assert len(warnings) == 4
     assert "qas[0] (id 'moved'): Could not find answer: '" in warnings[0]
     assert warnings[0].endswith("vs. 'John'")
-    with pytest.raises(
-        UserError, match="answers must be found at their answer_start, .*; none of the 2 answers is"
-    ):
+    rule = "answers must be found at their answer_start, .*; none of the 2 answers is"
+    with pytest.raises(UserError, match=rule):
         read(write_squad(tmp_path / "y.json", (CONTEXT, qas[:2])))
 
 
@@ -87,7 +84,7 @@ def test_impossible(tmp_path):
     assert [(e.is_impossible, e.start_position) for e in others] == [(False, 3), (False, 3)]
     with pytest.raises(UserError, match=r"qas\[0\] \(id 'none'\) has 0: .* add --version_2_w"):
         read(path)
-    # What has an answer is trained on, as in the original, which does not look at is_impossible.
+    # A question with an answer is trained on: the original does not look at is_impossible.
     qas[0] = question("none", "q", [("John", start)], is_impossible=True)
     first = read(write_squad(tmp_path / "x.json", (CONTEXT, qas))).examples[0]
     assert not first.is_impossible and first.start_position == 3
@@ -117,31 +114,41 @@ def test_duplicate_ids(tmp_path, warnings):
     assert warnings == [f"--train_file={path}: {message}"]
 
 
-@pytest.mark.parametrize(
-    "answers, message",
-    [
-        (
-            [],
-            r"exactly 1 answer; .*data\[0\].paragraphs\[0\].qas\[0\] \(id 'q'\) has 0: for SQuAD 2",
-        ),
-        ([("The", 2), ("The", 2)], "has 2: keep one answer"),
-        ([("The", 400)], "within its context of 51 characters; this one has answer_start 400 and"),
-        ([("one ....", 44)], "has answer_start 44 and 8 characters: 'one ....'"),
-        ([("", 51)], "has answer_start 51 and 0 characters"),
-        ([("The", -1)], "has answer_start -1"),
-        (
-            None,
-            r"qas\[0\] \(id 'q'\) must have `answers`, as in SQuAD's .* has 'id', 'question'",
-        ),
-    ],
-)
-def test_bad_answers(tmp_path, answers, message):
-    path = write_squad(tmp_path / "x.json", (CONTEXT, [question("q", "q", answers)]))
-    with pytest.raises(UserError, match=message):
+LONG = "x" * 10_000
+# What a question has, and the message, of at most 500 characters.
+BAD_QUESTIONS = [
+    (
+        question("q", "q", []),
+        r"exactly 1 answer; .*data\[0\].paragraphs\[0\].qas\[0\] \(id 'q'\) has 0: for SQuAD 2",
+    ),
+    (question("q", "q", [("The", 2)] * 2), "has 2: keep one answer"),
+    (question("q", "q", [("The", 400)]), "context of 51 characters; this one has answer_start 400"),
+    (question("q", "q", [("one ....", 44)]), "has answer_start 44 and 8 characters: 'one ....'"),
+    (question("q", "q", [("", 51)]), "has answer_start 51 and 0 characters"),
+    (question("q", "q", [("The", -1)]), "has answer_start -1"),
+    (question("q", "q"), r"\(id 'q'\) must have `answers`, as in SQuAD's .* has 'id', 'question'"),
+    (question(True, "q"), "`id` must be a string or a whole number; it is True"),
+    (question(1.5, "q"), "`id` must be a string or a whole number; it is 1.5"),
+    (question("q", "q", [("The", True)]), "`answer_start` must be a whole number; it is True"),
+    (question("q", "q", is_impossible="false"), "`is_impossible` must be true or false; .* string"),
+    (question("q", "q", is_impossible=[]), "`is_impossible` must be true or false; it is a list"),
+    (question(LONG, "q"), "must have `answers`"),
+    (question("q", "q", [(LONG, 2)]), "has answer_start 2 and 10000 characters"),
+    (question("q", "q", [("The", 10**2000)]), "has answer_start 1000"),
+    ({LONG: 1, **dict.fromkeys(map(str, range(1000)))}, "must have `question`"),
+]
+
+
+@pytest.mark.parametrize("made, message", BAD_QUESTIONS)
+def test_bad_question(tmp_path, made, message):
+    path = write_squad(tmp_path / "x.json", (CONTEXT, [made]))
+    with pytest.raises(UserError, match=message) as error:
         read(path)
+    assert len(str(error.value)) < 500
 
 
 BAD_FILES = {
+    None: "cannot be read .*No such file",
     "": r"is not JSON \(Expecting value: .*\); it must be a JSON file in SQuAD's format",
     "{": r"is not JSON \(Expecting property name",
     b"\xff\xfe\xff": "line 1: not UTF-8",
@@ -166,67 +173,27 @@ BAD_FILES = {
 @pytest.mark.parametrize("content", BAD_FILES)
 def test_bad_file(tmp_path, content):
     path = tmp_path / "x.json"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=BAD_FILES[content]) as error:
         read(path)
     assert str(error.value).startswith(f"--train_file={path}")
 
 
-def test_missing_file(tmp_path):
-    with pytest.raises(UserError, match="--train_file=.*x.json cannot be read .*No such file"):
-        read(tmp_path / "x.json")
-
-
 def test_byte_order_mark(tmp_path):
     path = tmp_path / "x.json"
-    content = {"data": [{"paragraphs": [{"context": "a", "qas": [question("1", "q")]}]}]}
-    path.write_text(json.dumps(content), encoding="utf-8-sig")
+    write_squad(path, ("a", [question("1", "q")]))
+    path.write_text(path.read_text(), encoding="utf-8-sig")
     assert read(path, is_training=False).contexts == ["a"]
 
 
-def test_whole_numbers_are_ids_like_their_texts(tmp_path):
-    """JSON has only texts as keys, so predictions.json would have one id twice."""
+def test_a_whole_number_is_the_id_of_its_digits(tmp_path):
+    """The keys of predictions.json are strings, so 1 and "1" would be the same key twice."""
     path = write_squad(tmp_path / "x.json", (CONTEXT, [question(7, "q"), question("8", "q")]))
     assert [e.qas_id for e in read(path, is_training=False).examples] == ["7", "8"]
     path = write_squad(tmp_path / "x.json", (CONTEXT, [question(1, "q"), question("1", "q")]))
     with pytest.raises(UserError, match="1 repeat one of the 1 ids: '1'. Rename or remove"):
         read(path, is_training=False)
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"id": True}, "`id` must be a string or a whole number; it is True"),
-        ({"id": 1.5}, "`id` must be a string or a whole number; it is 1.5"),
-        ({"answers": [{"text": "The", "answer_start": True}]}, "`answer_start` must be a whole nu"),
-        ({"is_impossible": "false"}, "`is_impossible` must be true or false; it is a string"),
-        ({"is_impossible": []}, "`is_impossible` must be true or false; it is a list"),
-    ],
-)
-def test_values_of_another_type(tmp_path, changes, message):
-    made = {**question("q", "q", [("The", 2)]), **changes}
-    path = write_squad(tmp_path / "x.json", (CONTEXT, [made]))
-    with pytest.raises(UserError, match=message):
-        read(path)
-
-
-LONG = "x" * 10_000
-
-
-@pytest.mark.parametrize(
-    "made, is_training",
-    [
-        (question(LONG, "q"), True),
-        (question("q", "q", [(LONG, 2)]), True),
-        (question("q", "q", [("The", 10**2000)]), True),
-        ({LONG: 1, **dict.fromkeys(map(str, range(1000)))}, False),
-    ],
-)
-def test_messages_are_short(tmp_path, made, is_training):
-    path = write_squad(tmp_path / "x.json", (CONTEXT, [made]))
-    with pytest.raises(UserError) as error:
-        read(path, is_training)
-    assert len(str(error.value)) < 500
 
 
 def test_messages_on_ids_and_words_are_short(tmp_path, warnings):

@@ -1,5 +1,7 @@
 """Tests of bert_tf.tasks.squad.features: against a slow version, and the original's digests."""
 
+import collections
+import itertools
 import random
 import sys
 
@@ -7,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad import features
 from bert_tf.tasks.squad.examples import read_squad_examples, split_words
@@ -34,7 +35,7 @@ def test_spans():
     assert features.make_spans(5, 5, 2) == [Span(0, 5)]
     assert features.make_spans(9, 5, 2) == [Span(0, 5), Span(2, 5), Span(4, 5)]
     assert features.make_spans(8, 5, 3) == [Span(0, 5), Span(3, 5)]
-    # A stride beyond the length leaves nothing out.
+    # A stride beyond the length skips nothing.
     assert features.make_spans(7, 3, 100) == [Span(0, 3), Span(3, 3), Span(6, 1)]
 
 
@@ -65,13 +66,13 @@ def test_improve_answer_span():
     assert features.improve_answer_span(np.array(ids, np.int32), 1, 5, [2, 3]) == (2, 3)
 
 
-def slow_records(examples, contexts, vocab_file, settings, is_training):
+def slow_records(data, vocab_file, settings, is_training):
     """Yields the records' features by convert_examples_to_features' rules, token by token."""
     tokenizer = FullTokenizer(vocab_file, do_lower_case=True)
     unique_id = 1000000000
-    for example in examples:
+    for example in data.examples:
         query = tokenizer.tokenize(example.question_text)[: settings.max_query_length]
-        words = split_words(contexts[example.context_index])
+        words = split_words(data.contexts[example.context_index])
         pieces = [tokenizer.tokenize(word) for word in words]
         tokens = sum(pieces, [])
         begin = [sum(map(len, pieces[:i])) for i in range(len(pieces) + 1)]
@@ -133,45 +134,33 @@ def test_records(tmp_path, is_training):
     encoder = SquadEncoder(data, tokenizer, settings, is_training)
     output = str(tmp_path / "x.tf_record")
     assert write_records(output, data.examples, encoder) == len(encoder.windows)
-    contexts, windows = encoder.contexts, encoder.windows
-    expected = list(
-        slow_records(data.examples, data.contexts, write_vocab(tmp_path), settings, is_training)
-    )
+    expected = list(slow_records(data, write_vocab(tmp_path), settings, is_training))
     assert list(read_records(output)) == expected
-    assert len(windows) == len(expected) > 2 * len(data.examples)
-    for window, record in zip(windows, expected, strict=True):
+    assert len(encoder.windows) == len(expected) > 2 * len(data.examples)
+    lengths = collections.defaultdict(set)
+    for window, record in zip(encoder.windows, expected, strict=True):
         assert [window.unique_id] == record["unique_ids"]
-        ids = contexts[data.examples[window.example_index].context_index].ids
-        tokens = record["input_ids"][window.offset : window.offset + window.span.length]
-        assert tokens == ids[window.span.start : window.span.start + window.span.length].tolist()
-    if is_training:
-        # "(1895-1943)." is narrowed to one token, "electronics store" to three of its own.
-        spans = {}
-        for window, record in zip(windows, expected, strict=True):
-            first, last = record["start_positions"][0], record["end_positions"][0]
-            spans.setdefault(window.example_index, set()).add(last - first)
-        assert spans[1] == {0} and spans[2] == {0} and spans[4] == {0, 2}
+        context = encoder.contexts[data.examples[window.example_index].context_index]
+        (start, length), offset = window.span, window.offset
+        tokens = record["input_ids"][offset : offset + length]
+        assert tokens == context.ids[start : start + length].tolist()
+        if is_training:
+            (first,), (last,) = record["start_positions"], record["end_positions"]
+            lengths[window.example_index].add(last - first + 1)
+    if is_training:  # "(1895-1943)." is narrowed to one token, "electronics store" to three
+        assert lengths[1] == {1} and lengths[2] == {1} and lengths[4] == {1, 3}
 
 
-@pytest.mark.parametrize("batch_words", [1, 7, 1000])
-def test_many_contexts_are_tokenized_in_batches(tmp_path, batch_words):
+@pytest.mark.parametrize("batch", [1, 2, 128])
+def test_many_contexts_are_tokenized_in_batches(tmp_path, monkeypatch, batch):
+    monkeypatch.setattr(features, "_CONTEXTS_PER_CALL", batch)
     tokenizer = make_tokenizer(tmp_path)
     contexts = ["the man", "", " ", CONTEXT, "a river runs", "john"]
-    tokenized = features.tokenize_contexts(contexts, tokenizer, batch_words)
+    tokenized = features.tokenize_contexts(contexts, tokenizer)
     for context, (ids, word_starts) in zip(contexts, tokenized, strict=True):
         words = [tokenizer.encode([word])[0].tolist() for word in split_words(context)]
-        assert [
-            ids[i:j].tolist() for i, j in zip(word_starts, word_starts[1:], strict=False)
-        ] == words
-        assert ids.base is None  # a view would keep all the others
-
-
-def test_no_room_for_the_text():
-    with pytest.raises(UserError, match=r"max_seq_length \(67\) must be greater than max_query_"):
-        settings_of_lengths(67)
-    assert settings_of_lengths(68)
-    with pytest.raises(UserError, match="--doc_stride=0 must be at least 1"):
-        settings_of_lengths(384, 0)
+        assert [ids[i:j].tolist() for i, j in itertools.pairwise(word_starts)] == words
+        assert ids.base is None  # a view would keep the whole batch
 
 
 @needs_golden
@@ -183,14 +172,13 @@ def test_records_of_the_original(tmp_path, monkeypatch, version, is_training):
     from records_digest import digest
 
     run = golden_run(f"squad_{version}.json")
-    name = f"squad_{version}{'_train' if is_training else ''}.json"
-    data = read_squad_examples(
-        str(GOLDEN / "programs" / name), "x", is_training, run["flags"]["version_2_with_negative"]
-    )
+    flags = run["flags"]
+    path = GOLDEN / "programs" / f"squad_{version}{'_train' * is_training}.json"
+    data = read_squad_examples(str(path), "x", is_training, flags["version_2_with_negative"])
     if is_training:
         random.Random(12345).shuffle(data.examples)
     tokenizer = FastTokenizer(str(RELEASED_VOCAB), True, SEQUENCE_TOKENS)
-    settings = settings_of_lengths(run["flags"]["max_seq_length"], run["flags"]["doc_stride"])
+    settings = settings_of_lengths(flags["max_seq_length"], flags["doc_stride"])
     output = str(tmp_path / "x.tf_record")
     write_records(output, data.examples, SquadEncoder(data, tokenizer, settings, is_training))
     kind = "train" if is_training else "eval"

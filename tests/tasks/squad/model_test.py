@@ -6,50 +6,36 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.model.configuration import BertConfig
-from bert_tf.modeling import BertModel
 from bert_tf.tasks.squad.model import SquadModel
-from tests.support.objectives import compute, predict
+from tests.support.objectives import compute, predict, set_random_weights
+from tests.support.small_pretraining import SMALL
 
-BATCH, LENGTH, HIDDEN, VOCAB = 3, 7, 8, 11
+BATCH, LENGTH = 3, 7
 
 
-@pytest.fixture(scope="module")
-def config():
-    return BertConfig(
-        vocab_size=VOCAB,
-        hidden_size=HIDDEN,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=10,
-        type_vocab_size=2,
-    )
+CONFIG = {**SMALL, "num_hidden_layers": 1}
 
 
 @pytest.fixture(scope="module")
-def model(config):
-    keras.utils.set_random_seed(3)
-    model = SquadModel(config)
-    rng = np.random.RandomState(4)
-    for variable in model.variables:  # biases, too, and large enough to tell positions apart
-        variable.assign(rng.normal(size=variable.shape, scale=0.5))
+def model():
+    model = SquadModel(BertConfig.from_dict(CONFIG))
+    set_random_weights(model)
     return model
 
 
-def features(**others):
+def features():
     rng = np.random.RandomState(1)
     tokens = np.arange(LENGTH) < [[7], [5], [3]]
     values = {
         "unique_ids": 1000000000 + np.arange(BATCH),
-        "input_ids": rng.randint(0, VOCAB, (BATCH, LENGTH)) * tokens,
+        "input_ids": rng.randint(0, SMALL["vocab_size"], (BATCH, LENGTH)) * tokens,
         "input_mask": tokens,
         "segment_ids": tokens & (np.arange(LENGTH) > 1),
         "start_positions": [4, 0, 2],
         "end_positions": [6, 0, 2],
         "is_impossible": [0, 1, 0],
     }
-    made = {name: tf.constant(np.int32(value)) for name, value in values.items()}
-    return {**made, **others}
+    return {name: tf.constant(np.int32(value)) for name, value in values.items()}
 
 
 def logits_by_numpy(model, batch):
@@ -59,17 +45,12 @@ def logits_by_numpy(model, batch):
     return np.moveaxis(output.sequence_output.numpy() @ weights.T + bias, -1, 0)
 
 
-def test_names_and_initial_values(config):
+def test_names_and_initial_values():
     keras.utils.set_random_seed(5)
-    config = BertConfig.from_dict({**config.to_dict(), "hidden_size": 400})
-    fresh = SquadModel(config)
-    shapes = {variable.path: tuple(variable.shape) for variable in fresh.variables}
-    bert = {variable.path: tuple(variable.shape) for variable in BertModel(config).variables}
-    assert shapes == {
-        **bert,
-        "cls/squad/output_weights": (2, 400),
-        "cls/squad/output_bias": (2,),
-    }
+    fresh = SquadModel(BertConfig.from_dict({**CONFIG, "hidden_size": 408}))
+    bert = {variable.path: variable.shape for variable in fresh.bert.variables}
+    head = {"cls/squad/output_weights": (2, 408), "cls/squad/output_bias": (2,)}
+    assert {v.path: v.shape for v in fresh.variables} == {**bert, **head}
     assert not fresh.cls.squad.output_bias.numpy().any()
     weights = fresh.cls.squad.output_weights.numpy()
     assert 0.015 < weights.std() < 0.02 and abs(weights).max() <= 0.04  # truncated at 2 sigma

@@ -15,7 +15,7 @@ def test_normalize_answer():
     assert scoring.normalize_answer("The  U.S.A., (an) ally\u00a0of a--b!") == "usa ally of ab"
     assert scoring.normalize_answer("Theatre another") == "theatre another"
     assert scoring.normalize_answer("a, the.") == ""
-    # Punctuation goes first, so that this is no article; dashes beyond ASCII stay.
+    # Punctuation is removed first, so "a.b" has no article; dashes beyond ASCII stay.
     assert scoring.normalize_answer("a.b a\u2013b") == "ab \u2013b"
 
 
@@ -27,39 +27,26 @@ def test_f1_counts_repeated_words():
 
 
 def test_version_1():
-    answers = {
-        "p": ("a cat", "The black cat"),
-        "q": ("dog",),
-        "r": ("bird",),
-        "s": (),
-        "t": ("the",),
-    }
+    answers = {"p": ("a cat", "The black cat"), "q": ("dog",), "r": ("bird",)}
+    answers |= {"s": (), "t": ("the",)}
     predictions = {"p": "black cat!", "q": "big dog", "s": "x", "t": "a"}
     results = scoring.evaluate(answers, predictions)
-    # r is not predicted, s has no right answer; an article alone matches but has no words.
+    # r is not predicted, s has no right answer; an article matches but has no words.
     assert results["exact_match"] == pytest.approx(100 * (1 + 0 + 0 + 0 + 1) / 5)
     assert results["f1"] == pytest.approx(100 * (1 + 2 / 3 + 0 + 0 + 0) / 5)
 
 
 def test_version_2():
-    answers = {
-        "right": ("a cat", "black cat"),
-        "half": ("dog",),
-        "none": (),
-        "wrongly none": ("bird",),
-        "wrongly some": (),
-        "articles": ("the",),
-        "first counts": ("the", "fish"),
+    questions = {  # the correct answers, and the prediction
+        "right": (("a cat", "black cat"), "cat"),
+        "half": (("dog",), "big dog"),
+        "none": ((), ""),
+        "wrongly none": (("bird",), ""),
+        "wrongly some": ((), "x"),
+        "articles": (("the",), "a"),
+        "articles ignored": (("the", "fish"), "a"),
     }
-    predictions = {
-        "right": "cat",
-        "half": "big dog",
-        "none": "",
-        "wrongly none": "",
-        "wrongly some": "x",
-        "articles": "a",
-        "first counts": "a",
-    }
+    answers, predictions = ({name: x[i] for name, x in questions.items()} for i in (0, 1))
     results = scoring.evaluate_with_negative(answers, predictions)
     assert results == pytest.approx(
         {
@@ -108,12 +95,8 @@ def test_the_best_threshold_may_be_above_0():
     answers = {"a": ("x",), "b": ("y",), "c": ()}
     odds = {"a": -1.0, "b": 2.5, "c": 3.0}
     found = scoring.best_thresholds(answers, {"a": "x", "b": "y", "c": "z"}, odds)
-    assert found == {
-        "best_exact": 100.0,
-        "best_exact_thresh": 2.5,
-        "best_f1": 100.0,
-        "best_f1_thresh": 2.5,
-    }
+    assert found["best_exact"] == found["best_f1"] == 100.0
+    assert found["best_exact_thresh"] == found["best_f1_thresh"] == 2.5
 
 
 def test_without_right_answers_the_best_threshold_is_below_all_odds():

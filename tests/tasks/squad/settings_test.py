@@ -16,7 +16,13 @@ def test_a_threshold_is_a_number(threshold):
         settings_of_lengths(null_score_diff_threshold=threshold)
 
 
-def test_padding_counts_unless_buckets_are_asked_for():
+def test_the_text_needs_room():
+    with pytest.raises(UserError, match=r"max_seq_length \(67\) must be greater than max_query_"):
+        settings_of_lengths(67)
+    assert settings_of_lengths(68)
+
+
+def test_length_buckets_are_off_by_default():
     (field,) = [field for field in flags_of(SquadSettings) if field.name == "length_buckets"]
     assert field.default == "none"
     assert "the original's loss and n-best lists count" in rule_of(field).help
