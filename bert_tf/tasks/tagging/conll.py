@@ -20,7 +20,6 @@ DOCUMENT_START = "-DOCSTART-"
 class Sentence:
     """A sentence and its tags.
 
-    words: words as in the file.
     tags: tag of each word; None if the file has no tags.
     document: index of its document. In a file without `-DOCSTART-` lines every sentence is a
         document.
@@ -77,12 +76,12 @@ def _is_word(columns: Sequence[str]) -> bool:
 
 def _check_columns(columns: Sequence[str], is_tagged: bool, place: str) -> None:
     """Checks a word's line: it must have a tag if `is_tagged`, else one column."""
-    if not is_tagged and len(columns) > 1:
-        raise UserError(
-            f"{place}: either all words of a file must have tags, or none; the first word has no"
-            f" tag, but this line has {len(columns)} columns"
-        )
     if not is_tagged:
+        if len(columns) > 1:
+            raise UserError(
+                f"{place}: either all words of a file must have tags, or none; the first word has"
+                f" no tag, but this line has {len(columns)} columns"
+            )
         return
     if len(columns) == 1:
         raise UserError(
@@ -104,20 +103,13 @@ def write_predictions(
 
     Columns are separated by a space, and an empty line ends each sentence, as conlleval reads it.
 
-    Args:
-        path: the file.
-        sentences: sentences, with or without tags.
-        predicted: predicted tags of each sentence.
-
     Raises:
         UserError: the file cannot be written.
         OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
     parts = []
     for sentence, tags in zip(sentences, predicted, strict=True):
-        columns = [sentence.words, tags]
-        if sentence.tags is not None:
-            columns.insert(1, sentence.tags)
+        columns = [x for x in (sentence.words, sentence.tags, tags) if x is not None]
         lines = (" ".join(line) for line in zip(*columns, strict=True))
         parts.append("\n".join(lines) + "\n\n")
     write_whole(path, "".join(parts))

@@ -32,8 +32,8 @@ def make_windows(
     """Yields the windows of a document. Each word is tagged in exactly one window.
 
     There is one window for each sentence, filled up on both sides with whole words from the
-    document. A sentence that is too long is cut into parts of at most half a window, so that every
-    word has context on both sides.
+    document. A sentence that is too long is split into parts of at most half a window, so that
+    every word has context on both sides.
 
     Args:
         lengths: number of word pieces of each word of the document.
@@ -59,17 +59,15 @@ def _widen(
     lengths: Sequence[int], begin: int, end: int, low: int, high: int, room: int
 ) -> tuple[int, int]:
     """Returns [begin, end) extended by words alternately before and after it, if there is room."""
-    grows = True
-    while grows:
-        grows = False
+    before = None
+    while before != (begin, end):
+        before = begin, end
         if begin > low and lengths[begin - 1] <= room:
             begin -= 1
             room -= lengths[begin]
-            grows = True
         if end < high and lengths[end] <= room:
             room -= lengths[end]
             end += 1
-            grows = True
     return begin, end
 
 
@@ -84,8 +82,7 @@ class TaggingEncoder(ExampleEncoder):
     Records tag the words in order.
 
     Args:
-        tokenizer: its vocabulary must have the special tokens of its `layout`.
-        max_seq_length: length of a sequence, [CLS] and [SEP] included.
+        tokenizer, max_seq_length: see `ExampleEncoder`.
         labels: all tags in the order of the logits. Words without a tag get the first tag.
         document_context: see `make_windows`.
     """
@@ -109,7 +106,8 @@ class TaggingEncoder(ExampleEncoder):
         return [f" {word}" if i else word for s in example for i, word in enumerate(s.words)]
 
     def records(self, example: Sequence[Sentence], ids: list[list[int]]) -> Iterator[Record]:
-        room = self.max_seq_length - 2
+        length, layout = self.max_seq_length, self.tokenizer.layout
+        room = length - 2
         # A word without word pieces, such as a control character, becomes [UNK], since its label
         # needs a position.
         pieces = [word[: room // 2] or [self.tokenizer.unknown_id] for word in ids]
@@ -117,31 +115,15 @@ class TaggingEncoder(ExampleEncoder):
         labels = [self._label_ids[tag] for tag in tags]
         lengths = [len(word) for word in pieces]
         ends = list(itertools.accumulate(len(sentence.words) for sentence in example))
-        for window in make_windows(lengths, ends, room, self._document_context):
-            yield self._record(window, pieces, labels)
-
-    def _record(
-        self, window: TaggedWindow, pieces: Sequence[list[int]], labels: Sequence[int]
-    ) -> Record:
-        """Returns the record of a window.
-
-        Args:
-            window: the window.
-            pieces: word-piece ids of each word of the document.
-            labels: label id of each word of the document.
-        """
-        length = self.max_seq_length
-        ids = list(itertools.chain.from_iterable(pieces[window.begin : window.end]))
-        label_ids, label_mask = [0] * length, [0] * length
-        position = 1 + sum(map(len, pieces[window.begin : window.first]))
-        for word in range(window.first, window.last):
-            label_ids[position], label_mask[position] = labels[word], 1
-            position += len(pieces[word])
-        return {
-            **sequences.pack_pair(ids, [], length, self.tokenizer.layout),
-            "label_ids": label_ids,
-            "label_mask": label_mask,
-        }
+        for begin, end, first, last in make_windows(lengths, ends, room, self._document_context):
+            inputs = list(itertools.chain.from_iterable(pieces[begin:end]))
+            label_ids, label_mask = [0] * length, [0] * length
+            position = 1 + sum(lengths[begin:first])  # after [CLS]
+            for word in range(first, last):
+                label_ids[position], label_mask[position] = labels[word], 1
+                position += lengths[word]
+            packed = sequences.pack_pair(inputs, [], length, layout)
+            yield {**packed, "label_ids": label_ids, "label_mask": label_mask}
 
     def describe(self, example: Sequence[Sentence], record: Mapping[str, list]) -> Iterator[str]:
         """Yields the tokens of a record and their labels, X for tokens without a label."""

@@ -31,13 +31,9 @@ def entity_metrics(
 ) -> dict[str, float]:
     """Returns `precision`, `recall` and `f1` of all entities and of each type, and `accuracy`.
 
-    Names for a type end in `_TYPE`; there is one for each type in the gold or predicted tags.
+    Names for a type end in `_TYPE`, for each type in the gold (correct) or predicted tags.
     `accuracy` is the share of words with the correct tag. All values are between 0 and 1, and 0
     where the denominator is 0.
-
-    Args:
-        gold: correct tags of each sentence.
-        predicted: predicted tags of each sentence.
 
     Raises:
         ValueError: `gold` and `predicted` have different lengths.
@@ -45,20 +41,17 @@ def entity_metrics(
     right, in_gold, in_predicted = Counter(), Counter(), Counter()
     words = right_words = 0
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        gold_entities, predicted_entities = entities(gold_tags), entities(predicted_tags)
-        in_gold.update(entity_type for entity_type, _, _ in gold_entities)
-        in_predicted.update(entity_type for entity_type, _, _ in predicted_entities)
-        both = set(gold_entities) & set(predicted_entities)
-        right.update(entity_type for entity_type, _, _ in both)
+        wanted, found = set(entities(gold_tags)), set(entities(predicted_tags))
+        for counts, spans in (right, wanted & found), (in_gold, wanted), (in_predicted, found):
+            counts.update(entity_type for entity_type, _, _ in spans)
         words += len(gold_tags)
         right_words += sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True))
     results = {"accuracy": _share(right_words, words)}
-    counts = {"": (right.total(), in_predicted.total(), in_gold.total())}
+    numbers = {"": (right.total(), in_predicted.total(), in_gold.total())}
     for entity_type in sorted(in_gold | in_predicted):
-        counts[f"_{entity_type}"] = tuple(n[entity_type] for n in (right, in_predicted, in_gold))
-    for suffix, (true_positives, positives, relevant) in counts.items():
-        precision = _share(true_positives, positives)
-        recall = _share(true_positives, relevant)
+        numbers[f"_{entity_type}"] = tuple(n[entity_type] for n in (right, in_predicted, in_gold))
+    for suffix, (true_positives, positives, relevant) in numbers.items():
+        precision, recall = _share(true_positives, positives), _share(true_positives, relevant)
         results[f"precision{suffix}"] = precision
         results[f"recall{suffix}"] = recall
         results[f"f1{suffix}"] = _share(2 * precision * recall, precision + recall)

@@ -1,7 +1,7 @@
 """The feature-based tagger: features of a frozen BERT and a BiLSTM on them (the paper, 5.3).
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`; F is the width of a token's features, U
-the number of units of the LSTM in each direction.
+Dimension letters and dtypes: see `bert_tf/modeling.py`; F (`input_size`) is the width of a token's
+features, U (`units`) the number of units of the LSTM in each direction.
 """
 
 from collections.abc import Callable
@@ -44,15 +44,7 @@ FEATURE_LAYERS = {
 
 
 def check_feature_layers(feature_layers: str, num_hidden_layers: int) -> None:
-    """Checks that a model has enough encoder layers for the features.
-
-    Args:
-        feature_layers: a name in `FEATURE_LAYERS`.
-        num_hidden_layers: number of encoder layers of the model.
-
-    Raises:
-        UserError: the model has too few.
-    """
+    """Raises UserError if a model has too few encoder layers for the features."""
     needed = FEATURE_LAYERS[feature_layers].layers
     if num_hidden_layers < needed:
         raise UserError(
@@ -69,11 +61,6 @@ class Direction(Savable, keras.layers.Layer):
     The gates, their order (input, forget, candidate, output) and initial values match
     `keras.layers.LSTM`. That layer is not used, because its variables include the state of a random
     generator and because it multiplies by the input at each step.
-
-    Args:
-        input_size: input width.
-        units: U.
-        name: name of the scope.
     """
 
     def __init__(self, input_size: int, units: int, name: str):
@@ -85,31 +72,22 @@ class Direction(Savable, keras.layers.Layer):
         units = self.units
 
         def forget_nothing(shape, dtype=None):
-            zeros, ones = tf.zeros([units], dtype), tf.ones([units], dtype)
-            return tf.concat([zeros, ones, zeros, zeros], axis=0)
+            return tf.constant([0] * units + [1] * units + [0] * (2 * units), dtype)
 
         for name, shape, initializer in (
             ("kernel", (self.input_size, 4 * units), "glorot_uniform"),
             ("recurrent_kernel", (units, 4 * units), "orthogonal"),
             ("bias", (4 * units,), forget_nothing),
         ):
-            weight = self.add_weight(
-                shape=shape, initializer=initializer, autocast=False, name=name
-            )
-            setattr(self, name, weight)
+            setattr(self, name, self.add_weight(shape, initializer, autocast=False, name=name))
 
 
 @register
 class BidirectionalLstm(Savable, keras.layers.Layer):
     """An LSTM from left to right and one from right to left, outputs concatenated.
 
-    Padding leaves the state unchanged, so the outputs at tokens do not depend on it.
-
-    Args:
-        input_size: F.
-        units: U.
-        name: name of the scope.
-        dtype: dtype policy. The state and the gates are float32 under every policy.
+    Padding leaves the state unchanged, so the outputs at tokens do not depend on it. The state and
+    the gates are float32 under every dtype policy.
     """
 
     def __init__(self, input_size: int, units: int, name: str, dtype="float32"):
@@ -162,21 +140,13 @@ class BidirectionalLstm(Savable, keras.layers.Layer):
 
 @register
 class BiLstm(Savable, keras.layers.Layer):
-    """A stack of bidirectional LSTMs: the scope `lstm` of `layer_0`, `layer_1`.
+    """Two bidirectional LSTMs: the scope `lstm` of `layer_0` and `layer_1`."""
 
-    Args:
-        input_size: F.
-        units: U.
-        num_layers: number of bidirectional LSTMs.
-        dtype: dtype policy.
-    """
-
-    def __init__(self, input_size: int, units: int, num_layers: int = 2, dtype="float32"):
+    def __init__(self, input_size: int, units: int, dtype="float32"):
         super().__init__(name="lstm", dtype=dtype)
-        sizes = [input_size] + [2 * units] * (num_layers - 1)
         self.lstm_layers = [
             BidirectionalLstm(size, units, f"layer_{i}", self.dtype_policy)
-            for i, size in enumerate(sizes)
+            for i, size in enumerate((input_size, 2 * units))
         ]
         self.build()
 
@@ -185,15 +155,9 @@ class BiLstm(Savable, keras.layers.Layer):
         if not self.built:
             for layer in self.lstm_layers:
                 layer.build()
-            self.built = True
 
     def call(self, inputs, input_mask):
-        """Returns the outputs of the last layer, float32 [B, S, 2U].
-
-        Args:
-            inputs: float [B, S, F].
-            input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-        """
+        """Returns the second layer's outputs, float32 [B, S, 2U]; see `BidirectionalLstm.call`."""
         for layer in self.lstm_layers:
             inputs = layer(inputs, input_mask)
         return inputs

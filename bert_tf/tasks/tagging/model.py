@@ -73,21 +73,15 @@ class TaggingModel(TaskModel):
             training: whether dropout is on. A frozen BERT never has dropout.
             dropout_seed: int32 [2]; None draws one.
         """
-        fine_tuned = not self.feature_layers
         if input_mask is None:
             input_mask = tf.ones(get_shape_list(input_ids), tf.int32)
-        output = self.bert(
-            input_ids,
-            input_mask,
-            segment_ids,
-            training=training and fine_tuned,
-            dropout_seed=dropout_seed,
-        )
+        inputs = input_ids, input_mask, segment_ids
+        has_dropout = training and not self.feature_layers
+        output = self.bert(*inputs, training=has_dropout, dropout_seed=dropout_seed)
         tokens = output.sequence_output  # [B, S, H]
         if self.feature_layers:
-            # [B, S, F]
-            features = tf.stop_gradient(FEATURE_LAYERS[self.feature_layers].of(output))
-            tokens = self.lstm(features, input_mask)  # [B, S, 2 * lstm_size]
+            features = FEATURE_LAYERS[self.feature_layers].of(output)  # [B, S, F]
+            tokens = self.lstm(tf.stop_gradient(features), input_mask)  # [B, S, 2 * lstm_size]
         return self.head(tokens, training=training, dropout_seed=dropout_seed)
 
     def normalizers(self, features: Features) -> dict[str, tf.Tensor]:

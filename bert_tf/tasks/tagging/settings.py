@@ -23,14 +23,10 @@ class TaggingSettings(EvaluationSettings):
         group=Group.DATA,
     )
     train_file: str | None = setting(
-        None,
-        help="CoNLL file to train on. Default: train.txt in --data_dir.",
-        group=Group.DATA,
+        None, help="CoNLL file to train on. Default: train.txt in --data_dir.", group=Group.DATA
     )
     eval_file: str | None = setting(
-        None,
-        help="CoNLL file to evaluate on. Default: valid.txt in --data_dir.",
-        group=Group.DATA,
+        None, help="CoNLL file to evaluate on. Default: valid.txt in --data_dir.", group=Group.DATA
     )
     predict_file: str | None = setting(
         None,
@@ -46,7 +42,7 @@ class TaggingSettings(EvaluationSettings):
     document_context: bool = setting(
         True,
         help="Fill each sequence with the sentences around the one to tag. -DOCSTART- lines"
-        " separate documents; in a file without them every sentence stands alone.",
+        " separate documents; in a file without them every sentence is a document.",
         group=Group.DATA,
     )
     feature_based: bool = setting(

@@ -29,11 +29,7 @@ _FILES = {"train_file": "train.txt", "eval_file": "valid.txt", "predict_file": "
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class SentenceSet(ExampleSet):
-    """The documents of a CoNLL file.
-
-    Attributes:
-        sentences: all sentences; the records tag their words in order.
-    """
+    """The documents of a CoNLL file, and their sentences, whose words the records tag in order."""
 
     sentences: list[Sentence]
 
@@ -54,25 +50,29 @@ class TaggingTask(FineTuningTask):
             check_feature_layers(self.settings.feature_layers, config.num_layer_outputs)
 
     def read_sets(self, purpose: str) -> list[ExampleSet]:
-        sentences = conll.read_sentences(
-            *_file(self.settings, purpose), tags_required=purpose != "predict"
-        )
+        path, flag = _file(self.settings, purpose)
+        sentences = conll.read_sentences(path, flag, tags_required=purpose != "predict")
         return [SentenceSet(purpose, data.documents(sentences), sentences=sentences)]
 
     def labels(self, sets: Mapping[str, Sequence[SentenceSet]]) -> list[str]:
         training = sets["train"][0].sentences if "train" in sets else None
         labels = _choose_labels(self.settings, training)
         for purpose, (found,) in sets.items():
-            _check_tags(found.sentences, labels, *_file(self.settings, purpose))
+            unknown = sorted(_tags(found.sentences) - set(labels))
+            if unknown:
+                path, flag = _file(self.settings, purpose)
+                raise UserError(
+                    f"--{flag}: {path} has the tags {listed(unknown)}, which are not among the"
+                    f" model's: {listed(labels)}. Correct the file, or train a new model with all"
+                    " tags in --labels, in another --output_dir"
+                )
         return labels
 
     def encoder(
         self, example_set: ExampleSet, tokenizer: Tokenizer, labels: Sequence[str]
     ) -> data.TaggingEncoder:
-        settings = self.settings
-        return data.TaggingEncoder(
-            tokenizer, settings.max_seq_length, labels, settings.document_context
-        )
+        length, document_context = self.settings.max_seq_length, self.settings.document_context
+        return data.TaggingEncoder(tokenizer, length, labels, document_context)
 
     def build(self, config: BertConfig, labels: Sequence[str], **options) -> TaggingModel:
         layers = self.settings.feature_layers if self.settings.feature_based else None
@@ -113,21 +113,17 @@ def _choose_labels(settings: TaggingSettings, training: list[Sentence] | None) -
 
     These are the tags of the model in `output_dir` or `init_checkpoint`, if it is a trained tagger;
     else --labels; else the sorted tags of the training file.
-
-    Args:
-        training: the sentences to train on, if they have been read.
     """
-    learned = learned_labels(settings)
+    labels, learned = list(settings.labels), learned_labels(settings)
     if learned is not None:
-        if settings.labels and list(settings.labels) != learned:
+        if labels and labels != learned:
             raise UserError(
-                f"--labels={quoted(','.join(settings.labels))} must be the labels of the model in"
+                f"--labels={quoted(','.join(labels))} must be the labels of the model in"
                 f" --output_dir or --init_checkpoint, {listed(learned)} ({LABELS_FILE} in its"
                 " folder); leave --labels out, or choose another model"
             )
         return learned
-    if settings.labels:
-        labels = list(settings.labels)
+    if labels:
         if len(set(labels)) < len(labels) or not all(map(conll.is_tag, labels)):
             raise UserError(
                 "--labels must list each tag once, O, B-TYPE or I-TYPE, separated by commas; got"
@@ -146,7 +142,7 @@ def _choose_labels(settings: TaggingSettings, training: list[Sentence] | None) -
                 " exists. Give --labels"
             )
         training = conll.read_sentences(path, flag)
-    labels = sorted({tag for sentence in training for tag in sentence.tags})
+    labels = sorted(_tags(training))
     if len(labels) == 1:
         raise UserError(
             f"--{flag}: {path} must have words with different tags; all tags are"
@@ -155,16 +151,9 @@ def _choose_labels(settings: TaggingSettings, training: list[Sentence] | None) -
     return labels
 
 
-def _check_tags(sentences: list[Sentence], labels: Sequence[str], path: str, flag: str) -> None:
-    """Checks that all tags of the sentences are among the labels."""
-    found = {tag for sentence in sentences for tag in sentence.tags or ()}
-    unknown = sorted(found - set(labels))
-    if unknown:
-        raise UserError(
-            f"--{flag}: {path} has the tags {listed(unknown)}, which are not among the"
-            f" model's: {listed(labels)}. Correct the file, or train a new model with all tags"
-            " in --labels, in another --output_dir"
-        )
+def _tags(sentences: list[Sentence]) -> set[str]:
+    """Returns all tags in a file."""
+    return {tag for sentence in sentences for tag in sentence.tags or ()}
 
 
 def _tags_and_loss(

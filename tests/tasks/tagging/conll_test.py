@@ -8,49 +8,47 @@ from bert_tf.tasks.tagging.conll import Sentence, read_sentences, write_predicti
 LONG = "x" * 10_000
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write_file(text):
-        path = tmp_path / "file.txt"
+def read(folder, text, tags_required=True):
+    """Returns the sentences of a file with this content; None for a file that is missing."""
+    path = folder / "file.txt"
+    if text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return str(path)
-
-    return write_file
+    return read_sentences(str(path), "eval_file", tags_required)
 
 
-def test_four_columns_documents_and_line_ends(write):
-    path = write(
+def test_four_columns_documents_and_line_ends(tmp_path):
+    text = (
         "-DOCSTART- -X- -X- O\r\n\r\nEU NNP I-NP I-ORG\r\nrejects VBZ I-VP O\r\n\r\n\r\n"
         "Peter NNP I-NP I-PER\r\n\r\n-DOCSTART- -X- -X- O\r\n\r\nLondon\tNNP\tI-NP\tI-LOC"
     )
-    assert read_sentences(path, "train_file") == [
+    assert read(tmp_path, text) == [
         Sentence(["EU", "rejects"], ["I-ORG", "O"], 1),
         Sentence(["Peter"], ["I-PER"], 1),
         Sentence(["London"], ["I-LOC"], 2),
     ]
 
 
-def test_what_is_before_the_first_document_line_is_a_document(write):
-    path = write("EU B-ORG\n\nPeter B-PER\n\n-DOCSTART- O\n\nLondon B-LOC\n")
-    assert [s.document for s in read_sentences(path, "train_file")] == [0, 0, 1]
+@pytest.mark.parametrize(
+    "text, documents",
+    [
+        ("EU B-ORG\n\nPeter B-PER\n\n-DOCSTART- O\n\nLondon B-LOC\n", [0, 0, 1]),
+        ("\n\nEU B-ORG\n\nPeter B-PER\n", [0, 1]),
+    ],
+    ids=["before the first line", "no line"],
+)
+def test_documents(tmp_path, text, documents):
+    assert [s.document for s in read(tmp_path, text)] == documents
 
 
-def test_without_document_lines_each_sentence_is_alone(write):
-    path = write("\n\nEU B-ORG\n\nPeter B-PER\n")
-    assert [s.document for s in read_sentences(path, "train_file")] == [0, 1]
-
-
-def test_only_blanks_and_tabs_part_columns(write):
+def test_only_spaces_and_tabs_separate_columns(tmp_path):
     # A no-break space, a line separator and a form feed are characters of a word.
-    path = write("5\u00a0000 O\na\u2028b\x0cc O\n")
-    assert read_sentences(path, "train_file")[0].words == ["5\u00a0000", "a\u2028b\x0cc"]
+    (sentence,) = read(tmp_path, "5\u00a0000 O\na\u2028b\x0cc O\n")
+    assert sentence.words == ["5\u00a0000", "a\u2028b\x0cc"]
 
 
-def test_words_alone_where_tags_are_not_required(write):
-    path = write("-DOCSTART-\n\nEU\nrejects\n")
-    assert read_sentences(path, "predict_file", tags_required=False) == [
-        Sentence(["EU", "rejects"], None, 1)
-    ]
+def test_words_only_where_tags_are_not_required(tmp_path):
+    found = read(tmp_path, "-DOCSTART-\n\nEU\nrejects\n", tags_required=False)
+    assert found == [Sentence(["EU", "rejects"], None, 1)]
 
 
 @pytest.mark.parametrize(
@@ -71,10 +69,9 @@ def test_words_alone_where_tags_are_not_required(write):
         (None, "--eval_file: .*file.txt cannot be read"),
     ],
 )
-def test_what_is_refused(write, tmp_path, text, message):
-    path = f"{tmp_path}/file.txt" if text is None else write(text)
+def test_what_is_refused(tmp_path, text, message):
     with pytest.raises(UserError, match=message) as error:
-        read_sentences(path, "eval_file")
+        read(tmp_path, text)
     assert len(str(error.value)) < 500
 
 
@@ -85,9 +82,9 @@ def test_what_is_refused(write, tmp_path, text, message):
         ("EU\n\nrejects O\n", "line 3: either all words of a file must have tags, .* 2 col"),
     ],
 )
-def test_tags_are_for_all_words_or_none(write, text, message):
+def test_tags_are_for_all_words_or_none(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
-        read_sentences(write(text), "predict_file", tags_required=False)
+        read(tmp_path, text, tags_required=False)
 
 
 def test_predictions_are_what_conlleval_reads(tmp_path):

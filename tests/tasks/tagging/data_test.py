@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -25,23 +26,19 @@ def tokenizer(tmp_path_factory):
 
 
 def written(tmp_path, sentences, tokenizer, length, document_context=False):
-    """Returns the records as (pieces, labels with X) in two strings each."""
+    """Returns the pieces and the labels of each record, X for a piece without a label."""
     path = str(tmp_path / "file.tf_record")
     encoder = data.TaggingEncoder(tokenizer, length, LABELS, document_context)
     count = write_records(path, data.documents(sentences), encoder)
     found = []
     for record in tf.data.TFRecordDataset(path):
         parsed = records.parse(record[tf.newaxis], tagging_schema(length))
-        row = {name: value[0].numpy().tolist() for name, value in parsed.items()}
+        row = {name: value[0].numpy() for name, value in parsed.items()}
         size = sum(row["input_mask"])
-        assert row["input_mask"] == [1] * size + [0] * (length - size)
-        assert row["input_ids"][size:] == [0] * (length - size)
-        assert row["segment_ids"] == [0] * length
-        labels = [
-            LABELS[i] if mask else "X"
-            for i, mask in zip(row["label_ids"], row["label_mask"], strict=True)
-        ]
-        assert labels[size:] == ["X"] * (length - size)
+        assert row["input_mask"].tolist() == [1] * size + [0] * (length - size)
+        assert not (row["input_ids"][size:].any() or row["segment_ids"].any())
+        labels = np.where(row["label_mask"], np.array(LABELS)[row["label_ids"]], "X")
+        assert set(labels[size:]) <= {"X"}
         found.append((" ".join(VOCAB[i] for i in row["input_ids"][:size]), " ".join(labels[:size])))
     assert count == len(found)
     return found
@@ -64,13 +61,11 @@ DOCUMENTS = [
 
 
 def test_context_is_of_the_document_and_whole_words(tmp_path, tokenizer):
-    # Room for 8 pieces. Nothing of the second document is in the first one's records.
+    # Room for 8 pieces, whole words only; the first document's records have none of the second's.
     assert written(tmp_path, DOCUMENTS, tokenizer, 10, document_context=True) == [
         ("[CLS] London is big The un ##want ##ed big [SEP]", "X B-LOC O O X X X X X X"),
         ("[CLS] is big The un ##want ##ed big , [SEP]", "X X X I-LOC O X X X X X"),
-        # `unwanted` and `The` fit; `big` before them too; no word is cut.
-        ("[CLS] The un ##want ##ed big , big [SEP]".replace("[CLS]", "[CLS] big"),)
-        + ("X X X X X X O O O X",),
+        ("[CLS] big The un ##want ##ed big , big [SEP]", "X X X X X X O O O X"),
         ("[CLS] is [SEP]", "X O X"),
     ]
 
@@ -85,10 +80,10 @@ def test_without_context_sentences_are_alone(tmp_path, tokenizer):
     ]
 
 
-def test_long_sentences_are_cut_and_keep_what_is_beside_the_cut(tmp_path, tokenizer):
+def test_long_sentences_are_split_and_keep_the_words_around_the_parts(tmp_path, tokenizer):
     words = ["London", "is", "big", ",", "The", "big", "big"]
-    sentence = Sentence(words, ["B-LOC", "O", "O", "O", "O", "O", "I-LOC"], 0)
-    # Room for 6: parts of 3 with what is beside them.
+    sentence = Sentence(words, ["B-LOC", *"OOOOO", "I-LOC"], 0)
+    # Room for 6: parts of 3 with the words around them.
     assert written(tmp_path, [sentence], tokenizer, 8) == [
         ("[CLS] London is big , The big [SEP]", "X B-LOC O O X X X X"),
         ("[CLS] is big , The big big [SEP]", "X X X O O O X X"),

@@ -87,10 +87,8 @@ def conlleval(gold, predicted):
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         for pair in zip([*gold_tags, "O"], [*predicted_tags, "O"], strict=True):
             now_gold, now_predicted = map(split, pair)
-            gold_ends, predicted_ends = (
-                ends(last_gold, now_gold),
-                ends(last_predicted, now_predicted),
-            )
+            gold_ends = ends(last_gold, now_gold)
+            predicted_ends = ends(last_predicted, now_predicted)
             if inside:
                 if gold_ends and predicted_ends and last_gold[1] == last_predicted[1]:
                     inside = False
@@ -111,10 +109,7 @@ def test_random_tags_have_conllevals_figures():
     rng = random.Random(12345)
     choices = ["O", "O", "B-A", "I-A", "B-B", "I-B", "B-C-D", "I-C-D"]
     for _ in range(3000):
-        gold = [
-            [rng.choice(choices) for _ in range(rng.randint(1, 12))]
-            for _ in range(rng.randint(1, 4))
-        ]
+        gold = [rng.choices(choices, k=rng.randint(1, 12)) for _ in range(rng.randint(1, 4))]
         predicted = [
             [tag if rng.random() < 0.6 else rng.choice(choices) for tag in tags] for tags in gold
         ]

@@ -1,18 +1,15 @@
 """Tests of tagging from files to files: the program, and the library call."""
 
-import numpy as np
+import functools
+
 import pytest
-import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.modeling import BertConfig
 from bert_tf.runs.folder import reporting
-from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.tagging.conll import read_sentences
 from bert_tf.tasks.tagging.entities import entity_metrics
-from bert_tf.tasks.tagging.settings import TaggingSettings
-from bert_tf.tasks.tagging.task import TaggingTask
 from tests.support.pretraining_runs import run, variables, write_config
+from tests.support.registered_tasks import run_in
 
 VOCAB = "[PAD] [UNK] [CLS] [SEP] the in from came visited Ann Bob ##by Rome Oslo New York .".split()
 TRAIN = """-DOCSTART- -X- O
@@ -40,7 +37,7 @@ Oslo B-LOC
 
 
 def make_folder(folder):
-    """Writes the files for a tiny run to a folder; returns the folder."""
+    """Returns the folder with the files for a tiny run."""
     (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     (folder / "train.txt").write_text(TRAIN * 8)
     (folder / "valid.txt").write_text(TRAIN.replace("Rome", "Oslo"))
@@ -63,32 +60,15 @@ def trained(tmp_path_factory):
         f"--output_dir={folder / 'out'}",
         f"--vocab_file={folder / 'vocab.txt'}",
         f"--bert_config_file={folder / 'bert_config.json'}",
-        "--do_train",
-        "--do_eval",
-        "--do_predict",
-        "--max_seq_length=16",
-        "--length_buckets=none",
-        "--train_batch_size=8",
-        "--num_train_epochs=15",
-        "--learning_rate=0.02",
+        *("--do_train", "--do_eval", "--do_predict", "--max_seq_length=16"),
+        *("--length_buckets=none", "--train_batch_size=8"),
+        *("--num_train_epochs=15", "--learning_rate=0.02"),
         program="run_tagging.py",
     )
     return folder
 
 
-def tag(folder, output_dir="out", **changes):
-    """Runs tagging in this process; `changes` are flags."""
-    settings = {
-        "data_dir": str(folder),
-        "output_dir": str(folder / output_dir),
-        "vocab_file": str(folder / "vocab.txt"),
-        "max_seq_length": 16,
-        "length_buckets": "none",
-    }
-    config = BertConfig.from_json_file(str(folder / "bert_config.json"))
-    strategy = tf.distribute.get_strategy()
-    task = TaggingTask(TaggingSettings(**{**settings, **changes}))
-    return run_fine_tuning(task, config, strategy)
+tag = functools.partial(run_in, name="tagging", max_seq_length=16)
 
 
 def test_the_program_learns_scores_and_tags(trained):
@@ -115,9 +95,8 @@ def test_words_alone_are_tagged_by_the_labels_of_the_trained_model(trained):
     (trained / "words.txt").write_text("Ann\n\n" + "Bobby\n" * 40)
     flags = {"data_dir": None, "predict_file": str(trained / "words.txt"), "do_predict": True}
     results = (trained / "out/test_results.txt").read_text()
-    with pytest.raises(
-        UserError, match="--labels='O,B-PER' must be the labels of the model in --out"
-    ):
+    message = "--labels='O,B-PER' must be the labels of the model in --out"
+    with pytest.raises(UserError, match=message):
         tag(trained, **flags, labels=["O", "B-PER"])
     tag(trained, **flags)
     lines = (trained / "out/predictions.txt").read_text().splitlines()
@@ -144,73 +123,59 @@ def test_length_buckets_change_no_score(folder):
         tag(folder, length_buckets=lengths, do_eval=True, eval_batch_size=2, document_context=False)
         for lengths in ("none", "8")
     ]
-    assert results[0].keys() == results[1].keys()
-    for name, value in results[0].items():
-        np.testing.assert_allclose(results[1][name], value, rtol=1e-5, err_msg=name)
+    assert results[1] == pytest.approx(results[0], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "file, flags, message",
-    [
-        (None, {}, "At least one of --do_train, --do_eval and --do_predict must be given"),
-        ("", {"do_train": True}, "--data_dir: .*train.txt has no sentence"),
-        (
-            "Ann\n",
-            {"do_train": True},
-            "--data_dir: .*train.txt, line 1: a line must have a word and",
-        ),
-        ("Ann O\n", {"do_train": True}, "must have words with different tags; all tags are 'O'"),
-        (
-            None,
-            {"do_train": True, "labels": ["O", "B-PER", "I-PER"]},
-            "--data_dir: .*train.txt has the tags 'B-LOC', 'I-LOC', which are not among the "
-            "model's: "
-            "'O', 'B-PER', 'I-PER'. Correct the file, or train a new model",
-        ),
-        (
-            "Ann B-PER\nis O\n",
-            {"do_eval": True},
-            "has the tags 'B-LOC', 'I-LOC', which are",
-        ),
-        (
-            "Ann B-PER\nis O\n",
-            {"do_predict": True, "predict_file": "valid.txt"},
-            "--predict_file: .*valid.txt has the tags 'B-LOC', 'I-LOC'",
-        ),
-        (
-            None,
-            {"do_train": True, "labels": ["O", "PER"]},
-            "--labels must list each tag once, .*O,PER",
-        ),
-        (None, {"do_train": True, "labels": ["O", "O"]}, "--labels must list each tag once, .*O,O"),
-        (
-            None,
-            {"do_train": True, "data_dir": None},
-            "name the file with --train_file, or a folder that has train.txt with --data_dir",
-        ),
-        (
-            None,
-            {"do_eval": True, "train_file": "none.txt"},
-            r"tags of the model must be known, .*labels.txt.*\(--train_file: none.txt\); neither",
-        ),
-        (
-            None,
-            {"do_train": True, "init_checkpoint": "/x/uncased_L-12_H-768_A-12/bert_model.ckpt"},
-            "was trained on lowercased text, but --do_lower_case=False",
-        ),
-        (None, {"do_train": True, "max_seq_length": 3}, "--max_seq_length=3 must be between 4"),
-        (
-            None,
-            {"do_train": True, "feature_based": True},
-            "--feature_layers=concat_last_four needs a model with at least 4 layers",
-        ),
-    ],
-)
-def test_what_is_refused(folder, monkeypatch, file, flags, message):
+TRAIN_FLAGS = {"do_train": True}
+# What is wrong: the content of train.txt (None: as it is), flags, the message.
+REFUSED = {
+    "nothing to do": (None, {}, "At least one of --do_train, --do_eval and --do_predict must be"),
+    "an empty file": ("", TRAIN_FLAGS, "--data_dir: .*train.txt has no sentence"),
+    "one tag": ("Ann O\n", TRAIN_FLAGS, "words with different tags; all tags are 'O'"),
+    "tags beyond --labels": (
+        None,
+        {**TRAIN_FLAGS, "labels": ["O", "B-PER", "I-PER"]},
+        "--data_dir: .*train.txt has the tags 'B-LOC', 'I-LOC', which are not among the model's: "
+        "'O', 'B-PER', 'I-PER'. Correct the file, or train a new model",
+    ),
+    "tags to evaluate": ("Ann B-PER\nis O\n", {"do_eval": True}, "has the tags 'B-LOC', 'I-LOC'"),
+    "tags to predict": (
+        "Ann B-PER\nis O\n",
+        {"do_predict": True, "predict_file": "valid.txt"},
+        "--predict_file: .*valid.txt has the tags 'B-LOC', 'I-LOC'",
+    ),
+    "not a tag": (None, {**TRAIN_FLAGS, "labels": ["O", "PER"]}, "list each tag once, .*O,PER"),
+    "a label twice": (None, {**TRAIN_FLAGS, "labels": ["O", "O"]}, "list each tag once, .*O,O"),
+    "no file": (
+        None,
+        {**TRAIN_FLAGS, "data_dir": None},
+        "name the file with --train_file, or a folder that has train.txt with --data_dir",
+    ),
+    "unknown tags": (
+        None,
+        {"do_eval": True, "train_file": "none.txt"},
+        r"tags of the model must be known, .*labels.txt.*\(--train_file: none.txt\); neither",
+    ),
+    "an uncased model": (
+        None,
+        {**TRAIN_FLAGS, "init_checkpoint": "/x/uncased_L-12_H-768_A-12/bert_model.ckpt"},
+        "was trained on lowercased text, but --do_lower_case=False",
+    ),
+    "too short": (None, {**TRAIN_FLAGS, "max_seq_length": 3}, "length=3 must be between 4"),
+    "too few layers": (
+        None,
+        {**TRAIN_FLAGS, "feature_based": True},
+        "--feature_layers=concat_last_four needs a model with at least 4 layers",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(folder, monkeypatch, case):
+    file, flags, message = REFUSED[case]
     monkeypatch.chdir(folder)
     if file is not None:
         (folder / "train.txt").write_text(file)
     with pytest.raises(UserError, match=message):
         tag(folder, **flags)
-    left = list((folder / "out").glob("*")) if (folder / "out").exists() else []
-    assert not [path for path in left if path.name in ("train.tf_record", "checkpoint")]
+    assert not {path.name for path in folder.glob("out/*")} & {"train.tf_record", "checkpoint"}
