@@ -38,6 +38,25 @@ def write_albert(folder):
     return str(config), write_model(folder / "pieces.model", pieces)
 
 
+def write_text(folder):
+    """Returns the path of a text with an empty line after every fifth line."""
+    rng = random.Random(3)
+    lines = [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) * (i % 6 > 0) for i in range(120)]
+    (folder / "text.txt").write_text("\n".join(lines))
+    return str(folder / "text.txt")
+
+
+def classify_as_the_program(reviews, out):
+    """Returns the test texts and a loaded model's results, which equal run_classifier's."""
+    model = bert_tf.load(str(out))
+    lines = (reviews / "test.csv").read_text().splitlines()[1:]
+    texts = [line.split(",")[0] for line in lines]
+    results = model.classify(texts)
+    found = [[r.probabilities[label] for label in model.labels] for r in results]
+    np.testing.assert_allclose(found, np.loadtxt(out / "test_results.tsv"), rtol=1e-5)
+    return texts, results
+
+
 @pytest.mark.slow
 def test_a_classifier_is_trained_and_loaded(tmp_path):
     reviews = write_reviews(tmp_path)
@@ -55,13 +74,7 @@ def test_a_classifier_is_trained_and_loaded(tmp_path):
     assert "bert/encoder/transformer/group_1/inner_group_0/LayerNorm_1/gamma/adam_v" in names
     assert not any("layer_0" in name or "group_2" in name for name in names)
 
-    model = bert_tf.load(str(out))
-    lines = (reviews / "test.csv").read_text().splitlines()[1:]
-    results = model.classify([line.split(",")[0] for line in lines])
-    expected = np.loadtxt(out / "test_results.tsv")
-    found = [[r.probabilities[label] for label in model.labels] for r in results]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
+    classify_as_the_program(reviews, out)
     saved = tmp_path / "saved"
     export(ExportSettings(input=str(out), output=str(saved), input_kind="ids"))
     assert (saved / "spm.model").read_bytes() == (tmp_path / "pieces.model").read_bytes()
@@ -82,11 +95,8 @@ def test_a_classifier_is_trained_and_loaded(tmp_path):
 @pytest.mark.slow
 def test_sentence_order_is_pre_trained(tmp_path):
     config, model_file = write_albert(tmp_path)
-    rng = random.Random(3)
-    lines = [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) * (i % 6 > 0) for i in range(120)]
-    (tmp_path / "text.txt").write_text("\n".join(lines))
     lengths = ["--max_seq_length=24", "--max_predictions_per_seq=5"]
-    make = [f"--input_file={tmp_path}/text.txt", f"--vocab_file={model_file}", *lengths]
+    make = [f"--input_file={write_text(tmp_path)}", f"--vocab_file={model_file}", *lengths]
     make += ["--objective=mlm_sop", "--do_whole_word_mask", "--ngram=2", "--dupe_factor=3"]
     run(*make, f"--output_file={tmp_path}/records", program="create_pretraining_data.py")
     out = tmp_path / "out"

@@ -15,11 +15,11 @@ from bert_tf.modeling import AlbertConfig, BertConfig
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.squad.model import SquadModel
+from bert_tf.tasks.task_model import TaskModel
 from tests.support.objectives import compute
 from tests.support.small_pretraining import SMALL
-from tests.tasks.every_task_test import TASKS, make, make_features, new_model, schema_of
+from tests.tasks.every_task_test import TASKS, every_task, make, make_features, new_model
 
-every_task = pytest.mark.parametrize("name", TASKS)
 CONFIG = {**SMALL, "num_hidden_layers": 1}
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
@@ -59,25 +59,28 @@ def test_a_dictionary_of_features_gives_what_its_inputs_give(name):
         tf.nest.map_structure(np.testing.assert_array_equal, model(given), expected)
     ones, zeros = tf.ones_like(features["input_mask"]), tf.zeros_like(features["segment_ids"])
     expected = model({**features, "input_mask": ones, "segment_ids": zeros})
-    for missing in ({"input_mask": None, "segment_ids": None}, None):
-        few = {n: x for n, x in features.items() if missing or n not in INPUTS[1:]}
-        outputs = model({**few, **(missing or {})})
-        tf.nest.map_structure(np.testing.assert_array_equal, outputs, expected)
+    without = {n: x for n, x in features.items() if n not in INPUTS[1:]}
+    for given in (without, {**without, "input_mask": None, "segment_ids": None}):
+        tf.nest.map_structure(np.testing.assert_array_equal, model(given), expected)
 
 
-def test_features_without_ids_are_refused():
-    model = make("classification")
-    with pytest.raises(UserError, match="Model must have 'input_ids'; received 'input_mask', 'lab"):
-        model({name: x for name, x in make_features("classification", 2).items() if name in (
-            "input_mask", "label_ids")})  # fmt: skip
-    model = make("pretraining")
-    with pytest.raises(UserError, match="must have 'masked_lm_positions'; received 'input_ids'"):
-        model({"input_ids": np.ones((2, 5))})
-    with pytest.raises(UserError, match="no longer than 'input_ids', .*received 7"):
-        model([np.ones((2, 5))] * 7)
+IDS = np.ones((2, 5), int)
 
 
-def test_features_that_are_no_numbers_are_left_alone():
+@pytest.mark.parametrize(
+    "name, given, message",
+    [
+        ("classification", {"input_mask": IDS}, "Model must have 'input_ids'; received 'input_m"),
+        ("pretraining", {"input_ids": IDS}, "have 'masked_lm_positions'; received 'input_ids'"),
+        ("pretraining", [IDS] * 7, "no longer than 'input_ids', .*received 7"),
+    ],
+)
+def test_missing_and_superfluous_inputs_are_refused(name, given, message):
+    with pytest.raises(UserError, match=message):
+        make(name)(given)
+
+
+def test_features_that_are_not_numbers_are_ignored():
     model = make("classification")
     features = make_features("classification", 2)
     data = tf.data.Dataset.from_tensors({**features, "guid": tf.constant(["a", "b"])})
@@ -102,12 +105,10 @@ def test_evaluate_gives_the_loss_and_the_metrics_of_the_task(name):
     model = make(name)
     features = make_features(name, 4)
     loss, sums = compute(model, features)
-    expected = {metric: total / weight for metric, (total, weight) in sums.items()}
-    found = results(eager(model), as_arrays(features), batch_size=4)
-    assert found.keys() == {"loss", *sums}
     assert tuple(sums) == model.task_metrics
-    for metric, value in {"loss": loss, **expected}.items():
-        np.testing.assert_allclose(found[metric], value, rtol=1e-5, err_msg=metric)
+    means = {metric: float(total / weight) for metric, (total, weight) in sums.items()}
+    found = results(eager(model), as_arrays(features), batch_size=4)
+    assert found == pytest.approx({"loss": float(loss), **means}, rel=1e-5)
 
 
 def test_labels_may_be_the_y_of_keras():
@@ -134,9 +135,8 @@ def test_a_weight_of_each_example_is_keras_sample_weight():
 
 
 def test_missing_and_superfluous_labels_are_refused():
-    model = make("squad")
+    model = eager(make("squad"))
     features = make_features("squad", 2)
-    eager(model)
     start = features.pop("start_positions")
     message = "of SquadModel must have 'start_positions' for its loss; received 'end_pos"
     with pytest.raises(UserError, match=message):
@@ -145,28 +145,22 @@ def test_missing_and_superfluous_labels_are_refused():
         model.test_on_batch(features, (start, start, start))
 
 
-def test_a_loss_given_to_compile_replaces_that_of_the_task():
+def test_a_loss_given_to_compile_replaces_the_loss_of_the_task():
     model = new_model("classification")
     features = make_features("classification", 3)
     labels = features.pop("label_ids")
     own = results(eager(model), features, labels)
-    eager(
-        model,
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["sparse_categorical_accuracy"],
-    )
-    found = results(model, features, labels)
-    assert (own.keys(), found.keys()) == (
-        {"loss", "accuracy"},
-        {"loss", "sparse_categorical_accuracy"},
-    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    metric = "sparse_categorical_accuracy"
+    found = results(eager(model, loss, metrics=[metric]), features, labels)
+    assert own.keys() == {"loss", "accuracy"} and found.keys() == {"loss", metric}
     np.testing.assert_allclose(found["loss"], own["loss"], rtol=1e-5)
 
 
 def test_a_model_without_a_task_has_no_loss_of_its_own():
     model = eager(FeaturesModel(small_config()))
     with pytest.raises(ValueError, match="No loss to compute"):
-        model.test_on_batch({"input_ids": np.ones((2, 5), int)})
+        model.test_on_batch({"input_ids": IDS})
 
 
 # --- fit ------------------------------------------------------------------------------------------
@@ -211,19 +205,15 @@ def test_fit_on_a_dataset_of_features(capsys):
 def test_fit_and_predict_of_every_task_in_graphs(name):
     """Batches have a size that is not known when the graph is made."""
     keras.utils.set_random_seed(2)
-    features = as_arrays(make_features(name, 10))
+    tensors = make_features(name, 10)
+    features = as_arrays(tensors)
     model = new_model(name)
     model.compile(optimization.AdamWeightDecayOptimizer(5e-3))
     data = tf.data.Dataset.from_tensor_slices(features).batch(4)
     history = model.fit(data, epochs=6, verbose=0).history["loss"]
     assert history[-1] < 0.9 * history[0]
     found = results(model, features, batch_size=10)
-    float_features = {n: tf.cast(x, schema_of(name)[n].dtype) for n, x in features.items()}
-    narrow = {
-        n: x if x.dtype.is_floating else tf.cast(x, "int32") for n, x in float_features.items()
-    }
-    loss, _ = compute(model, narrow)
-    np.testing.assert_allclose(found["loss"], loss, rtol=1e-4)
+    np.testing.assert_allclose(found["loss"], compute(model, tensors)[0], rtol=1e-4)
     predicted, expected = model.predict(data, verbose=0), model(features)
     for ours, theirs in zip(tf.nest.flatten(predicted), tf.nest.flatten(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
@@ -231,8 +221,7 @@ def test_fit_and_predict_of_every_task_in_graphs(name):
 
 def test_dropout_follows_from_keras_seed():
     features = {**learnable(4), "label_ids": np.arange(4) % 3}
-    model = ClassificationModel(small_config(hidden_dropout_prob=0.4), 3)
-    eager(model)
+    model = eager(ClassificationModel(small_config(hidden_dropout_prob=0.4), 3))
     losses = []
     for seed in (1, 1, 2):
         keras.utils.set_random_seed(seed)
@@ -249,16 +238,18 @@ def reloaded(model, path):
     return keras.saving.load_model(path)
 
 
+def paths(variables):
+    return [variable.path for variable in variables]
+
+
 @pytest.mark.parametrize("name", [*TASKS, "extraction"])
 def test_a_loaded_model_gives_the_same_outputs(name, tmp_path):
     model = make(name, use_one_hot_embeddings=True)
     features = make_features(name if name in TASKS else "classification", 3)
     loaded = reloaded(model, tmp_path / "model.keras")
     assert type(loaded) is type(model)
-    assert [v.path for v in loaded.variables] == [v.path for v in model.variables]
-    assert [v.path for v in loaded.trainable_variables] == [
-        v.path for v in model.trainable_variables
-    ]
+    assert paths(loaded.variables) == paths(model.variables)
+    assert paths(loaded.trainable_variables) == paths(model.trainable_variables)
     assert loaded.bert.embeddings.use_one_hot_embeddings
     assert loaded.get_config() == model.get_config()
     assert loaded.bert.config.to_dict() == model.bert.config.to_dict()
@@ -271,8 +262,8 @@ def test_bfloat16_and_frozen_layers_are_kept(tmp_path):
     model.bert.embeddings.trainable = False
     loaded = reloaded(model, tmp_path / "model.keras")
     assert loaded.bert.compute_dtype == "bfloat16"
-    learned = [v.path for v in loaded.trainable_variables]
-    assert learned == [v.path for v in model.trainable_variables]
+    learned = paths(loaded.trainable_variables)
+    assert learned == paths(model.trainable_variables)
     assert not any("attention" in path or "embeddings" in path for path in learned)
     loaded.bert.trainable = False
     loaded.bert.trainable = True
@@ -281,7 +272,7 @@ def test_bfloat16_and_frozen_layers_are_kept(tmp_path):
     assert not reloaded(model, tmp_path / "model.keras").trainable_variables
 
 
-def test_a_loaded_model_goes_on_as_the_saved_one_would(tmp_path):
+def test_a_loaded_model_continues_training_like_the_saved_one(tmp_path):
     features = {**learnable(4), "label_ids": np.arange(4) % 3}
     schedule = optimization.linear_schedule(1e-2, 6, 2)
     model = ClassificationModel(small_config(), 3)
@@ -313,9 +304,7 @@ def test_a_functional_model_with_bert_is_saved_and_loaded(tmp_path):
     expected = model(features)
     assert expected["tags"].shape == (3, 7, 4)
     tf.nest.map_structure(np.testing.assert_array_equal, loaded(features), expected)
-    assert [v.path for v in loaded.trainable_variables] == [
-        v.path for v in model.trainable_variables
-    ]
+    assert paths(loaded.trainable_variables) == paths(model.trainable_variables)
     task_model = SquadModel(small_config())
     start, end = task_model(inputs)
     loaded = reloaded(keras.Model(inputs, start - end), tmp_path / "squad.keras")
@@ -324,7 +313,7 @@ def test_a_functional_model_with_bert_is_saved_and_loaded(tmp_path):
 
 
 def savable_classes(base=Savable):
-    """Returns the classes of bert_tf that Keras can save, which those that were imported are."""
+    """Returns the imported classes of bert_tf that Keras can save."""
     found = {cls for sub in base.__subclasses__() for cls in {sub, *savable_classes(sub)}}
     return {cls for cls in found if cls.__module__.startswith("bert_tf.")}
 
@@ -337,7 +326,6 @@ ARGUMENTS = {
     "index": 1,
     "input_size": 8,
     "units": 5,
-    "num_layers": 1,
     "activation": "relu",
     "name": "named",
     "num_outputs": 3,
@@ -345,21 +333,20 @@ ARGUMENTS = {
 }
 
 
-def small_config_of(cls):
-    more = {"embedding_size": 6} if cls is AlbertConfig else {}
-    return cls.from_dict({**CONFIG, **more, "hidden_dropout_prob": 0.25})
-
-
-def test_every_layer_is_made_again_of_its_config():
-    classes = savable_classes() - {sub for sub in savable_classes() if sub.__name__ == "TaskModel"}
+def test_every_layer_is_made_again_from_its_config():
+    classes = savable_classes() - {TaskModel}
     assert len(classes) > 20
     for cls in classes:
-        parameters = inspect.signature(cls).parameters.values()
+        parameters = inspect.signature(cls).parameters
         arguments = {
-            p.name: small_config_of(p.annotation) if p.name == "config" else
-            ARGUMENTS.get(p.name, p.default)
-            for p in parameters if p.kind is not p.VAR_KEYWORD
-        }  # fmt: skip
+            name: ARGUMENTS.get(name, parameter.default)
+            for name, parameter in parameters.items()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        }
+        if "config" in arguments:
+            kind = parameters["config"].annotation
+            more = {"embedding_size": 6} if kind is AlbertConfig else {}
+            arguments["config"] = kind.from_dict({**CONFIG, **more, "hidden_dropout_prob": 0.25})
         layer = cls(**arguments)
         if not layer.built:
             layer.build((None, 24))  # most know their sizes
@@ -376,13 +363,8 @@ def test_every_layer_is_made_again_of_its_config():
 
 
 def test_every_layer_of_bert_can_be_saved():
-    missing = set()
-    for name in TASKS:
-        model = make(name)
-        for layer in model._flatten_layers():
-            if type(layer).__module__.startswith("bert_tf.") and not isinstance(layer, Savable):
-                missing.add(type(layer))
-    assert not missing
+    kinds = {type(layer) for name in TASKS for layer in make(name)._flatten_layers()}
+    assert all(issubclass(x, Savable) for x in kinds if x.__module__.startswith("bert_tf."))
 
 
 def test_a_model_whose_activation_is_a_function_is_not_saved(tmp_path):
@@ -396,7 +378,7 @@ def test_a_model_whose_activation_is_a_function_is_not_saved(tmp_path):
     np.testing.assert_array_equal(named(ids).pooled_output, model(ids).pooled_output)
 
 
-def test_a_callers_later_changes_of_the_configuration_are_not_saved():
+def test_later_changes_of_the_configuration_are_not_saved():
     config = small_config()
     model = ClassificationModel(config, 3)
     config.hidden_size = 99

@@ -1,15 +1,13 @@
-"""What RoBERTa's vocabulary makes of the tasks: spaces belong to words, pairs have four tokens."""
+"""RoBERTa's vocabulary in the tasks: spaces belong to words, pairs have four special tokens."""
 
 import itertools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.pretrained.text_input import encode, encode_masks
 from bert_tf.tasks.classification.features import ClassificationEncoder
-from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.multiple_choice.data import QuestionEncoder
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import SquadData, SquadExample
@@ -22,6 +20,7 @@ from tests.support.squad_files import settings_of_lengths
 
 pytest.importorskip("tokenizers")
 WORDS = "the film was fine smith born (1895-1943)".split()
+TEXT = "smith was born (1895-1943). fine"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,13 @@ def tokens(tokenizer, ids):
     return [tokenizer.inv_vocab[int(i)] for i in ids]
 
 
-def test_the_words_of_a_context_are_those_of_its_text(tokenizer):
+def ids_of(tokenizer, texts):
+    """Returns the ids of each text."""
+    ids, splits = tokenizer.encode(texts)
+    return [ids[i:j].tolist() for i, j in itertools.pairwise(splits)]
+
+
+def test_a_context_is_tokenized_like_its_text(tokenizer):
     text = "film  was\tfine (1895-1943)."
     (context,) = features.tokenize_contexts([text], tokenizer)
     whole, _ = tokenizer.encode([" ".join(text.split())])
@@ -44,9 +49,8 @@ def test_the_words_of_a_context_are_those_of_its_text(tokenizer):
 
 
 def test_an_answer_is_found_within_a_word_and_mapped_back(tokenizer):
-    text = "smith was born (1895-1943). fine"
-    (context,) = features.tokenize_contexts([text], tokenizer)
-    at = answers.ContextText(text, context, tokenizer.words_of, FinalText(False)).of
+    (context,) = features.tokenize_contexts([TEXT], tokenizer)
+    at = answers.ContextText(TEXT, context, tokenizer.words_of, FinalText(False)).of
     pieces = tokens(tokenizer, context.ids)
     first, last = pieces.index("("), pieces.index("4")
     assert pieces[first - 1] == "Ġ" and pieces[first + 1 : first + 5] == list("1895")
@@ -57,27 +61,23 @@ def test_an_answer_is_found_within_a_word_and_mapped_back(tokenizer):
         ((last - 2, len(pieces) - 1), "1943). fine"),
     ):
         found, start, end = at(*span)
-        assert found == text[start:end] == expected
+        assert found == TEXT[start:end] == expected
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"), [("1895", list("1895")), ("born", ["Ġborn"]), ("fine", ["Ġfine"])]
 )
-def test_the_positions_of_answers(tmp_path, tokenizer, answer, expected):
+def test_the_positions_of_answers(tokenizer, answer, expected):
     """With the space before an answer, if it begins a word; without, if it does not."""
-    text = "smith was born (1895-1943). fine"
-    word = next(i for i, word in enumerate(text.split()) if answer in word)
+    word = next(i for i, word in enumerate(TEXT.split()) if answer in word)
     example = SquadExample("q", "the film", 0, (answer,), word, word)
     settings = settings_of_lengths(max_seq_length=40, doc_stride=16, max_query_length=9)
-    path = str(tmp_path / "records")
-    data = SquadData([text], [example])
+    data = SquadData([TEXT], [example])
     encoder = features.SquadEncoder(data, tokenizer, settings, is_training=True)
-    write_records(path, data.examples, encoder)
+    (record,) = encoder.records(example, ids_of(tokenizer, encoder.texts(example)))
     (window,), (context,) = encoder.windows, encoder.contexts
-    (record,) = tf.data.TFRecordDataset(path)
-    values = tf.train.Example.FromString(record.numpy()).features.feature
-    ids = list(values["input_ids"].int64_list.value)
-    start, end = (values[f"{x}_positions"].int64_list.value[0] for x in ("start", "end"))
+    (start,), (end,) = record["start_positions"], record["end_positions"]
+    ids = record["input_ids"]
     assert tokens(tokenizer, ids[start : end + 1]) == expected
     # <s> the film </s></s> context </s>
     query = tokenizer.encode(["the film"])[0].tolist()
@@ -88,12 +88,8 @@ def test_the_positions_of_answers(tmp_path, tokenizer, answer, expected):
 def test_the_words_of_a_sentence_have_their_spaces(tokenizer):
     encoder = TaggingEncoder(tokenizer, 20, ["O"], False)
     texts = encoder.texts([Sentence(["the", "film"], None, 0), Sentence(["was"], None, 0)])
-    ids, splits = tokenizer.encode(texts)
-    assert [tokens(tokenizer, ids[i:j]) for i, j in itertools.pairwise(splits)] == [
-        ["t", "h", "e"],
-        ["Ġfilm"],
-        ["w", "a", "s"],
-    ]
+    found = [tokens(tokenizer, ids) for ids in ids_of(tokenizer, texts)]
+    assert found == [[*"the"], ["Ġfilm"], [*"was"]]
 
 
 def test_lengths_without_room_are_refused(tokenizer):
@@ -110,7 +106,6 @@ def test_a_text_is_cut_to_the_length(tokenizer):
     assert len(pair["input_ids"]) == 9 and single["input_ids"][-1] == 2
     assert not np.any(pair["segment_ids"])
     (row,) = encode_masks(["the <mask> was <mask>"], tokenizer, 20)
-    assert tokens(tokenizer, row["input_ids"]) == [
-        *("<s>", "t", "h", "e", "<mask>", "Ġwas", "<mask>", "</s>")
-    ]
+    expected = ["<s>", "t", "h", "e", "<mask>", "Ġwas", "<mask>", "</s>"]
+    assert tokens(tokenizer, row["input_ids"]) == expected
     assert row["masked_lm_positions"] == [4, 6]

@@ -75,9 +75,7 @@ def test_the_original_s_run(tmp_path, version):
         number = r'(?<!")-?\d+\.\d+(?:e-?\d+)?(?=,?\n)'
         assert re.sub(number, "#", found) == re.sub(number, "#", expected)
         lines = [line for line in expected.splitlines() if re.search(number, line + "\n")]
-        theirs, ours = (
-            np.array([float(n) for n in re.findall(number, text)]) for text in (expected, found)
-        )
+        theirs, ours = (np.float64(re.findall(number, text)) for text in (expected, found))
         tolerance = np.where(abs(theirs) < 1e-6, 1e-3, 1e-4) * abs(theirs)
         # A logit is a sum of terms of size 1. Where they cancel, a CPU's order of adding shows.
         is_logit = np.array(["_logit" in line for line in lines])
@@ -218,10 +216,7 @@ def test_questions_without_answers_are_answered(folder, tmp_path):
 
 
 REFUSED = {
-    "nothing to do": (
-        {"do_predict": False},
-        "At least one of --do_train and --do_predict must be given",
-    ),
+    "nothing to do": ({"do_predict": False}, "At least one of --do_train and --do_predict must be"),
     "a cased model": (
         {"init_checkpoint": "x/cased_L-12_H-768_A-12/bert_model.ckpt"},
         "set --do_lower_case=Fal",

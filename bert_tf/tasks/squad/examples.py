@@ -66,7 +66,7 @@ def read_squad_examples(
     Args:
         path: the file.
         flag: the flag (no dashes) that named it, for messages.
-        is_training: whether to train; answers are optional for prediction only.
+        is_training: whether to read for training: only then must every question have an answer.
         version_2_with_negative: whether questions may be marked as having no answer (SQuAD 2.0).
 
     Raises:

@@ -45,10 +45,9 @@ def test_most_context(tokens, length, stride):
     found = features.max_context(spans)
     for position in range(tokens):
         scores = {
-            i: min(position - span.start, span.start + span.length - 1 - position)
-            + 0.01 * span.length
-            for i, span in enumerate(spans)
-            if span.start <= position < span.start + span.length
+            i: min(position - start, start + size - 1 - position) + 0.01 * size
+            for i, (start, size) in enumerate(spans)
+            if start <= position < start + size
         }
         best = max(scores, key=scores.get)  # the first of equal ones
         for i in scores:
@@ -124,10 +123,8 @@ def test_records(tmp_path, is_training):
         for i, text in enumerate(answers)
     ]
     qas.insert(2, question("none", "Who?", [], is_impossible=True))
-    others = [question("m", "what runs", [("man", 2)])]
-    path = write_squad(
-        tmp_path / "x.json", (CONTEXT, qas), ("\u200b man #", others), ("\u200b", [])
-    )
+    man = "\u200b man #", [question("m", "what runs", [("man", 2)])]
+    path = write_squad(tmp_path / "x.json", (CONTEXT, qas), man, ("\u200b", []))
     data = read_squad_examples(path, "train_file", is_training, True)
     tokenizer = make_tokenizer(tmp_path)
     settings = settings_of_lengths(20, 5, 9)

@@ -61,7 +61,7 @@ def test_version_2():
             "NoAns_total": 2,
         }
     )
-    # Questions without a prediction do not count, and there is no mean of nothing.
+    # Questions without a prediction do not count; without questions there is no mean.
     results = scoring.evaluate_with_negative({"a": (), "b": ("x",)}, {"b": "x"})
     assert results["total"] == 1 and "NoAns_f1" not in results
 

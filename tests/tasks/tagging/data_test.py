@@ -70,7 +70,7 @@ def test_context_is_of_the_document_and_whole_words(tmp_path, tokenizer):
     ]
 
 
-def test_without_context_sentences_are_alone(tmp_path, tokenizer):
+def test_records_without_document_context(tmp_path, tokenizer):
     texts = [text for text, _ in written(tmp_path, DOCUMENTS, tokenizer, 10)]
     assert texts == [
         "[CLS] London is big [SEP]",

@@ -67,8 +67,8 @@ def test_fixed_figures(case):
 def conlleval(gold, predicted):
     """Returns counters (correct, predicted, gold) of entities by type, by conlleval's algorithm.
 
-    It goes from word to word, keeps the last tag of both sides, and asks whether an entity ends
-    before the word and whether one begins with it. The end of a sentence counts as a word with O.
+    For each word it asks whether an entity ends before it and whether one begins with it, given the
+    last tag of both sides. The end of a sentence counts as a word with O.
     """
 
     def split(tag):

@@ -91,7 +91,7 @@ def test_the_program_learns_scores_and_tags(trained):
     assert written["eval_accuracy"] == pytest.approx(scores["accuracy"])
 
 
-def test_words_alone_are_tagged_by_the_labels_of_the_trained_model(trained):
+def test_words_without_tags_get_the_labels_of_the_trained_model(trained):
     (trained / "words.txt").write_text("Ann\n\n" + "Bobby\n" * 40)
     flags = {"data_dir": None, "predict_file": str(trained / "words.txt"), "do_predict": True}
     results = (trained / "out/test_results.txt").read_text()
@@ -100,14 +100,13 @@ def test_words_alone_are_tagged_by_the_labels_of_the_trained_model(trained):
         tag(trained, **flags, labels=["O", "B-PER"])
     tag(trained, **flags)
     lines = (trained / "out/predictions.txt").read_text().splitlines()
-    rows = [line.split(" ") for line in lines]
-    assert [row[0] for row in rows] == ["Ann", "", *["Bobby"] * 40, ""]
-    assert {row[1] for row in rows if len(row) == 2} <= {"B-LOC", "B-PER", "I-LOC", "O"}
-    assert {len(row) for row in rows} == {1, 2}
+    words, _, tags = zip(*(line.partition(" ") for line in lines), strict=True)
+    assert words == ("Ann", "", *["Bobby"] * 40, "")
+    assert set(tags) <= {"", "B-LOC", "B-PER", "I-LOC", "O"} and tags.count("") == 2
     assert (trained / "out/test_results.txt").read_text() == results  # there is nothing to score
 
 
-def test_the_feature_based_variant_leaves_bert_as_it_is(folder):
+def test_the_feature_based_variant_does_not_change_bert(folder):
     flags = {"feature_based": True, "feature_layers": "last", "lstm_size": 3}
     tag(folder, **flags, do_train=True, train_batch_size=8, num_train_epochs=1, learning_rate=0.1)
     first, last = (variables(folder / "out" / f"model.ckpt-{step}") for step in (0, 3))
