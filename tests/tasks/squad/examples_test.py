@@ -9,8 +9,14 @@ from tests.support.squad_files import question, write_squad
 CONTEXT = "\n The leader\u202fwas\tJohn Smith (1895-1943).  Caf\u00e9\u00a0one "
 
 
-def read(path, is_training=True, version_2=False, flag="train_file"):
+def read(path, is_training=True, version_2=False):
+    flag = "train_file" if is_training else "predict_file"
     return read_squad_examples(str(path), flag, is_training, version_2)
+
+
+def read_questions(folder, qas, **options):
+    """Returns questions about CONTEXT, written to x.json and read."""
+    return read(write_squad(folder / "x.json", (CONTEXT, qas)), **options)
 
 
 def words_of_original(text):
@@ -60,14 +66,14 @@ def test_an_answer_that_is_not_at_its_start_is_skipped(tmp_path, warnings):
         question("space", "q", [("\u00e9\u00a0one", CONTEXT.index("\u00e9"))]),
         question("good", "q", [("John", CONTEXT.index("John"))]),
     ]
-    data = read(write_squad(tmp_path / "x.json", (CONTEXT, qas)))
+    data = read_questions(tmp_path, qas)
     assert [example.qas_id for example in data.examples] == ["good"]
     assert len(warnings) == 4
     assert "qas[0] (id 'moved'): Could not find answer: '" in warnings[0]
     assert warnings[0].endswith("vs. 'John'")
     rule = "answers must be found at their answer_start, .*; none of the 2 answers is"
     with pytest.raises(UserError, match=rule):
-        read(write_squad(tmp_path / "y.json", (CONTEXT, qas[:2])))
+        read_questions(tmp_path, qas[:2])
 
 
 def test_impossible(tmp_path):
@@ -77,16 +83,15 @@ def test_impossible(tmp_path):
         question("some", "q", [("John", start)], is_impossible=False),
         question("of 1.1", "q", [("John", start)]),
     ]
-    path = write_squad(tmp_path / "x.json", (CONTEXT, qas))
-    first, *others = read(path, version_2=True).examples
+    first, *others = read_questions(tmp_path, qas, version_2=True).examples
     assert first.is_impossible and first.answers == ()
     assert (first.start_position, first.end_position) == (-1, -1)
     assert [(e.is_impossible, e.start_position) for e in others] == [(False, 3), (False, 3)]
     with pytest.raises(UserError, match=r"qas\[0\] \(id 'none'\) has 0: .* add --version_2_w"):
-        read(path)
+        read_questions(tmp_path, qas)
     # A question with an answer is trained on: the original does not look at is_impossible.
     qas[0] = question("none", "q", [("John", start)], is_impossible=True)
-    first = read(write_squad(tmp_path / "x.json", (CONTEXT, qas))).examples[0]
+    first = read_questions(tmp_path, qas).examples[0]
     assert not first.is_impossible and first.start_position == 3
 
 
@@ -96,22 +101,20 @@ def test_prediction(tmp_path, warnings):
         question("none", "q", [], is_impossible=True),
         question("unknown", "q"),
     ]
-    path = write_squad(tmp_path / "x.json", (CONTEXT, qas))
-    data = read(path, is_training=False, version_2=True, flag="predict_file")
+    data = read_questions(tmp_path, qas, is_training=False, version_2=True)
     assert [e.answers for e in data.examples] == [("John", "Smith"), (), None]
     assert not warnings
-    assert read(path, is_training=False, flag="predict_file") == data
+    assert read_questions(tmp_path, qas, is_training=False) == data
     assert "1 questions have no answer (is_impossible), but without --version_2_w" in warnings[0]
 
 
 def test_duplicate_ids(tmp_path, warnings):
     qas = [question(name, "q", [("The", 2)]) for name in ("a", "b", "a", "a")]
-    path = write_squad(tmp_path / "x.json", (CONTEXT, qas))
     message = "every question must have a unique id; 2 repeat one of the 2 ids: 'a', 'a'"
-    with pytest.raises(UserError, match=f"--predict_file={path}: {message}. Rename or remove"):
-        read(path, is_training=False, flag="predict_file")
-    assert len(read(path).examples) == 4  # ids do nothing there
-    assert warnings == [f"--train_file={path}: {message}"]
+    with pytest.raises(UserError, match=f"--predict_file=.*/x.json: {message}. Rename or rem"):
+        read_questions(tmp_path, qas, is_training=False)
+    assert len(read_questions(tmp_path, qas).examples) == 4  # training does not use ids
+    assert warnings == [f"--train_file={tmp_path}/x.json: {message}"]
 
 
 LONG = "x" * 10_000
@@ -141,9 +144,8 @@ BAD_QUESTIONS = [
 
 @pytest.mark.parametrize("made, message", BAD_QUESTIONS)
 def test_bad_question(tmp_path, made, message):
-    path = write_squad(tmp_path / "x.json", (CONTEXT, [made]))
     with pytest.raises(UserError, match=message) as error:
-        read(path)
+        read_questions(tmp_path, [made])
     assert len(str(error.value)) < 500
 
 
@@ -189,11 +191,10 @@ def test_byte_order_mark(tmp_path):
 
 def test_a_whole_number_is_the_id_of_its_digits(tmp_path):
     """The keys of predictions.json are strings, so 1 and "1" would be the same key twice."""
-    path = write_squad(tmp_path / "x.json", (CONTEXT, [question(7, "q"), question("8", "q")]))
-    assert [e.qas_id for e in read(path, is_training=False).examples] == ["7", "8"]
-    path = write_squad(tmp_path / "x.json", (CONTEXT, [question(1, "q"), question("1", "q")]))
+    data = read_questions(tmp_path, [question(7, "q"), question("8", "q")], is_training=False)
+    assert [example.qas_id for example in data.examples] == ["7", "8"]
     with pytest.raises(UserError, match="1 repeat one of the 1 ids: '1'. Rename or remove"):
-        read(path, is_training=False)
+        read_questions(tmp_path, [question(1, "q"), question("1", "q")], is_training=False)
 
 
 def test_messages_on_ids_and_words_are_short(tmp_path, warnings):

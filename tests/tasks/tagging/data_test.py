@@ -47,9 +47,8 @@ def written(tmp_path, sentences, tokenizer, length, document_context=False):
 def test_the_first_piece_carries_the_label(tmp_path, tokenizer):
     # A word in two by the tokenizer's rules, and one of a control character, which leaves nothing.
     sentence = Sentence(["unwanted", "London,", "\u200b", "is"], ["O", "B-LOC", "I-LOC", "O"], 0)
-    assert written(tmp_path, [sentence], tokenizer, 12) == [
-        ("[CLS] un ##want ##ed London , [UNK] is [SEP]", "X O X X B-LOC X I-LOC O X")
-    ]
+    rows = written(tmp_path, [sentence], tokenizer, 12)
+    assert rows == [("[CLS] un ##want ##ed London , [UNK] is [SEP]", "X O X X B-LOC X I-LOC O X")]
 
 
 DOCUMENTS = [
@@ -93,9 +92,8 @@ def test_long_sentences_are_split_and_keep_the_words_around_the_parts(tmp_path, 
 
 def test_a_long_word_is_cut_to_half_the_room(tmp_path, tokenizer):
     sentence = Sentence(["un" + "x" * 20, "big"], ["B-LOC", "O"], 0)
-    assert written(tmp_path, [sentence], tokenizer, 8) == [
-        ("[CLS] un ##x ##x big [SEP]", "X B-LOC X X O X")
-    ]
+    rows = written(tmp_path, [sentence], tokenizer, 8)
+    assert rows == [("[CLS] un ##x ##x big [SEP]", "X B-LOC X X O X")]
 
 
 def test_words_without_tags_can_be_written(tmp_path, tokenizer):
