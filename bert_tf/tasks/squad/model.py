@@ -11,8 +11,8 @@ import tensorflow as tf
 from bert_tf.engine.steps import Features, Sums
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.heads import example_weights, linear
+from bert_tf.model.layers import Composite, create_initializer
 from bert_tf.model.saving import Savable, register
-from bert_tf.modeling import create_initializer
 from bert_tf.tasks.task_model import TaskModel
 
 
@@ -42,18 +42,12 @@ class SpanHead(Savable, keras.layers.Layer):
 
 
 @register
-class SquadHeads(Savable, keras.layers.Layer):
+class SquadHeads(Composite):
     """The scope `cls` around `SpanHead`."""
 
     def __init__(self, config: BertConfig, dtype: Any = "float32"):
         super().__init__(name="cls", dtype=dtype)
         self.squad = SpanHead(config, self.dtype_policy)
-        self.build()
-
-    def build(self, input_shape: Any = None) -> None:
-        """Creates the variables; called by the constructor."""
-        if not self.built:
-            self.squad.build()
 
     def call(self, sequence_output: tf.Tensor) -> list[tf.Tensor]:
         """Returns what `SpanHead` returns."""
@@ -76,6 +70,7 @@ class SquadModel(TaskModel):
         # No logit depends on the pooler, so the original's optimizer has no slots for it either.
         self.bert.pooler.trainable = False
         self.cls = SquadHeads(config, self.bert.dtype_policy)
+        self.cls.build()
 
     def call(
         self,

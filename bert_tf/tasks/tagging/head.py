@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.model.layers import Composite
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
 from bert_tf.modeling import BertOutput
@@ -83,7 +84,7 @@ class Direction(Savable, keras.layers.Layer):
 
 
 @register
-class BidirectionalLstm(Savable, keras.layers.Layer):
+class BidirectionalLstm(Composite):
     """An LSTM from left to right and one from right to left, outputs concatenated.
 
     Padding leaves the state unchanged, so the outputs at tokens do not depend on it. The state and
@@ -94,10 +95,6 @@ class BidirectionalLstm(Savable, keras.layers.Layer):
         super().__init__(name=name, dtype=dtype)
         self.units = units
         self.directions = [Direction(input_size, units, name) for name in ("forward", "backward")]
-
-    def build(self, input_shape=None):
-        for direction in self.directions:
-            direction.build()
 
     def call(self, inputs, input_mask):
         """Returns the outputs, float32 [B, S, 2U]: left to right, then right to left.
@@ -139,7 +136,7 @@ class BidirectionalLstm(Savable, keras.layers.Layer):
 
 
 @register
-class BiLstm(Savable, keras.layers.Layer):
+class BiLstm(Composite):
     """Two bidirectional LSTMs: the scope `lstm` of `layer_0` and `layer_1`."""
 
     def __init__(self, input_size: int, units: int, dtype="float32"):
@@ -148,13 +145,6 @@ class BiLstm(Savable, keras.layers.Layer):
             BidirectionalLstm(size, units, f"layer_{i}", self.dtype_policy)
             for i, size in enumerate((input_size, 2 * units))
         ]
-        self.build()
-
-    def build(self, input_shape=None):
-        """Creates the variables; called by the constructor."""
-        if not self.built:
-            for layer in self.lstm_layers:
-                layer.build()
 
     def call(self, inputs, input_mask):
         """Returns the second layer's outputs, float32 [B, S, 2U]; see `BidirectionalLstm.call`."""

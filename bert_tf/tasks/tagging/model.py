@@ -53,6 +53,7 @@ class TaggingModel(TaskModel):
             self.bert.trainable = False
             size *= FEATURE_LAYERS[feature_layers].width
             self.lstm = BiLstm(size, lstm_size, dtype=self.bert.dtype_policy)
+            self.lstm.build()
             size = 2 * lstm_size
         self.head = OutputLayer(num_labels, size, dtype=self.bert.dtype_policy)
 
