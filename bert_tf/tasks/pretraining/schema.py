@@ -9,10 +9,10 @@ PACKED = "cls_positions"  # the feature that packed records have, with a value f
 
 
 def predictions_per_row(max_predictions_per_seq: int, max_sequences_per_pack: int) -> int:
-    """Returns the masked positions of a packed row, a number that follows from the settings alone.
+    """Returns the number of masked positions of a packed row.
 
-    Sequences that share a row predict as many tokens as one that fills it, but each rounds its
-    number: by half a token at most.
+    The sequences of a row predict as many tokens as one sequence that fills it, but each rounds its
+    number, by at most half a token.
     """
     return max_predictions_per_seq + max_sequences_per_pack // 2
 
@@ -33,18 +33,18 @@ def pretraining_schema(
             0.0 = padding). None for unmasked records, which have `word_ids` instead: for each token
             the number of its word in the sequence, from 1; 0 for [CLS], [SEP] and padding.
         objective: one of `OBJECTIVES`. Records of `mlm` have no `next_sentence_labels`.
-        max_sequences_per_pack: for packed records, K; None for others, with a sequence in each.
+        max_sequences_per_pack: K of packed records; None for records of one sequence each.
 
-    `next_sentence_labels` is 0 if the second sentence follows the first; 1 if it is a random one,
-    with `mlm_sop` also if it is the one before. There it is random if the first one is alone.
-    Names and types: `write_instance_to_example_files` of the original; `word_ids` is our own.
+    `next_sentence_labels` is 0 if the second text follows the first. It is 1 if the second text is
+    random, or with `mlm_sop` the one before; there it is random if the first is a single sentence.
+    Names and types: the original's `write_instance_to_example_files`; `word_ids` is our own.
 
     A packed record has the tokens of several sequences one after another. `input_mask` is the
     number of a token's sequence, from 1, and 0 for padding; `position_ids` is its position in the
     sequence; words are numbered through the row. There are `predictions_per_row` masked positions,
     indices into the row, and K places for sequences: `cls_positions`, where each begins,
-    `next_sentence_labels`, and `next_sentence_weights`, 1.0 for a sequence and 0.0 for a place that
-    is not used.
+    `next_sentence_labels`, and `next_sentence_weights`, 1.0 for a sequence and 0.0 for an unused
+    place.
     """
     schema = dict(records.model_inputs([max_seq_length]))
     position = max_seq_length - 1

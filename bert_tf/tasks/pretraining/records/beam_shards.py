@@ -1,7 +1,7 @@
 """Makes pre-training records in shards with Apache Beam (tools/create_pretraining_data_beam.py).
 
-The shards equal those of `shards.create_shards`, byte for byte. Workers import this module's
-functions by name, so nothing from the program that starts the pipeline is pickled.
+`shards.create_shards` writes the same bytes. Workers import this module's functions by name, so
+nothing from the program that starts the pipeline is pickled.
 """
 
 import argparse

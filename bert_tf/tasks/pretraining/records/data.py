@@ -28,7 +28,7 @@ _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 
 
 class RecordCounts(NamedTuple):
-    """How many documents have tokens, how many tokens they have, and the records before packing."""
+    """The number of documents with tokens, of their tokens, and of records before packing."""
 
     documents: int
     tokens: int
@@ -38,9 +38,9 @@ class RecordCounts(NamedTuple):
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
     """Writes pre-training records for a text; returns the number of instances.
 
-    The records equal those of the original's create_pretraining_data.py, in the same files and
-    order. Memory holds the tokenized text (`Documents`) and 8 bytes for each instance. The
-    instances wait in a temporary file, because they are written in random order.
+    The original's create_pretraining_data.py writes the same records in the same files and order.
+    Memory holds the tokenized text (`Documents`) and 8 bytes for each instance. The instances wait
+    in a temporary file, because they are written in random order.
 
     Raises:
         UserError: `num_shards` is given, which is for `shards.create_shards`; the input is missing,
@@ -66,11 +66,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
 def prepare(
     settings: PretrainingDataSettings, output_files: list[str]
 ) -> tuple[Tokenizer, list[str]]:
-    """Returns the tokenizer and the files of --input_file, [] with --tfds, once they are checked.
-
-    Raises:
-        UserError: see `create_pretraining_data`, without the content of the files.
-    """
+    """Checks the settings; returns the tokenizer and the files of --input_file ([] with --tfds)."""
     if settings.mask:
         check_predictions(
             settings.max_seq_length, settings.max_predictions_per_seq, settings.masked_lm_prob

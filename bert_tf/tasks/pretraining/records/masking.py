@@ -84,7 +84,7 @@ class Masks:
         """Returns the positions of each word, or of each token if words are not kept whole.
 
         As in the original, a piece whose word was cut off belongs to the previous word, even
-        across [SEP], or is a word by itself if no word comes before it. Also replaces the ids that
+        across [SEP], or is its own word if no word comes before it. Also replaces the ids that
         only `encode_for_masking` gives by the ids that they stand for, in place.
         """
         words: list[list[int]] = []

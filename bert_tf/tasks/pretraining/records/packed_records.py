@@ -130,7 +130,7 @@ def split_row(sequences: Sequence[Features], most: int) -> Iterator[list[Feature
 
 
 def pack_row(sequences: Iterable[Features], schema: records.Schema) -> Features:
-    """Returns the features of a packed record of this schema, from those of its sequences."""
+    """Returns the features of a packed record of this schema."""
     row: Features = {name: [] for name in schema}
     num_words = 0
     for number, sequence in enumerate(sequences, 1):

@@ -17,7 +17,7 @@ from bert_tf.datasets.documents import EmptyReport, Lines, warn_of_empty_documen
 from bert_tf.datasets.text_files import read_files
 from bert_tf.datasets.tfds import read_tfds_documents
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.whole_files import read_json, write_whole
+from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.tasks.pretraining.records import sharding
 from bert_tf.tasks.pretraining.records.data import RecordCounts, prepare, write_records
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
@@ -153,16 +153,12 @@ def _check_earlier_shards(settings: PretrainingDataSettings, files: Mapping[str,
 
     Compares the names and sizes of the text's files, and every byte of the vocabulary.
     """
-    values = {
-        name: value
-        for name, value in dataclasses.asdict(settings).items()
-        if name not in _OF_THE_COURSE
-    }
-    vocabulary = hashlib.sha256()
-    for path in vocabulary_files(settings.vocab_file).values():
-        with tf.io.gfile.GFile(path, "rb") as reader:
-            vocabulary.update(reader.read())
-    values["vocab_file"] = f"sha256 {vocabulary.hexdigest()}"
+    values = dataclasses.asdict(settings)
+    for name in _OF_THE_COURSE:
+        del values[name]
+    vocabulary = vocabulary_files(settings.vocab_file).values()
+    digest = hashlib.sha256(b"".join(read_bytes(path, path) for path in vocabulary)).hexdigest()
+    values["vocab_file"] = f"sha256 {digest}"
     if files:
         sizes = {key: tf.io.gfile.stat(file).length for file, key in files.items()}
         digest = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()

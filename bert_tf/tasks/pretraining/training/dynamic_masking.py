@@ -41,9 +41,7 @@ class DynamicMasking:
         """Returns the features of masked records.
 
         Args:
-            features: a batch of unmasked records: int32 [B, S] `input_ids`, `input_mask` and
-                `word_ids`, the number of a token's word, 0 for tokens that are never masked. In
-                packed rows `input_mask` is the number of a token's sequence.
+            features: a batch of unmasked records (see `pretraining_schema`), int32 [B, S] each.
             keys: uint64 [B]; an example's masks are a function of its key and its tokens.
 
         Returns:

@@ -141,11 +141,7 @@ class PretrainingModel(TaskModel):
 
 
 def check_objective(config: BertConfig, objective: str) -> None:
-    """Checks that a model can be trained with an objective.
-
-    Raises:
-        UserError: the objective is for pairs, and the model has no head for pairs.
-    """
+    """Raises UserError if the objective is for pairs, and the model has no head for pairs."""
     if objective != MLM and not config.has_next_sentence:
         raise UserError(
             f"--objective={objective} needs a model with a head for pairs of sentences; the model"
@@ -159,7 +155,6 @@ def loss_and_accuracy(
     """Returns `NAME_loss` and `NAME_accuracy`, each a weighted sum and its weight, float32 [].
 
     Args:
-        name: the objective's name.
         logits: float32 [R, classes].
         label_ids: int32 with R values, in any shape.
         weights: float32 [R].

@@ -45,10 +45,8 @@ def run_pretraining(
     """Pre-trains a model on `input_file`, evaluates it on `eval_input_file`, or both.
 
     Writes checkpoints, `bert_config.json`, `eval_results.txt` and TensorBoard's events to
-    `output_dir`. If `output_dir` has a checkpoint, training resumes from it.
-
-    Returns:
-        The results of the evaluation; None without --do_eval.
+    `output_dir`. If `output_dir` has a checkpoint, training resumes from it. Returns the results of
+    the evaluation; None without --do_eval.
 
     Raises:
         UserError: settings, records, checkpoint and configuration do not fit together. The
@@ -60,13 +58,11 @@ def run_pretraining(
     def build() -> PretrainingModel:
         return PretrainingModel(config, settings.objective, **model_options(settings, strategy))
 
-    return train_and_evaluate(
-        config,
-        strategy,
-        settings,
-        functools.partial(Trainer, build),
-        lambda: write_config(settings.output_dir, config),
-    )
+    def write_files() -> None:
+        write_config(settings.output_dir, config)
+
+    make_trainer = functools.partial(Trainer, build)
+    return train_and_evaluate(config, strategy, settings, make_trainer, write_files)
 
 
 def train_and_evaluate(

@@ -116,25 +116,22 @@ def _copied_layers(
     """Returns the teacher's layers to initialize the student from; None for no such layers."""
     if settings.init_checkpoint or settings.student_layers == "none":
         return None
-    kinds = [
-        BertConfig if type(each) is DistilBertConfig else type(each)
-        for each in (config, teacher_config)
-    ]
-    if kinds[0] != kinds[1]:
+    both = (config, teacher_config)
+    if len({BertConfig if type(x) is DistilBertConfig else type(x) for x in both}) > 1:
         raise UserError(
             "The student can begin with the teacher's weights only if both are models of one kind"
             f" (DistilBERT is BERT): --bert_config_file describes a model of {config.NAME}, and the"
             f" teacher is one of {teacher_config.NAME}. {OTHER_WEIGHTS}"
         )
-    heads = (config.num_attention_heads, teacher_config.num_attention_heads)
-    if heads[0] != heads[1]:
+    heads, teacher_heads = (x.num_attention_heads for x in both)
+    if heads != teacher_heads:
         raise UserError(
-            "The student can begin with the teacher's weights only with as many heads:"
-            f" num_attention_heads of --bert_config_file is {heads[0]}, and the teacher's is"
-            f" {heads[1]}. {OTHER_WEIGHTS}"
+            "The student can begin with the teacher's weights only if both have as many heads:"
+            f" num_attention_heads of --bert_config_file is {heads}, and the teacher's is"
+            f" {teacher_heads}. {OTHER_WEIGHTS}"
         )
-    counts = (len(config.layer_scopes), len(teacher_config.layer_scopes))
+    counts = [len(x.layer_scopes) for x in both]
     layers = choose_layers(settings.student_layers, *counts, unit)
     if settings.cos_all_layers and settings.student_layers is None:
-        layers = matching_layers(*counts)
+        return matching_layers(*counts)
     return layers

@@ -252,14 +252,6 @@ def test_without_a_loss_of_logits_the_head_stays_as_it_is(parts):
         np.testing.assert_array_equal(weights[name], before[name], err_msg=name)
 
 
-def test_a_student_like_its_teacher_has_learned_all():
-    teacher, _ = small_model(5)
-    alphas = {**NO_ALPHAS, "ce": 1.0, "cos": 1.0, "mse": 1.0}
-    objective = DistilledPretraining(teacher, teacher, alphas, 2.0)
-    loss, _ = compute(objective, tensors(make_features(5)))
-    assert abs(loss.numpy()) < 1e-5
-
-
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_step_trains_the_student_and_leaves_the_teacher(jit_compile):
     """The batch in two parts gives the step of the whole one."""

@@ -71,6 +71,10 @@ def row_of(features, number):
     return {name: x[number] for name, x in features.items()}
 
 
+def repeated(features, each):
+    return {name: tf.constant(np.repeat(x, each, axis=0)) for name, x in features.items()}
+
+
 def check_row(features, masked, whole_words):
     """Checks what is drawn for a record, or for a packed row, whose mask has several numbers."""
     ids, numbers, words = (features[n] for n in ("input_ids", "input_mask", "word_ids"))
@@ -149,8 +153,8 @@ def test_the_distribution_is_that_of_the_static_program(whole_words):
     """Over 10^5 records a side."""
     number, each = 10, 10_000
     of_record = np.repeat(np.arange(number), each)
-    features = {n: tf.constant(np.repeat(x, each, axis=0)) for n, x in unmasked(number).items()}
-    masked = masker(whole_words)(features, hash_numbers(7, tf.range(number * each)))
+    keys = hash_numbers(7, tf.range(number * each))
+    masked = masker(whole_words)(repeated(unmasked(number), each), keys)
     masked = {name: x.numpy() for name, x in masked.items()}
     lists = (masked["input_ids"], masked["masked_lm_positions"], masked["masked_lm_ids"])
     rows = []
@@ -210,12 +214,10 @@ def packed_masker(whole_words, predictions=ROW_NUMBER):
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_each_sequence_of_a_packed_row_has_its_own_number_of_predictions(whole_words):
     each = 100
-    features = {name: np.repeat(x, each, axis=0) for name, x in packed_rows().items()}
+    features = repeated(packed_rows(), each)
     keys = hash_numbers(3, tf.range(each * len(ROWS)))
-    masked = tf.function(packed_masker(whole_words))(
-        {name: tf.constant(x) for name, x in features.items()}, keys
-    )
-    masked = {name: x.numpy() for name, x in masked.items()}
+    masked = tf.function(packed_masker(whole_words))(features, keys)
+    masked, features = ({n: x.numpy() for n, x in found.items()} for found in (masked, features))
     places = predictions_per_row(ROW_NUMBER, PLACES)
     assert masked["masked_lm_positions"].shape == (each * len(ROWS), places)
     assert np.array_equal(masked["input_mask"], features["input_mask"])
@@ -243,8 +245,7 @@ def test_the_distribution_in_packed_rows_is_that_of_the_records(whole_words):
 
     def how_often(masking, features, key):
         count = len(features["input_ids"])
-        repeated = {n: tf.constant(np.repeat(x, each, axis=0)) for n, x in features.items()}
-        masked = masking(repeated, hash_numbers(key, tf.range(count * each)))
+        masked = masking(repeated(features, each), hash_numbers(key, tf.range(count * each)))
         length = features["input_ids"].shape[1]
         chosen = np.zeros((count * each, length))
         positions = masked["masked_lm_positions"].numpy()
