@@ -1,6 +1,7 @@
 """Tests of answers from logits: their text, n-best lists, no answer."""
 
 import functools
+import itertools
 import json
 import math
 
@@ -81,15 +82,10 @@ class Questions:
                 logits[:] = rng.randint(-8, 8, LENGTH).astype(np.float32) / 2
         return self
 
-    def predict(self, **settings):
-        return answers.predict_answers(
-            self.data,
-            self.contexts,
-            self.windows,
-            iter(self.results),
-            settings_of_lengths(LENGTH, 5, 10, **settings),
-            self.tokenizer.words_of,
-        )
+    def predict(self, **changes):
+        settings = settings_of_lengths(LENGTH, 5, 10, **changes)
+        found = self.contexts, self.windows, iter(self.results)
+        return answers.predict_answers(self.data, *found, settings, self.tokenizer.words_of)
 
 
 @pytest.fixture
@@ -114,19 +110,18 @@ def slow_nbest(questions, example, n_best_size, max_answer_length, with_negative
             sorted(range(LENGTH), key=logits.__getitem__, reverse=True)[:n_best_size]
             for logits in (starts, ends)
         ]
-        for i in best[0]:
-            for j in best[1]:
-                first, last = i - window.offset, j - window.offset
-                if not (0 <= first <= last < window.span.length and most[first]):
-                    continue
-                if j - i + 1 > max_answer_length:
-                    continue
-                first, last = first + window.span.start, last + window.span.start
-                pieces = questions.tokenizer.text_of(ids[first : last + 1])
-                of_answer = words[word_of[first] : word_of[last] + 1]
-                predicted = pieces.replace(" ##", "").replace("##", "")
-                start, end = FinalText(True)(predicted, of_answer)
-                found.append((" ".join(of_answer)[start:end], starts[i], ends[j]))
+        for i, j in itertools.product(*best):
+            first, last = i - window.offset, j - window.offset
+            if not (0 <= first <= last < window.span.length and most[first]):
+                continue
+            if j - i + 1 > max_answer_length:
+                continue
+            first, last = first + window.span.start, last + window.span.start
+            pieces = questions.tokenizer.text_of(ids[first : last + 1])
+            of_answer = words[word_of[first] : word_of[last] + 1]
+            predicted = pieces.replace(" ##", "").replace("##", "")
+            start, end = FinalText(True)(predicted, of_answer)
+            found.append((" ".join(of_answer)[start:end], starts[i], ends[j]))
     null = ("", *min(nulls, key=lambda scores: scores[0])[1:])  # the first of equal ones
     if with_negative:
         found.append(null)
