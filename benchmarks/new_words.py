@@ -34,7 +34,8 @@ from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tokenization import FullTokenizer
 
-_LENGTH, _PREDICTIONS = 64, 10  # pieces in a sequence, and masked pieces in training
+_LENGTH = 64  # pieces in a sequence
+_SIZES = {"max_seq_length": _LENGTH, "max_predictions_per_seq": 10}
 _LINES_OF_A_DOCUMENT = 20
 _CONFIG = "flags/quickstart/bert_config.json"  # 2 layers of 128
 _DRAWN = 8  # words of a line
@@ -79,35 +80,16 @@ def split_domain(text: Path, folder: Path) -> tuple[Path, list[str]]:
 
 
 def make_records(text: Path, vocab_file: Path, output_file: Path, dupe_factor: int, seed: int):
-    run(
-        "create_pretraining_data.py",
-        input_file=text,
-        output_file=output_file,
-        vocab_file=vocab_file,
-        max_seq_length=_LENGTH,
-        max_predictions_per_seq=_PREDICTIONS,
-        dupe_factor=dupe_factor,
-        random_seed=seed,
-    )
+    files = {"input_file": text, "output_file": output_file, "vocab_file": vocab_file}
+    options = {"dupe_factor": dupe_factor, "random_seed": seed}
+    run("create_pretraining_data.py", **files, **_SIZES, **options)
 
 
 def train(folder: Path, records: Path, config: Path, steps: int, rate: float, seed: int, **more):
-    run(
-        "run_pretraining.py",
-        input_file=records,
-        bert_config_file=config,
-        output_dir=folder,
-        do_train=True,
-        max_seq_length=_LENGTH,
-        max_predictions_per_seq=_PREDICTIONS,
-        train_batch_size=32,
-        num_train_steps=steps,
-        num_warmup_steps=steps // 10,
-        learning_rate=rate,
-        iterations_per_loop=100,
-        random_seed=seed,
-        **more,
-    )
+    files = {"input_file": records, "bert_config_file": config, "output_dir": folder}
+    schedule = {"num_train_steps": steps, "num_warmup_steps": steps // 10, "learning_rate": rate}
+    schedule |= {"do_train": True, "train_batch_size": 32, "iterations_per_loop": 100}
+    run("run_pretraining.py", **files, **_SIZES, **schedule, random_seed=seed, **more)
 
 
 def draw_words(lines: Sequence[str], tokenizers: Sequence[FullTokenizer]) -> list[Line]:
@@ -182,18 +164,12 @@ def main(arguments: argparse.Namespace) -> None:
 
     domain, held_out = split_domain(arguments.domain_text, folder)
     places = {"old vocabulary": base}
+    files = {"input_file": domain, "init_checkpoint": base, "bert_config_file": config}
+    files["vocab_file"] = base / "vocab.txt"
     for name, whole_words in (("words and pieces", False), ("whole words", True)):
         places[name] = folder / name.replace(" ", "_")
-        run(
-            "tools.extend_vocabulary",
-            input_file=domain,
-            init_checkpoint=base,
-            bert_config_file=config,
-            vocab_file=base / "vocab.txt",
-            num_words=arguments.num_words,
-            whole_words=whole_words,
-            output_dir=places[name],
-        )
+        options = {"num_words": arguments.num_words, "whole_words": whole_words}
+        run("tools.extend_vocabulary", **files, **options, output_dir=places[name])
     tokenizers = [FullTokenizer(str(place / "vocab.txt")) for place in places.values()]
     lines = draw_words(held_out, tokenizers)
     drawn = [line.words[number] for line in lines for number in line.drawn]

@@ -134,6 +134,24 @@ def cycles(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
+def broken_rules(module: str, target: str, modules: dict[str, Path]) -> Iterator[str]:
+    """Yields the rules that an import of `target` by a module breaks."""
+    here, there = floor_of(module), floor_of(target)
+    if here is not None and there is None:
+        yield "the library imports no program or tool"
+    elif here is not None and there in FLOORS:
+        if FLOORS.index(there) > FLOORS.index(here):
+            yield f"{there} stands above {here}"
+        elif there in NEVER.get(here, ()):
+            yield f"{here} never imports {there}"
+    if here is not None and target in PROGRAMS_ONLY and module not in FLAG_MODULES:
+        yield "only programs and tools may"
+    if task_of(module) and task_of(target) not in (None, task_of(module)):
+        yield "one task imports another"
+    if (side(module, modules), side(target, modules)) == ("model", "data"):
+        yield "model code imports data code"
+
+
 def direction_violations(modules: dict[str, Path], graph: dict[str, set[str]]) -> list[str]:
     def loaded(module: str) -> set[str]:  # by an import: the packages above it, too
         return graph[module] | {name for name in ancestors(module) if name in graph}
@@ -145,20 +163,8 @@ def direction_violations(modules: dict[str, Path], graph: dict[str, set[str]]) -
             found.append(f"{module}: {here} has no place in FLOORS of tests/imports_test.py")
             continue
         for target in sorted(graph[module]):
-            there = floor_of(target)
-            if here is not None and there is None:
-                found.append(f"{module} imports {target}: the library imports no program or tool")
-            elif here is not None and there in FLOORS:
-                if FLOORS.index(there) > FLOORS.index(here):
-                    found.append(f"{module} imports {target}: {there} stands above {here}")
-                elif there in NEVER.get(here, ()):
-                    found.append(f"{module} imports {target}: {here} never imports {there}")
-            if here is not None and target in PROGRAMS_ONLY and module not in FLAG_MODULES:
-                found.append(f"{module} imports {target}: only programs and tools may")
-            if task_of(module) and task_of(target) and task_of(module) != task_of(target):
-                found.append(f"{module} imports {target}: one task imports another")
-            if (side(module, modules), side(target, modules)) == ("model", "data"):
-                found.append(f"{module} imports {target}: model code imports data code")
+            rules = broken_rules(module, target, modules)
+            found += [f"{module} imports {target}: {rule}" for rule in rules]
         if side(module, modules) == "data":
             for target in sorted(reachable(module, loaded) - {module}):
                 if side(target, modules) == "model":

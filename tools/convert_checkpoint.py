@@ -130,16 +130,11 @@ def _check_other_folder(source: str, output_dir: str) -> None:
 
 
 def main() -> None:
-    settings = flags.FLAGS
+    names = ("input", "output_dir", "output_format", "bert_config_file", "vocab_file")
+    values = {name: flags.FLAGS[name].value for name in names}
     for name in ("input", "output_dir"):
-        storage.check_file_system(settings[name].value, name)
-    convert(
-        settings.input,
-        settings.output_dir,
-        settings.output_format,
-        settings.bert_config_file,
-        settings.vocab_file,
-    )
+        storage.check_file_system(values[name], name)
+    convert(*values.values())
 
 
 if __name__ == "__main__":

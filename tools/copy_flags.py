@@ -7,6 +7,7 @@ its top. With an installed package, run this once in the folder you work in. The
 commands with --flagfile=flags/... work there, and you can edit the recipes.
 """
 
+import functools
 import os
 import shutil
 
@@ -15,11 +16,11 @@ from absl import flags
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 
-from . import ROOT
+from . import ROOT, call_with_flags
 
 
 def copy_flags(output_dir: str) -> None:
-    """Copies the recipes and model configurations to a new folder."""
+    """Copies the recipes and model configurations to a new folder, and prints where they are."""
     if os.path.lexists(output_dir):
         raise UserError(
             f"--output_dir={output_dir} must not exist, because its files could be yours. Delete it"
@@ -29,11 +30,6 @@ def copy_flags(output_dir: str) -> None:
         shutil.copytree(os.path.join(ROOT, "flags"), output_dir)
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise UserError(f"--output_dir={output_dir} cannot be created: {error}") from error
-
-
-def main() -> None:
-    output_dir = flags.FLAGS.output_dir
-    copy_flags(output_dir)
     print(f"Recipes and model configurations are in {os.path.abspath(output_dir)}")
 
 
@@ -41,4 +37,4 @@ if __name__ == "__main__":
     flags.DEFINE_string(
         "output_dir", "flags", "The folder to create. The recipes refer to each other as flags/..."
     )
-    command_flags.run_program(main)
+    command_flags.run_program(functools.partial(call_with_flags, copy_flags))

@@ -16,10 +16,3 @@ def test_it_exports_and_says_how_near(tmp_path):
     said = [line for line in printed.splitlines() if line.startswith("I1") or "INFO" in line]
     assert len(said) <= 4, printed  # TensorFlow's own steps are not told
     assert "README.md" in os.listdir(output) and os.listdir(output.parent) == ["1"]
-
-
-def test_a_mistake_is_one_line(tmp_path):
-    flags = ("--input=none", f"--output={tmp_path}/out", "--format=onnx", "--quantize=int4")
-    printed = run(*flags, program="tools.export", status=1, env=os.environ)
-    assert "--quantize=int4: value should be one of <int8>" in printed
-    assert len(printed.splitlines()) == 1

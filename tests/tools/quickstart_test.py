@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.quickstart import Stage, make_stages, run_stages
+from tools.quickstart import Stage, run_stages
 
 SAY = "import sys; print('{0} one'); print('{0} two', file=sys.stderr); sys.exit({1})"
 
@@ -32,13 +32,3 @@ def test_a_failure_ends_it_and_shows_the_end_of_the_log(tmp_path, capfd):
     output, errors = capfd.readouterr()
     assert f"Doing b ... failed with status 74. The end of {tmp_path}/log:" in output
     assert "b two" in errors and "Doing c" not in output
-
-
-def test_the_stages_name_their_files():
-    stages = make_stages("there")
-    assert [stage.command[0] for stage in stages] == ["python"] * 6
-    outputs = [word for stage in stages for word in stage.command if "--output" in word]
-    names = ("vocab.txt", "train_32.tfrecord", "train_64.tfrecord")
-    names += ("heldout_32.tfrecord", "heldout_64.tfrecord")
-    assert outputs == [*(f"--output_file=there/{name}" for name in names), "--output_dir=there"]
-    assert stages[-1].title.endswith("(tail -f there/quickstart.log)")

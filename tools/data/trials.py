@@ -21,7 +21,6 @@ class Trial:
     """A finished run of the program, as `trial.json` in its folder describes it.
 
     flags: the flags that this trial added to the command, without dashes.
-    status: the exit status.
     seconds: duration of the last run.
     results: the metrics in its eval_results.txt.
     command: the program and its other flags.
@@ -47,7 +46,7 @@ def words(flags: Mapping[str, str]) -> list[str]:
 
 
 def folder_name(flags: Mapping[str, str]) -> str:
-    """Returns the folder's name of the trial with these flags."""
+    """Returns the name of the trial's folder."""
     return re.sub(r"[^\w.+-]", "_", "_".join(f"{k}-{v}" for k, v in flags.items()))
 
 
