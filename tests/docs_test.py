@@ -146,10 +146,8 @@ def codes(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 def needs_quickstart(page: str) -> bool:
     """Returns whether a page runs the quickstart or reads its output."""
-    return any(
-        re.search("output/quickstart|tools.quickstart", content)
-        for _, content in blocks(TEXTS[page], "bash", "python")
-    )
+    text = "".join(content for _, content in blocks(TEXTS[page], "bash", "python"))
+    return re.search("output/quickstart|tools.quickstart", text) is not None
 
 
 def pages_with_commands() -> list:

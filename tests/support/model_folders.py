@@ -39,8 +39,7 @@ def random_weights(*heads: str, seed: int = 0) -> dict[str, np.ndarray]:
     shapes = {variable.path: tuple(variable.shape) for variable in model.variables}
     for head in heads:
         shapes |= HEADS[head]
-    weights = numpy_bert.random_weights(shapes, seed)
-    return {name: np.asarray(value, np.float32) for name, value in weights.items()}
+    return numpy_bert.random_weights(shapes, seed)
 
 
 def write_model(

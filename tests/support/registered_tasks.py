@@ -21,22 +21,15 @@ from bert_tf.tokenization import SEQUENCE_TOKENS
 ROOT = Path(__file__).resolve().parents[2]
 # The flags of classification for the table of tests/support/small_classification.py.
 REVIEWS = {"task_name": "table", "text_a_column": "review", "label_column": "stars"}
-_SENTENCES = TASKS["sentences"].example
+_REGRESSION = {**TASKS["sentences"].example, "text_a_column": "sentence1", "regression": True}
+_FEATURES = {"feature_based": True, "feature_layers": "last", "lstm_size": 6}
+_NEGATIVES = {"loss": "in_batch_negatives", "score_scale": 1.0}
 # Name -> the task, and the flags that differ from its example.
 VARIANTS = {
     **{name: (name, {}) for name in TASKS},
-    "regression": (
-        "classification",
-        {**_SENTENCES, "text_a_column": "sentence1", "regression": True},
-    ),
-    "tagging_by_features": (
-        "tagging",
-        {"feature_based": True, "feature_layers": "last", "lstm_size": 6},
-    ),
-    "sentences_in_batch_negatives": (
-        "sentences",
-        {"loss": "in_batch_negatives", "score_scale": 1.0},
-    ),
+    "regression": ("classification", _REGRESSION),
+    "tagging_by_features": ("tagging", _FEATURES),
+    "sentences_in_batch_negatives": ("sentences", _NEGATIVES),
 }
 
 
@@ -53,13 +46,11 @@ class Prepared(NamedTuple):
 
 def task_with(name, values):
     """Returns a task with these values of its flags; flags that it does not have are left out."""
-    task_class = TASKS[name].load()
-    return task_class.from_settings(
-        *(
-            cls(**{f.name: values[f.name] for f in flags_of(cls) if f.name in values})
-            for cls in task_class.settings_classes
-        )
-    )
+    task_class, settings = TASKS[name].load(), []
+    for cls in task_class.settings_classes:
+        names = {field.name for field in flags_of(cls)} & values.keys()
+        settings.append(cls(**{name: values[name] for name in names}))
+    return task_class.from_settings(*settings)
 
 
 def make_task(name, **flags):

@@ -7,12 +7,8 @@ from tests.support.pretraining_runs import write_config
 
 WORDS = "the film was plot actor music long and so very dull fine awful lovely".split()
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-SIZES = {
-    "vocab_size": len(VOCAB),
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "max_position_embeddings": 40,
-}
+SIZES = {"vocab_size": len(VOCAB), "hidden_size": 16, "intermediate_size": 24}
+SIZES |= {"max_position_embeddings": 40}
 GOOD, BAD = ("fine", "lovely"), ("dull", "awful")
 
 

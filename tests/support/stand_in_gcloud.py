@@ -115,7 +115,7 @@ class Cloud:
             (attributes / key).write_text(value)
         key, _, source = values.get("--metadata-from-file", "=").partition("=")
         if key:
-            (attributes / key).write_text(Path(source).read_text())
+            shutil.copyfile(source, attributes / key)
         request.write_text(json.dumps(plan.pop(0)))
         (self.folder / "plan.json").write_text(json.dumps(plan))
 

@@ -38,13 +38,10 @@ class StandinStorage(ThreadingHTTPServer):
         self.certificate = folder / "certificate.pem"
         key = folder / "key.pem"
         names = ",".join(f"DNS:{host}" for host in HOSTS)
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-            + ["-subj", "/CN=stand-in", "-addext", f"subjectAltName={names}"]
-            + ["-keyout", str(key), "-out", str(self.certificate)],
-            check=True,
-            capture_output=True,
-        )
+        command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=stand-in".split()
+        command += ["-addext", f"subjectAltName={names}"]
+        command += ["-keyout", str(key), "-out", str(self.certificate)]
+        subprocess.run(command, check=True, capture_output=True)
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.tls.load_cert_chain(self.certificate, key)
 

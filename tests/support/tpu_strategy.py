@@ -26,10 +26,8 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         self._cores = cores
 
     def get_tpu_system_metadata(self):
-        devices = [
-            session._DeviceAttributes(f"{HOST}/device:TPU:{i}", "TPU", 0, 0)
-            for i in range(self._cores)
-        ]
+        names = [f"{HOST}/device:TPU:{i}" for i in range(self._cores)]
+        devices = [session._DeviceAttributes(name, "TPU", 0, 0) for name in names]
         counts = {"num_cores": self._cores, "num_hosts": 1, "num_of_cores_per_host": self._cores}
         return tpu_system_metadata.TPUSystemMetadata(**counts, topology=None, devices=devices)
 
@@ -48,9 +46,8 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 def pretend_tpu(cores: int) -> tf.distribute.TPUStrategy:
     """Returns a TPUStrategy whose variables are on logical CPUs; call it before any computation."""
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * cores
-    )
+    [cpu], logical = tf.config.list_physical_devices("CPU"), tf.config.LogicalDeviceConfiguration()
+    tf.config.set_logical_device_configuration(cpu, [logical] * cores)
     strategy = tf.distribute.TPUStrategy(_Resolver(cores))
     devices = [f"{HOST}/device:CPU:{i}" for i in range(cores)]
     extended = strategy.extended

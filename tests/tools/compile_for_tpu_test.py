@@ -276,12 +276,16 @@ def test_every_generation(name, devices, memory):
         assert products < executable.flops < 1.5 * products
 
 
+def compiled(**options):
+    """Returns the step of `lowered` for the four chips of a v5e, as HLO and compiled."""
+    step = lowered(4, **options)
+    return step, compiler.compile_hlo(step.hlo, compiler.open_topology("v5e:2x2"), 4)
+
+
 @pytest.mark.tpu_compiler
 def test_accumulation_reduces_after_its_loop():
-    topology = compiler.open_topology("v5e:2x2")
-    step = lowered(4, accumulation_steps=4)
+    step, executable = compiled(accumulation_steps=4)
     assert any(product.in_loop for product in step.matrix_products)
-    executable = compiler.compile_hlo(step.hlo, topology, 4)
     outside, in_loops = hlo_text.all_reduces(executable.hlo)
     assert 1 <= outside <= 4 and in_loops == 0
     assert any(i.in_loop for i in hlo_text.instructions(executable.hlo))
@@ -289,21 +293,14 @@ def test_accumulation_reduces_after_its_loop():
 
 @pytest.mark.tpu_compiler
 def test_the_other_reduction_of_gradients():
-    topology = compiler.open_topology("v5e:2x2")
-    steps = [lowered(4, reduction=name) for name in ("local_clip_sum", "global_mean_clip")]
-    for step in steps:
-        executable = compiler.compile_hlo(step.hlo, topology, 4)
-        assert hlo_text.all_reduces(executable.hlo)[0] >= 1
-    assert steps[0].hlo != steps[1].hlo
+    found = [compiled(reduction=name) for name in ("local_clip_sum", "global_mean_clip")]
+    assert all(hlo_text.all_reduces(executable.hlo)[0] >= 1 for _, executable in found)
+    assert found[0][0].hlo != found[1][0].hlo
 
 
 @pytest.mark.tpu_compiler
 def test_lamb_takes_no_more_memory_and_no_more_reductions():
-    topology = compiler.open_topology("v5e:2x2")
-    adamw, lamb = (
-        compiler.compile_hlo(lowered(4, optimizer=name).hlo, topology, 4)
-        for name in ("adamw", "lamb")
-    )
+    adamw, lamb = (compiled(optimizer=name)[1] for name in ("adamw", "lamb"))
     assert lamb.arguments == adamw.arguments and lamb.aliased == adamw.aliased
     assert hlo_text.all_reduces(lamb.hlo) == hlo_text.all_reduces(adamw.hlo)
 

@@ -185,6 +185,8 @@ def test_into_unused_lines(spare, tmp_path):
     assert json.loads(Path(new, "bert_config.json").read_text()) == CONFIG
     old_table, table = (variables(f"{x}/bert_model.ckpt")[EMBEDDINGS] for x in (spare, new))
     rows = [VOCAB.index("france"), VOCAB.index("'")]
+    pieces = [VOCAB.index(piece) for piece in ("un", "##aff", "##able")]
+    np.testing.assert_allclose(table[rows[0]], old_table[pieces].mean(axis=0), rtol=1e-6)
     others = np.delete(np.arange(len(VOCAB)), rows)
     np.testing.assert_array_equal(table[others], old_table[others])
     assert table.shape == old_table.shape

@@ -111,10 +111,9 @@ def test_gke_manifest():
     pod = job["spec"]["template"]["spec"]
     [container] = pod["containers"]
 
-    labels = pod["nodeSelector"]
-    assert labels["cloud.google.com/gke-tpu-accelerator"] == "tpu-v5-lite-podslice"
-    assert labels["cloud.google.com/gke-spot"] == "true"
-    rows, columns = labels["cloud.google.com/gke-tpu-topology"].split("x")
+    labels = {name.rpartition("/gke-")[2]: label for name, label in pod["nodeSelector"].items()}
+    assert (labels["tpu-accelerator"], labels["spot"]) == ("tpu-v5-lite-podslice", "true")
+    rows, columns = labels["tpu-topology"].split("x")
     resources = container["resources"]
     assert resources["requests"] == resources["limits"] == {"google.com/tpu": 8}
     assert int(rows) * int(columns) == 8 == int(ROWS["v5e-8"][3])

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import html
-import html.parser
 import json
 import re
 import shutil
@@ -52,27 +51,14 @@ def digest_of(script: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
-class _Elements(html.parser.HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.names: list[str] = []
-        self.addresses: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.names.append(tag)
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
-
-
 def test_tokens_are_not_html():
     elements = []
     for tokens in (HOSTILE, ["a"] * len(HOSTILE)):
         page = attention_page(attention(tokens, len(tokens)), "</script><b>")
-        parser = _Elements()
-        parser.feed(page)
-        elements.append(parser.names)
+        elements.append(re.findall(r"<(!?[-\w]+)", page))
         assert data_of(page)["tokens"] == tokens
-        assert parser.addresses == ["data:,"]
-    assert elements[0] == elements[1] and "b" not in elements[0]
+        assert re.findall(r'(?:src|href)="(.*?)"', page) == ["data:,"]
+    assert elements[0] == elements[1] and not {"b", "img"} & {*elements[0]}
     assert elements[0].count("script") == 2
 
 
