@@ -1,4 +1,4 @@
-"""Tests of bert_tf.installation, on installations of empty packages and their metadata.
+"""Tests of bert_tf.installation with empty packages and their metadata.
 
 Each case is a process that sees, beyond the standard library, only what is made here.
 """
@@ -25,7 +25,7 @@ def site(tmp_path):
 
 
 def install(site, **versions) -> None:
-    """Makes pip's note of each distribution; `_` stands for `-` in a name."""
+    """Writes pip's metadata of distributions; `_` stands for `-` in a name."""
     for name, version in versions.items():
         folder, project = site / f"{name}-{version}.dist-info", name.replace("_", "-")
         folder.mkdir()
@@ -67,7 +67,7 @@ def passes(site, **environment: str) -> bool:
         {"tensorflow_tpu": "2.20.0", "libtpu": "0.0.14"},
         {"tensorflow_tpu": "2.20.0", "libtpu": "0.0.31"},
         {"tensorflow_tpu": "2.19.1", "libtpu": "0.0.10"},
-        {},  # TensorFlow is there, though no pip installed it
+        {},  # TensorFlow is there, but not installed by pip
     ],
 )
 def test_what_can_work_passes_without_a_word(site, versions):
@@ -113,7 +113,7 @@ def test_a_libtpu_that_aborts_the_import(site, version):
         " is installed, importing TensorFlow would abort. To repair it:\n"
         '    pip install "libtpu>=0.0.14,<0.0.32"\n'
     )
-    # With these TensorFlow does not load the installed one.
+    # With these variables TensorFlow does not load the installed one.
     assert passes(site, TPU_LOAD_LIBRARY="0")
     assert passes(site, TPU_LIBRARY_PATH="/lib/libtpu.so")
 

@@ -50,7 +50,7 @@ def run(site: Path, folder: Path, *command: str) -> str:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Returns the contents of the files in a folder by their relative names."""
+    """Returns the contents of the files in a folder, by relative name."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -96,14 +96,14 @@ def test_recipes_and_model_configurations_are_used_in_another_folder(site, tmp_p
 
 
 def test_tools_import_each_other_relatively():
-    """Their package is `tools` in the checkout and `bert_tf.tools` where it is installed."""
+    """Their package is `tools` in the checkout, and `bert_tf.tools` when installed."""
     for path in sorted((ROOT / "tools").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"^\s*(from|import) (bert_tf\.)?tools\b", text, re.MULTILINE), path
 
 
 def test_an_editable_installation_has_the_tools_and_programs(tmp_path):
-    """.ci/run installs the checkout so."""
+    """.ci/run installs the checkout this way."""
     found = [
         distribution.read_text("direct_url.json")  # None for bert_tf.egg-info in the checkout
         for distribution in importlib.metadata.distributions(name="bert-tf")

@@ -7,7 +7,7 @@ from tests.support.small_classification import SIZES, VOCAB, WORDS
 
 
 def test_a_task_of_few_examples(tmp_path):
-    """All its epochs together have less than a batch."""
+    """All its epochs together are less than a batch."""
     for name, count in (("train", 7), ("dev", 5)):
         lines = [f"id\t{i % 2}\t\t{' '.join(WORDS[: i + 2])}\n" for i in range(count)]
         (tmp_path / f"{name}.tsv").write_text("".join(lines))

@@ -1,4 +1,4 @@
-"""What the benchmark measures: the loop, and the input, which can feed an accelerator."""
+"""Tests of benchmarks/pretraining.py, and of the speeds that it measures."""
 
 import json
 import re
@@ -25,9 +25,9 @@ def test_one_core_reads_ten_thousand_examples_a_second(masking):
         int(re.search(rf"^examples/s {how}: median (\d+)$", output, re.MULTILINE).group(1))
         for how in ("by the clock", "of processor time")
     )
-    # On one core there is no more processor time than time. (A tenth for the clocks' grain.)
+    # One core cannot spend more processor time than time. (A tenth for the clocks' resolution.)
     assert 0 < by_clock < 1.1 * of_processor
-    # Other programs on the machine slow it by the clock, but cost it no processor time.
+    # Other programs on the machine change only the speed by the clock.
     assert of_processor > 10_000
 
 
@@ -55,7 +55,7 @@ def test_a_model_without_next_sentences_is_measured(tmp_path, measure):
 
 @pytest.mark.slow
 def test_a_cpu_that_multiplies_bfloat16_is_faster_with_it(tmp_path):
-    """Of BERT-Base two layers, with few words: the optimizer's work is float32 in any case."""
+    """Two layers of BERT-Base, with few words, because the optimizer always works in float32."""
     config = tmp_path / "bert_config.json"
     config.write_text(json.dumps({"vocab_size": 500, "num_hidden_layers": 2}))
     words = ["--measure=dtypes", f"--bert_config_file={config}", "--num_steps=5"]

@@ -1,4 +1,4 @@
-"""What the benchmarks share: turns, and the speed of a step's matrix products by themselves."""
+"""Tests of benchmarks/take_turns.py and yardstick.py."""
 
 from pathlib import Path
 

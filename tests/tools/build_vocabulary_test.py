@@ -1,4 +1,4 @@
-"""The vocabulary tool, run as a user runs it, and what it promises of the vocabulary."""
+"""tools/build_vocabulary.py as a user runs it, and the vocabulary that it makes."""
 
 import os
 import random
@@ -45,7 +45,7 @@ def test_program(tmp_path):
         (tmp_path / f"text{number}.txt").write_text(text, encoding="utf-8")
     input_file = f"{tmp_path}/text0.*,{tmp_path}/text1.txt"
     by_program, by_call = tmp_path / "vocab1.txt", tmp_path / "vocab2.txt"
-    # Another order of sets and dictionaries' hashes than in this process.
+    # Hashes, and so the order of sets, differ from this process.
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     flags = (f"--input_file={input_file}", f"--output_file={by_program}", "--vocab_size=85")
     environment = {**os.environ, "PYTHONHASHSEED": seed}
@@ -83,7 +83,7 @@ def test_size_is_kept_exactly_where_the_text_suffices(tmp_path):
     assert sizes == [25, 26, 61, 333, 600]
     everything = build(tmp_path, text, 30522)
     assert len(everything) < 30522 and len(set(text.split()).difference(everything)) < 20
-    # A larger vocabulary knows more of the words, not fewer.
+    # A larger vocabulary has more of the words.
     known = [len(set(words).intersection(build(tmp_path, text, size))) for size in (100, 300, 900)]
     assert known == sorted(known) and known[0] < known[2]
 

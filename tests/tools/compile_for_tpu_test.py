@@ -50,7 +50,7 @@ def make_run(
     defaults = {"use_one_hot_embeddings": True, "recompute_activations": False}
     options = {**defaults, "dtype": "bfloat16", **options}
     config = config_from_dict({**ONE_LAYER, **(sizes or {})})
-    corrected = optimizer == "lamb"  # compiles what there is to compile
+    corrected = optimizer == "lamb"  # compiles all of LAMB
     adam = AdamOptions(optimizer, lamb_bias_correction=corrected)
     return report.Run(config, options, replicas, accumulation_steps, reduction, objective, adam)
 
@@ -139,7 +139,7 @@ def test_a_teacher_that_does_not_fit(sizes, message):
 
 @pytest.mark.slow
 def test_a_packed_step_has_few_more_products():
-    """More masked positions, a pooled vector for each place, and positions that are looked up."""
+    """For more masked positions, a pooled vector for each place, and looking up positions."""
     places, more_predictions = 5, 2
     run = dataclasses.replace(make_run(2), max_sequences_per_pack=places)
     packed, plain = compile_for_tpu.lower(run, PHASE), lowered(2)
@@ -247,7 +247,7 @@ def test_without_the_compiler_the_message_says_what_to_install(monkeypatch):
         compiler.open_topology("v5e:1x1")
 
 
-# From here on with the TPU compiler.
+# The tests below use the TPU compiler.
 
 
 @pytest.mark.tpu_compiler
@@ -267,11 +267,11 @@ def test_every_generation(name, devices, memory):
         outside, in_loops = hlo_text.all_reduces(executable.hlo)
         assert outside == 0 if replicas == 1 else 1 <= outside <= 4
         assert in_loops == 0
-        # Weights and both slots in float32, their batch of 8; all but the batch is written over.
+        # Weights and both slots in float32, and a batch of 8, the only part that stays.
         assert 3 * 4 * 118_000 < executable.arguments < 2**22
         assert executable.aliased > 0.98 * executable.outputs
         assert executable.arguments < executable.hbm < memory * 2**30
-        # The rest is element by element, and much in so small a model.
+        # The rest are element-wise operations, many in such a small model.
         products = report.program_flops(step, 1)
         assert products < executable.flops < 1.5 * products
 
@@ -317,7 +317,7 @@ def test_recomputing_activations_takes_less_memory():
         with pytest.raises(compiler.DoesNotFit) as error:
             compiler.compile_hlo(compile_for_tpu.lower(run, phase).hlo, topology, 1)
         needed.append(float(re.search(r"\(([\d.]+)G\) exceeds", str(error.value)).group(1)))
-    assert needed[1] < 0.7 * needed[0]  # a half or a third, as the compiler is older or newer
+    assert needed[1] < 0.7 * needed[0]  # a half or a third, depending on the compiler's version
 
 
 def test_an_objective_without_its_head_is_refused_before_the_compiler_is_needed(config_file):

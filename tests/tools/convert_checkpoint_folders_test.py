@@ -90,7 +90,7 @@ def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
 
 
 def test_what_a_fine_tuning_run_wrote_is_converted(tmp_path):
-    """Its --export_dir as it is; its --output_dir with the configuration and the vocabulary."""
+    """Its --export_dir, and its --output_dir with the configuration and the vocabulary."""
     out, export = str(tmp_path / "out"), str(tmp_path / "export")
     options = {"max_seq_length": 24, "num_train_epochs": 1.0, "do_train": True}
     run_in(write_reviews(tmp_path), "classification", **REVIEWS, **options, export_dir=export)

@@ -1,4 +1,4 @@
-"""Tests of tools/convert_checkpoint.py, and of bert_tf/hugging_face/weights.py under it."""
+"""Tests of tools/convert_checkpoint.py, and of bert_tf/hugging_face/weights.py."""
 
 import json
 import os
@@ -50,7 +50,7 @@ MULTIPLE_CHOICE = {"architectures": ["BertForMultipleChoice"]}
 
 
 def converted(folder, tensors, **options):
-    """Writes tensors to hf/ and what becomes of them to tf/; returns the variables there."""
+    """Writes tensors to hf/ and converts them to tf/; returns the variables there."""
     source = write_folder(folder / "hf", tensors, **options)
     convert_checkpoint.convert(source, str(folder / "tf"), "checkpoint")
     return variables(folder / "tf" / "bert_model.ckpt")

@@ -1,4 +1,4 @@
-"""tools/copy_flags.py: what it copies, and where it refuses to."""
+"""Tests of tools/copy_flags.py."""
 
 from pathlib import Path
 

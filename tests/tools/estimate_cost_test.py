@@ -1,4 +1,4 @@
-"""tools/estimate_cost.py: what it assumes, and what it prints as a program."""
+"""Tests of tools/estimate_cost.py."""
 
 import copy
 from pathlib import Path
@@ -96,12 +96,12 @@ def test_an_accelerator_that_is_not_in_the_table():
 @pytest.mark.parametrize(
     ("accelerator", "config", "phase", "parts", "expected"),
     [
-        # The row of this very step; fewer examples and predictions take no more.
+        # This step's own row; a step with fewer examples and predictions.
         ("v5e-8", LARGE, (512, 1, 256, 77), 4, "fits: 14.21 of 15.75 GiB a replica with 8 exam"),
         ("v5e-8", LARGE, (512, 1, 64, 20), 2, "at once, and this run has 4"),
         ("v5e-8", LARGE, (512, 1, 512, 77), 1, "does not fit: 30.53 of 15.75"),
         ("v2-8", LARGE, (512, 1, 256, 77), 16, "does not fit: 8.32 of 7.48"),
-        # Between what fits and what does not; another length, slice, vocabulary.
+        # Between rows that fit and rows that do not; another length, slice, vocabulary.
         ("v5e-8", LARGE, (512, 1, 256, 77), 2, "of length 512: not known; python -m tools.compile"),
         ("v5e-8", LARGE, (512, 1, 256, 80), 4, "not known"),
         ("v5e-8", BASE, (256, 1, 256, 20), 1, "of length 256: not known"),

@@ -1,4 +1,4 @@
-"""Tests of tools/export.py as users run it."""
+"""Test of tools/export.py as users run it."""
 
 import os
 
@@ -10,9 +10,9 @@ def test_it_exports_and_says_how_near(tmp_path):
     source = write_head(tmp_path / "model", "tagging")
     output = tmp_path / "served" / "tagger" / "1"
     flags = (f"--input={source}", f"--output={output}", "--input_kind=ids")
-    printed = run(*flags, program="tools.export", env=os.environ)  # with a start of its own
+    printed = run(*flags, program="tools.export", env=os.environ)  # in its own process
     assert "tagging; classes: 'O', 'B-PER'" in printed
     assert "Its outputs differ from the original model's by at most 0.0e+00" in printed
     said = [line for line in printed.splitlines() if line.startswith("I1") or "INFO" in line]
-    assert len(said) <= 4, printed  # TensorFlow's own steps are not told
+    assert len(said) <= 4, printed  # TensorFlow does not log its steps
     assert "README.md" in os.listdir(output) and os.listdir(output.parent) == ["1"]

@@ -1,4 +1,4 @@
-"""Tests of tools/extend_vocabulary.py: the folder that it writes, and what can be done with it."""
+"""Tests of tools/extend_vocabulary.py: the folder that it writes, and programs that read it."""
 
 import json
 import os
@@ -42,7 +42,7 @@ FILES += ["new_words.tsv", "tokenizer_config.json", "vocab.txt"]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    """A folder with a model, as a run leaves it with slots and step, and with text.txt."""
+    """A folder with a model, with slots and step as after a run, and text.txt."""
     folder = tmp_path_factory.mktemp("model")
     weights = random_weights("squad")
     slots = {f"{name}/adam_{k}": value for name, value in weights.items() for k in "mv"}
@@ -141,7 +141,7 @@ def test_the_report_is_measured(model, tmp_path, capsys):
     extend(model, tmp_path / "new")
     lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     shown = [[part.strip() for part in line if part.strip()] for line in lines]
-    # 28 words, marks among them. Of the 8 that are split "unaff" stays so. "Zebra" is [UNK].
+    # 28 words, including marks. Of the 8 that were split, "unaff" still is. "Zebra" is [UNK].
     assert shown == [
         ["before", "after"],
         ["tokens", "39", "29"],
@@ -223,7 +223,7 @@ def test_casing_and_formats_of_text(model, tmp_path, name):
     new = extend(model, tmp_path / "new", **options, text_field="body")
     assert read_casing(new) is False
     table = Path(new, "new_words.tsv").read_text()
-    assert "unaffable\t27\t2\t" in table  # "Unaffable" is another word, and [UNK]
+    assert "unaffable\t27\t2\t" in table  # "Unaffable" is a different word, and [UNK]
     message = error_of(Path(new), tmp_path / "more", input_file=str(tmp_path / name))
     assert "but --do_lower_case=True" in message
 
@@ -283,7 +283,6 @@ def test_files_of_another_model(model, tmp_path):
 
 
 def test_only_its_own_folder_is_replaced(model, extended, tmp_path):
-    """And never the model's that it reads."""
     message = error_of(model, model)
     assert f"--output_dir={model}/bert_model.ckpt.index must not be a file of" in message
     message = error_of(Path(extended), Path(extended), input_file=str(model / "text.txt"))
@@ -326,7 +325,7 @@ def write_records(extended: str, folder: Path) -> int:
 
 
 def test_records_and_conversion(extended, tmp_path):
-    """create_pretraining_data takes the vocabulary, convert_checkpoint the folder, and back."""
+    """create_pretraining_data reads the vocabulary, convert_checkpoint the folder."""
     count = write_records(extended, tmp_path)
     records = read_records(tmp_path / "records")
     assert len(records) == count > 4
@@ -337,7 +336,7 @@ def test_records_and_conversion(extended, tmp_path):
 
 
 def test_the_page_shows_what_is_printed():
-    """Of its own text, with the quickstart's vocabulary."""
+    """For its own text, with the quickstart's vocabulary."""
     pytest.importorskip("tensorflow_text")
     page = Path(ROOT, "docs", "domain-vocabulary.md").read_text()
     (text,) = re.findall(r"<<'END_OF_TEXT'\n(.*?)^END_OF_TEXT$", page, re.M | re.S)

@@ -1,4 +1,4 @@
-"""Tests of tools/goodput.py: the table, the picture, and directories that have nothing to show."""
+"""Tests of tools/goodput.py."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""tools.quickstart: a line for each stage, its output in a log. docs_test runs all of it."""
+"""How tools.quickstart runs its stages. docs_test runs all of it."""
 
 import pytest
 

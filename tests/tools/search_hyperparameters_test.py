@@ -1,4 +1,4 @@
-"""Tests of tools/search_hyperparameters.py with a program of a few lines in place of a real one."""
+"""Tests of tools/search_hyperparameters.py with a short program in place of a real one."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ from tests.support.pretraining_runs import ROOT
 from tools import search_hyperparameters as tool
 from tools.data.trials import folder_name, read_trials
 
-# It writes down each start, leaves checkpoints, and ends as --behaviour tells it for some rates.
+# It records each start and leaves checkpoints. With --behaviour=HOW@RATE that rate's run fails.
 STAND_IN = """
 import os, signal, sys, time
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
@@ -95,7 +95,6 @@ def stand_in(tmp_path):
 
 
 def of_rates(*rates: str) -> list[str]:
-    """Returns the folders of trials."""
     return [f"learning_rate-{rate}" for rate in rates]
 
 
@@ -214,7 +213,7 @@ def test_two_trials_of_one_folder_are_refused(stand_in):
     with pytest.raises(UserError, match=re.escape(message)):
         stand_in.search([rate, "init_checkpoint=models/x,models_x"])
     assert stand_in.started() == []
-    # Nor may a later search take the one for the other.
+    # A later search must not confuse them either.
     stand_in.search([rate, "init_checkpoint=models/x"])
     with pytest.raises(UserError, match=re.escape(message)):
         stand_in.search([rate, "init_checkpoint=models_x"])
@@ -290,7 +289,7 @@ def test_wrong_flags_end_the_search_at_once(tmp_path, stand_in):
         stand_in.search(vary, metric="eval_f1")
     stand_in.search(vary)
     assert stand_in.started() == of_rates("0.02", "0.02", "0.05")
-    # Failures that flags do not cause do not end it, nor does a rate that is too high.
+    # Other failures do not end it.
     for status in (70, command_flags.DIVERGED_STATUS):
         other = tmp_path / f"other_{status}"
         best = stand_in.search(vary, f"--behaviour={status}@0.02", folder=other)

@@ -1,4 +1,4 @@
-"""TriviaQA in SQuAD's format: the tool as it is run, what it finds, what it says of bad input."""
+"""Tests of tools/triviaqa_to_squad.py."""
 
 import json
 from pathlib import Path

@@ -19,7 +19,7 @@ POOLED = _RANDOM.normal(size=(5, 7)).astype(np.float32)
 
 @pytest.fixture
 def archive(tmp_path):
-    """An archive that extract_features.py's own writer made."""
+    """An archive from the writer of extract_features.py."""
     path = str(tmp_path / "vectors.npz")
     with write_npz(path, [-2, -1], ["mean_vector", "pooled_vector"], 9) as write:
         for index in range(5):

@@ -1,4 +1,4 @@
-"""The text of a dump: the tool as it is run, any number of workers, what it says of bad input."""
+"""Tests of tools/wikipedia_text.py."""
 
 import bz2
 import random

@@ -90,7 +90,7 @@ def test_table():
         assert accelerator_type == name.replace("v5e", "v5litepod")
         assert pjrt == ("yes" if generation >= 5 else "no")
         assert runtime_version.startswith("v2-alpha-tpu" if generation >= 5 else "tpu-ubuntu2204")
-        # Names of v2, v3, v4 and v5p count cores, two a chip.
+        # The names of v2, v3, v4 and v5p count cores, two per chip.
         assert int(chips) == (8 if name in ("v5e-8", "v6e-8") else 4)
         assert 0 < float(spot) < float(on_demand) < 10 < float(tflops)
         assert re.fullmatch(r"[a-z]+-[a-z]+\d-[a-z]", zone)

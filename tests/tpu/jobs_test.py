@@ -223,7 +223,7 @@ def test_watch_ends_with_a_job_that_failed(desk):
 def test_watch_leaves_the_request_of_another_watcher_alone(desk):
     desk.plan(["SUSPENDED"])
     desk.submit()
-    # While this one sleeps after its deletion, the other one has asked again.
+    # While this watcher sleeps after deleting the request, the other one makes it again.
     (desk.state / "other").write_text('["PROVISIONING", ["ACTIVE", "done today"]]')
     copy = 'cp -n "$STAND_IN_STATE/other" "$STAND_IN_STATE/requests/us-central1-a.bert-test"'
     write_program(desk.bin / "sleep", copy)

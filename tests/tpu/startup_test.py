@@ -75,7 +75,7 @@ def test_machine_tells_the_program_that_it_is_taken(submitted):
     log = submitted.machine("taken", 0)
     assert log.index("the machine is being preempted") < log.index("saved")
     assert "the program ended with status 75" in log
-    # This machine was not taken after all, so the program was started again.
+    # The machine was not preempted after all, so the program was started again.
     assert len(submitted.lines("runs")) == 2
     assert submitted.object("result").startswith("done 20")
 
@@ -112,7 +112,7 @@ def test_machine_that_comes_up_after_the_end(desk):
     assert len(desk.lines("runs")) == 1 and len(desk.requests("delete")) == 2
 
 
-# The first time, the machine is taken as soon as there is a checkpoint.
+# The first time, the machine is preempted at the first checkpoint.
 REAL_PROGRAM = f"""if [ -e "$STAND_IN_STATE/begun" ]; then rm -f "$STAND_IN_STATE/preempted"; else
   touch "$STAND_IN_STATE/begun"
   (until [ -e "$STAND_IN_STATE/output/checkpoint" ]; do sleep 1; done

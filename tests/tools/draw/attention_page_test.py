@@ -72,8 +72,7 @@ def test_only_the_pages_own_script_may_run():
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
 
-# A script in the page does what a person does, and writes down what it shows before and after each
-# action.
+# A script in the page does the actions of a person and records what the page shows after each.
 EARLY = """
 const errors = [];
 addEventListener('error', (event) => errors.push(event.message));
@@ -103,7 +102,7 @@ addEventListener('load', () => {
 
 @pytest.fixture
 def show(tmp_path):
-    """A function that opens the page of some attention, and returns what it shows step by step."""
+    """A function that opens a page and returns what it shows at first and after each action."""
 
     def opened(attention: TextAttention, *actions: str, width=1400, dark=False, **options):
         page = attention_page(attention, "m", **options)
@@ -171,7 +170,7 @@ def test_the_overview_has_every_head(show):
 
 @needs_chromium
 def test_the_keyboard_alone_is_enough(show):
-    # Where Tab stops: of radio buttons, on the one that is checked.
+    # Tab stops at these; of radio buttons, only at the checked one.
     stops = """[...document.querySelectorAll('button, select, input, li')].filter((x) =>
       x.tabIndex === 0 && x.checked !== false | x.type === 'checkbox').map((x) =>
       x.id || x.value || x.ariaLabel)"""

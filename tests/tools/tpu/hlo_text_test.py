@@ -1,4 +1,4 @@
-"""Tests of tools.tpu.hlo_text on short programs; compile_for_tpu_test.py has real ones."""
+"""Tests of tools.tpu.hlo_text on a short program; compile_for_tpu_test.py has real ones."""
 
 import pytest
 

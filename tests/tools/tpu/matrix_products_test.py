@@ -1,4 +1,4 @@
-"""tools/tpu/matrix_products.py: operations against a count one by one."""
+"""Tests of tools/tpu/matrix_products.py."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ LARGE = BertConfig.from_json_file(str(MODELS / "uncased_L-24_H-1024_A-16" / "ber
 
 
 def products(config: BertConfig, length: int, predictions: int) -> int:
-    """Returns the operations of a sequence forward, one matrix product after another."""
+    """Returns the operations of the forward pass of a sequence, counted product by product."""
     hidden, inner = config.hidden_size, config.intermediate_size
     heads = config.num_attention_heads
     head = hidden // heads
