@@ -42,9 +42,8 @@ class ClassifierSettings(EvaluationSettings, TeacherSettings):
     alpha_cos: float = inherit(TeacherSettings, "alpha_cos", default=0.0)
     copy_teacher_head: bool = setting(
         False,
-        help="Start with the teacher's pooler and classifier instead of those in --init_checkpoint."
-        " For a student whose last vectors resemble the teacher's: run_distillation.py"
-        " --alpha_cos.",
+        help="Start with the teacher's pooler and classifier instead of --init_checkpoint's. Use it"
+        " if the student was distilled to similar vectors (run_distillation.py --alpha_cos).",
         group=Group.MODEL,
         needs="teacher_checkpoint",
     )

@@ -17,11 +17,22 @@ from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.processors import ProcessorSettings, get_processor
 from bert_tf.tasks.classification.settings import ClassifierSettings, TableColumns, TfdsSource
 from bert_tf.tasks.classification.teacher import read_teacher
+from bert_tf.tasks.fine_tuning import run_fine_tuning
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer
 
 # Purpose -> what processors call the set.
 _SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
+
+
+def run_classifier(
+    config: BertConfig,
+    processor: DataProcessor,
+    strategy: tf.distribute.Strategy,
+    settings: ClassifierSettings,
+) -> dict[str, float | int] | None:
+    """Fine-tunes, evaluates and predicts with a `DataProcessor`: see `run_fine_tuning`."""
+    return run_fine_tuning(ClassificationTask(settings, processor), config, strategy)
 
 
 class ClassificationTask(FineTuningTask):

@@ -4,13 +4,15 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.settings import ClassifierSettings
-from bert_tf.tasks.classification.task import ClassificationTask
+from bert_tf.tasks.classification.task import ClassificationTask, run_classifier
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
@@ -46,6 +48,14 @@ def test_the_sets_of_a_user_s_processor():
     message = "The test set must have at least one example; get_test_examples of OwnProcessor"
     with pytest.raises(UserError, match=message):
         task.read_sets("predict")
+
+
+def test_a_user_s_processor_is_evaluated(reviews):
+    config = BertConfig.from_json_file(f"{reviews}/bert_config.json")
+    files = {"output_dir": f"{reviews}/out", "vocab_file": f"{reviews}/vocab.txt"}
+    settings = ClassifierSettings(**files, do_eval=True, max_seq_length=12, length_buckets="none")
+    results = run_classifier(config, OwnProcessor(), tf.distribute.get_strategy(), settings)
+    assert results.keys() == {"eval_accuracy", "eval_loss", "global_step", "loss"}
 
 
 def write_mnli(path, classes, first):
