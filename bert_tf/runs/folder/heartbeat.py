@@ -160,7 +160,7 @@ class Heartbeat:
         self.check_beats()
 
     def check_beats(self) -> None:
-        """Does the same as `check`, but from what the beats have read."""
+        """Checks the same as `check`, but reads nothing: it uses what the beats have read."""
         if self._taken_over_by:
             raise OSError(
                 f"--output_dir={self._output_dir} has been taken over by {self._taken_over_by}:"
@@ -212,12 +212,11 @@ class Heartbeat:
             logging.error("%s now belongs to %s", self._path, self._taken_over_by)
 
     def _beat(self) -> None:
-        while not self._ended.wait(self._beat_seconds):
+        while not (self._taken_over_by or self._ended.wait(self._beat_seconds)):
             try:
                 self._look()
-                if self._taken_over_by:
-                    return
-                self._write()
+                if not self._taken_over_by:
+                    self._write()
             except tf.errors.OpError as error:
                 logging.warning("%s cannot be renewed: %s", self._path, error.message)
 

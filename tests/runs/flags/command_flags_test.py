@@ -1,4 +1,4 @@
-"""The command line of a program, parsed: flagfiles, values that are long or no numbers."""
+"""How a program reads its command line: flagfiles, long values, values that are not numbers."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-# Parses each command line of a JSON list in turn, and tells what was printed.
+# Parses each command line of a JSON list in turn, and prints what was printed.
 PARSE = """
 import contextlib, io, json, sys
 import tensorflow as tf
@@ -113,7 +113,7 @@ def test_a_command_line_is_read_or_refused_in_one_line(case, parsed):
     assert message.count("\n") == 1 and len(message) <= 500
 
 
-def test_memory_that_is_not_enough_is_told_in_one_line(parsed):
+def test_running_out_of_memory_is_reported_in_one_line(parsed):
     (oom, disk, quota, numpy) = parsed["ends"]
     for (status, message), reason in ((oom, "OOM when allocating"), (numpy, "1.42 PiB")):
         assert status == 1 and message.count("\n") == 1 and len(message) <= 500

@@ -109,7 +109,7 @@ def test_an_abort_loses_no_line(start):
     assert "no line break" in lines
 
 
-def test_ctrl_c_during_the_import_is_no_traceback(start):
+def test_ctrl_c_during_the_import_prints_one_line(start):
     status, messages, _ = start(CTRL_C="1")
-    assert status == -signal.SIGINT  # of which a shell makes 130
+    assert status == -signal.SIGINT  # a shell makes 130 of it
     assert messages == [*KEPT, "Stopped by Ctrl-C before anything was begun."]

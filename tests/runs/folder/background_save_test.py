@@ -1,4 +1,4 @@
-"""Checkpoints are written while steps go on: the bits, the order, and the errors of the thread."""
+"""Checkpoints are written while training continues: the bits, the order, the thread's errors."""
 
 import glob
 import os
@@ -34,21 +34,15 @@ def no_space():
     raise tf.errors.ResourceExhaustedError(None, None, "no space left on the device")
 
 
-def test_a_checkpoint_is_of_its_step_although_steps_go_on(files, tmp_path, writing):
+def test_a_checkpoint_has_the_values_of_its_step_although_training_continues(
+    files, tmp_path, writing
+):
     """The weights, and the place in the input: a run that resumes from there ends the same."""
     plan = phases(files, (24, 16))
-    alone = trainer(tmp_path / "alone", save_checkpoints_steps=6)
-    alone.train(plan)
+    trainer(tmp_path / "alone", save_checkpoints_steps=6).train(plan)
     run = trainer(tmp_path / "out", save_checkpoints_steps=6, iterations_per_loop=2)
-    reached = []
-
-    def hold():
-        wait_until(lambda: run.global_step >= 10)
-        reached.append(run.global_step)
-
-    writing[6] = hold
+    writing[6] = lambda: wait_until(lambda: run.global_step >= 10)  # else the save fails
     run.train(plan)
-    assert reached and reached[0] >= 10
     assert steps_of(tmp_path / "out") == steps_of(tmp_path / "alone") == [0, 6, 12, 18, 24]
     for step in (0, 6, 12, 18, 24):
         name = f"model.ckpt-{step}"
@@ -114,7 +108,7 @@ def test_steps_that_diverge_during_a_save(files, tmp_path, writing, before_save,
         run.train(phases(files, (20, 16)))
 
 
-def test_an_interrupt_waits_for_the_save_in_hand_and_for_its_own(files, tmp_path, writing):
+def test_an_interrupt_waits_for_the_current_save_and_for_its_own(files, tmp_path, writing):
     run = trainer(tmp_path / "out", save_checkpoints_steps=6, evaluate_every_steps=7)
     writing[6] = writing[7] = lambda: time.sleep(0.3)
 
@@ -142,16 +136,15 @@ def test_a_directory_that_another_run_has_taken_is_not_written_to(files, tmp_pat
 
 
 def test_a_run_stops_after_the_beat_that_finds_another(files, tmp_path):
-    """At the end of the loop in hand; there is nothing to save yet."""
+    """At the end of the current loop; there is nothing to save yet."""
     run = trainer(
         tmp_path / "out", save_checkpoints_steps=50, evaluate_every_steps=4, iterations_per_loop=3
     )
     with Heartbeat(str(tmp_path / "out"), beat_seconds=0.05) as run.run._heartbeat:
 
         def is_found():
-            (tmp_path / "out/run.heartbeat").write_text(
-                written_elsewhere()
-            )  # a beat may just have written
+            # Each time, because a beat may just have written.
+            (tmp_path / "out/run.heartbeat").write_text(written_elsewhere())
             return not run.run._heartbeat._thread.is_alive()
 
         def another_begins():
@@ -175,7 +168,7 @@ def test_background_raises_an_error_once_and_then_works_again():
 
     background.start(fail)
     started.wait(30)
-    background.check()  # not done: nothing to say
+    background.check()  # not done yet
     go_on.set()
     with pytest.raises(OSError, match="full"):
         background.start(lambda: done.append(1))

@@ -81,7 +81,7 @@ def test_a_best_one_by_another_metric(make, tmp_path):
         ("".join(f"m{i} = 1\n" for i in range(10**4)), "must have global_step"),
     ],
 )
-def test_results_that_are_damaged_are_told(make, tmp_path, text, message):
+def test_damaged_results_are_refused(make, tmp_path, text, message):
     see(make(), 10, 0.5)
     path = tmp_path / "best" / "eval_results.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())

@@ -106,14 +106,14 @@ def test_over_kills_and_a_pause(tmp_path, time):
     assert seconds(tmp_path) == {**expected, "not_running": 1510, "restoring": 3, "evaluating": 5}
 
 
-def test_steps_count_up_to_the_checkpoint_that_the_run_goes_on_from(tmp_path, time):
+def test_steps_count_up_to_the_checkpoint_that_the_run_resumes_from(tmp_path, time):
     first = Start(tmp_path, time)
     first.goodput.restored(0, None)
     for step in (0, 10, 20):
         first.spend("steps", 7)
         first.save(step)
     second = Start(tmp_path, time)
-    second.goodput.restored(10, f"{tmp_path}/model.ckpt-10")  # the newest is damaged, say
+    second.goodput.restored(10, f"{tmp_path}/model.ckpt-10")  # as if the newest were damaged
     assert seconds(tmp_path) == {"steps": 14, "lost": 7}
     second.spend("steps", 5)
     second.save(20)
@@ -201,7 +201,7 @@ def test_a_file_of_another_run_is_set_aside(tmp_path, time, warnings):
         assert seconds(folder) == {"steps": 3}
 
 
-def test_a_run_without_the_file_begins_to_count(tmp_path, time, warnings):
+def test_a_run_without_the_file_starts_to_count(tmp_path, time, warnings):
     Start(tmp_path, time).save(10)
     os.remove(tmp_path / "goodput.json")
     start = Start(tmp_path, time)
@@ -228,7 +228,7 @@ def test_a_disk_that_takes_no_file_stops_nothing(tmp_path, time, warnings, monke
     assert f"{tmp_path}/goodput.json is not up to date: " in warnings[0]
 
 
-def test_a_disk_that_cannot_be_looked_at_stops_nothing(tmp_path, time, warnings, monkeypatch):
+def test_a_disk_that_cannot_be_read_stops_nothing(tmp_path, time, warnings, monkeypatch):
     prefix = Start(tmp_path, time).save(10)
     path = tmp_path / "goodput.json"
     text = path.read_text()

@@ -176,7 +176,7 @@ def test_a_process_number_that_is_reused_is_not_a_live_run(tmp_path):
         assert time.monotonic() - began < 5
 
 
-def test_a_run_elsewhere_whose_file_goes_away_or_is_renewed(tmp_path, monkeypatch):
+def test_a_run_elsewhere_whose_file_is_removed_or_renewed(tmp_path, monkeypatch):
     path = tmp_path / "run.heartbeat"
     path.write_text(written_elsewhere())
     monkeypatch.setattr(time, "sleep", lambda seconds: path.write_text(written_elsewhere(beats=2)))
@@ -201,7 +201,7 @@ def test_a_stopped_run_keeps_its_directory(tmp_path, three):
 
 
 @pytest.mark.parametrize(("left", "rounds"), [(None, 20), ("", 3), (written_elsewhere(), 3)])
-def test_of_runs_that_start_together_one_begins(tmp_path, three, left, rounds):
+def test_one_of_several_runs_that_start_together_begins(tmp_path, three, left, rounds):
     for _ in range(rounds):
         if left is not None:
             (tmp_path / "run.heartbeat").write_text(left)
@@ -239,7 +239,7 @@ def test_without_locks_the_last_to_write_begins(tmp_path, monkeypatch):
     assert path.read_text() == written_elsewhere()
 
 
-def test_a_save_looks_at_the_file_itself(tmp_path):
+def test_a_check_reads_the_file(tmp_path):
     path = tmp_path / "run.heartbeat"
     with Heartbeat(str(tmp_path), beat_seconds=1000.0) as ours:
         ours.check()

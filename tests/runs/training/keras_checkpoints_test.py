@@ -116,7 +116,7 @@ def test_a_program_reads_them(straight):
     assert_equal({name: v.numpy() for name, v in variables.items()}, state(model))
 
 
-def test_fit_goes_on_from_the_newest(straight, first_weights, features, tmp_path):
+def test_fit_resumes_from_the_newest(straight, first_weights, features, tmp_path):
     expected, _ = straight
     with pytest.raises(KeyboardInterrupt):
         fit(new_model(first_weights), features, CheckpointCallback(str(tmp_path), 4), Stop(4))
@@ -130,7 +130,7 @@ def test_fit_goes_on_from_the_newest(straight, first_weights, features, tmp_path
     assert callback.global_step == STEPS * EPOCHS + STEPS
 
 
-def test_an_epoch_that_was_begun_takes_its_data_from_the_start(first_weights, features, tmp_path):
+def test_an_interrupted_epoch_reads_its_data_from_the_start(first_weights, features, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fit(new_model(first_weights), features, CheckpointCallback(str(tmp_path), 3), Stop(3))
     model = new_model(first_weights)
@@ -148,7 +148,7 @@ def test_nothing_is_left_to_train(straight, first_weights, features, warnings):
     assert_equal(state(model), state(expected))
 
 
-def test_a_damaged_checkpoint_is_passed_over(first_weights, features, tmp_path, warnings):
+def test_a_damaged_checkpoint_is_skipped(first_weights, features, tmp_path, warnings):
     model = new_model(first_weights)
     fit(model, features, CheckpointCallback(str(tmp_path), 1), epochs=1)
     (tmp_path / "model.ckpt-2.index").write_bytes(b"cut")
@@ -175,14 +175,14 @@ def test_what_the_callback_refuses(first_weights, features, tmp_path):
         callback.on_train_begin()
 
 
-def test_no_checkpoint_of_weights_that_are_not_finite(first_weights, features, tmp_path):
+def test_weights_that_are_not_finite_are_not_saved(first_weights, features, tmp_path):
     model = new_model(first_weights, optimization.AdamWeightDecayOptimizer(float("inf")))
     with pytest.raises(FloatingPointError, match="diverged by step 1: .* is not finite.*Lower the"):
         fit(model, features, CheckpointCallback(str(tmp_path), 1))
     assert not list(tmp_path.iterdir())
 
 
-def test_seeds_of_dropout_layers_are_no_part_of_a_checkpoint(tmp_path):
+def test_a_checkpoint_has_no_seeds_of_dropout_layers(tmp_path):
     _, callback = with_head(tmp_path, keras.layers.Dropout(0.1, name="dropped"))
     callback.on_train_begin()
     callback.on_train_end()

@@ -97,7 +97,7 @@ def test_two_workers_against_numpy_and_one_device(tmp_path):
 
 @pytest.mark.slow
 def test_the_restart_of_both(tmp_path):
-    """One is told to end, so both save and end; then each is killed once. Nothing is lost."""
+    """SIGTERM to one makes both save and end; then each is killed once. Nothing is lost."""
     for i, count in enumerate((31, 45, 18)):
         write_records(tmp_path / f"{i}.tfrecord", count, 12, 2, seed=i)
     config = write_config(tmp_path / "bert_config.json")
@@ -130,7 +130,7 @@ def test_the_restart_of_both(tmp_path):
         processes = start_both(words, logs)
         wait_for(step, processes)
         processes[killed].kill()
-        # The other one notices that it is alone, and ends: what started it may start both again.
+        # The other process notices and ends, so that both can be started again.
         processes[1 - killed].join(300)
         assert processes[1 - killed].exitcode not in (None, 0, 2)
     run_both(words, logs)
@@ -138,7 +138,7 @@ def test_the_restart_of_both(tmp_path):
 
 
 @pytest.mark.slow
-def test_fine_tuning_is_that_of_two_devices_of_one_machine(tmp_path):
+def test_fine_tuning_equals_that_on_two_devices_of_one_machine(tmp_path):
     """Two runs at once write the records, draw their parts of each batch, and resume."""
     reviews = write_reviews(tmp_path)
     several, one = tmp_path / "several", tmp_path / "one"

@@ -1,4 +1,4 @@
-"""Killed at any moment and started again, a run ends with the same bits as one left alone.
+"""Killed at any moment and started again, a run ends with the bits of an uninterrupted one.
 
 Of every three runs one is killed at some moment, one within a save, and one is sent SIGTERM.
 """
@@ -42,7 +42,7 @@ def words(tmp_path_factory):
 
 
 def train(words, output_dir):
-    """Returns the last checkpoint of a run that was left alone."""
+    """Trains without interruption; returns the last checkpoint."""
     subprocess.run([*words, f"--output_dir={output_dir}"], check=True, capture_output=True)
     return output_dir / f"model.ckpt-{LAST}"
 
@@ -98,7 +98,7 @@ def check_kills(words, undisturbed, output_dir, seed: int, kills: int) -> None:
     while killed < kills:
         within_save = killed % 3 == 1
         status = run_and_kill(
-            # Where one loop of steps ends and the next begins is of no consequence.
+            # The length of loops must not matter.
             [*words, f"--iterations_per_loop={rng.randint(2, 7)}"],
             output_dir,
             rng.randint(1, 2),
@@ -106,7 +106,7 @@ def check_kills(words, undisturbed, output_dir, seed: int, kills: int) -> None:
             within_save,
             signal.SIGTERM if killed % 3 == 2 else signal.SIGKILL,
         )
-        if status is not None:  # it came to its end before it could be killed: begin anew
+        if status is not None:  # it ended before it could be killed: start over
             assert status == 0
             shutil.rmtree(output_dir)
             continue

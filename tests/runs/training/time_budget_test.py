@@ -1,4 +1,4 @@
-"""Training within a time: the rates, the end, and what goes on after a restart."""
+"""Training within a time: the rates, the end, and a restart."""
 
 import pytest
 import tensorflow as tf
@@ -82,7 +82,7 @@ def test_legs_are_cut_and_what_is_due_stays_at_their_ends():
 
 
 def test_a_run_ends_with_its_time_saved_and_resumes(tmp_path, monkeypatch):
-    # Without XLA the first step is there at once, on a machine with other work, too.
+    # Without XLA the first step takes no time to compile, even on a busy machine.
     monkeypatch.setattr(loops, "replicate", lambda *args: replicate(*args[:-1], False))
     files = [write(tmp_path / "0.tfrecord", 40, 0)]
     out = tmp_path / "out"

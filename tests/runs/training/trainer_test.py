@@ -72,7 +72,7 @@ def test_a_phase_is_traced_once(files, tmp_path):
     "stop_at",
     [28, *(pytest.param(step, marks=pytest.mark.slow) for step in (7, 40, 57))],
 )
-def test_a_resumed_run_ends_bit_for_bit_like_one_left_alone(files, tmp_path, stop_at):
+def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(files, tmp_path, stop_at):
     """Stops at a checkpoint, at the end of a phase, between checkpoints; epochs have 141."""
     plan = phases(files, (40, 16), (20, 8))
     loops = {"save_checkpoints_steps": 7, "iterations_per_loop": 10}
@@ -92,7 +92,7 @@ def test_a_resumed_run_ends_bit_for_bit_like_one_left_alone(files, tmp_path, sto
 
 @pytest.mark.parametrize("stop_at", [5, 20])
 @pytest.mark.parametrize("batch_size", [16, 8], ids=["alike", "other"])
-def test_a_later_phase_of_a_resumed_run_begins_as_in_one_left_alone(
+def test_a_later_phase_of_a_resumed_run_starts_like_that_of_an_uninterrupted_one(
     files, tmp_path, caplog, batch_size, stop_at
 ):
     """Stops within the first phase and at its end, where the place is of the first phase."""
@@ -173,7 +173,7 @@ def test_gradients_that_are_not_finite_stop_the_run(files, tmp_path):
 
 
 def test_weights_that_are_not_finite_are_not_saved(files, tmp_path):
-    """The last update of a run is one that no later loss can tell of."""
+    """No later loss shows that the last update of a run went wrong."""
     run = trainer(tmp_path / "out", rate_before(1, 3.4e38), save_checkpoints_steps=1)
     with pytest.raises(FloatingPointError, match=r"line/.* is not finite at step \d+ \(counted"):
         run.train(phases(files, (2, 16)))
@@ -183,13 +183,13 @@ def test_weights_that_are_not_finite_are_not_saved(files, tmp_path):
 
 @pytest.fixture
 def heard():
-    """SIGINT is heard, also where tests run in the background, which ignores it from birth."""
+    """Makes SIGINT raise KeyboardInterrupt; a job in the background starts with it ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def test_an_interrupt_saves_after_the_step_in_hand(files, tmp_path, heard):
+def test_an_interrupt_saves_after_the_current_step(files, tmp_path, heard):
     run = trainer(
         tmp_path / "out", total=10**6, save_checkpoints_steps=10**6, iterations_per_loop=10**6
     )
@@ -238,7 +238,7 @@ def test_making_a_trainer_leaves_random_numbers_alone(tmp_path):
 
 
 def test_a_resumed_run_draws_no_initial_weights(files, tmp_path):
-    """They would be read over at once, and drawing those of a large model takes seconds."""
+    """They would be overwritten at once, and drawing those of a large model takes seconds."""
 
     def build():
         model = LineModel()
