@@ -56,10 +56,7 @@ class SearchSettings(Settings):
 
     output_dir: str = setting(help="Folder for the trials and tables.", group=Group.OUTPUT)
     num_restarts: int = setting(
-        0,
-        help="Additional runs that differ only in --random_seed.",
-        group=Group.TRAINING,
-        at_least=0,
+        0, help="More runs that differ only in --random_seed.", group=Group.TRAINING, at_least=0
     )
     restart: str = setting(
         "best",
@@ -68,9 +65,7 @@ class SearchSettings(Settings):
         choices=("best", "each"),
     )
     metric: str = setting(
-        "eval_accuracy",
-        help="The metric in eval_results.txt by which trials are compared.",
-        group=Group.EVALUATION,
+        "eval_accuracy", help="Metric of eval_results.txt to compare.", group=Group.EVALUATION
     )
     minimize: bool = setting(
         False, help="Whether a smaller --metric is better.", group=Group.EVALUATION

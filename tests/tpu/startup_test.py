@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags.command_flags import DIVERGED_STATUS
 from tests.support.pretraining_runs import write_config, write_records
 from tests.support.tpu_desk import JOB
 
@@ -57,11 +57,26 @@ def test_machine_refuses_what_was_changed_in_the_bucket(submitted, name):
     assert len(submitted.requests("delete")) == 1
 
 
-def test_machine_refuses_another_uv(submitted):
-    (submitted.state / "real_uv_digest").touch()
-    submitted.machine(0)
-    assert ": uv.whl is not the expected file (its SHA-256 is" in submitted.object("result")
-    assert not submitted.lines("uv") and not submitted.lines("runs")
+@pytest.mark.parametrize(
+    ("statuses", "file", "log", "result", "starts"),
+    [
+        ([1], None, "", "run_pretraining.py ended with status 1;", 1),
+        ([DIVERGED_STATUS], None, "", f"ended with status {DIVERGED_STATUS};", 1),
+        ([139, 75, 134, 143, 137], None, "", "the third crash, with status 137", 5),
+        ([], "no_index", "attempt 5 failed: install", "the installation failed; see the log", 0),
+        ([], "real_uv_digest", "", ": uv.whl is not the expected file (its SHA-256 is", 0),
+    ],
+    ids=["mistake", "diverged", "crashes", "no installation", "another uv"],
+)
+def test_machine_that_fails(submitted, statuses, file, log, result, starts):
+    if file:
+        (submitted.state / file).touch()
+    printed = submitted.machine(*statuses)
+    assert log in printed and printed.count("startup.sh: running") == starts
+    assert result in submitted.object("result")
+    assert submitted.object("result").startswith("failed 20")
+    assert len(submitted.lines("runs")) == starts and len(submitted.requests("delete")) == 1
+    assert bool(submitted.lines("uv")) == (file != "real_uv_digest")
 
 
 def test_machine_of_an_older_generation(desk):
@@ -78,29 +93,6 @@ def test_machine_tells_the_program_that_it_is_taken(submitted):
     # The machine was not preempted after all, so the program was started again.
     assert len(submitted.lines("runs")) == 2
     assert submitted.object("result").startswith("done 20")
-
-
-@pytest.mark.parametrize("status", [1, command_flags.DIVERGED_STATUS])
-def test_machine_does_not_repeat_a_mistake(submitted, status):
-    submitted.machine(status)
-    assert f"run_pretraining.py ended with status {status};" in submitted.object("result")
-    assert submitted.object("result").startswith("failed 20")
-    assert len(submitted.lines("runs")) == 1 and len(submitted.requests("delete")) == 1
-
-
-def test_machine_repeats_a_crash_twice(submitted):
-    log = submitted.machine(139, 75, 134, 143, 137)
-    assert "the third crash, with status 137" in submitted.object("result")
-    assert len(submitted.lines("runs")) == 5
-    assert log.count("startup.sh: running") == 5
-
-
-def test_machine_that_cannot_install(submitted):
-    (submitted.state / "no_index").touch()
-    log = submitted.machine(0)
-    assert "attempt 5 failed: install" in log
-    assert "the installation failed; see the log" in submitted.object("result")
-    assert not submitted.lines("runs") and len(submitted.requests("delete")) == 1
 
 
 def test_machine_that_comes_up_after_the_end(desk):
