@@ -1,4 +1,4 @@
-"""What SECURITY.md guarantees of the code: it has no way to run what a file holds."""
+"""SECURITY.md's promise about the code: it cannot run what a file contains."""
 
 import ast
 from pathlib import Path
@@ -17,24 +17,21 @@ MODULES |= {"tarfile", "runpy", "code", "yaml"}
 FUNCTIONS = {"eval", "exec", "compile", "__import__"}
 METHODS = {"system", "popen", "unpack_archive", "extractall", "load_model", "import_meta_graph"}
 METHODS |= {"model_from_json", "model_from_config", "deserialize_keras_object", "import_module"}
-# The TPU compiler's own modules, by names that stand in the code.
 ALLOWED = {
+    # They import modules whose names are written in the code.
     "tools/tpu/compiler.py: import_module",
+    "bert_tf/export/packages.py: import_module",
+    "bert_tf/__init__.py: import_module",
+    "bert_tf/tasks/registry.py: import_module",
     # Keras calls it, in its safe mode, for a file that its `load_model` was given.
     "bert_tf/tasks/task_model.py: deserialize_keras_object",
-    # Converters and runtimes, by names that stand in the code.
-    "bert_tf/export/packages.py: import_module",
-    # The homes of the public names, which stand in the code.
-    "bert_tf/__init__.py: import_module",
-    # The classes of the tasks, whose names stand in the code.
-    "bert_tf/tasks/registry.py: import_module",
-    # What an export has just written is run before its folder appears.
+    # Runs what the export has just written, before its folder appears.
     "bert_tf/export/running.py: saved_model.load",
 }
 
 
 def runs_code(tree: ast.AST) -> set[str]:
-    """Returns what in a module could run, load or unpack code that a file holds."""
+    """Returns the names in a module that can run, load or unpack code from a file."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

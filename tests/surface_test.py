@@ -50,14 +50,13 @@ bert_tf.load("folder", name=1)  # Unexpected keyword argument
 
 
 def test_a_type_checker_knows_the_surface(tmp_path):
-    """And the programs of users are checked by the types of an installed package."""
+    """Users' programs are checked with the types of an installed package."""
     program = PROGRAM + "".join(f"bert_tf.{name}\n" for name in bert_tf.__all__)
     path = tmp_path / "program.py"
     path.write_text(program)
-    command = ["mypy", "--strict", "--cache-dir", str(tmp_path), "--config-file", "", str(path)]
-    done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True
-    )
+    options = ["--strict", "--cache-dir", str(tmp_path), "--config-file", ""]
+    command = [sys.executable, "-m", "mypy", *options, str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     found = dict(re.findall(r"^\S+program.py:(\d+): error: (.*)$", done.stdout, re.MULTILINE))
     lines = program.splitlines()
     expected = {i: line.split("  # ")[1] for i, line in enumerate(lines, 1) if "  # " in line}
@@ -67,7 +66,7 @@ def test_a_type_checker_knows_the_surface(tmp_path):
 
 
 def test_the_names_are_there_and_listed():
-    """Those that a type checker sees are those that there are."""
+    """A type checker sees the names that exist."""
     assert dir(bert_tf) == bert_tf.__all__
     block = next(node for node in ast.parse(SOURCE).body if isinstance(node, ast.If))
     seen = {
@@ -118,7 +117,6 @@ def test_load_weights_of_a_model(tmp_path, warnings):
     with pytest.raises(bert_tf.UserError, match=message):
         bert_tf.load_weights(bert_tf.BertModel(config), str(tmp_path))
     albert = bert_tf.AlbertConfig(vocab_size=7, embedding_size=4, **sizes)
-    with pytest.raises(
-        bert_tf.UserError, match="kind of model that the model's configuration describes"
-    ):
+    message = "kind of model that the model's configuration describes"
+    with pytest.raises(bert_tf.UserError, match=message):
         bert_tf.load_weights(bert_tf.BertModel(albert), str(tmp_path))

@@ -4,7 +4,7 @@ import contextlib
 import json
 import logging as python_logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,10 @@ def export(settings: ExportSettings) -> None:
             module.text_inputs = TextInputs(tokenizer.vocab, tokenizer.do_lower_case, longest)
             of_texts = text_signatures(head, outputs, module.text_inputs, tokenizer.tokens())
             signatures = {**of_texts, IDS: of_ids}
-        with _quiet():
+        with contextlib.ExitStack() as stack:
+            # Silences the converters' progress messages and warnings.
+            stack.callback(python_logging.disable, python_logging.root.manager.disable)
+            python_logging.disable(python_logging.WARNING)
             path = os.path.join(place, formats.FILES[settings.format])
             if settings.format == ONNX:
                 formats.write_onnx(path, model, outputs, specs, settings.quantize)
@@ -107,17 +110,6 @@ def export(settings: ExportSettings) -> None:
         sizes = folder.config.vocab_size, longest, folder.config.type_vocab_size
         _check(place, settings, running.sample_inputs(specs, *sizes), of_ids)
     logging.info("Wrote %s; its README.md says how to call the model", settings.output)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silences the converters' progress messages and warnings."""
-    before = python_logging.root.manager.disable
-    python_logging.disable(python_logging.WARNING)
-    try:
-        yield
-    finally:
-        python_logging.disable(before)
 
 
 def _described(function: tf.types.experimental.ConcreteFunction) -> dict[str, Any]:

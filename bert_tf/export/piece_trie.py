@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.export.unicode_tables import SPACE, narrow
 
-# The nodes where a word's first piece begins, and where its later pieces begin; and no node.
+# Nodes: where a word's first piece begins, where its later pieces begin, and none.
 FIRST_PIECE, LATER_PIECE, NOWHERE = 0, 1, -1
 _NO_PIECE = tf.int32.min
 

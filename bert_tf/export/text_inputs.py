@@ -34,14 +34,11 @@ class TextInputs(tf.Module):
     def __call__(
         self, texts: tf.Tensor, second_texts: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Returns the input for texts, or for pairs of texts.
+        """Returns the input for texts, string [N], or for pairs of texts.
 
-        Pairs that are too long are truncated as by `sequences.truncate_longer`, which drops tokens
-        from the end of the longer text.
-
-        Args:
-            texts: string [N].
-            second_texts: string [N]; a text without tokens, such as "", gives no second segment.
+        Pairs that are too long are truncated like by `sequences.truncate_longer`, which drops
+        tokens from the end of the longer text. Without tokens in the second text there is no
+        second segment.
         """
         if second_texts is None:
             ids = self.to_ids(texts)

@@ -27,10 +27,7 @@ class TextSymbols(tf.Module):
             self._case_of = CodePointTable(unicode_tables.case_classes(basic))
 
     def __call__(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the symbols of texts.
-
-        Args:
-            texts: string [N], UTF-8; bytes that are not UTF-8 are ignored.
+        """Returns the symbols of texts, string [N], UTF-8; bytes that are not UTF-8 are ignored.
 
         Returns:
             symbols: int32 [K]. At least one `SPACE` separates words, and each text ends with a
@@ -72,7 +69,7 @@ class TextSymbols(tf.Module):
 
 
 def _with_ordered_marks(symbols: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns symbols without negative ones: marks in canonical order, `DROPPED` dropped.
+    """Returns the symbols with marks in canonical order and without `DROPPED`; none is negative.
 
     Runs of characters whose combining class is not 0 are sorted by class (Unicode Standard, section
     3.11). Characters that occur in no token need no order, since their word is unknown anyway.

@@ -36,7 +36,7 @@ class TextToIds(tf.Module):
             )
         wordpiece = tokenization.WordpieceTokenizer(vocab)
         letters = unicode_tables.letters_of(vocab)
-        # TensorFlow keeps strings on the CPU. Each call would copy tables on a GPU back.
+        # TensorFlow keeps strings on the CPU, so each call would copy tables from a GPU.
         with tf.device("CPU:0"):
             self._symbols = TextSymbols(letters, do_lower_case)
             longest = wordpiece.max_input_chars_per_word

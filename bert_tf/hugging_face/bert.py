@@ -17,7 +17,7 @@ CONFIG = BertConfig
 CLASS_NAME = "Bert"  # BertForMaskedLM
 VOCABULARY = "vocab.txt"
 KEYS = {*CONFIG.known_keys(), "layer_norm_eps"}  # the keys of config.json that are used
-# Settings of a kind of pooler that none of the models has.
+# Settings of a pooler that none of the supported models has.
 HARMLESS_KEYS = {
     f"pooler_{name}"
     for name in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")

@@ -67,10 +67,7 @@ def module_of(config: BertConfig) -> ModuleType:
 
 
 def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
-    """Returns the configuration that the `config.json` at `path` describes.
-
-    Args:
-        config: from `read_config`.
+    """Returns the configuration that `config`, from `read_config(path)`, describes.
 
     Raises:
         UserError: a value is missing or impossible.
@@ -104,9 +101,7 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
     The names are unknown if `id2label` is missing or has Hugging Face's default names. Returns []
     for a single output, which is a number, not a class.
 
-    Args:
-        config: from `read_config`.
-        count: number of outputs of the classifier.
+    `config` is from `read_config(path)`, and `count` the classifier's number of outputs.
 
     Raises:
         UserError: `id2label` does not have `count` different names of one line each.

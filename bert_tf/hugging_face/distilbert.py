@@ -98,7 +98,7 @@ def token_types(config: DistilBertConfig) -> dict[str, np.ndarray]:
 def without_places(
     variables: Mapping[str, np.ndarray], task: str, path: str
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Returns the variables that DistilBERT has a place for, and the task of the remaining model.
+    """Returns the variables that a DistilBERT can have, and the task of the remaining model.
 
     Token type 0, which single texts use, is added to every position embedding, so that the sum of
     the embeddings stays the same. The next-sentence head is omitted, and the pooler too if no other
@@ -128,7 +128,7 @@ def config_of_bert(config: BertConfig, task: str, path: str) -> DistilBertConfig
     """Returns the configuration of the BERT model at `path` as a DistilBERT's.
 
     Raises:
-        UserError: DistilBERT has no place for a part of the model.
+        UserError: a DistilBERT cannot have a part of the model.
     """
     if type(config) not in (BertConfig, DistilBertConfig):
         raise UserError(

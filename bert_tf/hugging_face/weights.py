@@ -91,7 +91,7 @@ def _first(names: Sequence[str]) -> str:
 def present_parts(
     known: Mapping[str, Sequence[Weight]], shapes: Mapping[str, Sequence[int]], key: str, path: str
 ) -> dict[str, Sequence[Weight]]:
-    """Returns the parts that the file at `path` has, complete and without further weights.
+    """Returns the parts of a model that a file has; checks that no weight is missing or left over.
 
     Args:
         known: every part, from the function `parts` of the model's module.

@@ -12,9 +12,7 @@ from bert_tf.tasks.tagging.data import TaggedWindow, make_windows
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
-# What gets a tag: `word`, a run of characters without white space, as in run_tagging. As in Hugging
-# Face's pipeline: `first`, a run without punctuation, or one punctuation mark; `simple`, each word
-# piece; `none`, each word piece, and neighbours are not joined.
+# See `Pretrained.tag`. With `first`, a punctuation mark gets its own tag.
 STRATEGIES = ("word", "first", "simple", "none")
 
 

@@ -43,11 +43,11 @@ class Answer:
 
     Attributes:
         text: `context[start:end]`; "" for no answer.
-        start: its first character in the context; 0 for no answer.
-        end: its last character + 1; 0 for no answer.
-        score: by `Pretrained.answer`'s method: with "run_squad" the answer's probability among the
-            answers that were considered; with "transformers" the probability of its start times
-            the probability of its end, added up over equal texts, so that it can exceed 1.
+        start: offset of its first character in the context; 0 for no answer.
+        end: offset just after its last character; 0 for no answer.
+        score: depends on the `method` of `Pretrained.answer`. With "run_squad", the probability
+            among the answers that were considered. With "transformers", the probability of its
+            start times the probability of its end, added up over equal texts; it can exceed 1.
     """
 
     text: str
@@ -63,8 +63,8 @@ class Entity:
     Attributes:
         text: `text[start:end]` of the given text.
         label: its type, such as "PER".
-        start: its first character.
-        end: its last character + 1.
+        start: offset of its first character.
+        end: offset just after its last character.
         probability: mean of the probabilities of its words' tags.
     """
 
@@ -77,10 +77,10 @@ class Entity:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TextAttention:
-    """The attention that BERT pays within a text.
+    """The attention of BERT within a text.
 
     Attributes:
-        tokens: the word pieces, [CLS] and [SEP] included; S in number.
+        tokens: the S word pieces, [CLS] and [SEP] included.
         segment_ids: int32 [S], 1 for the second text.
         probabilities: float32 [L, N, S, S]: in each layer and head, how much of its attention each
             token (third axis) pays to every token (last axis).

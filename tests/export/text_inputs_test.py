@@ -115,7 +115,7 @@ def test_masks_by_hand(inputs):
     assert inputs.masked(tf.constant(["a"]))["masked_lm_positions"].shape == [1, 0]
 
 
-def test_mask_in_what_is_cut_is_missing(inputs):
+def test_masks_in_the_truncated_part_are_dropped(inputs):
     found = inputs.masked(tf.constant(["a " * 9 + "[MASK][MASK]", "b [MASK]"]))
     assert found["masked_lm_positions"].numpy().tolist() == [[10], [2]]
     assert found["masked_lm_weights"].numpy().tolist() == [[1], [1]]

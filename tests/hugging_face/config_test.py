@@ -41,12 +41,11 @@ def write_classifier(folder, outputs, **config):
 )
 def test_the_names_of_the_classes_go_both_ways(tmp_path, labels, architecture):
     id2label = {str(i): label for i, label in enumerate(labels)}
-    source = write_classifier(
-        tmp_path / "hf",
-        len(labels),
-        architectures=[architecture],
-        id2label=dict(sorted(id2label.items(), reverse=True)),  # 9, 8, ..., 10, 1, 0
-    )
+    config = {
+        "architectures": [architecture],
+        "id2label": dict(sorted(id2label.items(), reverse=True)),  # 9, 8, ..., 10, 1, 0
+    }
+    source = write_classifier(tmp_path / "hf", len(labels), **config)
     checkpoint, copy, back, again = (str(tmp_path / name) for name in ("tf", "copy", "hf2", "tf2"))
     convert_checkpoint.convert(source, checkpoint, "checkpoint")
     # As run_classifier and run_tagging ask for them.
@@ -92,7 +91,7 @@ def test_a_tagger_whose_classes_are_no_tags_stays_one(tmp_path, pooler):
     ],
     ids=["missing", "default", "number"],
 )
-def test_what_has_no_names(tmp_path, outputs, config, labels):
+def test_classes_without_names(tmp_path, outputs, config, labels):
     architectures = ["BertForTokenClassification"]
     source = write_classifier(tmp_path / "hf", outputs, architectures=architectures, **config)
     output_dir = str(tmp_path / "tf")
@@ -171,7 +170,7 @@ def test_names_that_do_not_fit_are_refused(tmp_path, names):
     ],
     ids=range(12),
 )
-def test_configurations_that_are_none(tmp_path, content, message):
+def test_damaged_configurations_are_refused(tmp_path, content, message):
     path = tmp_path / "config.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     with pytest.raises(UserError) as error:

@@ -21,6 +21,7 @@ from bert_tf.tasks.pretraining.training.model import PretrainingModel
 from bert_tf.tasks.squad.model import SquadModel
 from bert_tf.tasks.tagging.model import TaggingModel
 from tests.support import hugging_face_folders
+from tests.support.golden import needs_golden
 from tests.support.hugging_face_folders import (
     assert_same_bits,
     there_and_back,
@@ -71,13 +72,12 @@ def write_words(folder, size):
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
 
 
+@needs_golden
 @pytest.mark.parametrize(
     "name", ["masked_lm", "sequence_classification", "token_classification", "question_answering"]
 )
 def test_outputs_are_transformers(name, tmp_path):
     """As it is and converted to a checkpoint, within 1e-5 of the largest value."""
-    if not os.environ.get("BERT_TF_GOLDEN"):
-        pytest.skip("the environment variable BERT_TF_GOLDEN is not set")
     source = tmp_path / "model"
     shutil.copytree(pathlib.Path(os.environ["BERT_TF_GOLDEN"]) / "distilbert" / name, source)
     source.chmod(0o755)
@@ -103,9 +103,8 @@ def test_outputs_are_transformers(name, tmp_path):
         for layer, expected in zip(layers, arrays["hidden_states"], strict=True):
             check(layer, expected, real)
         if head == "squad":
-            start, end = model(*inputs)
-            check(start, arrays["start_logits"], real)
-            check(end, arrays["end_logits"], real)
+            for logits, side in zip(model(*inputs), ("start", "end"), strict=True):
+                check(logits, arrays[f"{side}_logits"], real)
         elif head == "masked_lm":
             logits = model.cls.predictions(output.sequence_output, None, output.embedding_table)
             check(np.reshape(logits, arrays["logits"].shape), arrays["logits"], real)
@@ -189,7 +188,7 @@ def test_embeddings_of_a_first_text_stay_the_same(tmp_path):
     ],
     ids=["tanh pooler", "ALBERT"],
 )
-def test_what_is_no_distilbert_is_refused(tmp_path, build, message):
+def test_what_distilbert_lacks_is_refused(tmp_path, build, message):
     source, _ = write_model(tmp_path / "tf", build())
     with pytest.raises(UserError, match=message):
         convert_checkpoint.convert(source, str(tmp_path / "hf"), "distilbert")

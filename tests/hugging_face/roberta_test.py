@@ -87,12 +87,12 @@ def test_a_tagger_whose_classes_are_no_tags(tmp_path):
     values = {name: value for name, value in values.items() if "pooler" not in name}
     checkpoints.write(f"{source}/bert_model.ckpt", values)
     (tmp_path / "tf" / "labels.txt").write_text("NOUN\nVERB\nADJ\n")
-    there, back = str(tmp_path / "hf"), str(tmp_path / "back")
-    convert_checkpoint.convert(source, there, "safetensors")
-    assert "classifier.weight" in safetensors.numpy.load_file(f"{there}/model.safetensors")
-    convert_checkpoint.convert(there, back, "checkpoint")
-    assert_same_bits(variables(f"{back}/bert_model.ckpt"), values)
-    assert (tmp_path / "back" / "labels.txt").read_text() == "NOUN\nVERB\nADJ\n"
+    there, back = tmp_path / "hf", tmp_path / "back"
+    convert_checkpoint.convert(source, str(there), "safetensors")
+    assert "classifier.weight" in safetensors.numpy.load_file(there / "model.safetensors")
+    convert_checkpoint.convert(str(there), str(back), "checkpoint")
+    assert_same_bits(variables(back / "bert_model.ckpt"), values)
+    assert (back / "labels.txt").read_text() == "NOUN\nVERB\nADJ\n"
 
 
 def write_folder(folder, tensors, **config):
@@ -108,7 +108,7 @@ def filled(shapes, value):
 ENCODER_TENSORS = filled(TABLES | with_biases(MODULES), 0.5)
 
 
-def test_copies_of_weights_are_left_out(tmp_path):
+def test_copies_of_weights_are_omitted(tmp_path):
     head = with_biases(HEADS["MaskedLM"][1]) | {"lm_head.bias": (13,)}
     tensors = ENCODER_TENSORS | filled(head, 1)
     copies = {
@@ -139,7 +139,7 @@ def test_a_classifier_of_texts_with_an_unused_pooler(tmp_path, architectures):
     assert np.all(weights["bert/pooler/dense/kernel"] == 2)
 
 
-def test_a_head_that_roberta_has_not(tmp_path):
+def test_a_head_that_roberta_lacks(tmp_path):
     tensors = ENCODER_TENSORS | filled(with_biases({"cls.seq_relationship": (2, 6)}), 1)
     with pytest.raises(UserError, match="unexpected: 'cls.seq_relationship.bias' and 1 more"):
         read_safetensors(write_folder(tmp_path / "there", tensors))

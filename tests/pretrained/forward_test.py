@@ -11,7 +11,7 @@ def rows_of(lengths):
     return [{"input_ids": [number + 1] * length} for number, length in enumerate(lengths)]
 
 
-def test_results_are_those_of_the_rows_in_order():
+def test_results_keep_the_order_of_the_rows():
     lengths = np.random.default_rng(1).integers(1, 90, 10 * BATCH_SIZE + 7)
     sums = Forward(lambda x: {"sum": tf.reduce_sum(x["input_ids"], axis=1)}, ["input_ids"])
     found = [row["sum"] for row in sums(rows_of(lengths))]
@@ -32,7 +32,7 @@ def test_after_an_error_no_other_batch_begins():
     assert len(begun) < 50
 
 
-def test_many_models_in_one_process_are_no_reason_to_warn(caplog):
+def test_many_models_in_one_process_cause_no_warning(caplog):
     """Each is traced once. TensorFlow warns of five traces in fifteen calls of one function."""
     for scale in range(7):
         forward = Forward(lambda x, scale=scale: {"y": x["input_ids"] * scale}, ["input_ids"])

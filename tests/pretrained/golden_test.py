@@ -109,18 +109,12 @@ def test_classify_as_run_classifier(programs_model):
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_answer_as_run_squad(programs_model, version):
     flags = flags_of("run_squad", f"squad_{version}")
-    questions, contexts, ids = zip(
-        *(
-            (question["question"], paragraph["context"], question["id"])
-            for article in json.loads((PROGRAMS / f"squad_{version}.json").read_text())["data"]
-            for paragraph in article["paragraphs"]
-            for question in paragraph["qas"]
-        ),
-        strict=True,
-    )
+    articles = json.loads((PROGRAMS / f"squad_{version}.json").read_text())["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    asked = [(question, p["context"]) for p in paragraphs for question in p["qas"]]
     found = programs_model.answer(
-        questions,
-        contexts,
+        [question["question"] for question, _ in asked],
+        [context for _, context in asked],
         top_k=3,
         max_seq_length=flags["max_seq_length"],
         doc_stride=flags["doc_stride"],
@@ -129,7 +123,8 @@ def test_answer_as_run_squad(programs_model, version):
     )
     predictions = json.loads((PROGRAMS / f"squad_{version}_predictions.json").read_text())
     nbest = json.loads((PROGRAMS / f"squad_{version}_nbest_predictions.json").read_text())
-    for answers, key, context in zip(found, ids, contexts, strict=True):
+    for answers, (question, context) in zip(found, asked, strict=True):
+        key = question["id"]
         assert answers[0].text == predictions[key]
         for answer in answers:
             assert answer.text.split() == context[answer.start : answer.end].split()

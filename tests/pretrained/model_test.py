@@ -201,11 +201,6 @@ def test_windows_of_a_context_are_no_longer_than_load_says(model, folder):
     assert cut != model.answer(*asked, doc_stride=3, top_k=7)
 
 
-class Defect:
-    def __repr__(self):
-        return "x" * 5000
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -217,7 +212,7 @@ class Defect:
         (lambda m: m.encode(None), "texts must be a text or a list of texts; received None"),
         (lambda m: m.encode(b"x"), "texts must be a text or a list of texts; received b'x'"),
         (lambda m: m.encode(["a", b"x"]), r"texts\[1\] must be a text or a pair .*received b'x'"),
-        (lambda m: m.encode([Defect()]), r"texts\[0\] must be .* \[...\] x"),
+        (lambda m: m.encode([["x" * 5000]]), r"texts\[0\] must be .* \[...\] x"),
         (lambda m: m.fill_mask([("[MASK]", "b")]), r"texts\[0\] must be a text \(str\)"),
         (lambda m: m.answer("q", ("a", "b")), "received 1 questions and 2 contexts"),
         (lambda m: m.answer("q", " \n"), r"context\[0\] must have a word; received ' \\n'"),
@@ -227,7 +222,7 @@ class Defect:
         (lambda m: m.answer("q", "a", top_k=-1), "or at least 1; received -1"),
         (
             lambda m: m.answer("the cat", "a", max_seq_length=5),
-            r"max_seq_length \(5\) must be greater than 5, .*: 2 word pieces of a question",
+            "be greater than 5, .*: 2 word piec",
         ),
         (lambda m: m.answer("the cat", "a", max_seq_length=0), r"greater than 4, .*: 1 word piece"),
         (
