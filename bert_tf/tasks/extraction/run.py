@@ -24,14 +24,12 @@ from bert_tf.tasks.extraction.model import FeaturesModel
 from bert_tf.tasks.extraction.settings import ExtractionSettings
 from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
 
-_MAX_BYTES = 512 << 20
-
 
 def extract_features(
     config: BertConfig,
     strategy: tf.distribute.Strategy,
     settings: ExtractionSettings,
-    max_bytes: int = _MAX_BYTES,
+    max_bytes: int = 512 << 20,
 ) -> int:
     """Writes the outputs for each line of `input_file`; returns the number of lines.
 

@@ -80,7 +80,7 @@ class SentenceModel(TaskModel):
         hidden = output.sequence_output  # [B*T, S, H]
         mask = tf.cast(sequences[1], tf.float32)  # [B*T, S]
         total = tf.einsum("bs,bsh->bh", mask, tf.cast(hidden, tf.float32))
-        # The sum will do: dividing it by the number of tokens would not change its direction.
+        # The sum is enough: dividing it by the number of tokens would not change its direction.
         vectors = tf.math.l2_normalize(total, axis=-1)
         return tf.reshape(vectors, [-1, num_texts, vectors.shape[-1]])
 
@@ -91,7 +91,7 @@ class SentenceModel(TaskModel):
     def loss_and_metrics(
         self, outputs: Any, features: Features, normalizers: Features
     ) -> tuple[tf.Tensor, Sums]:
-        """Returns the mean loss and, without the loss `cosine`, the accuracy; all float32 [].
+        """Returns the mean loss and, with `in_batch_negatives`, the accuracy; all float32 [].
 
         The accuracy is the number of first texts whose nearest second text in the batch is their
         partner, and the number of first texts.
@@ -136,7 +136,7 @@ def in_batch_negatives(
     has only one, from a message to its reply; the order of two paraphrases means nothing.
 
     Args:
-        first, second: float32 [B, H], vectors of length 1 of the pairs' texts.
+        first, second: float32 [B, H], the vectors of the pairs' texts, each of length 1.
         weights: float32 [B]; a pair of weight 0 is padding, and is not used as a negative.
 
     Returns:
