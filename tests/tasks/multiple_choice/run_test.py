@@ -76,17 +76,15 @@ def test_length_buckets_change_no_score(folder):
 
 
 @pytest.mark.parametrize(
-    "file, text, options, message",
+    "flag, file, text, message",
     [
-        (None, "", {}, "At least one of --do_train, --do_eval and --do_predict must be given"),
-        ("train.csv", "", {"do_train": True}, "train.csv is empty"),
-        ("val.csv", "a,b\n", {"do_eval": True}, "val.csv: the first line must name the columns"),
-        ("test.csv", "a,b\n", {"do_predict": True}, "test.csv: .* it lacks 'sent1', 'sent2', 'end"),
+        ("do_train", "train.csv", "", "train.csv is empty"),
+        ("do_eval", "val.csv", "a,b\n", "val.csv: the first line must name the columns"),
+        ("do_predict", "test.csv", "a,b\n", "test.csv: .* it lacks 'sent1', 'sent2', 'end"),
     ],
 )
-def test_what_is_refused(folder, file, text, options, message):
-    if file:
-        (folder / file).write_text(text)
+def test_a_bad_file_is_refused_before_the_run(folder, flag, file, text, message):
+    (folder / file).write_text(text)
     with pytest.raises(UserError, match=message):
-        choose(folder, **options)
+        choose(folder, **{flag: True})
     assert not (folder / "out").exists()

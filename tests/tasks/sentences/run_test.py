@@ -59,7 +59,6 @@ def test_only_the_loss_of_scored_pairs_depends_on_their_scale(tables, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({}, "At least one of --do_train, --do_eval and --do_predict must be given"),
         (
             {"do_train": True},
             "train.tsv, line 2: score '4.0' must be a number from -1 to 1",
