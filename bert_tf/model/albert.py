@@ -7,13 +7,15 @@ original: google-research/albert, modeling.py).
 Dimension letters and dtypes: see `bert_tf/modeling.py`; arguments of `call`: see the encoder's.
 """
 
+import functools
+
 import keras
 import tensorflow as tf
 
 from bert_tf.model.activations import get_activation
 from bert_tf.model.albert_configuration import AlbertConfig
 from bert_tf.model.dropout import dropout
-from bert_tf.model.encoder import SelfAttention, run_layer
+from bert_tf.model.encoder import SelfAttention
 from bert_tf.model.layers import Composite, LayerNorm, NamedDense, make_dense
 from bert_tf.model.saving import Savable, register
 from bert_tf.model.shapes import get_shape_list
@@ -127,10 +129,10 @@ class Transformer(Composite):
         """Returns lists of the outputs and probabilities of each inner group of each layer."""
         outputs, all_probs = [], []
         for i, index in enumerate(self.order):
-            group, layer_seed = self.groups[index], fold_in(seed, i)
-            layer_outputs, probs = run_layer(
-                group, self.recompute_activations, hidden, input_mask, layer_seed
-            )
+            run = functools.partial(self.groups[index], seed=fold_in(seed, i))
+            if self.recompute_activations:
+                run = tf.recompute_grad(run)
+            layer_outputs, probs = run(hidden, input_mask)
             hidden = layer_outputs[-1]
             outputs += layer_outputs
             all_probs += probs

@@ -12,6 +12,7 @@ dtypes see `bert_tf/modeling.py`:
     seed        int32 [2] dropout seed, or None for no dropout
 """
 
+import functools
 import math
 
 import keras
@@ -146,15 +147,6 @@ class EncoderLayer(Composite):
         return output, probs
 
 
-def run_layer(layer, recompute_activations: bool, hidden, input_mask, seed):
-    """Returns what an encoder layer returns; for `recompute_activations` see `BertModel`."""
-
-    def run(hidden, input_mask):
-        return layer(hidden, input_mask, seed=seed)
-
-    return (tf.recompute_grad(run) if recompute_activations else run)(hidden, input_mask)
-
-
 @register
 class Encoder(Composite):
     """The stack of encoder layers (original: transformer_model)."""
@@ -175,10 +167,10 @@ class Encoder(Composite):
         hidden = tf.reshape(embedding_output, [-1, shape[-1]])  # [B*S, H]
         outputs, all_probs = [], []
         for i, layer in enumerate(self.encoder_layers):
-            layer_seed = fold_in(seed, i)
-            hidden, probs = run_layer(
-                layer, self.recompute_activations, hidden, input_mask, layer_seed
-            )
+            run = functools.partial(layer, seed=fold_in(seed, i))
+            if self.recompute_activations:
+                run = tf.recompute_grad(run)
+            hidden, probs = run(hidden, input_mask)
             outputs.append(tf.reshape(hidden, shape))
             all_probs.append(probs)
         return tuple(outputs), tuple(all_probs)
