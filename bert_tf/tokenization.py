@@ -116,15 +116,11 @@ def printable_text(text: str | bytes) -> str:
 
 
 def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str, int]:
-    """Returns the vocabulary: token -> id, which is its line number from 0.
+    """Returns the vocabulary of a UTF-8 file: token -> id, which is its line number from 0.
 
     A token is a line, stripped of white space. A repeated token gets the id of its last line and
     keeps the dictionary position of its first line. An empty line is the token "". A warning lists
     repeated and empty lines. (`load_vocab` in the original.)
-
-    Args:
-        vocab_file: path of a UTF-8 file, one token a line.
-        required_tokens: tokens that the vocabulary must have.
 
     Raises:
         UserError: the file is missing, empty or not UTF-8, or lacks required tokens.
@@ -316,13 +312,7 @@ class WordpieceTokenizer:
         unk_token: str = UNKNOWN_TOKEN,
         max_input_chars_per_word: int = 200,
     ):
-        """Stores the vocabulary.
-
-        Args:
-            vocab: token -> id.
-            unk_token: replaces words that the vocabulary cannot spell.
-            max_input_chars_per_word: longer words become `unk_token`.
-        """
+        """Takes the vocabulary, token -> id. Words longer than the maximum become `unk_token`."""
         self.vocab = vocab
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
@@ -331,10 +321,7 @@ class WordpieceTokenizer:
         """Returns the pieces of each word of `text`; "##" begins each piece after a word's first.
 
         From the left, each piece is the longest one in the vocabulary. A word that cannot be split
-        into pieces up to its end becomes one `unk_token`.
-
-        Args:
-            text: words separated by white space, from `BasicTokenizer`.
+        into pieces up to its end becomes one `unk_token`. White space separates the words.
         """
         pieces = []
         for word in whitespace_tokenize(convert_to_unicode(text)):

@@ -18,7 +18,7 @@ from tests.support import numpy_bert
 from tests.support.golden import needs_golden
 from tests.support.golden_training import FEATURES, check_training
 from tests.support.objectives import compute, set_random_weights
-from tests.support.small_pretraining import difference, weights_of
+from tests.support.small_pretraining import difference, make_features, tensors, weights_of
 
 MODELS = ("model_gelu", "model_relu")
 INPUTS = FEATURES[:3]
@@ -35,14 +35,14 @@ def build(folder, **options):
 
 def small_config(**changes):
     sizes = {
-        "vocab_size": 31,
+        "vocab_size": 53,
         "embedding_size": 4,
         "hidden_size": 8,
         "num_hidden_layers": 5,
         "num_attention_heads": 2,
         "intermediate_size": 14,
         "max_position_embeddings": 11,
-        "type_vocab_size": 3,
+        "type_vocab_size": 4,
     }
     return AlbertConfig(**{**sizes, **changes})
 
@@ -54,21 +54,9 @@ def test_every_output_against_numpy(groups, inner, width, one_hot):
     model = PretrainingModel(config, use_one_hot_embeddings=one_hot)
     values = set_random_weights(model, seed=2)
     assert any("mapping_in" in name for name in values) == (width != 8)
-    rng = np.random.default_rng(5)
-    features = {
-        "input_ids": rng.integers(31, size=(3, 9)),
-        "input_mask": np.arange(9) < np.array([[9], [4], [7]]),
-        "segment_ids": rng.integers(3, size=(3, 9)),
-        "masked_lm_positions": rng.integers(9, size=(3, 2)),
-        "masked_lm_ids": rng.integers(31, size=(3, 2)),
-        "masked_lm_weights": np.array([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]], np.float32),
-        "next_sentence_labels": rng.integers(2, size=(3, 1)),
-    }
+    features = make_features(5, batch_size=3)
     expected = numpy_bert.NumpyAlbert(config.to_dict(), values).losses(features)
-    typed = {
-        name: tf.constant(x, tf.float32 if x.dtype == np.float32 else tf.int32)
-        for name, x in features.items()
-    }
+    typed = tensors(features)
     output = model.bert(*(typed[name] for name in INPUTS))
     assert len(output.all_encoder_layers) == config.num_layer_outputs == 5 * inner
     for name in ("embedding_output", "sequence_output", "pooled_output"):

@@ -252,41 +252,32 @@ def test_the_norm_to_clip_to_is_an_argument(gradient_reduction, clip_norm, scale
     np.testing.assert_allclose(rows, [0.0, 0.3 * scale, 0.0, 0.4 * scale], rtol=1e-6)
 
 
-def _step_of_two_replicas(gradient_reduction, other):
-    """Returns a replica's metrics, the gradient that it passes to the sum, and the first moments.
-
-    Its own gradient is one row of norm sqrt(3) * 100. The sum over replicas adds `other` to each
-    number.
-    """
+@pytest.mark.parametrize("gradient_reduction", ["local_clip_sum", "global_mean_clip"])
+def test_what_two_replicas_clip(gradient_reduction):
+    """A replica's own gradient is one row of norm sqrt(3) * 100; the sum adds 3 to each number."""
     model, optimizer = _lookup()
     features = {"ids": tf.constant([1]), "weights": tf.constant([100.0])}
     seen = []
 
     def sum_with_other(gradients):
         seen.extend(gradients)
-        return [g + other for g in gradients]
+        return [g + 3.0 for g in gradients]
 
     replicas = steps.Replicas(2, sum_with_other)
     metrics = steps.train_step(
         *(model, optimizer, features, tf.constant([0, 0]), 1, gradient_reduction, replicas)
     )
-    return metrics, seen[0].numpy(), optimizer.checkpoint_variables()["table/adam_m"].numpy()
-
-
-def test_each_replica_clips_its_own_gradient_and_the_sum_is_applied():
-    metrics, reduced, moments = _step_of_two_replicas("local_clip_sum", other=3.0)
-    np.testing.assert_allclose(np.linalg.norm(reduced), 1.0, rtol=1e-6)
-    np.testing.assert_allclose(metrics["gradient_norm"], 100 * 3**0.5, rtol=1e-6)
-    np.testing.assert_allclose(moments, 0.1 * (reduced + 3.0), rtol=1e-6)
-
-
-def test_global_mean_clip_clips_the_mean_over_replicas():
-    metrics, reduced, moments = _step_of_two_replicas("global_mean_clip", other=3.0)
-    np.testing.assert_allclose(np.linalg.norm(reduced), 100 * 3**0.5, rtol=1e-6)
+    (reduced,) = seen
     mean = (reduced + 3.0) / 2
-    norm = np.linalg.norm(mean)
+    if gradient_reduction == "local_clip_sum":  # each clips its own, and the sum is applied
+        norm, reduced_norm, applied = 100 * 3**0.5, 1.0, reduced + 3.0
+    else:
+        norm, reduced_norm = np.linalg.norm(mean), 100 * 3**0.5
+        applied = mean / norm
     np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=1e-6)
-    np.testing.assert_allclose(moments, 0.1 * mean / norm, rtol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(reduced), reduced_norm, rtol=1e-6)
+    moments = optimizer.checkpoint_variables()["table/adam_m"]
+    np.testing.assert_allclose(moments, 0.1 * applied, rtol=1e-6)
 
 
 # --- as an optimizer of Keras ---------------------------------------------------------------------

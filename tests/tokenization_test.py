@@ -51,6 +51,9 @@ def test_full_tokenizer(tmp_path):
         # White space of the categories Zs, Zl and Zp.
         ("a\u3000b\u00a0c\u2028d\u2029e\u1680f", "a b c d e f", "a b c d e f"),
         ("a$b^c`d+e\u00a3\u2014\u060cf", "a $ b ^ c ` d + e\u00a3 \u2014 \u060c f", None),
+        ("a-b.c@d[e_f{g~h\u2026i", "a - b . c @ d [ e _ f { g ~ h \u2026 i", None),
+        # Private and unassigned characters stay, and so do modifiers.
+        ("a\ue000\u0378\u02c6b", "a\ue000\u0378\u02c6b", None),
         ("\u037e\u1fef", "; `", "\u037e \u1fef"),
         ("", "", ""),
     ],
@@ -91,15 +94,6 @@ def test_longest_word_is_counted_in_characters():
     assert short.tokenize("aaa aaaa") == ["a", "##a", "##a", "?"]
 
 
-def test_character_classes():
-    assert all(map(tokenization._is_whitespace, " \t\r\n\u00a0"))
-    assert not any(map(tokenization._is_whitespace, "A-\u2028"))
-    assert all(map(tokenization._is_control, "\u0005\u200d\x85"))
-    assert not any(map(tokenization._is_control, "A \t\r\n\ue000\u0378"))
-    assert all(map(tokenization._is_punctuation, "-$`.@[_{~\u2026"))
-    assert not any(map(tokenization._is_punctuation, "Aa09 \u00a3\u02c6"))
-
-
 def test_convert_to_unicode():
     for convert in (tokenization.convert_to_unicode, tokenization.printable_text):
         assert convert("\u00e9") == convert(b"\xc3\xa9") == convert(b"\xc3\xa9\xff") == "\u00e9"
@@ -116,6 +110,10 @@ def test_unknown_items_are_named():
 
 
 def test_vocabulary_lines(tmp_path, warnings):
+    for text in ("a\nb", "a\nb\n", "a\nb\n\r"):  # the last line may lack its end
+        vocab = tokenization.load_vocab(write_vocab(tmp_path / "vocab.txt", text))
+        assert vocab == {"a": 0, "b": 1}
+    assert warnings == []
     text = "[UNK]\r\na\u2028b\n\u2028c \n\nd\rd\na\u2028b\n \n\x85e\x0c"
     vocab = tokenization.load_vocab(write_vocab(tmp_path / "vocab.txt", text))
     assert list(vocab.items()) == [
@@ -131,13 +129,6 @@ def test_vocabulary_lines(tmp_path, warnings):
         "vocab.txt: 3 of 8 lines are empty or repeated further down, so that text never gets their"
         " ids: line 2: 'a\\u2028b' again on line 6; line 4: empty; line 7: empty"
     )
-
-
-def test_last_line_may_lack_its_end(tmp_path, warnings):
-    for text in ("a\nb", "a\nb\n", "a\nb\n\r"):
-        vocab = tokenization.load_vocab(write_vocab(tmp_path / "vocab.txt", text))
-        assert vocab == {"a": 0, "b": 1}
-    assert warnings == []
 
 
 @pytest.mark.parametrize(

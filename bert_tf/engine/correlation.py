@@ -1,8 +1,4 @@
-"""Correlations of predictions with labels, computed with SciPy.
-
-Import this module only where it is used: importing SciPy takes seconds, and training does not need
-it.
-"""
+"""Correlations of predictions with labels, computed with SciPy, whose import takes seconds."""
 
 import math
 
@@ -20,7 +16,7 @@ def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def _correlation(function: str, labels: np.ndarray, predictions: np.ndarray) -> float:
-    from scipy import stats
+    from scipy import stats  # here, because training does not need it
 
     # In float64: SciPy warns about nearly constant input, which float32 values may seem to be.
     labels = labels.astype(np.float64)

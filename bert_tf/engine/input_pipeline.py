@@ -42,7 +42,7 @@ class TrainingInput:
     Files are shuffled and read four at a time in turn; records pass through a buffer of 100
     (original: input_fn_builder). The order is a function of the seed and of TensorFlow's global
     seed. A saved place holds the offsets in the open files and the records in the buffers, so a
-    resumed run does not reread earlier records.
+    resumed run does not read earlier records again.
 
     Args:
         schema: what each record holds.

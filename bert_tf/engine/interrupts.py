@@ -6,8 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 
-# EX_TEMPFAIL of sysexits.h: nothing is wrong, start the same command again.
-TERMINATED_STATUS = 75
+TERMINATED_STATUS = 75  # EX_TEMPFAIL of sysexits.h: start the same command again
 INTERRUPTED_STATUS = 130  # what a shell reports after Ctrl-C
 UNSAVED_STATUS = 131  # what a shell reports after SIGQUIT, which also ends a program at once
 

@@ -84,9 +84,8 @@ def update_function(
 ) -> Callable[[Sequence[tf.Tensor | tf.IndexedSlices | None]], None]:
     """Returns a function that updates a model's variables with their gradients.
 
-    XLA compiles the update on a CPU with bfloat16, where it does not compile the step. TensorFlow's
-    kernels would read the float32 variables and moments once for each operation, which takes 6
-    times as long.
+    XLA compiles the update on a CPU with bfloat16, where it does not compile the step: TensorFlow's
+    kernels read the float32 variables and moments once for each operation and take 6 times as long.
     """
     if xla_pays_on_cpu(model) or on_gpu() or not may_compile(strategy):
         return optimizer.apply_reduced

@@ -191,7 +191,7 @@ def reduce_gradients(
 def _accumulate(compute, features, seed, accumulation_steps: int):
     """Returns the sums, over the parts of the batch, of what `compute` returns.
 
-    Gradients are kept by the number of their variable and None is left out: a loop cannot carry it.
+    Gradients are by the number of their variable, without None, which a loop cannot carry.
     """
     parts = {
         name: tf.reshape(x, [accumulation_steps, x.shape[0] // accumulation_steps, *x.shape[1:]])
@@ -201,11 +201,8 @@ def _accumulate(compute, features, seed, accumulation_steps: int):
     @tf.function(autograph=False)
     def compute_part(part: Features, part_seed: tf.Tensor):
         loss, sums, gradients = compute(part, part_seed)
-        return (
-            loss,
-            sums,
-            {i: tf.convert_to_tensor(g) for i, g in enumerate(gradients) if g is not None},
-        )
+        dense = {i: tf.convert_to_tensor(g) for i, g in enumerate(gradients) if g is not None}
+        return loss, sums, dense
 
     def body(i: tf.Tensor, total):
         part = compute_part({name: x[i] for name, x in parts.items()}, fold_in(seed, i))

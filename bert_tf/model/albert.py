@@ -23,7 +23,7 @@ from bert_tf.seeds import fold_in
 
 
 @register
-class AlbertAttention(Composite):
+class AlbertAttention(Savable, Composite):
     """Self-attention and the projection of its output: the scope `attention_1`."""
 
     def __init__(self, config: AlbertConfig, dtype):
@@ -60,7 +60,7 @@ class Intermediate(Savable, keras.layers.Layer):
 
 
 @register
-class FeedForward(Composite):
+class FeedForward(Savable, Composite):
     """The feed-forward network: the scope `ffn_1`."""
 
     def __init__(self, config: AlbertConfig, dtype):
@@ -73,7 +73,7 @@ class FeedForward(Composite):
 
 
 @register
-class InnerGroup(Composite):
+class InnerGroup(Savable, Composite):
     """Attention and feed-forward network (original: attention_ffn_block)."""
 
     def __init__(self, config: AlbertConfig, index: int, dtype):
@@ -96,7 +96,7 @@ class InnerGroup(Composite):
 
 
 @register
-class LayerGroup(Composite):
+class LayerGroup(Savable, Composite):
     """A group of consecutive inner groups, which several layers of the encoder may share."""
 
     def __init__(self, config: AlbertConfig, index: int, dtype):
@@ -114,7 +114,7 @@ class LayerGroup(Composite):
 
 
 @register
-class Transformer(Composite):
+class Transformer(Savable, Composite):
     """ALBERT's layer stack (scope `transformer`): the groups, and which group each layer uses."""
 
     def __init__(self, config: AlbertConfig, recompute_activations: bool, dtype):

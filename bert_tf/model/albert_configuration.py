@@ -41,7 +41,6 @@ class AlbertConfig(BertConfig):
 
     @property
     def embedding_width(self) -> int:
-        """Width of the embeddings."""
         return self.embedding_size
 
     @property
@@ -63,7 +62,6 @@ class AlbertConfig(BertConfig):
 
     @property
     def num_layer_outputs(self) -> int:
-        """Number of tensors in a model's `all_encoder_layers`."""
         return self.num_hidden_layers * self.inner_group_num
 
     def _num_parameters(self) -> int:

@@ -42,7 +42,11 @@ class Embeddings(Savable, keras.layers.Layer):
     """
 
     def __init__(
-        self, config: BertConfig, use_one_hot_embeddings: bool, dtype, gather_token_types: bool
+        self,
+        config: BertConfig,
+        use_one_hot_embeddings: bool,
+        dtype,
+        gather_token_types: bool = False,
     ):
         super().__init__(name="embeddings", dtype=dtype)
         self.config = config

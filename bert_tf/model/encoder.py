@@ -88,9 +88,8 @@ class SelfAttention(Savable, keras.layers.Layer):
 class ResidualOutput(Savable, keras.layers.Layer):
     """Projection, dropout, residual and LayerNorm: both `output` scopes of an encoder layer.
 
-    Args:
-        input_size: width of the projection's input: H after attention, `intermediate_size` after
-            the feed-forward layer.
+    The projection's input has H numbers after attention, `intermediate_size` after the feed-forward
+    layer.
     """
 
     def __init__(self, config: BertConfig, input_size: int, dtype):
@@ -111,7 +110,7 @@ class ResidualOutput(Savable, keras.layers.Layer):
 
 
 @register
-class Attention(Composite):
+class Attention(Savable, Composite):
     """Self-attention and its residual output: the scope `attention`."""
 
     def __init__(self, config: BertConfig, dtype):
@@ -129,7 +128,7 @@ class Attention(Composite):
 
 
 @register
-class EncoderLayer(Composite):
+class EncoderLayer(Savable, Composite):
     """Attention and feed-forward network (original: the body of transformer_model's loop)."""
 
     def __init__(self, config: BertConfig, index: int, dtype):
@@ -148,7 +147,7 @@ class EncoderLayer(Composite):
 
 
 @register
-class Encoder(Composite):
+class Encoder(Savable, Composite):
     """The stack of encoder layers (original: transformer_model)."""
 
     def __init__(self, config: BertConfig, recompute_activations: bool, dtype):

@@ -48,10 +48,7 @@ def make_dense(
 
 
 def gather_indexes(sequence_tensor: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Returns the vectors of `sequence_tensor`, float [B, S, H], at int32 [B, P] `positions`.
-
-    The result is float [B*P, H] (original: gather_indexes).
-    """
+    """Returns the vectors of a float [B, S, H] tensor at int32 [B, P] positions, float [B*P, H]."""
     batch_size, seq_length, width = get_shape_list(sequence_tensor, expected_rank=3)
     offsets = tf.range(batch_size)[:, tf.newaxis] * seq_length  # [B, 1]
     flat_positions = tf.reshape(positions + offsets, [-1])
@@ -74,7 +71,7 @@ class LayerNorm(Savable, keras.layers.LayerNormalization):
         super().build(input_shape or (None, self.hidden_size))
 
 
-class Composite(Savable, keras.layers.Layer):
+class Composite(keras.layers.Layer):
     """A layer that consists of other layers; `build` builds them in the order of its attributes."""
 
     def build(self, input_shape=None):
@@ -86,9 +83,7 @@ class Composite(Savable, keras.layers.Layer):
 class NamedDense(Savable, keras.layers.Layer):
     """A dense layer in its own scope, such as `intermediate/dense` or `pooler/dense`.
 
-    Args:
-        activation: a name that `get_activation` knows, a function, or None.
-        input_size: input width; None is `hidden_size`.
+    For the activation see `get_activation`. An `input_size` of None is `hidden_size`.
     """
 
     def __init__(

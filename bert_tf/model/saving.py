@@ -29,13 +29,13 @@ class Savable:
     def __new__(cls, *args, **kwargs):
         """Returns an instance that keeps a copy of its constructor's arguments."""
         instance = super().__new__(cls, *args, **kwargs)
-        bound = inspect.signature(cls.__init__).bind(instance, *args, **kwargs)
+        signature = inspect.signature(cls.__init__)
+        bound = signature.bind(instance, *args, **kwargs)
         bound.apply_defaults()
-        arguments = dict(bound.arguments)
-        arguments.pop(next(iter(arguments)))  # self
-        for parameter in inspect.signature(cls.__init__).parameters.values():
-            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                arguments.update(arguments.pop(parameter.name, {}))
+        arguments: dict[str, Any] = {}
+        for name, value in list(bound.arguments.items())[1:]:  # without self
+            is_options = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+            arguments |= value if is_options else {name: value}
         # vars() bypasses Keras, which would look for layers in the arguments.
         vars(instance)["_arguments"] = {name: _plain(value) for name, value in arguments.items()}
         return instance

@@ -29,6 +29,13 @@ def draw(iterator, count):
     return [next(iterator)["ids"].numpy()[:, 0].tolist() for _ in range(count)]
 
 
+def save_place(source, tmp_path, steps=0):
+    """Draws batches and saves the place after them; returns its prefix."""
+    draw(source.iterator, steps)
+    source.capture()(str(tmp_path / "ckpt"))
+    return str(tmp_path / "ckpt")
+
+
 def test_batches_have_static_shapes_and_tpu_types(files):
     batch = next(training_input(files).iterator)
     assert {name: (x.dtype, x.shape.as_list()) for name, x in batch.items()} == {
@@ -54,11 +61,10 @@ def test_the_order_follows_the_seed_and_every_record_comes_up(files):
 @pytest.mark.parametrize("steps", [1, 45, 46, 47, 130])
 def test_a_restored_input_goes_on_where_it_was(files, tmp_path, steps):
     source = training_input(files)
-    draw(source.iterator, steps)
-    source.capture()(str(tmp_path / "ckpt"))
+    prefix = save_place(source, tmp_path, steps)
     expected = draw(source.iterator, 100)
     resumed = training_input(files, seed=99)  # the seed comes from what was saved
-    assert resumed.restore(str(tmp_path / "ckpt"))
+    assert resumed.restore(prefix)
     assert draw(resumed.iterator, 100) == expected
 
 
@@ -91,10 +97,8 @@ def change_place(prefix, **changes):
 @pytest.mark.parametrize("batch_size", [1, 13])
 def test_a_place_in_files_of_other_content_is_not_restored(tmp_path, caplog, digests, batch_size):
     """The same records in another order: ids below 128 take a byte less, so others begin there."""
-    path, prefix = write(tmp_path / "a", range(900)), str(tmp_path / "ckpt")
-    source = training_input([path], batch_size)
-    draw(source.iterator, 11)
-    source.capture()(prefix)
+    path = write(tmp_path / "a", range(900))
+    prefix = save_place(training_input([path], batch_size), tmp_path, 11)
     size = os.path.getsize(path)
     write(path, reversed(range(900)))
     assert os.path.getsize(path) == size
@@ -108,10 +112,8 @@ def test_a_place_in_files_of_other_content_is_not_restored(tmp_path, caplog, dig
 
 def test_a_place_in_a_file_that_is_damaged_is_restored_and_the_step_says_so(tmp_path):
     ids = lambda number: [number % 1000, 0, 7]  # noqa: E731
-    path, prefix = write(tmp_path / "a", range(9000), ids=ids), str(tmp_path / "ckpt")
-    source = training_input([path])
-    draw(source.iterator, 100)
-    source.capture()(prefix)
+    path = write(tmp_path / "a", range(9000), ids=ids)
+    prefix = save_place(training_input([path]), tmp_path, 100)
     with open(path, "r+b") as writer:
         writer.seek(os.path.getsize(path) // 2)
         writer.write(b"\xff" * 9)
@@ -133,8 +135,8 @@ def test_a_place_in_a_file_that_is_damaged_is_restored_and_the_step_says_so(tmp_
     ids=str,
 )
 def test_a_place_of_other_content_starts_over(tmp_path, caplog, content):
-    files, prefix = [write(tmp_path / "a", range(40))], tmp_path / "ckpt"
-    training_input(files).capture()(str(prefix))
+    files = [write(tmp_path / "a", range(40))]
+    prefix = save_place(training_input(files), tmp_path)
     if isinstance(content, dict):
         change_place(prefix, **content)
     elif content == "a folder":
@@ -142,35 +144,32 @@ def test_a_place_of_other_content_starts_over(tmp_path, caplog, content):
         (tmp_path / "ckpt.input.json").mkdir()
     else:
         (tmp_path / "ckpt.input.json").write_text(content, "latin-1")
-    assert not training_input(files).restore(str(prefix))
+    assert not training_input(files).restore(prefix)
     assert f"The place in the input saved with {prefix} " in caplog.text
 
 
 def test_a_place_in_other_files_is_not_restored(files, tmp_path, caplog):
-    source = training_input(files)
-    source.capture()(str(tmp_path / "ckpt"))
-    assert not training_input(files[:-1]).restore(str(tmp_path / "ckpt"))
-    assert not training_input(files, batch_size=4).restore(str(tmp_path / "ckpt"))
-    assert not training_input(files, shard=InputShard(0, 2)).restore(str(tmp_path / "ckpt"))
+    prefix = save_place(training_input(files), tmp_path)
+    assert not training_input(files[:-1]).restore(prefix)
+    assert not training_input(files, batch_size=4).restore(prefix)
+    assert not training_input(files, shard=InputShard(0, 2)).restore(prefix)
     assert not training_input(files).restore(str(tmp_path / "nothing"))
     assert "ckpt belongs to other files" in caplog.text
     assert "ckpt belongs to other batch size" in caplog.text
     assert "nothing has no place in the input beside it" in caplog.text
     write(files[0], range(171))
-    assert not training_input(files).restore(str(tmp_path / "ckpt"))
+    assert not training_input(files).restore(prefix)
 
 
 @pytest.mark.parametrize("damage", ["remove", "truncate"])
 def test_a_damaged_place_starts_over(files, tmp_path, caplog, damage):
-    source = training_input(files)
-    draw(source.iterator, 7)
-    source.capture()(str(tmp_path / "ckpt"))
+    prefix = save_place(training_input(files), tmp_path, 7)
     if damage == "remove":
         os.remove(tmp_path / "ckpt.input.index")
     else:
         os.truncate(tmp_path / "ckpt.input.data-00000-of-00001", 50)
     resumed = training_input(files, seed=8)
-    assert not resumed.restore(str(tmp_path / "ckpt"))
+    assert not resumed.restore(prefix)
     assert "ckpt cannot be read" in caplog.text
     assert draw(resumed.iterator, 5) == draw(training_input(files, seed=8).iterator, 5)
 

@@ -151,17 +151,14 @@ def test_wrong_records_are_named(tmp_path):
     os.remove(path)
     with pytest.raises(OSError, match=f"{path} cannot be read: "):
         read(files, 4)
-    for value, problem in (
-        (7, "input_mask must be from 0 to 1; received 7"),
-        (-1, "input_mask must be from 0 to 1; received -1"),
-    ):
-        with tf.io.TFRecordWriter(path) as writer:
-            ones = {"input_ids": [1] * S, "input_mask": [1] * S, "number": [0]}
-            for mask in ([1] * S, [1, value] * (S // 2)):
-                writer.write(records.serialize({**ones, "input_mask": mask}, SCHEMA))
-        with pytest.raises(UserError) as error:
-            read(files, 1)
-        assert str(error.value).endswith(f"{path}, record 1 (counted from 0): {problem}")
+    with tf.io.TFRecordWriter(path) as writer:
+        for mask in ([1] * S, [1, 7] * (S // 2)):
+            values = {"input_ids": [1] * S, "input_mask": mask, "number": [0]}
+            writer.write(records.serialize(values, SCHEMA))
+    with pytest.raises(UserError) as error:
+        read(files, 1)
+    problem = "input_mask must be from 0 to 1; received 7"
+    assert str(error.value).endswith(f"{path}, record 1 (counted from 0): {problem}")
     with tf.io.TFRecordWriter(path):
         pass
     with pytest.raises(UserError, match=f"{path}: there must be a record to train on"):

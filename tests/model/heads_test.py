@@ -85,16 +85,6 @@ def test_the_dropout_mask_follows_from_the_models_seed():
     assert np.abs(expected - undropped).max() > 0.1
 
 
-def test_without_a_dropout_seed_each_call_draws_one():
-    layer, _ = _layer(5)
-    hidden = _hidden(B, S, H)
-    tf.random.set_seed(3)
-    first, second = (layer(hidden, training=True) for _ in range(2))
-    assert np.abs(first - second).max() > 0.1
-    tf.random.set_seed(3)
-    np.testing.assert_array_equal(layer(hidden, training=True), first)
-
-
 def test_cross_entropy_against_numpy():
     logits = _hidden(B, S, LABELS) * 30
     labels = np.random.default_rng(6).integers(0, LABELS, (B, S), dtype=np.int32)
