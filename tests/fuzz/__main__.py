@@ -24,11 +24,9 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"no such fuzzer: {sorted(unknown)}; there are {sorted(chosen)}")
     chosen = {name: f for name, f in chosen.items() if name in FLAGS.only or not FLAGS.only}
     for name, fuzzer in chosen.items():
+        which = (FLAGS.first_case, FLAGS.num_cases, FLAGS.seconds / len(chosen))
         with tempfile.TemporaryDirectory() as folder:
-            seconds = FLAGS.seconds / len(chosen)
-            count = run_cases(
-                name, fuzzer, Path(folder), FLAGS.first_case, FLAGS.num_cases, seconds
-            )
+            count = run_cases(name, fuzzer, Path(folder), *which)
         print(f"{name}: {count} cases", flush=True)
 
 

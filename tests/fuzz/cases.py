@@ -1,4 +1,4 @@
-"""What a fuzzer's cases share: their seeds, what counts as a refusal, and damaged bytes."""
+"""What the cases of all fuzzers share: seeds, what counts as a refusal, and damaged bytes."""
 
 import importlib
 import pkgutil
@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bert_tf.errors import UserError
 from tests import fuzz
@@ -32,18 +33,10 @@ def run_cases(
     num_cases: int | None = None,
     seconds: float = float("inf"),
 ) -> int:
-    """Runs cases of a fuzzer, the same for the same numbers, and returns how many.
+    """Runs cases of a fuzzer, the same for the same name and numbers, and returns how many.
 
-    Args:
-        name: the fuzzer's name, part of each case's seed.
-        fuzzer: makes and checks one case.
-        folder: scratch; each case gets an empty folder in it.
-        first_case: number of the first case.
-        num_cases: number of cases; None for as many as the seconds allow.
-        seconds: no case begins after so many.
-
-    Raises:
-        AssertionError: a case failed; the message says how to run it again.
+    Each case gets an empty folder in `folder`. No case begins after `seconds`. Raises
+    AssertionError if a case fails; the message says how to run it again.
     """
     ends = time.monotonic() + seconds
     case = first_case
@@ -62,23 +55,22 @@ def run_cases(
     return case - first_case
 
 
-def refusal(action: Callable[[], object], *, naming: str = "") -> str | None:
-    """Returns the message with which `action` refuses its input; None if it accepts it.
+def attempt(action: Callable[[], Any], *, naming: str = "") -> tuple[str | None, Any]:
+    """Returns (None, result) if `action` accepts its input, (message, None) if it refuses it.
 
     Any exception but UserError (status 1) and OSError (status 74) passes through and fails the
-    case, and so does a message that is empty, longer than a line of 500 characters, or does not
-    have the text `naming`, such as the file's name.
+    case, and so does a message that is empty, longer than a line of 500 characters, or lacks the
+    text `naming`, such as the file's name.
     """
     try:
-        action()
+        return None, action()
     except (UserError, OSError) as error:
         message = str(error)
         assert message, f"{type(error).__name__} without a message"
         assert "\n" not in message, f"several lines: {message!r}"
         assert len(message) <= LONGEST_MESSAGE, f"{len(message)} characters: {message[:200]!r}..."
         assert naming in message, f"{naming!r} is not named: {message}"
-        return message
-    return None
+        return message, None
 
 
 def damage(random: random.Random, data: bytes) -> bytes:

@@ -12,9 +12,10 @@ import tensorflow as tf
 from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.runs.folder.heartbeat import Heartbeat
-from tests.fuzz.cases import damage, refusal
+from tests.fuzz.cases import attempt, damage
 
 STEPS = (3, 10)
+SUFFIXES = (".index", ".data-00000-of-00001")
 
 
 def _values(step: int) -> dict[str, np.ndarray]:
@@ -26,9 +27,9 @@ def _values(step: int) -> dict[str, np.ndarray]:
     }
 
 
-def _save(folder: Path) -> None:
-    directory = CheckpointDirectory(str(folder))
-    for step in STEPS:
+def _save(folder: Path, *steps: int, keep: int = 5) -> None:
+    directory = CheckpointDirectory(str(folder), keep)
+    for step in steps:
         directory.save({name: tf.constant(x) for name, x in _values(step).items()}, step)
 
 
@@ -46,46 +47,34 @@ def _restored(folder: Path) -> int | None:
 
 def fuzz_checkpoint_files(random: random.Random, folder: Path) -> None:
     """A damaged newest checkpoint is read as it was, or the one before it is taken."""
-    _save(folder)
+    _save(folder, *STEPS)
     for _ in range(random.choice([1, 1, 2])):
-        name = random.choice([".index", ".data-00000-of-00001"])
-        path = folder / f"model.ckpt-{STEPS[1]}{name}"
+        path = folder / f"model.ckpt-{STEPS[1]}{random.choice(SUFFIXES)}"
         path.write_bytes(damage(random, path.read_bytes()))
     assert _restored(folder) in STEPS
 
 
 def fuzz_mixed_files(random: random.Random, folder: Path) -> None:
     """Files of two steps never pass for a checkpoint."""
-    _save(folder)
+    _save(folder, *STEPS)
     old, new = (folder / f"model.ckpt-{step}" for step in STEPS)
-    suffixes = random.choice(
-        [[".index"], [".data-00000-of-00001"], [".index", ".data-00000-of-00001"]]
-    )
-    for suffix in suffixes:
+    for suffix in random.choice([SUFFIXES[:1], SUFFIXES[1:], SUFFIXES]):
         os.replace(f"{old}{suffix}", f"{new}{suffix}")
-    refused = refusal(
-        lambda: checkpoints.restore({"global_step": tf.Variable(0, dtype=tf.int64)}, str(new))
-    )
-    assert refused and "model.ckpt-10" in refused
+    step = {"global_step": tf.Variable(0, dtype=tf.int64)}
+    message, _ = attempt(lambda: checkpoints.restore(step, str(new)), naming="model.ckpt-10")
+    assert message
 
 
 def fuzz_state_file(random: random.Random, folder: Path) -> None:
     """Whatever the file `checkpoint` holds, a whole checkpoint is found and no other file goes."""
-    _save(folder)
+    _save(folder, *STEPS)
     state = folder / "checkpoint"
     others = ["train.tf_record", "model.ckpt-7-notes", "model.ckpt.index.old", "vocab.txt"]
     for name in others:
         (folder / name).write_text("mine")
-    names = [
-        "*",
-        "model.ckpt-*",
-        "..",
-        "",
-        "/etc/hosts",
-        "model.ckpt-3",
-        f"model.ckpt-{10**20 - 1}",
-    ]
-    names += ["model.ckpt-10", "../x/model.ckpt-3", "train", "\\377", "model.ckpt-7", "v" * 300]
+    names = ["*", "model.ckpt-*", "..", "", "/etc/hosts", "train", "\\377", "v" * 300]
+    names += ["model.ckpt-3", "model.ckpt-7", "model.ckpt-10", "../x/model.ckpt-3"]
+    names += [f"model.ckpt-{10**20 - 1}"]
     if random.random() < 0.3:
         state.write_bytes(damage(random, state.read_bytes()))
     else:
@@ -94,8 +83,7 @@ def fuzz_state_file(random: random.Random, folder: Path) -> None:
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in chosen]
         state.write_text("\n".join(lines))
     assert _restored(folder) in STEPS
-    values = {name: tf.constant(x) for name, x in _values(11).items()}
-    CheckpointDirectory(str(folder), keep=random.randint(0, 2)).save(values, 11)
+    _save(folder, 11, keep=random.randint(0, 2))
     assert _restored(folder) == 11
     assert all((folder / name).read_text() == "mine" for name in others)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from bert_tf.files.label_file import labels_in, write_labels
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.text.casing import read_casing, write_casing
-from tests.fuzz.cases import damage, refusal
+from tests.fuzz.cases import attempt, damage
 from tests.support.hugging_face_folders import CONFIG
 
 _VALUES = (
@@ -36,19 +36,19 @@ def fuzz_hugging_face_configurations(random: random.Random, folder: Path) -> Non
     content = random.choice([content] * 20 + [[content], None, "x" * 5000])
     path = folder / "config.json"
     path.write_bytes(_json(random, content))
-    read = []
 
-    def action() -> None:
+    def read() -> tuple:
         config = hugging_face_config.read_config(str(path))
         bert_config = hugging_face_config.to_bert_config(config, str(path))
         labels = hugging_face_config.class_names(config, 2, str(path))
         task = hugging_face_config.task_of(config)
         hugging_face_config.module_of(bert_config).parts(bert_config, task)
-        read.append((config, bert_config, labels))
+        return config, bert_config, labels
 
-    if refusal(action, naming=str(path)) is not None:
+    message, found = attempt(read, naming=str(path))
+    if message is not None:
         return
-    config, bert_config, labels = read[0]
+    config, bert_config, labels = found
     assert bert_config.hidden_size % bert_config.num_attention_heads == 0
     sizes = bert_config.to_dict()
     for key, value in sizes.items():
@@ -71,11 +71,10 @@ def fuzz_casing_records(random: random.Random, folder: Path) -> None:
         content[key] = random.choice(_VALUES)
     path = folder / "tokenizer_config.json"
     path.write_bytes(_json(random, content))
-    read = []
-    message = refusal(lambda: read.append(read_casing(str(folder))), naming=str(path))
+    message, casing = attempt(lambda: read_casing(str(folder)), naming=str(path))
     wanted = random.choice([True, False, None])
-    again = refusal(lambda: write_casing(str(folder), wanted), naming=str(path))
+    again, _ = attempt(lambda: write_casing(str(folder), wanted), naming=str(path))
     assert again == message
     if message is None:
-        assert read[0] in (True, False, None)
+        assert casing in (True, False, None)
         assert read_casing(str(folder)) is wanted

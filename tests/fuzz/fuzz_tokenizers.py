@@ -14,17 +14,8 @@ _PARTS = (
     " e\u0301 \u0301 \u0327 \u200b \u200d \ufeff \ufffd \u00ad \u2028 \u3000 \u00a0 \x85 \x1c \x0b"
     " \0 \t \r \n 👩\u200d👧 🇩🇪 👍🏽 x\u0336 \u202e $ ^ ` ~ \U000e0041 \U0002f800 \U00010400"
 ).split(" ")
-_RANGES = (
-    *[(0x20, 0x7E)] * 4,
-    (0, 0x24F),
-    (0x300, 0x6FF),
-    (0x900, 0x1FFF),
-    (0x2000, 0x33FF),
-    (0x3400, 0xD7FF),
-    (0xE000, 0xFFFF),
-    (0x10000, 0x1FFFF),
-    (0x20000, 0x10FFFF),
-)
+_RANGES = [*[(0x20, 0x7E)] * 4, (0, 0x24F), (0x300, 0x6FF), (0x900, 0x1FFF), (0x2000, 0x33FF)]
+_RANGES += [(0x3400, 0xD7FF), (0xE000, 0xFFFF), (0x10000, 0x1FFFF), (0x20000, 0x10FFFF)]
 _PIECES = "a b c e i n o s t un able é ß σ ς 가 ᄀ か 鶴 . - ' [ ] 👍 $ mask cls".split()
 
 
@@ -37,10 +28,8 @@ def _tokenizers(
         path = Path(folder) / "vocab.txt"
         tokens = ["[PAD]", "[UNK]", "[MASK]", "[CLS]", *_PIECES, *(f"##{p}" for p in _PIECES)]
         path.write_text("\n".join(tokens), encoding="utf-8")
-        return (
-            tokenization.FullTokenizer(str(path), do_lower_case),
-            fast_tokenization.FastTokenizer(str(path), do_lower_case),
-        )
+        fast = fast_tokenization.FastTokenizer(str(path), do_lower_case)
+        return fast.reference, fast
 
 
 def _text(random: random.Random) -> str:
