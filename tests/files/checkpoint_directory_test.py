@@ -11,6 +11,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from tests.support.arrays import assert_same_arrays
+from tests.support.refusals import refusal
 
 
 def _variables(step=12, start=None):
@@ -55,10 +56,8 @@ def test_the_newest_few_are_kept(tmp_path):
         prefix = directory.save(_variables(step), step, _beside)
         assert prefix == str(tmp_path / f"model.ckpt-{step}") == directory.latest()
         assert _steps(tmp_path) == steps[max(0, count - 5) : count]
-        state = tf.train.get_checkpoint_state(str(tmp_path))
-        assert [int(p.rsplit("-", 1)[1]) for p in state.all_model_checkpoint_paths] == _steps(
-            tmp_path
-        )
+        listed = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
+        assert [int(path.rsplit("-", 1)[1]) for path in listed] == _steps(tmp_path)
         assert tf.train.latest_checkpoint(str(tmp_path)) == prefix
     assert sorted(os.listdir(tmp_path))[0] == "checkpoint" and len(os.listdir(tmp_path)) == 16
     variables = _variables(3)
@@ -103,34 +102,23 @@ def test_a_directory_may_move(tmp_path):
 def test_a_path_that_tensorflow_would_take_for_a_pattern_is_refused(tmp_path, name):
     path = str(tmp_path / name)
     rule = (
-        "the path of a checkpoint must not contain [, * or ?, which TensorFlow reads as a pattern"
+        "the path of a checkpoint must not contain [, * or ?, which TensorFlow reads as a pattern;"
+        " rename the directory"
     )
-    with pytest.raises(UserError) as info:
-        CheckpointDirectory(path)
-    assert str(info.value) == f"--output_dir={path}: {rule}; rename the directory"
-    with pytest.raises(UserError) as info:
-        checkpoints.find_prefix(path + "/bert_model.ckpt")
-    assert str(info.value).startswith(f"--init_checkpoint={path}/bert_model.ckpt: {rule}")
+    assert refusal(CheckpointDirectory, path) == f"--output_dir={path}: {rule}"
+    assert refusal(checkpoints.find_prefix, f"{path}/a") == f"--init_checkpoint={path}/a: {rule}"
 
 
 def test_files_of_other_names_are_left_alone(tmp_path):
     # A number of too many digits is no step.
-    names = {
-        "model.ckpt-10.index",
-        "checkpoint.old",
-        "model.ckpt-1-notes",
-        f"model.ckpt-{10**199}.index",
-    }
+    names = {"model.ckpt-10.index", "checkpoint.old", "model.ckpt-1-notes"}
+    names.add(f"model.ckpt-{10**199}.index")
     for name in names:
         (tmp_path / name).write_text("mine")
     directory = _saved(tmp_path, 1, 2, keep=1)
     assert directory.latest().endswith("model.ckpt-2")
     assert names < set(os.listdir(tmp_path))
     assert not (tmp_path / "model.ckpt-1.index").exists()
-
-
-def _remove(path):
-    path.unlink()
 
 
 def _truncate(path):
@@ -143,7 +131,7 @@ def _change_a_byte(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [_remove, _truncate, _change_a_byte])
+@pytest.mark.parametrize("damage", [os.remove, _truncate, _change_a_byte])
 @pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
 def test_a_damaged_newest_falls_back_on_the_newest_whole_one(tmp_path, warnings, damage, suffix):
     directory = _saved(tmp_path, 1, 2, 3)
@@ -165,9 +153,7 @@ def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
     directory = _saved(tmp_path, 1, 2)
     for step in (1, 2):
         _truncate(tmp_path / f"model.ckpt-{step}.data-00000-of-00001")
-    with pytest.raises(UserError) as info:
-        directory.restore_latest(_variables())
-    assert str(info.value) == (
+    assert refusal(directory.restore_latest, _variables()) == (
         f"--output_dir={tmp_path} must hold an undamaged checkpoint to resume from, or neither"
         " checkpoints nor a file `checkpoint`; all checkpoints are missing or damaged:"
         " 'model.ckpt-1, model.ckpt-2'. Copy one back, or choose a new --output_dir to start over"
@@ -178,13 +164,6 @@ def test_without_a_whole_checkpoint_there_is_no_start(tmp_path, warnings):
     (tmp_path / "checkpoint").write_text("garbage")
     with pytest.raises(UserError, match="must hold an undamaged checkpoint to resume from, or"):
         directory.restore_latest(_variables())
-
-
-def test_a_file_checkpoint_of_one_line_is_enough(tmp_path):
-    directory = _saved(tmp_path, 1, 2)
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
-    assert directory.latest() == str(tmp_path / "model.ckpt-1")
-    assert checkpoints.find_prefix(str(tmp_path)) == directory.latest()
 
 
 # --- the file `checkpoint` is lost, or is not to be believed --------------------------------------
@@ -240,9 +219,7 @@ def test_a_file_checkpoint_that_must_not_be_read_is_named(tmp_path, monkeypatch)
         raise tf.errors.PermissionDeniedError(None, None, "Permission denied")
 
     monkeypatch.setattr(tf.io.gfile.GFile, "read", refuse)
-    with pytest.raises(UserError) as info:
-        directory.restore_latest(_variables())
-    assert str(info.value) == (
+    assert refusal(directory.restore_latest, _variables()) == (
         f"The file {tmp_path}/checkpoint names the checkpoints of this directory and must be"
         " readable: Permission denied."
     )
@@ -263,33 +240,30 @@ def test_names_in_the_file_checkpoint_are_no_patterns_and_lead_nowhere(tmp_path,
         folder.mkdir()
     _saved(elsewhere, 7)
     directory = _saved(run, 2, keep=1)
-    for name in ("notes.txt", "model.ckpt-1x.index", "vocab.txt", "train.tf_record"):
+    others = ("notes.txt", "model.ckpt-1x.index", "vocab.txt", "train.tf_record")
+    for name in others:
         (run / name).write_text("mine")
     (run / "checkpoint").write_text(_checkpoint_file(*names))
     assert directory.latest() == f"{run}/model.ckpt-2"
     directory.save(_variables(3), 3)
     directory.save(_variables(4), 4)
-    assert sorted(os.listdir(run)) == [
-        "checkpoint",
-        "model.ckpt-1x.index",
-        "model.ckpt-4.data-00000-of-00001",
-        "model.ckpt-4.index",
-        "notes.txt",
-        "train.tf_record",
-        "vocab.txt",
-    ]
+    saved = {"checkpoint", "model.ckpt-4.index", "model.ckpt-4.data-00000-of-00001"}
+    assert {*os.listdir(run)} == {*others, *saved}
     assert _steps(elsewhere) == [7]
     assert (run / "checkpoint").read_text() == _checkpoint_file("model.ckpt-4")
 
 
 def test_paths_of_a_moved_run_count_by_their_names(tmp_path):
     directory = _saved(tmp_path, 1, 2, keep=2)
-    (tmp_path / "checkpoint").write_text(
-        _checkpoint_file("/old/place/model.ckpt-1", "gs://bucket/model.ckpt-2")
-    )
+    state = tmp_path / "checkpoint"
+    state.write_text(_checkpoint_file("/old/place/model.ckpt-1", "gs://bucket/model.ckpt-2"))
     assert directory.restore_latest(_variables()) == f"{tmp_path}/model.ckpt-2"
     directory.save(_variables(3), 3, _beside)
     assert _steps(tmp_path) == [2, 3]
+    # One line is enough.
+    state.write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    assert directory.latest() == f"{tmp_path}/model.ckpt-2"
+    assert checkpoints.find_prefix(str(tmp_path)) == directory.latest()
 
 
 # --- what a killed run leaves ---------------------------------------------------------------------
@@ -363,10 +337,8 @@ def test_a_failed_save_leaves_the_earlier_ones(tmp_path, monkeypatch, where, ste
         monkeypatch.setattr(checkpoints, "write", _fail_after_half)
     else:
         monkeypatch.setattr(tf.io.gfile, "rename", _fail)
-    with pytest.raises(OSError) as info:
-        directory.save(_variables(step), step, beside)
     last = "There is none yet" if step == 1 else f"The last complete one is {tmp_path}/model.ckpt-2"
-    assert str(info.value) == (
+    assert refusal(directory.save, _variables(step), step, beside, kind=OSError) == (
         f"The checkpoint of step {step} cannot be written to --output_dir={tmp_path} (no space left"
         f" on the device). {last}. Make the directory writable and free some space; the"
         " same command then resumes from there."

@@ -29,13 +29,10 @@ def test_a_file_that_is_read_is_not_written(folder, written):
     written = written.replace("ABSOLUTE", f"{folder}/a.txt")
     for read in ("a.txt", f"{folder}/here/a.txt", "link", "b.txt,link", "*.txt"):
         files = storage.expand_files(read, "input_file")
-        message = (
-            rf"^--output_file={re.escape(written)} must not be a file of --input_file, which it"
-        )
+        message = rf"^--output_file={re.escape(written)} must not be a file of --input_file, which"
+        sources = {"vocab_file": "b.txt", "input_file": files}
         with pytest.raises(UserError, match=message):
-            check_overwrites(
-                ["new", written], "output_file", {"vocab_file": "b.txt", "input_file": files}
-            )
+            check_overwrites(["new", written], "output_file", sources)
     check_overwrites([written], "output_file", {"vocab_file": "b.txt", "input_file": None})
     with pytest.raises(UserError, match="must not be a file of --vocab_file"):
         check_overwrites([written], "output_file", {"vocab_file": "link"})

@@ -1,6 +1,7 @@
 """Tests of bert_tf.files.record_checks."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
+from tests.support.refusals import refusal
 
 SCHEMA = {
     "words": records.int64_feature([5], "max_words"),
@@ -33,12 +35,15 @@ def _write(path, count, **changes):
     return str(path)
 
 
+def check(path, schema=SCHEMA):
+    record_checks.check_files([str(path)], schema, "input_file")
+
+
 def test_check_files_takes_what_fits(tmp_path):
     path = _write(tmp_path / "a", 1)
-    record_checks.check_files([path], SCHEMA, "input_file")
-    record_checks.check_files([path], {"label": SCHEMA["label"]}, "input_file")
     optional = tf.io.FixedLenFeature([], tf.int64, default_value=0)
-    record_checks.check_files([path], {**SCHEMA, "extra": optional}, "input_file")
+    for schema in (SCHEMA, {"label": SCHEMA["label"]}, {**SCHEMA, "extra": optional}):
+        check(path, schema)
 
 
 def test_check_files_names_file_feature_length_and_flag(tmp_path):
@@ -48,25 +53,22 @@ def test_check_files_names_file_feature_length_and_flag(tmp_path):
         "flags": records.int64_feature([7], "max_words"),
         "weights": records.float_feature([3], "max_weights"),
     }
-    with pytest.raises(UserError) as error:
-        record_checks.check_files([path], other, "input_file")
-    assert str(error.value) == (
+    assert refusal(check, path, other) == (
         f"--input_file: {path} was made with other settings: "
         "length of words, flags is 5 in the file, 7 by the flags (--max_words=5 would fit)"
     )
-    with pytest.raises(UserError, match="feature new is missing .the file has flags, label, we"):
-        record_checks.check_files([path], {"new": SCHEMA["words"]}, "input_file")
-    with pytest.raises(UserError, match="feature words is a int64_list, not a float_list"):
-        record_checks.check_files([path], {"words": records.float_feature([5])}, "input_file")
-    # A plain FixedLenFeature will do; it only knows no flag.
-    with pytest.raises(UserError, match="length of words is 5 in the file, 4 by the flags$"):
-        record_checks.check_files(
-            [path], {"words": tf.io.FixedLenFeature([4], tf.int64)}, "input_file"
-        )
+    plain = tf.io.FixedLenFeature([4], tf.int64)  # has no flag
+    for name, feature, message in (
+        ("new", SCHEMA["words"], "feature new is missing .the file has flags, label, we"),
+        ("words", records.float_feature([5]), "feature words is a int64_list, not a float_list"),
+        ("words", plain, "length of words is 5 in the file, 4 by the flags$"),
+    ):
+        with pytest.raises(UserError, match=message):
+            check(path, {name: feature})
 
 
 def test_check_files_refuses_what_is_no_record_file(tmp_path):
-    good = open(_write(tmp_path / "good", 3), "rb").read()
+    good = Path(_write(tmp_path / "good", 3)).read_bytes()
     for name, content, message in (
         ("text", b"just some text\n" * 9, "text is corrupt in its first record, or not a TFRecord"),
         ("short", good[:40], "short is truncated in its first record"),
@@ -75,20 +77,18 @@ def test_check_files_refuses_what_is_no_record_file(tmp_path):
         path = tmp_path / name
         path.write_bytes(content)
         with pytest.raises(UserError, match=f"^--input_file: {tmp_path}/{message}"):
-            record_checks.check_files([str(path)], SCHEMA, "input_file")
+            check(path)
     with records.write_files([str(tmp_path / "other")], "output_file") as write:
         write(b"\xff\xff no example")
     with pytest.raises(UserError, match="the records of .*/other are not tf.Examples"):
-        record_checks.check_files([str(tmp_path / "other")], SCHEMA, "input_file")
+        check(tmp_path / "other")
     with pytest.raises(OSError, match="/gone cannot be read: .*No such file"):
-        record_checks.check_files([str(tmp_path / "gone")], SCHEMA, "input_file")
+        check(tmp_path / "gone")
 
 
 def test_check_files_looks_at_the_values_of_the_first_record(tmp_path):
     path = _write(tmp_path / "a", 1, flags=[0, 1, 7, 8, 0], weights=[0.5, np.nan, 2.0])
-    with pytest.raises(UserError) as error:
-        record_checks.check_files([path], SCHEMA, "input_file")
-    assert str(error.value) == (
+    assert refusal(check, path) == (
         f"--input_file: {path}, record 0: flags must be from 0 to 1; received 7; weights must be"
         " from 0.0 to 1.0; received nan"
     )
@@ -97,15 +97,12 @@ def test_check_files_looks_at_the_values_of_the_first_record(tmp_path):
 def test_check_files_has_short_messages(tmp_path):
     """However many features there are."""
     names = [f"name_{i:03}" for i in range(200)]
-    path = str(tmp_path / "a")
-    for written, wanted in ((names, ["new", *"abcdef"]), ("abc", names)):
+    path, feature = str(tmp_path / "a"), records.int64_feature([])
+    for written, wanted, more in ((names, ["new", *"abcdef"], 4), ("abc", names, 197)):
         with records.write_files([path], "output_file") as write:
-            feature = records.int64_feature([])
             write(records.serialize(dict.fromkeys(written, [1]), dict.fromkeys(written, feature)))
-        with pytest.raises(UserError) as error:
-            record_checks.check_files([path], dict.fromkeys(wanted, feature), "input_file")
-        assert "and 4 more" in str(error.value) or "and 197 more" in str(error.value)
-        assert len(str(error.value).replace(path, "")) < 700
+        message = refusal(check, path, dict.fromkeys(wanted, feature))
+        assert f"and {more} more" in message and len(message.replace(path, "")) < 700
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -118,8 +115,7 @@ def test_every_cut_within_a_record_is_noticed(tmp_path, long):
             sizes = [9 + 16, record_checks.END_BYTES * 3]
             for size in sizes:
                 writer.write(bytes(size - 16))
-    with open(path, "rb") as reader:
-        content = reader.read()
+    content = Path(path).read_bytes()
     ends = np.cumsum([0, *sizes])
     assert ends[-1] == len(content)
     cuts = [int(end) - part for end in ends[1:] for part in (0, 1, 4, 30)]
@@ -136,9 +132,7 @@ def test_every_cut_within_a_record_is_noticed(tmp_path, long):
             assert end.length == cut
             digests.add(end.digest)
             continue
-        with pytest.raises(UserError) as error:
-            record_checks.check_ends([path])
-        assert str(error.value) == (
+        assert refusal(record_checks.check_ends, [path]) == (
             f"{path} is truncated at record {record} (counted from 0), byte {ends[record]}"
         )
     assert len(digests) == len(sizes)
@@ -158,7 +152,7 @@ def test_a_file_is_known_by_both_of_its_ends(tmp_path):
 
 def test_find_problem_names_file_record_and_byte(tmp_path):
     good = _write(tmp_path / "good", 4)
-    content = bytearray(open(good, "rb").read())
+    content = bytearray(Path(good).read_bytes())
     lengths = [len(records.serialize(_values(seed), SCHEMA)) + 16 for seed in range(4)]
     third = lengths[0] + lengths[1]
     for schema in (SCHEMA, None):

@@ -1,13 +1,7 @@
 """Tests of bert_tf.files.records."""
 
 import os
-import pathlib
 import random
-import resource
-import signal
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
@@ -15,8 +9,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import record_checks, records
-
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.support.arrays import assert_same_arrays
+from tests.support.pretraining_runs import run_code
 
 SCHEMA = {
     "words": records.int64_feature([5], "max_words"),
@@ -69,31 +63,28 @@ def test_serialize_refuses_other_names_and_lengths():
     with pytest.raises(UserError, match="feature words has 4 values; its shape is"):
         records.serialize({**values, "words": [1, 2, 3, 4]}, SCHEMA)
     del values["label"]
-    with pytest.raises(
-        ValueError, match=r"a record holds \['flags', 'label', 'weights', 'words'\]"
-    ):
+    message = r"a record holds \['flags', 'label', 'weights', 'words'\]"
+    with pytest.raises(ValueError, match=message):
         records.serialize(values, SCHEMA)
 
 
 def test_parse_gives_int32_and_float32_batches():
-    serialized = [records.serialize({**_values(s), "words": [s] * 5}, SCHEMA) for s in range(4)]
-    batch = records.parse(tf.constant(serialized), SCHEMA)
+    serialized = tf.constant([records.serialize(_values(s), SCHEMA) for s in range(4)])
+    batch = records.parse(serialized, SCHEMA)
     assert {name: (tensor.shape.as_list(), tensor.dtype) for name, tensor in batch.items()} == {
         "words": ([4, 5], tf.int32),
         "flags": ([4, 5], tf.int32),
         "weights": ([4, 3], tf.float32),
         "label": ([4], tf.int32),
     }
-    np.testing.assert_array_equal(batch["words"], np.repeat(np.arange(4)[:, None], 5, 1))
-    np.testing.assert_array_equal(batch["label"], np.arange(4))
-
-
-def test_parse_in_a_graph_with_features_beyond_the_schema():
-    serialized = tf.constant([records.serialize(_values(s), SCHEMA) for s in range(3)])
+    expected = [{name: [*numbers] for name, numbers in _values(s).items()} for s in range(4)]
+    for name in ("words", "flags", "weights"):
+        np.testing.assert_array_equal(batch[name], [values[name] for values in expected])
+    np.testing.assert_array_equal(batch["label"], range(4))
+    # In a graph, with features beyond the schema.
     schema = {"weights": SCHEMA["weights"]}
     parsed = tf.function(lambda x: records.parse(x, schema))(serialized)
-    assert list(parsed) == ["weights"]
-    np.testing.assert_array_equal(parsed["weights"], [_values(s)["weights"] for s in range(3)])
+    assert_same_arrays(parsed, {"weights": batch["weights"]})
 
 
 def test_write_files_deals_records_out_in_turn(tmp_path):
@@ -126,10 +117,7 @@ def test_write_files_errors(tmp_path):
         ([str(tmp_path / "a"), ""], "--output_file names no file"),
         ([str(tmp_path / "a")] * 2, "--output_file names a file twice"),
         ([str(tmp_path)], f"--output_file={tmp_path} must name a file, but it is a directory"),
-        (
-            [str(tmp_path / "no" / "a")],
-            f"--output_file={tmp_path}/no/a cannot be written: .*must exist",
-        ),
+        ([f"{tmp_path}/no/a"], f"--output_file={tmp_path}/no/a cannot be written: .*must exist"),
     ):
         with pytest.raises(UserError, match=message), records.write_files(paths, "output_file"):
             pass
@@ -139,28 +127,19 @@ def test_write_files_errors(tmp_path):
 @pytest.mark.slow
 def test_write_files_when_the_disk_is_full(tmp_path):
     # A limit on the size of files stands in for a full disk; it holds for a whole process.
-    program = textwrap.dedent(
-        """
-        import resource, signal, sys
-        from bert_tf.files import record_checks, records
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-        try:
-            with records.write_files(sys.argv[2:], "out") as w:
-                for number in range(int(sys.argv[1])):
-                    w(bytes(1000))
-        except OSError as error:  # there may be room another time
-            print("refused:", error)
-        """
-    )
-    assert hasattr(signal, "SIGXFSZ") and hasattr(resource, "RLIMIT_FSIZE")
+    program = """
+import resource, signal, sys
+from bert_tf.files import records
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    with records.write_files(sys.argv[2:], "out") as w:
+        for number in range(int(sys.argv[1])):
+            w(bytes(1000))
+except OSError as error:  # there may be room another time
+    print("refused:", error)
+"""
     for count in (110, 2000):  # the first shows when the file is closed, the second before
-        result = subprocess.run(
-            [sys.executable, "-c", program, str(count), f"{tmp_path}/a", f"{tmp_path}/b"],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-        )
-        assert f"refused: --out={tmp_path}/a cannot be written: " in result.stdout, result.stderr
-        assert "have free space" in result.stdout
-        assert os.listdir(tmp_path) == []
+        output = run_code(program, count, tmp_path / "a", tmp_path / "b")
+        assert f"refused: --out={tmp_path}/a cannot be written: " in output
+        assert "have free space" in output and os.listdir(tmp_path) == []

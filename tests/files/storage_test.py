@@ -8,10 +8,8 @@ variables that lead it to the stand-in, which is on this machine, once.
 import importlib.util
 import os
 import re
-import subprocess
-import sys
-import textwrap
 import time
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -19,8 +17,9 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from tests.support import standin_storage
-from tests.support.pretraining_runs import ROOT, run, write_config, write_records
+from tests.support.pretraining_runs import run, run_code, write_config, write_records
 
+UNREACHED = {"https_proxy": "http://127.0.0.1:9", "NO_GCE_CHECK": "true"}
 NOWHERE = {"https_proxy": "http://127.0.0.1:9", "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token"}
 WRITE_AND_READ = """
 import tensorflow as tf
@@ -70,65 +69,62 @@ def flags(inputs, **changes: str) -> list[str]:
     return ["--do_train", *(f"--{name}={value}" for name, value in values.items())]
 
 
-def test_expand_files_order_and_duplicates(tmp_path):
-    for name in ("b1", "b2", "a"):
-        (tmp_path / name).write_text("x")
-    a, b = str(tmp_path / "a"), str(tmp_path / "b*")
-    expected = [*tf.io.gfile.glob(b), a, a]
-    assert len(expected) == 4
-    assert storage.expand_files(f"{b},{a},{a}", "input_file") == expected
-    assert storage.expand_files([b, a, a], "input_file") == expected
+def test_expand_files_order_duplicates_and_odd_names(tmp_path):
+    names = ["b1", "b2", "a", "part[1].txt", "c,d.txt"]
+    b1, b2, a, brackets, comma = (str(tmp_path / name) for name in names)
+    for path in (b1, b2, a, brackets, comma):
+        Path(path).write_text("x")
+    b = str(tmp_path / "b*")
+    for patterns in (f"{b},{a},{a}", [b, a, a]):
+        assert storage.expand_files(patterns, "input_file") == [b1, b2, a, a]
+    assert storage.expand_files(brackets, "input_file") == [brackets]
+    assert storage.expand_files(f"{tmp_path}/c?d.txt", "input_file") == [comma]
 
 
-def test_expand_files_takes_a_name_with_brackets(tmp_path):
-    path = tmp_path / "part[1].txt"
-    path.write_text("x")
-    assert storage.expand_files(str(path), "input_file") == [str(path)]
-
-
-def test_expand_files_errors(tmp_path):
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("", "--input_file names no file"),
+        ("FOLDER/*.txt", r"--input_file: FOLDER/\*.txt matches no file$"),
+        ("FOLDER/no", "--input_file: FOLDER/no does not exist$"),
+        (
+            "FOLDER/full,FOLDER/no",
+            "FOLDER/no does not exist; commas separate files, so write [?] f",
+        ),
+        ("FOLDER/*", "--input_file: FOLDER/empty is empty"),
+        ("FOLDER", "--input_file: FOLDER is a directory"),
+        ("nosuch://bucket/x", "--input_file=nosuch://bucket/x: .* not support nosuch://"),
+    ],
+)
+def test_expand_files_errors(tmp_path, pattern, message):
     (tmp_path / "empty").write_text("")
     (tmp_path / "full").write_text("x")
-    for pattern, message in (
-        ("", "--input_file names no file"),
-        (f"{tmp_path}/*.txt", rf"--input_file: {tmp_path}/\*.txt matches no file"),
-        (f"{tmp_path}/full,{tmp_path}/no", f"--input_file: {tmp_path}/no does not exist"),
-        (f"{tmp_path}/*", f"--input_file: {tmp_path}/empty is empty"),
-        (f"{tmp_path}", f"--input_file: {tmp_path} is a directory"),
-        ("nosuch://bucket/x", "--input_file=nosuch://bucket/x: .* not support nosuch://"),
-    ):
-        with pytest.raises(UserError, match=message):
-            storage.expand_files(pattern, "input_file")
+    pattern, message = (text.replace("FOLDER", str(tmp_path)) for text in (pattern, message))
+    with pytest.raises(UserError, match=message):
+        storage.expand_files(pattern, "input_file")
 
 
-def test_google_storage_that_cannot_be_reached():
+def test_google_storage_that_cannot_be_reached(monkeypatch):
     """In a process of its own: a proxy that is not there stands in for a missing network."""
-    program = textwrap.dedent(
-        """
-        from bert_tf.files import records, storage
-        try:
-            storage.expand_files("gs://b/x", "input_file")
-        except ValueError as error:
-            print(error)
-        try:
-            with records.write_files(["gs://b/x"], "output_file"):
-                print("not reached")
-        except OSError as error:
-            print(error)
-        """
-    )
-    environment = {**os.environ, "https_proxy": "http://127.0.0.1:9", "NO_GCE_CHECK": "true"}
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**environment, "GCS_RETRY_CONFIG_MAX_RETRIES": "0"},
-    )
-    assert "--input_file: cannot look for gs://b/x: All 0 retry attempts failed" in result.stdout
-    assert "--output_file=gs://b/x cannot be written: All 0 retry attempts failed" in result.stdout
-    assert result.stdout.count("pip install tensorflow-io-gcs-filesystem") == 2
-    assert "not reached" not in result.stdout
+    program = """
+from bert_tf.files import records, storage
+try:
+    storage.expand_files("gs://b/x", "input_file")
+except ValueError as error:
+    print(error)
+try:
+    with records.write_files(["gs://b/x"], "output_file"):
+        print("not reached")
+except OSError as error:
+    print(error)
+"""
+    for name, value in {**UNREACHED, "GCS_RETRY_CONFIG_MAX_RETRIES": "0"}.items():
+        monkeypatch.setenv(name, value)
+    output = run_code(program)
+    assert "--input_file: cannot look for gs://b/x: All 0 retry attempts failed" in output
+    assert "--output_file=gs://b/x cannot be written: All 0 retry attempts failed" in output
+    assert output.count("pip install tensorflow-io-gcs-filesystem") == 2
+    assert "not reached" not in output
 
 
 def test_google_storage_without_support(monkeypatch):
@@ -144,16 +140,11 @@ def test_google_storage_without_support(monkeypatch):
 
 
 @pytest.mark.slow
-def test_records_are_written_and_read_without_a_plugin(cloud):
+def test_records_are_written_and_read_without_a_plugin(cloud, monkeypatch):
     assert importlib.util.find_spec("tensorflow_io_gcs_filesystem") is None
-    done = subprocess.run(
-        [sys.executable, "-c", WRITE_AND_READ],
-        cwd=ROOT,
-        env={**os.environ, **cloud.environment()},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == "True [0, 2, 4, 1, 3]\n", done.stderr
+    for name, value in cloud.environment().items():
+        monkeypatch.setenv(name, value)
+    assert run_code(WRITE_AND_READ) == "True [0, 2, 4, 1, 3]\n"
     written = [path for path in cloud.objects if path.startswith("bucket/data/")]
     assert sorted(written) == ["bucket/data/a.tfrecord", "bucket/data/b.tfrecord"]
 
@@ -195,13 +186,3 @@ def test_storage_that_cannot_be_reached_is_refused_within_seconds(inputs):
 def test_an_output_folder_has_a_name():
     with pytest.raises(UserError, match="^--export_dir= must not be empty; name a folder$"):
         storage.make_output_dir("", "export_dir")
-
-
-def test_how_a_comma_in_a_name_is_written(tmp_path):
-    path = tmp_path / "a,b.txt"
-    path.write_text("text")
-    with pytest.raises(UserError, match="/a does not exist; commas separate files, so write [?] f"):
-        storage.expand_files(str(path), "input_file")
-    with pytest.raises(UserError, match="/none does not exist$"):
-        storage.expand_files(f"{tmp_path}/none", "input_file")
-    assert storage.expand_files(f"{tmp_path}/a?b.txt", "input_file") == [str(path)]

@@ -1,6 +1,5 @@
 """Tests of bert_tf.files.whole_folders."""
 
-import contextlib
 import os
 import re
 from pathlib import Path
@@ -10,25 +9,20 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files.whole_folders import whole_folder
+from tests.support.refusals import refusal
 
 OLD = {"a": "old", "config.json": "{}", "only_old": "x"}
 NEW = {"a": "new", "b": "newer", "config.json": "{1}"}
 FULL = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
 
-def folder(path: Path) -> contextlib.AbstractContextManager[str]:
-    return whole_folder(str(path), "output", "config.json", {*OLD, *NEW}, "an export")
-
-
-def write(path: Path, files: dict[str, str]) -> None:
-    with folder(path) as name:
+def write(path: Path, files: dict[str, str], error: Exception | None = None) -> None:
+    """Writes a folder of these files, or fails while it writes it."""
+    with whole_folder(str(path), "output", "config.json", {*OLD, *NEW}, "an export") as name:
         for file, content in files.items():
             Path(name, file).write_text(content)
-
-
-def fail_in_the_block(path: Path, error: Exception) -> None:
-    with folder(path):
-        raise error
+        if error:
+            raise error
 
 
 def content(of: Path) -> dict[str, str]:
@@ -70,10 +64,10 @@ def test_a_rename_that_fails_leaves_what_was_there(
             raise error
 
     monkeypatch.setattr(tf.io.gfile, "rename", rename)
-    with pytest.raises(OSError if error is FULL else KeyboardInterrupt) as raised:
-        write(tmp_path / "out", NEW)
+    kind = OSError if error is FULL else KeyboardInterrupt
+    message = refusal(write, tmp_path / "out", NEW, kind=kind)
     if error is FULL:
-        assert f"--output={tmp_path}/out cannot be written: No space left" in str(raised.value)
+        assert f"--output={tmp_path}/out cannot be written: No space left" in message
     assert os.listdir(tmp_path) == (["out"] if there else [])
     if there:
         assert content(tmp_path / "out") == OLD
@@ -91,10 +85,9 @@ def test_what_cannot_be_put_back_is_kept_and_named(tmp_path, monkeypatch):
         raise FULL
 
     monkeypatch.setattr(tf.io.gfile, "rename", fail_after_the_first)
-    with pytest.raises(OSError, match="could not be put back") as raised:
-        write(tmp_path / "out", NEW)
+    message = refusal(write, tmp_path / "out", NEW, kind=OSError)
     (kept,) = tmp_path.iterdir()
-    assert str(raised.value) == (
+    assert message == (
         f"{tmp_path}/out could not be replaced, and what was there before could not be put back (No"
         f" space left on device): look for it in {kept}, and rename that to {tmp_path}/out"
     )
@@ -105,18 +98,14 @@ def test_what_cannot_be_put_back_is_kept_and_named(tmp_path, monkeypatch):
     assert content(kept) == OLD and content(tmp_path / "out") == NEW
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_an_error_of_computing_is_none_of_writing(tmp_path):
+    for error in (
         tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
         tf.errors.InvalidArgumentError(None, None, "Incompatible shapes: [2,3] vs. [5,7]"),
-    ],
-    ids=["memory", "shapes"],
-)
-def test_an_error_of_computing_is_none_of_writing(tmp_path, error):
-    with pytest.raises(type(error)) as raised:
-        fail_in_the_block(tmp_path / "out", error)
-    assert raised.value is error and not os.listdir(tmp_path)
+    ):
+        with pytest.raises(type(error)) as raised:
+            write(tmp_path / "out", NEW, error)
+        assert raised.value is error and not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +119,7 @@ def test_an_error_of_computing_is_none_of_writing(tmp_path, error):
     ids=["full disk", "quota", "disk", "read-only"],
 )
 def test_an_error_of_writing_names_the_flag(tmp_path, error, kind):
-    with pytest.raises(kind) as raised:
-        fail_in_the_block(tmp_path / "out", error)
-    assert str(raised.value) == (
+    assert refusal(write, tmp_path / "out", NEW, error, kind=kind) == (
         f"--output={tmp_path}/out cannot be written: {error.message}. The folder above it must"
         " exist, be writable and have free space."
     )

@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
@@ -14,6 +13,7 @@ from bert_tf.text import sequences
 from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.tokenizers import load_tokenizer, vocabulary_files, vocabulary_name
 from tests.support.byte_pair_files import write_vocabulary
+from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
 
 pytest.importorskip("tokenizers")
@@ -30,27 +30,13 @@ def tokenizer(vocab_file):
     return load_tokenizer(vocab_file, do_lower_case=False, needs_mask=True)
 
 
-def tokens(tokenizer, *texts):
-    ids, splits = tokenizer.encode(texts)
-    assert ids.dtype == np.int32 and splits.dtype == np.int64
-    rows = [ids[a:b] for a, b in zip(splits, splits[1:], strict=False)]
-    return [[tokenizer.inv_vocab[i] for i in row] for row in rows]
-
-
 def test_bytes_are_joined_and_spaces_belong_to_the_word_after_them(tokenizer):
-    assert tokens(tokenizer, "the cat", "", " the12", "é\n") == [
-        ["t", "he", "Ġcat"],
-        [],
-        ["Ġthe", "12"],
-        ["Ã", "©", "Ċ"],
+    texts = ["the cat", "", " the12", "é\n", "the <mask> cat</s>"]
+    assert [" ".join(tokens) for tokens in tokens_of_each(tokenizer, *texts)] == [
+        *("t he Ġcat", "", "Ġthe 12", "Ã © Ċ", "t he <mask> Ġcat </s>")
     ]
-    text = " the \ud800cat"  # half of a pair
-    ids, _ = tokenizer.encode([text])
-    assert tokenizer.text_of(ids.tolist()) == " the ?cat"
-
-
-def test_special_tokens_in_a_text(tokenizer):
-    assert tokens(tokenizer, "the <mask> cat</s>") == [["t", "he", "<mask>", "Ġcat", "</s>"]]
+    (ids,) = ids_of_each(tokenizer, [" the \ud800cat"])  # half of a pair
+    assert tokenizer.text_of(ids) == " the ?cat"
 
 
 def test_the_layout_is_robertas(tokenizer):
@@ -61,12 +47,7 @@ def test_the_layout_is_robertas(tokenizer):
 
 
 def test_places(tokenizer):
-    text = "the  cat é12."
-    found = [
-        (tokenizer.inv_vocab[piece.token_id], text[piece.start : piece.end], piece.begins_word)
-        for piece in tokenizer.pieces(text)
-    ]
-    assert found == [
+    assert placed_pieces(tokenizer, "the  cat é12.") == [
         ("t", "t", True),
         ("he", "he", False),
         ("Ġ", "", True),
@@ -94,18 +75,15 @@ def test_words_for_whole_word_masking(tokenizer):
 
 
 def test_the_words_of_pieces(tokenizer):
-    ids, _ = tokenizer.encode([" the12.cat"])
-    assert tokenizer.words_of(ids.tolist()) == "the12 . cat"
-    assert tokenizer.words_of(ids.tolist()[2:]) == ". cat"
+    (ids,) = ids_of_each(tokenizer, [" the12.cat"])
+    assert tokenizer.words_of(ids) == "the12 . cat"
+    assert tokenizer.words_of(ids[2:]) == ". cat"
 
 
 def test_the_ending_tells_the_kind(vocab_file):
     assert vocabulary_name(vocab_file) == "vocab.json"
-    folder = os.path.dirname(vocab_file)
-    assert vocabulary_files(vocab_file) == {
-        "vocab.json": vocab_file,
-        "merges.txt": f"{folder}/merges.txt",
-    }
+    merges_file = vocab_file.replace("vocab.json", "merges.txt")
+    assert vocabulary_files(vocab_file) == {"vocab.json": vocab_file, "merges.txt": merges_file}
 
 
 @pytest.mark.parametrize(
@@ -162,8 +140,7 @@ def lines(path):
 @needs_golden
 def test_every_id_is_hugging_faces(golden):
     tokenizer, folder = golden
-    ids, splits = tokenizer.encode(lines(folder / "lines.jsonl"))
-    found = [ids[a:b].tolist() for a, b in zip(splits, splits[1:], strict=False)]
+    found = ids_of_each(tokenizer, lines(folder / "lines.jsonl"))
     assert found == lines(folder / "ids.jsonl")
 
 
@@ -171,9 +148,8 @@ def test_every_id_is_hugging_faces(golden):
 def test_pairs_truncation_and_special_tokens_are_hugging_faces(golden):
     tokenizer, folder = golden
     for call in lines(folder / "special.jsonl"):
-        ids, splits = tokenizer.encode([call["text"], call.get("text_pair", "")])
-        both = ids[: splits[1]].tolist(), ids[splits[1] :].tolist()
-        length = len(ids) + tokenizer.layout.num_special(bool(both[1]))
+        both = ids_of_each(tokenizer, [call["text"], call.get("text_pair", "")])
+        length = sum(map(len, both)) + tokenizer.layout.num_special(bool(both[1]))
         length = min(length, call.get("max_length", length))
         row = sequences.truncate_and_pack(*both, length, tokenizer.layout)
         assert row["input_ids"] == call["input_ids"], call

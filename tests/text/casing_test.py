@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import os
+import re
 import string
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSetti
 from bert_tf.text.casing import check_casing, find_casing, is_cased, read_casing, write_casing
 from tests.support.numpy_bert import random_weights
 from tests.support.pretraining_runs import write_config
+from tests.support.refusals import refusal
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import SIZES, VOCAB, write_reviews
 
@@ -30,18 +33,16 @@ CHINESE = [*UNCASED, *map(chr, range(0x4E00, 0x4E00 + 300)), "<S>", "<T>"]
 NO_CASE = [*SPECIAL, *map(chr, range(0x4E00, 0x4E00 + 300))]
 
 
-def write_record(folder, content) -> str:
+def write_record(folder, content) -> Path:
     """Returns the path of the folder's record, having written it."""
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "tokenizer_config.json")
-    with open(path, "w", encoding="utf-8") as writer:
-        writer.write(content if isinstance(content, str) else json.dumps(content))
+    folder.mkdir(exist_ok=True)
+    path = folder / "tokenizer_config.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
     return path
 
 
-def read_json(path):
-    with open(path, encoding="utf-8") as reader:
-        return json.load(reader)
+def record(folder):
+    return json.loads(Path(folder, "tokenizer_config.json").read_text())
 
 
 # --- the record -----------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ def test_what_is_written_is_read(tmp_path, do_lower_case):
     assert read_casing(folder) is None
     write_casing(folder, do_lower_case)
     assert read_casing(folder) is do_lower_case
-    assert read_json(tmp_path / "tokenizer_config.json") == {"do_lower_case": do_lower_case}
+    assert record(tmp_path) == {"do_lower_case": do_lower_case}
     write_casing(folder, not do_lower_case)
     assert read_casing(folder) is not do_lower_case
     write_casing(folder, None)
@@ -66,13 +67,12 @@ def test_other_keys_stay(tmp_path):
     path = write_record(tmp_path, others)
     assert read_casing(str(tmp_path)) is None
     write_casing(str(tmp_path), False)
-    assert read_json(path) == {**others, "do_lower_case": False}
+    assert record(tmp_path) == {**others, "do_lower_case": False}
     write_casing(str(tmp_path), None)
-    assert read_json(path) == others
+    assert record(tmp_path) == others
     write_record(tmp_path, content := '{"do_lower_case":true, "x": 1}')
     write_casing(str(tmp_path), True)  # nothing to change
-    with open(path) as reader:
-        assert reader.read() == content
+    assert path.read_text() == content
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,9 @@ def test_other_keys_stay(tmp_path):
 )
 def test_a_damaged_record_is_refused(tmp_path, content, message):
     path = write_record(tmp_path, content)
-    with pytest.raises(UserError, match=f"{path} {message}") as error:
-        read_casing(str(tmp_path))
-    assert len(str(error.value)) < 500
-    with pytest.raises(UserError, match=f"{path} {message}"):
-        write_casing(str(tmp_path), True)
+    refused = refusal(read_casing, str(tmp_path))
+    assert re.match(f"{path} {message}", refused) and len(refused) < 500
+    assert refusal(write_casing, str(tmp_path), True) == refused
 
 
 # --- the vocabulary -------------------------------------------------------------------------------
@@ -133,9 +131,7 @@ def test_the_casing_is_found(tmp_path, name, beside_model, beside_vocabulary, ex
 
 def test_a_cased_vocabulary_with_default_flags_is_refused(tmp_path):
     vocab_file = f"{tmp_path}/vocab.txt"
-    with pytest.raises(UserError) as error:
-        check_casing(True, CASED, vocab_file)
-    assert str(error.value) == (
+    assert refusal(check_casing, True, CASED, vocab_file) == (
         f"--vocab_file={vocab_file} is a cased vocabulary: 53 of its {len(CASED)} entries have"
         " upper-case letters ('A', 'B', 'C', ...), and with --do_lower_case=True text never gets"
         " their ids; set --do_lower_case=False. If the model was trained on lowercased text"
@@ -174,51 +170,44 @@ def test_a_record_outweighs_the_vocabulary(tmp_path, warnings):
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("path", ["bert_model.ckpt", ""], ids=["prefix", "folder"])
 def test_the_folder_of_the_checkpoint_is_asked(tmp_path, recorded, path):
-    record = write_record(tmp_path / "model", {"do_lower_case": recorded})
+    written = write_record(tmp_path / "model", {"do_lower_case": recorded})
     checkpoints.write(str(tmp_path / "model" / "bert_model.ckpt"), {"a": np.zeros(2)})
     init_checkpoint = os.path.join(tmp_path, "model", path)
     check_casing(recorded, UNCASED, "vocab.txt", init_checkpoint)
-    with pytest.raises(UserError) as error:
-        check_casing(not recorded, UNCASED, "vocab.txt", init_checkpoint)
-    assert str(error.value) == (
-        f"{record} says that the model was trained on {'lowercased' if recorded else 'cased'} text"
+    assert refusal(check_casing, not recorded, UNCASED, "vocab.txt", init_checkpoint) == (
+        f"{written} says that the model was trained on {'lowercased' if recorded else 'cased'} text"
         f" (do_lower_case is {'true' if recorded else 'false'}), but --do_lower_case="
         f"{not recorded}; set --do_lower_case={recorded}, or correct the file if it is wrong"
     )
 
 
-def test_the_folder_of_the_vocabulary_is_asked(tmp_path):
-    record = write_record(tmp_path / "words", {"do_lower_case": False})
-    with pytest.raises(UserError, match=f"^{record} says .*; set --do_lower_case=False"):
-        check_casing(True, UNCASED, str(tmp_path / "words" / "vocab.txt"), "x/bert_model.ckpt")
-
-
 def test_the_output_directory_is_asked_if_it_has_a_checkpoint(tmp_path):
     output_dir = str(tmp_path / "out")
     check_casing(True, UNCASED, "vocab.txt", None, output_dir)  # it need not exist
-    record = write_record(output_dir, {"do_lower_case": False})
+    written = write_record(tmp_path / "out", {"do_lower_case": False})
     check_casing(True, UNCASED, "vocab.txt", None, output_dir)  # of a run that came to nothing
     CheckpointDirectory(output_dir).save({"a": np.zeros(2)}, 3)
-    with pytest.raises(UserError, match=f"^{record} says .*; set --do_lower_case=False"):
+    with pytest.raises(UserError, match=f"^{written} says .*; set --do_lower_case=False"):
         check_casing(True, UNCASED, "vocab.txt", None, output_dir)
 
 
-def test_the_name_of_a_released_model_is_looked_at():
-    with pytest.raises(UserError, match="cased_L-12_H-768_A-12 was trained on cased text, but"):
-        check_casing(True, UNCASED, "vocab.txt", "x/cased_L-12_H-768_A-12/bert_model.ckpt")
-
-
-def test_an_unknown_file_system_is_named():
-    with pytest.raises(UserError, match="--init_checkpoint=nosuch://x: .* not support nosuch"):
-        check_casing(True, UNCASED, "vocab.txt", "nosuch://x")
+@pytest.mark.parametrize(
+    ("vocab_file", "init_checkpoint", "message"),
+    [
+        ("WORDS/vocab.txt", "x/bert_model.ckpt", "^WORDS/.* says .*; set --do_lower_case=False"),
+        ("vocab.txt", "cased_L-12_H-768_A-12/bert_model.ckpt", "was trained on cased text, but"),
+        ("vocab.txt", "nosuch://x", "--init_checkpoint=nosuch://x: .* not support nosuch"),
+    ],
+    ids=["the vocabulary's folder", "the name of a released model", "an unknown file system"],
+)
+def test_other_sources_that_contradict(tmp_path, vocab_file, init_checkpoint, message):
+    write_record(tmp_path, {"do_lower_case": False})
+    vocab_file, message = (text.replace("WORDS", str(tmp_path)) for text in (vocab_file, message))
+    with pytest.raises(UserError, match=message):
+        check_casing(True, UNCASED, vocab_file, init_checkpoint)
 
 
 # --- the programs ---------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def reviews(tmp_path_factory):
-    return write_reviews(tmp_path_factory.mktemp("reviews"))
 
 
 def classify(reviews, tmp_path, **changes):
@@ -226,52 +215,39 @@ def classify(reviews, tmp_path, **changes):
     run_in(reviews, "classification", **{**REVIEWS, **flags, **changes})
 
 
-def test_fine_tuning_records_the_casing_and_predicting_asks_for_it(reviews, tmp_path):
-    export = str(tmp_path / "export")
-    classify(
-        reviews,
-        tmp_path,
-        do_train=True,
-        do_lower_case=False,
-        export_dir=export,
-        evaluate_every_steps=1,
-        keep_best=True,
-    )
+def test_fine_tuning_records_the_casing_and_predicting_asks_for_it(tmp_path):
+    reviews, export = write_reviews(tmp_path), str(tmp_path / "export")
+    saved = {"export_dir": export, "evaluate_every_steps": 1, "keep_best": True}
+    classify(reviews, tmp_path, do_train=True, do_lower_case=False, **saved)
     best = str(tmp_path / "out" / "best")
-    for folder in (str(tmp_path / "out"), best, export):
-        assert read_json(f"{folder}/tokenizer_config.json") == {"do_lower_case": False}
-    other = tmp_path / "other"
+    for folder in (tmp_path / "out", best, export):
+        assert record(folder) == {"do_lower_case": False}
+    other = {"output_dir": str(tmp_path / "other")}
     for changes in (
         {},
-        {"output_dir": str(other), "init_checkpoint": best},
-        {"output_dir": str(other), "init_checkpoint": f"{export}/bert_model.ckpt"},
-        {"output_dir": str(other), "vocab_file": f"{export}/vocab.txt"},
+        {**other, "init_checkpoint": best},
+        {**other, "init_checkpoint": f"{export}/bert_model.ckpt"},
+        {**other, "vocab_file": f"{export}/vocab.txt"},
     ):
-        with pytest.raises(
-            UserError, match="tokenizer_config.json says that the model was trained"
-        ):
+        message = "tokenizer_config.json says that the model was trained"
+        with pytest.raises(UserError, match=message):
             classify(reviews, tmp_path, do_eval=True, **changes)
-    assert not other.exists()
-    right = {"do_lower_case": False, "output_dir": str(other), "init_checkpoint": export}
-    classify(reviews, tmp_path, do_eval=True, **right)
+    assert not (tmp_path / "other").exists()
+    classify(reviews, tmp_path, do_eval=True, do_lower_case=False, init_checkpoint=export, **other)
 
 
 def write_cased_model(folder) -> dict[str, str]:
-    """Returns the paths of a text and of a cased vocabulary, configuration and weights."""
+    """Writes a text, a cased vocabulary, configuration and weights; returns flags with paths."""
     vocab = [*VOCAB, *(word.capitalize() for word in VOCAB if word.islower())]
     (folder / "vocab.txt").write_text("\n".join(vocab) + "\n")
-    (folder / "text.txt").write_text(
-        "The film was so very dull\nand long\n\nAwful music\nThe end\n"
-    )
+    text = "The film was so very dull\nand long\n\nAwful music\nThe end\n"
+    (folder / "text.txt").write_text(text)
     write_config(folder / "bert_config.json", **{**SIZES, "vocab_size": len(vocab)})
     model = FeaturesModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
     weights = random_weights({v.path: v.shape for v in model.variables}, seed=1)
     checkpoints.write(str(folder / "bert_model.ckpt"), weights)
-    return {
-        "input_file": str(folder / "text.txt"),
-        "vocab_file": str(folder / "vocab.txt"),
-        "init_checkpoint": str(folder / "bert_model.ckpt"),
-    }
+    names = {"input_file": "text.txt", "vocab_file": "vocab.txt", "output_file": "out"}
+    return {flag: str(folder / name) for flag, name in names.items()}
 
 
 @pytest.mark.parametrize("evidence", ["vocabulary", "record"])
@@ -281,24 +257,20 @@ def test_extract_features_asks_for_the_casing(tmp_path, evidence):
     if evidence == "record":
         write_casing(str(tmp_path), False)
         message = "tokenizer_config.json says that the model was trained on cased text"
-    settings = ExtractionSettings(
-        output_file=f"{tmp_path}/out", layers="-1", max_seq_length=16, **paths
-    )
+    paths["init_checkpoint"] = str(tmp_path / "bert_model.ckpt")
+    settings = ExtractionSettings(layers="-1", max_seq_length=16, **paths)
     config = BertConfig.from_json_file(f"{tmp_path}/bert_config.json")
     with pytest.raises(UserError, match=message):
         extract_features(config, tf.distribute.get_strategy(), settings)
-    assert not os.path.exists(f"{tmp_path}/out")
+    assert not (tmp_path / "out").exists()
     settings = dataclasses.replace(settings, do_lower_case=False)
     assert extract_features(config, tf.distribute.get_strategy(), settings) == 5
 
 
 def test_create_pretraining_data_asks_for_the_casing(tmp_path):
-    paths = write_cased_model(tmp_path)
-    del paths["init_checkpoint"]
-    settings = PretrainingDataSettings(
-        output_file=f"{tmp_path}/out", max_seq_length=16, max_predictions_per_seq=2, **paths
-    )
+    sizes = {"max_seq_length": 16, "max_predictions_per_seq": 2}
+    settings = PretrainingDataSettings(**sizes, **write_cased_model(tmp_path))
     with pytest.raises(UserError, match="vocab.txt is a cased vocabulary"):
         create_pretraining_data(settings)
-    assert not os.path.exists(f"{tmp_path}/out")
+    assert not (tmp_path / "out").exists()
     assert create_pretraining_data(dataclasses.replace(settings, do_lower_case=False)) > 0

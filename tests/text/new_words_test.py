@@ -5,7 +5,7 @@ import string
 
 import pytest
 
-from bert_tf.text.new_words import choose_entries, count_tokens
+from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens
 from bert_tf.tokenization import WordpieceTokenizer
 
 CHARACTERS = ["[UNK]", *string.ascii_lowercase, *(f"##{char}" for char in string.ascii_lowercase)]
@@ -39,9 +39,9 @@ def random_text(seed: int) -> tuple[dict[str, int], dict[str, int]]:
 
 def test_tokens_are_counted():
     vocab = make_vocab("card", "##io", "heart")
+    uses = {"card": 3, "##io": 3, "heart": 5, "[UNK]": 2, "a": 7, "##b": 7}
     counts = count_tokens({"cardio": 3, "heart": 5, "\u00e9": 2, "ab": 7}, vocab)
-    assert (counts.words, counts.tokens, counts.split, counts.unknown) == (17, 27, 10, 2)
-    assert counts.uses == {"card": 3, "##io": 3, "heart": 5, "[UNK]": 2, "a": 7, "##b": 7}
+    assert counts == TokenCounts(words=17, tokens=27, split=10, unknown=2, uses=uses)
 
 
 def test_words_and_pieces_are_chosen_by_the_tokens_that_they_save():
@@ -62,12 +62,7 @@ def test_words_and_pieces_are_chosen_by_the_tokens_that_they_save():
         "##carditis": ("##card", "##itis"),
         "acarditis": ("a", "##card", "##itis"),
     }
-
-
-def test_whole_words_only():
-    words = {f"{char}carditis": 2 for char in string.ascii_lowercase}
-    chosen = choose_entries(words, make_vocab("##card", "##itis"), 2, 1, whole_words=True)
-    assert chosen == {
+    assert choose_entries(words, vocab, 2, min_count=1, whole_words=True) == {
         "acarditis": ("a", "##card", "##itis"),
         "bcarditis": ("b", "##card", "##itis"),
     }
@@ -100,9 +95,7 @@ def test_no_word_becomes_unknown():
     assert choose_entries(words, vocab, 1, min_count=2) == {}
     assert tokenize("cardiology", with_entries(vocab, ["cardio"])) == ["[UNK]"]
     assert "cardiology" in choose_entries(words, vocab, 9, min_count=1)
-
-
-def test_unknown_words_save_nothing():
+    # A word that is unknown already saves nothing.
     assert choose_entries({"\u00e9t\u00e9": 9, "a": 9}, make_vocab(), 5, min_count=1) == {}
 
 
@@ -126,11 +119,10 @@ def test_the_order_of_the_words_does_not_matter():
 def test_savings_come_close_to_those_of_trying_everything(seed):
     words, vocab = random_text(seed)
     candidates = {
-        prefix + word[start:end]
+        ("##" if start else "") + word[start:end]
         for word in words
         for start in range(len(word))
         for end in range(start + 2, len(word) + 1)
-        for prefix in ["##" if start else ""]
     }.difference(vocab)
     best = dict(vocab)
     before = num_tokens(words, vocab)

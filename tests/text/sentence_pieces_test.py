@@ -1,14 +1,15 @@
 """Tests of bert_tf.text.sentence_pieces, with a model of four kinds of pieces and golden ids."""
 
+import itertools
 import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
+from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
 from tests.support.sentence_piece_model import write_model
 
@@ -20,13 +21,6 @@ def model_file(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("model") / "small.model", PIECES)
 
 
-def tokens(tokenizer, *texts):
-    ids, row_splits = tokenizer.encode(texts)
-    assert ids.dtype == np.int32 and row_splits.dtype == np.int64
-    rows = [ids[a:b] for a, b in zip(row_splits, row_splits[1:], strict=False)]
-    return [[tokenizer.inv_vocab[i] for i in row] for row in rows]
-
-
 def test_text_is_simplified_before():
     assert preprocess_text("  Ａ  b\tCafé ﬁ\n") == "A b Cafe fi"
     assert preprocess_text("ÀB Ç", lower=True) == "ab c"
@@ -36,25 +30,18 @@ def test_text_is_simplified_before():
 def test_pieces_and_numbers(model_file):
     tokenizer = SentencePieceTokenizer(model_file, True, ("[CLS]", "[SEP]"))
     assert tokenizer.vocab["[CLS]"] == 1 and tokenizer.inv_vocab[3] == "[MASK]"
-    found = tokens(tokenizer, "The cats", "", "12, cat 12, s", "cat2,", "Ж", "\ud800 cat")
+    found = tokens_of_each(tokenizer, "The cats", "", "12, cat 12, s", "cat2,", "Ж", "\ud800 cat")
     number = ["▁", "12", ","]  # a word start of its own, as in the original
-    assert found[0] == ["▁the", "▁cat", "s"]
-    assert found[1] == []
+    assert found[:2] == [["▁the", "▁cat", "s"], []]
     assert found[2] == [*number, "▁cat", *number, "▁", "s"]
-    assert found[3] == ["▁cat", "▁", "2", ","]
-    assert found[4] == ["▁", "<unk>"]
+    assert found[3:5] == [["▁cat", "▁", "2", ","], ["▁", "<unk>"]]
     assert found[5][-1] == "▁cat"
-    assert tokens(tokenizer) == []
+    assert tokens_of_each(tokenizer) == []
 
 
 def test_the_places_of_pieces(model_file):
     tokenizer = SentencePieceTokenizer(model_file)
-    text = " The\tcats, ﬁ ١ Ж"
-    found = [
-        (tokenizer.inv_vocab[piece.token_id], text[piece.start : piece.end], piece.begins_word)
-        for piece in tokenizer.pieces(text)
-    ]
-    assert found == [
+    assert placed_pieces(tokenizer, " The\tcats, ﬁ ١ Ж") == [
         ("▁the", "The", True),
         ("▁cat", "cat", True),
         ("s", "s", False),
@@ -71,21 +58,21 @@ def test_the_places_of_pieces(model_file):
 
 def test_case_stays_if_it_should(model_file):
     tokenizer = SentencePieceTokenizer(model_file, do_lower_case=False)
-    assert tokens(tokenizer, "The cats") == [["▁", "<unk>", "▁cat", "s"]]
+    assert tokens_of_each(tokenizer, "The cats") == [["▁", "<unk>", "▁cat", "s"]]
 
 
 def test_what_is_no_model_is_refused(tmp_path, model_file):
     text = tmp_path / "vocab.model"
     text.write_text("[PAD]\n[UNK]\n")
-    with pytest.raises(UserError, match="vocab.model: the file must be a SentencePiece model"):
-        SentencePieceTokenizer(str(text))
-    with pytest.raises(UserError, match="absent.model cannot be read"):
-        SentencePieceTokenizer(str(tmp_path / "absent.model"))
-    with pytest.raises(UserError, match=r"lacks \[X\]; .* --control_symbols=\[CLS\],\[X\]"):
-        SentencePieceTokenizer(model_file, True, ("[CLS]", "[X]"))
     other = write_model(tmp_path / "other.model", PIECES, unknown="<UNK>")
-    with pytest.raises(UserError, match="other.model: the model lacks <unk>; .* default --unk_pi"):
-        SentencePieceTokenizer(other, True, ("[CLS]", "[SEP]"))
+    for path, required, message in (
+        (text, (), "vocab.model: the file must be a SentencePiece model"),
+        (tmp_path / "absent.model", (), "absent.model cannot be read"),
+        (model_file, ("[CLS]", "[X]"), r"lacks \[X\]; .* --control_symbols=\[CLS\],\[X\]"),
+        (other, ("[CLS]", "[SEP]"), "other.model: the model lacks <unk>; .* default --unk_pi"),
+    ):
+        with pytest.raises(UserError, match=message):
+            SentencePieceTokenizer(str(path), True, required)
     with pytest.raises(TypeError, match="not one string"):
         SentencePieceTokenizer(model_file).encode("cats")
 
@@ -98,11 +85,9 @@ def test_every_id_is_the_originals(model, kind):
     expected = [json.loads(x) for x in (folder / f"{model}_{kind}.jsonl").open()]
     lines = [json.loads(x) for x in (folder / "lines.jsonl").open()][: len(expected)]
     tokenizer = SentencePieceTokenizer(str(folder / f"{model}.model"), kind == "uncased")
-    if kind == "raw":
-        pieces, row_splits = tokenizer.split(lines)
-        unknown = tokenizer.vocab["<unk>"]
-        ids = np.array([tokenizer.vocab.get(piece.decode(), unknown) for piece in pieces])
-    else:
-        ids, row_splits = tokenizer.encode(lines)
-    found = [ids[a:b].tolist() for a, b in zip(row_splits, row_splits[1:], strict=False)]
-    assert found == expected
+    if kind != "raw":
+        assert ids_of_each(tokenizer, lines) == expected
+        return
+    pieces, row_splits = tokenizer.split(lines)
+    ids = [tokenizer.vocab.get(piece.decode(), tokenizer.unknown_id) for piece in pieces]
+    assert [ids[a:b] for a, b in itertools.pairwise(row_splits)] == expected

@@ -7,29 +7,19 @@ import pytest
 from bert_tf.text import sequences
 
 
-def test_pack_pair_literal():
-    packed = sequences.pack_pair([7, 8], [9], 9, sequences.Layout(2, 3))
-    assert packed == {
-        "input_ids": [2, 7, 8, 3, 9, 3, 0, 0, 0],
-        "input_mask": [1, 1, 1, 1, 1, 1, 0, 0, 0],
-        "segment_ids": [0, 0, 0, 0, 1, 1, 0, 0, 0],
-    }
-
-
-def test_pack_pair_without_padding():
-    packed = sequences.pack_pair([7], [8, 9], 6, sequences.Layout(2, 3))
-    assert packed["input_ids"] == [2, 7, 3, 8, 9, 3]
-    assert packed["input_mask"] == [1] * 6
-    assert packed["segment_ids"] == [0, 0, 0, 1, 1, 1]
-
-
-def test_pack_pair_without_a_second_sequence():
-    packed = sequences.pack_pair([7, 8], [], 6, sequences.Layout(2, 3))
-    assert packed == {
-        "input_ids": [2, 7, 8, 3, 0, 0],
-        "input_mask": [1, 1, 1, 1, 0, 0],
-        "segment_ids": [0] * 6,
-    }
+@pytest.mark.parametrize(
+    ("ids_a", "ids_b", "input_ids", "input_mask", "segment_ids"),
+    [
+        ([7, 8], [9], [2, 7, 8, 3, 9, 3, 0], [1, 1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 1, 1, 0]),
+        ([7], [8, 9], [2, 7, 3, 8, 9, 3], [1] * 6, [0, 0, 0, 1, 1, 1]),
+        ([7, 8], [], [2, 7, 8, 3, 0, 0], [1, 1, 1, 1, 0, 0], [0] * 6),
+    ],
+    ids=["a pair", "no padding", "one text"],
+)
+def test_pack_pair(ids_a, ids_b, input_ids, input_mask, segment_ids):
+    packed = sequences.pack_pair(ids_a, ids_b, len(input_ids), sequences.Layout(2, 3))
+    expected = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+    assert packed == expected
 
 
 def _drop_tokens(a, b, limit, rng):
@@ -50,13 +40,9 @@ def test_truncate_pair_drops_the_same_tokens_one_by_one(seed):
     _drop_tokens(a, b, limit, same_rng)
     assert (kept_a, kept_b) == (a, b)
     assert rng.getstate() == same_rng.getstate()
-
-
-def test_truncate_pair_leaves_short_pairs_alone():
-    rng = random.Random(3)
-    state = rng.getstate()
+    # A pair that fits takes no random number.
     assert sequences.truncate_pair(4, 5, 9, rng) == (0, 4, 0, 5)
-    assert rng.getstate() == state
+    assert rng.getstate() == same_rng.getstate()
 
 
 @pytest.mark.parametrize(
@@ -90,8 +76,7 @@ def test_a_layout_with_two_separators():
 
 
 def test_unpadded_tokens():
-    vocab = {"[PAD]": 0, "[SEP]": 1, "a": 2, "[CLS]": 3, "b": 4}
+    inv_vocab = dict(enumerate(["[PAD]", "[SEP]", "a", "[CLS]", "b"]))
     packed = sequences.pack_pair([2], [4, 0], 9, sequences.Layout(3, 1))
-    inv_vocab = {i: token for token, i in vocab.items()}
     found = sequences.unpadded_tokens(packed, inv_vocab)
     assert found == ["[CLS]", "a", "[SEP]", "b", "[PAD]", "[SEP]"]

@@ -1,0 +1,25 @@
+"""What a tokenizer makes of texts, text by text."""
+
+import itertools
+
+import numpy as np
+
+
+def ids_of_each(tokenizer, texts) -> list[list[int]]:
+    """Returns the ids of each text, after a look at the types of `encode`'s arrays."""
+    ids, row_splits = tokenizer.encode(texts)
+    assert (ids.dtype, row_splits.dtype) == (np.int32, np.int64)
+    return [ids[start:end].tolist() for start, end in itertools.pairwise(row_splits)]
+
+
+def tokens_of_each(tokenizer, *texts) -> list[list[str]]:
+    """Returns the tokens of each text."""
+    return [[tokenizer.inv_vocab[i] for i in ids] for ids in ids_of_each(tokenizer, texts)]
+
+
+def placed_pieces(tokenizer, text) -> list[tuple[str, str, bool]]:
+    """Returns each piece of a text: its token, the text that it comes from, if it begins a word."""
+    return [
+        (tokenizer.inv_vocab[piece.token_id], text[piece.start : piece.end], piece.begins_word)
+        for piece in tokenizer.pieces(text)
+    ]
