@@ -44,18 +44,12 @@ def test_documents_hold_ids_of_any_vocabulary(vocab_size):
     assert read.num_tokens == 8
 
 
-def test_lines_without_tokens_end_no_document():
-    def encode(texts):
-        return _fake_encode([text.replace("x", "") for text in texts])
-
-    read = documents.read_documents([["x", "1", "x", "2", "", "x", "", "3"]], encode, 30)
-    assert _as_lists(read) == [[[1], [2]], [[3]]]
-
-
-def test_lines_of_which_nothing_is_left_end_a_document():
+def test_a_line_without_tokens_ends_a_document_only_if_nothing_is_left_when_cleaned():
     def encode(texts):
         return _fake_encode([text.replace("x", "").replace("y", "") for text in texts])
 
+    read = documents.read_documents([["x", "1", "x", "2", "", "x", "", "3"]], encode, 30)
+    assert _as_lists(read) == [[[1], [2]], [[3]]]
     batches = [["1", "y", "2", "x", "3", "yy", "y", "4"]]
     read = documents.read_documents(batches, encode, 30, lambda line: line.replace("y", ""))
     assert _as_lists(read) == [[[1]], [[2], [3]], [[4]]]
@@ -70,26 +64,24 @@ def test_shuffled_documents_are_in_the_order_of_a_shuffled_list():
     assert _as_lists(read) == expected
 
 
-def test_split_sentences():
-    for text, sentences in (
-        ("", []),
-        (" \n \n", []),
-        ("no end", ["no end"]),
-        ("One. Two! Three? Four… Five", ["One.", "Two!", "Three?", "Four…", "Five"]),
-        ('Wait... What?! (Yes.) "No." So', ["Wait...", "What?!", "(Yes.)", '"No."', "So"]),
-        ("first line\nsecond line. ", ["first line", "second line."]),
-        (
-            "It costs 3.5 e.g. today. In 1990. 5 men",
-            ["It costs 3.5 e.g. today.", "In 1990.", "5 men"],
-        ),
-        (
-            "Mr. Smith of the U.S. Army met J. K. Prof. X",
-            ["Mr. Smith of the U.S. Army met J. K. Prof. X"],
-        ),
-        ('"Really?" she asked. Été. Да. Нет', ['"Really?" she asked.', "Été.", "Да.", "Нет"]),
-        ("今日は。元気？「はい！」x", ["今日は。", "元気？", "「はい！」", "x"]),
-    ):
-        assert documents.split_sentences(text) == sentences
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        "no end",
+        "One.| Two!| Three?| Four…| Five",
+        'Wait...| What?!| (Yes.)| "No."| So',
+        "first line|\nsecond line.| ",
+        "It costs 3.5 e.g. today.| In 1990.| 5 men",
+        "Mr. Smith of the U.S. Army met J. K. Prof. X",
+        '"Really?" she asked.| Été.| Да.| Нет',
+        "今日は。|元気？|「はい！」|x",
+        " \n \n",
+        "",
+    ],
+)
+def test_split_sentences(sentences):
+    expected = [sentence.strip() for sentence in sentences.split("|") if sentence.strip()]
+    assert documents.split_sentences(sentences.replace("|", "")) == expected
 
 
 @pytest.mark.slow

@@ -1,8 +1,5 @@
 """Tests of bert_tf.datasets.tfds, on a dataset that is built on the spot."""
 
-import os
-import pathlib
-import subprocess
 import sys
 
 import numpy as np
@@ -10,9 +7,8 @@ import pytest
 
 from bert_tf.datasets import tfds
 from bert_tf.errors import UserError
+from tests.support.pretraining_runs import run
 from tests.support.small_datasets import build
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 TEXTS = {
     "train": ["One river. Two rivers!\n\nA walk", "", "The moon? The bread."],
@@ -34,14 +30,19 @@ def _read(specification, data_dir, feature="text"):
     return [line for batch in tfds.read_tfds(specification, data_dir, feature) for line in batch]
 
 
-def test_documents_of_a_split(data_dir):
-    train = ["One river.", "Two rivers!", "A walk", "", "", "The moon?", "The bread.", ""]
-    test = ["Nothing but stones.", "3.5 of them.", ""]
-    assert _read("tiny", data_dir) == train
-    assert _read("tiny:1.2.0", data_dir) == train
-    assert _read("tiny:test", data_dir) == test
-    assert _read("tiny:1.2.0:train[:1]", data_dir) == train[:4]
-    assert _read("tiny:train+test", data_dir) == train + test
+TRAIN = ["One river.", "Two rivers!", "A walk", "", "", "The moon?", "The bread.", ""]
+TEST = ["Nothing but stones.", "3.5 of them.", ""]
+
+
+@pytest.mark.parametrize(
+    ("specification", "lines"),
+    [
+        *(("tiny", TRAIN), ("tiny:1.2.0", TRAIN), ("tiny:test", TEST)),
+        *(("tiny:1.2.0:train[:1]", TRAIN[:4]), ("tiny:train+test", TRAIN + TEST)),
+    ],
+)
+def test_documents_of_a_split(data_dir, specification, lines):
+    assert _read(specification, data_dir) == lines
 
 
 def test_ids_are_the_same_in_every_part_of_a_split(data_dir, warnings):
@@ -66,11 +67,7 @@ def test_ids_are_the_same_in_every_part_of_a_split(data_dir, warnings):
     "specification, feature, message",
     [
         (":train", "text", r"--tfds must be NAME\[:SPLIT\]; got ':train'"),
-        (
-            "nosuch",
-            "text",
-            "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch .--tfds_data_",
-        ),
+        ("nosuch", "text", "--tfds=nosuch: TensorFlow Datasets has no dataset nosuch .--tfds_data"),
         ("tiny:dev", "text", "=tiny:dev: cannot read split 'dev'; tiny has 'test', 'train': .Unk"),
         ("tiny", "body", "--tfds_text_feature=body: tiny has no such feature; it has 'number', 't"),
         ("tiny", "number", "--tfds_text_feature=number must be a string feature; in tiny it is"),
@@ -87,9 +84,8 @@ def test_what_is_refused(data_dir, specification, feature, message):
 
 def test_without_tensorflow_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(
-        UserError, match="--tfds needs TensorFlow Datasets; run .pip install tensorflow-d"
-    ):
+    message = "--tfds needs TensorFlow Datasets; run .pip install tensorflow-d"
+    with pytest.raises(UserError, match=message):
         _read("tiny", None)
 
 
@@ -98,23 +94,12 @@ def test_program_gives_the_records_of_the_same_text_as_a_file(tmp_path, data_dir
     vocab = "[PAD] [UNK] [CLS] [SEP] [MASK] one two river rivers a walk the moon bread . ! ?"
     (tmp_path / "vocab.txt").write_text(vocab.replace(" ", "\n"))
     (tmp_path / "text").write_text("One river.\nTwo rivers!\nA walk\n\nThe moon?\nThe bread.\n")
-    for source in (
-        [f"--input_file={tmp_path}/text"],
-        ["--tfds=tiny", f"--tfds_data_dir={data_dir}"],
+    for name, source in (
+        ("file", [f"--input_file={tmp_path}/text"]),
+        ("tfds", ["--tfds=tiny", f"--tfds_data_dir={data_dir}"]),
     ):
-        name = source[0][2:6]
-        result = subprocess.run(
-            [
-                sys.executable,
-                str(ROOT / "create_pretraining_data.py"),
-                *source,
-                f"--output_file={tmp_path}/{name}",
-                f"--vocab_file={tmp_path}/vocab.txt",
-                "--max_seq_length=12",
-            ],
-            capture_output=True,
-            text=True,
-        )
-        assert result.returncode == 0, result.stderr
-    assert (tmp_path / "tfds").read_bytes() == (tmp_path / "inpu").read_bytes()
-    assert os.path.getsize(tmp_path / "tfds") > 1000
+        flags = [f"--vocab_file={tmp_path}/vocab.txt", "--max_seq_length=12", *source]
+        output = f"--output_file={tmp_path}/{name}"
+        run(*flags, output, program="create_pretraining_data.py")
+    assert (tmp_path / "tfds").read_bytes() == (tmp_path / "file").read_bytes()
+    assert (tmp_path / "tfds").stat().st_size > 1000

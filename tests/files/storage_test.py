@@ -87,10 +87,7 @@ def test_expand_files_order_duplicates_and_odd_names(tmp_path):
         ("", "--input_file names no file"),
         ("FOLDER/*.txt", r"--input_file: FOLDER/\*.txt matches no file$"),
         ("FOLDER/no", "--input_file: FOLDER/no does not exist$"),
-        (
-            "FOLDER/full,FOLDER/no",
-            "FOLDER/no does not exist; commas separate files, so write [?] f",
-        ),
+        ("FOLDER/full,FOLDER/no", "FOLDER/no does not exist; commas separate files, so write [?]"),
         ("FOLDER/*", "--input_file: FOLDER/empty is empty"),
         ("FOLDER", "--input_file: FOLDER is a directory"),
         ("nosuch://bucket/x", "--input_file=nosuch://bucket/x: .* not support nosuch://"),
