@@ -151,9 +151,8 @@ def split_sentences(text: str) -> list[str]:
     A sentence ends
 
     *   at the end of a line;
-    *   at . ! ? or an ellipsis, with closing quotes and brackets, if white space follows. The full
-        stop after an initial or one of a few English titles does not end a sentence, nor does a
-        mark before a lower-case letter;
+    *   at . ! ? or an ellipsis, with closing quotes and brackets, if white space follows, but no
+        lower-case letter, and a full stop is not after an initial or one of a few English titles;
     *   at an ideographic full stop, question mark or exclamation mark.
 
     tensorflow_text's StateBasedSentenceBreaker splits "3.5" and "Mr. Smith", and TPU machines have

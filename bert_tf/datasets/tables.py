@@ -62,11 +62,13 @@ def read_table(path: str, delimiter: str | None, has_header: bool) -> list[Numbe
         UserError: the file is missing, empty or malformed; the message names the line.
     """
     delimiter = delimiter or _DELIMITERS[os.path.splitext(path)[1]]
-    if delimiter == "\t":
-        return _without_leading_empty(enumerate(read_rows(path, has_header)))
-    rows = _without_leading_empty(_read_csv(path, delimiter, has_header))
+    is_csv = delimiter != "\t"
+    rows: Iterable[NumberedRow] = (
+        _read_csv(path, delimiter, has_header) if is_csv else enumerate(read_rows(path, has_header))
+    )
+    rows = list(itertools.dropwhile(lambda numbered: not numbered[1], rows))
     for i, row in rows:
-        if has_header and len(row) > len(rows[0][1]):
+        if is_csv and has_header and len(row) > len(rows[0][1]):
             raise UserError(
                 f"{path}, line {i + 1}: the line has {len(row)} columns, but the header names"
                 f" {len(rows[0][1])}; put quotes around a text with {quoted(delimiter)} in it, or"
@@ -85,8 +87,7 @@ def column_numbers(
     """Returns flag -> number of the column that it names, from 0.
 
     Args:
-        rows: the file's rows, from `read_table`.
-        path: the file.
+        rows: the rows of the file `path`, from `read_table`.
         has_header: whether the first row names the columns; else columns are named by number.
         columns: the flag (no dashes) -> the column name that it gives.
         needed_by: what needs these flags, for messages.
@@ -138,8 +139,8 @@ def read_text(path: str, header: bool = False) -> str:
 def read_rows(path: str, header: bool = False) -> Iterator[list[str]]:
     """Yields the columns of each line of a tab-separated file; an empty line has none.
 
-    Quotes are ordinary characters (the original: csv.reader with quotechar=None). Arguments and
-    errors: see `read_text`.
+    Quotes are ordinary characters (the original: csv.reader with quotechar=None). Otherwise as
+    `read_text`.
     """
     for line in read_text(path, header).removesuffix("\n").split("\n"):
         yield line.split("\t") if line else []
@@ -199,13 +200,11 @@ def examples(
 
 
 def no_examples(path: str, header: bool) -> UserError:
-    """Returns the error for a file without examples."""
     after = " after the header" if header else ""
     return UserError(f"{path} has no examples; it must have one on each line{after}")
 
 
 def _read_csv(path: str, delimiter: str, header: bool) -> list[NumberedRow]:
-    """Returns the rows of a file whose columns may be quoted."""
     csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
     reader = csv.reader(io.StringIO(read_text(path, header)), delimiter=delimiter, strict=True)
     rows = []
@@ -220,7 +219,3 @@ def _read_csv(path: str, delimiter: str, header: bool) -> list[NumberedRow]:
             " and close every quote"
         ) from error
     return rows
-
-
-def _without_leading_empty(rows: Iterable[NumberedRow]) -> list[NumberedRow]:
-    return list(itertools.dropwhile(lambda numbered: not numbered[1], rows))

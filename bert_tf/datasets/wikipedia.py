@@ -60,15 +60,11 @@ _SPACE_BEFORE = re.compile(r" ([,.;)](?: |$))")
 
 
 class Article(NamedTuple):
-    """An article of a dump.
-
-    markup: its text with MediaWiki's markup.
-    media: prefixes of links that show a file or sort the article, in lower case.
-    """
+    """An article of a dump."""
 
     title: str
     markup: str
-    media: frozenset[str]
+    media: frozenset[str]  # prefixes, in lower case, of links that show a file or sort the article
 
 
 def read_articles(path: str, flag: str) -> Iterator[Article]:

@@ -1,10 +1,9 @@
 """Finds, reads, restores and writes checkpoints in the format of google-research/bert.
 
-A checkpoint consists of the files `model.ckpt-STEP.index` and
-`model.ckpt-STEP.data-00000-of-00001`. They hold every variable under its name, its Adam slots as
-`NAME/adam_m` and `NAME/adam_v`, and `global_step`: the name-based format of TensorFlow 1. A
-checkpoint is named by the prefix of its files, such as `model.ckpt-STEP`. The file `checkpoint` in
-the same directory lists the prefixes.
+The files `model.ckpt-STEP.index` and `model.ckpt-STEP.data-00000-of-00001` hold every variable
+under its name, its Adam slots as `NAME/adam_m` and `NAME/adam_v`, and `global_step`: the name-based
+format of TensorFlow 1. `model.ckpt-STEP` is the checkpoint's *prefix*. The file `checkpoint` in the
+same directory lists the prefixes.
 """
 
 import contextlib
@@ -206,7 +205,8 @@ def initialize(
             f" these, but {other_layers[0]} and {len(other_layers) - 1} more"
         )
     _check_shapes(variables, reader, common, place, configuration if flag else "it")
-    _assign(variables, reader, common)
+    for name in common:
+        variables[name].assign(reader.read(name))
     logging.info("Initialised %d variables from %s", len(common), init_checkpoint)
     if missing:
         logging.warning("Not in %s, so left at their initial values: %s", place, _lines(missing))
@@ -235,7 +235,8 @@ def restore(variables: Mapping[str, tf.Variable], prefix: str) -> None:
     _check_shapes(variables, reader, names, f"The checkpoint {prefix} in --output_dir")
     if unexpected:
         logging.warning("Only in %s, so not used: %s", prefix, _lines(unexpected))
-    _assign(variables, reader, names)
+    for name in names:  # one at a time, to save memory
+        variables[name].assign(reader.read(name))
 
 
 def _compare(
@@ -272,14 +273,6 @@ def _check_shapes(
             " first dimension of bert/embeddings/word_embeddings) and the number of classes (the"
             f" first dimension of output_weights).\nDifferent: {_lines(different)}"
         )
-
-
-def _assign(
-    variables: Mapping[str, tf.Variable], reader: CheckpointReader, names: Sequence[str]
-) -> None:
-    """Sets these variables, one at a time to save memory."""
-    for name in names:
-        variables[name].assign(reader.read(name))
 
 
 def _lines(names: Sequence[str]) -> str:

@@ -1,8 +1,7 @@
 """Finds what is wrong with record files, and in which record.
 
-When files are opened, `check_files` checks the first record of each file, and `check_ends` its end,
-which takes two short reads per file. All other problems show up while records are read; `explain`
-then names the record.
+When files are opened, `check_files` checks the first record of each file, and `check_ends` its end.
+All other problems show up while records are read; `explain` then names the record.
 """
 
 import hashlib
@@ -39,8 +38,7 @@ def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None
 
     Raises:
         UserError: a file is not a TFRecord file of tf.Examples, or has no record; its first record
-            lacks a feature, or has a feature of the wrong length, type or range; or its last record
-            is truncated.
+            does not fit the schema; or its last record is truncated.
         OSError: a file cannot be read.
     """
     for path, features in _first_records(files, flag):
@@ -88,14 +86,12 @@ def _first_records(
 
 
 class Ends(NamedTuple):
-    """A file's length in bytes, and a digest of its first and last 64 KB."""
-
-    length: int
-    digest: str
+    length: int  # of the file, in bytes
+    digest: str  # of its first and last 64 KB
 
 
 def check_ends(files: Sequence[str]) -> list[Ends]:
-    """Checks that every file ends with a whole record; returns length and digest of each file.
+    """Checks that every file ends with a whole record.
 
     TensorFlow silently ignores up to 11 stray bytes at the end of a file.
 

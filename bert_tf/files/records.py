@@ -1,9 +1,8 @@
 """Writes and parses TFRecord files of tf.Examples.
 
-A *schema* says what a record holds. It is a dict from feature name to `tf.io.FixedLenFeature`,
-int64 or float32, of a fixed shape. `int64_feature` and `float_feature` make such features, with the
-range of their values. Each task defines its schema once, for writing the records and for training
-on them.
+A *schema* says what a record holds: feature name -> `tf.io.FixedLenFeature`, int64 or float32, from
+`int64_feature` or `float_feature`, which add the range of the values. Each task defines its schema
+once, for writing the records and for training on them.
 """
 
 import contextlib
@@ -169,9 +168,8 @@ def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Sch
 def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], object]]:
     """Yields a function that writes one serialized record; record i goes to file i mod len(paths).
 
-    The files are written atomically: records go to temporary files beside `paths`, which are
-    renamed when the `with` block ends. After an error the temporary files are removed and earlier
-    files of these names are unchanged.
+    The files get their names when the `with` block ends. After an error, earlier files of these
+    names are unchanged.
 
     Args:
         paths: the TFRecord files to write.
@@ -215,15 +213,13 @@ def parse(serialized: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
         schema: what the records hold.
     """
     features = tf.io.parse_example(serialized, dict(schema))
-    checks = [_check(name, value, range_of(schema[name])) for name, value in features.items()]
+    checks = []
+    for name, values in features.items():
+        allowed = range_of(schema[name])
+        inside = tf.reduce_all((values >= allowed.low) & (values <= allowed.high))  # NaN never is
+        checks.append(tf.debugging.Assert(inside, [OUT_OF_RANGE, allowed.rule(name)], name="range"))
     with tf.control_dependencies(checks):
         return {
             name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else tf.identity(value)
             for name, value in features.items()
         }
-
-
-def _check(name: str, values: tf.Tensor, allowed: Range) -> tf.Operation | None:
-    """Returns an assertion that all values are in the range; NaN never is."""
-    inside = tf.reduce_all((values >= allowed.low) & (values <= allowed.high))
-    return tf.debugging.Assert(inside, [OUT_OF_RANGE, allowed.rule(name)], name="range")

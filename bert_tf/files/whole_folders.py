@@ -18,9 +18,8 @@ def whole_folder(
 ) -> Iterator[str]:
     """Yields the name of a temporary folder, which is renamed to `path` at the end of the block.
 
-    After an error the temporary folder is removed, and an earlier folder at `path` is unchanged, or
-    kept under a different name, which the message gives. An earlier folder of this kind is
-    replaced; a folder with any other content is refused.
+    An earlier folder of this kind is replaced; a folder with any other content is refused. After an
+    error the earlier folder is unchanged, or kept under a different name, which the message gives.
 
     Args:
         path: the final name.

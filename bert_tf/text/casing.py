@@ -1,8 +1,8 @@
 """Casing: whether a model was trained on lower-cased text, recorded in folders and checked.
 
-A wrong `do_lower_case` does not fail: words become [UNK], and results are poor. So the programs
-record it with each model that they write, in Hugging Face's file and key (`do_lower_case` in
-`tokenizer_config.json`), and `check_casing` compares the flag with everything that is known.
+A wrong `do_lower_case` does not fail: words become [UNK], and results are poor. So each model that
+is written has a record, Hugging Face's `do_lower_case` in `tokenizer_config.json`, and
+`check_casing` compares the flag with everything that is known.
 """
 
 import json
@@ -31,11 +31,7 @@ _SPECIAL = re.compile(r"\[.*\]")
 
 
 def read_casing(folder: str) -> bool | None:
-    """Returns `do_lower_case` from a folder's `tokenizer_config.json`; None if not recorded.
-
-    Raises:
-        UserError: the file cannot be read or is damaged.
-    """
+    """Returns a folder's record, or None; raises UserError if the file is damaged."""
     return read_tokenizer_config(folder).get(DO_LOWER_CASE)
 
 
@@ -67,8 +63,7 @@ def is_cased(vocab: Collection[str]) -> bool:
 
     False means uncased or unknown: in a language without case no entry has upper-case letters.
     """
-    count = len(_upper_case_entries(vocab))
-    return count > max(_MAX_ADDED_ENTRIES, _MAX_ADDED_SHARE * len(vocab))
+    return len(_upper_case_entries(vocab)) > max(_MAX_ADDED_ENTRIES, _MAX_ADDED_SHARE * len(vocab))
 
 
 def find_casing(folder: str, vocab_file: str | None, vocab: Collection[str]) -> bool | None:
@@ -110,7 +105,7 @@ def check_casing(
         case, so it only causes a warning, too.
 
     Args:
-        do_lower_case: --do_lower_case.
+        do_lower_case: the flag.
         vocab: the tokens in `vocab_file`.
         vocab_file: the vocabulary's path.
         init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.

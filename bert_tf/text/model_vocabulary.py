@@ -24,8 +24,8 @@ def check_model_vocabulary(
     vocabulary passes.
 
     Args:
-        vocab: token -> id, read from `vocab_file`.
-        vocab_file: its path.
+        vocab: token -> id.
+        vocab_file: the path that `vocab` was read from.
         checkpoint: see `checkpoints.find_prefix`.
         flag: the flag (no dashes) that names the checkpoint, for messages.
 

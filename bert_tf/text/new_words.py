@@ -20,20 +20,13 @@ _INSIDE = "##"  # begins every piece but a word's first
 
 @dataclasses.dataclass(frozen=True)
 class TokenCounts:
-    """How a vocabulary splits the words of a text. A punctuation mark is a word, too.
-
-    words: number of words.
-    tokens: number of tokens that the words are split into.
-    split: number of words that are split into two tokens or more.
-    unknown: number of words that become [UNK].
-    uses: token -> number of times that it occurs.
-    """
+    """How a vocabulary splits the words of a text. A punctuation mark is a word, too."""
 
     words: int
     tokens: int
-    split: int
-    unknown: int
-    uses: Mapping[str, int]
+    split: int  # words that are split into two tokens or more
+    unknown: int  # words that become [UNK]
+    uses: Mapping[str, int]  # token -> number of times that it occurs
 
 
 def count_tokens(word_counts: Mapping[str, int], vocab: Mapping[str, int]) -> TokenCounts:
@@ -106,8 +99,7 @@ def _candidates(
 ) -> tuple[dict[str, tuple[str, ...]], Mapping[str, int]]:
     """Returns the pieces that each candidate replaces, and an estimate of the tokens it saves.
 
-    A word's neighbouring pieces p and q give the entry pq, which saves a token wherever p and q are
-    neighbours. The estimate ignores its effect on other words and the effect of earlier choices.
+    The estimate ignores a candidate's effect on other words and the effect of earlier choices.
     """
     splits = [(count, text.split(word)) for word, count in word_counts.items()]
     replaced: dict[str, tuple[str, ...]] = {}

@@ -1,7 +1,6 @@
 """Offsets of word pieces in their text.
 
-The tokenizer drops, adds and replaces characters, so the pieces do not tell which characters of the
-text they were made from.
+The pieces do not tell them: the tokenizer drops, adds and replaces characters.
 """
 
 import functools
@@ -11,10 +10,8 @@ from bert_tf import tokenization
 
 
 class Piece(NamedTuple):
-    """A word piece of a text.
+    """A word piece, made from text[start:end].
 
-    token_id: its id.
-    start, end: first character of the text that it was made from, and last character + 1.
     begins_word: whether it is the first piece of a word: a run of characters without white space
         or punctuation, or one punctuation mark.
     """

@@ -7,18 +7,12 @@ from collections.abc import Mapping, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The special tokens of a sequence: [CLS] a [SEP] b [SEP], or the model's equivalents.
-
-    cls_id: id of [CLS].
-    sep_id: id of [SEP].
-    separators: number of [SEP] between two texts.
-    second_segment: the segment id of the second text.
-    """
+    """The special tokens of a sequence: [CLS] a [SEP] b [SEP], or the model's equivalents."""
 
     cls_id: int
     sep_id: int
-    separators: int = 1
-    second_segment: int = 1
+    separators: int = 1  # number of [SEP] between two texts
+    second_segment: int = 1  # segment id of the second text
 
     def num_special(self, is_pair: bool) -> int:
         """Returns the number of special tokens in a sequence of one text, or of two."""

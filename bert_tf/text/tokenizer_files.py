@@ -55,11 +55,7 @@ _TOKENIZER_KEYS = JsonKeys(
 
 
 def read_tokenizer_config(folder: str) -> dict[str, Any]:
-    """Returns the content of a folder's `tokenizer_config.json`; {} if there is no such file.
-
-    Raises:
-        UserError: the file cannot be read or is damaged.
-    """
+    """Returns a folder's `tokenizer_config.json`, {} without one; UserError if it is damaged."""
     path = os.path.join(folder, TOKENIZER_CONFIG)
     if not tf.io.gfile.exists(path):
         return {}
