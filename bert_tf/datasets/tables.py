@@ -121,9 +121,7 @@ def column_numbers(
 def read_text(path: str, header: bool = False) -> str:
     """Returns the text of a UTF-8 file without its byte-order mark and carriage returns.
 
-    Raises:
-        UserError: the file is missing, empty or not UTF-8. The message says whether it must begin
-            with a header.
+    Raises UserError if the file is missing or empty (it may need a `header`), or not UTF-8.
     """
     rule = "--data_dir must be the folder with the task's files"
     if not tf.io.gfile.exists(path):

@@ -36,8 +36,7 @@ def read_files(
     object or row is a document, and its text is split into sentences. Byte-order marks are dropped.
 
     Args:
-        files: paths of files in UTF-8.
-        flag: the flag (no dashes) that named the files, for messages.
+        files: paths of files in UTF-8, from --`flag`.
         text_field: the field (JSON lines) or column (Parquet) that holds a document's text.
         report_empty: called at the end, with numbers for JSON lines and Parquet only.
 

@@ -25,11 +25,7 @@ _SPECIFICATION = re.compile(r"(?P<name>[^:\[\]]+(:\d[\d.*]*)?)(:(?P<split>[^:\d]
 
 
 def find(name: str, data_dir: str | None, specification: str) -> Any:
-    """Returns the `tensorflow_datasets` builder of a prepared dataset.
-
-    Raises:
-        UserError: the package is not installed, or the dataset is unknown or not prepared.
-    """
+    """Returns the builder of a dataset; UserError if it is not prepared or TFDS is missing."""
     try:
         import tensorflow_datasets
     except ImportError as error:
@@ -56,13 +52,12 @@ def read_split(
 ) -> tuple[tf.data.Dataset, int]:
     """Returns the examples of a split, in the order of its files, and the number of examples.
 
+    Raises UserError if there is no such split.
+
     Args:
         builder: from `find`.
-        split: a split, which may be sliced: `train[:10%]`.
+        split: may be sliced: `train[:10%]`.
         add_ids: whether each example, a dictionary, also gets the key `tfds_id`.
-
-    Raises:
-        UserError: there is no such split.
     """
     import tensorflow_datasets
 

@@ -75,7 +75,7 @@ def read_articles(path: str, flag: str) -> Iterator[Article]:
 
     Args:
         path: XML as in MediaWiki's dumps and Special:Export; compressed if the name ends in .bz2.
-        flag: the flag (no dashes) that gave the path, for messages.
+        flag: the flag (no dashes) that gave the path.
 
     Raises:
         UserError: the file cannot be read, is not such a dump, or has a document type, with which

@@ -23,8 +23,7 @@ class CheckpointDirectory:
         directory: the output directory.
         keep: number of checkpoints to keep; 0 keeps all.
 
-    Raises:
-        UserError, OSError: see `checkpoint_names.check_path`.
+    Errors: see `checkpoint_names.check_path`.
     """
 
     def __init__(self, directory: str, keep: int = 5):

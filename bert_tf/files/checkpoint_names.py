@@ -17,12 +17,7 @@ _PATTERN = re.compile(r"[\[*?]")
 
 
 def check_path(path: str, flag: str | None) -> None:
-    """Checks that TensorFlow can look up a checkpoint at this path.
-
-    Raises:
-        UserError: the file system is unknown, or the path looks like a glob pattern.
-        OSError: the file system does not respond.
-    """
+    """Raises UserError if the path looks like a glob pattern; otherwise `check_file_system`."""
     storage.check_file_system(path, flag)
     if _PATTERN.search(path):
         raise UserError(
@@ -40,11 +35,8 @@ def listed_in(directory: str) -> list[str]:
     """Returns the prefixes that the file `checkpoint` of a directory lists, the newest last.
 
     The file is untrusted: only the last part of each path is used, as a name in this directory. If
-    there is no such file, or it lists nothing, the result is [].
-
-    Raises:
-        UserError: the file cannot be read, for a permanent reason such as missing permission.
-        OSError: the file cannot be read, perhaps temporarily.
+    there is no such file, or it lists nothing, the result is []. If it cannot be read, raises the
+    exception of `storage.write_error`.
     """
     path = state_file(directory)
     try:
@@ -106,11 +98,7 @@ def is_part(name: str) -> bool:
 def write_state(directory: str, prefixes: Sequence[str]) -> None:
     """Lists these prefixes, oldest first, in the file `checkpoint`.
 
-    The names have no directory, so the directory can be moved.
-
-    Raises:
-        UserError: the file cannot be written, for a permanent reason such as missing permission.
-        OSError: the file cannot be written, perhaps temporarily.
+    The names have no directory, so the directory can be moved. Errors: see `whole_files`.
     """
     names = list(map(os.path.basename, prefixes))
     lines = [f'model_checkpoint_path: "{names[-1]}"']

@@ -144,11 +144,7 @@ class CheckpointReader:
         return value
 
     def read_weights(self) -> dict[str, np.ndarray]:
-        """Returns every tensor by its name, without the optimizer's slots and the step.
-
-        Raises:
-            DamagedCheckpointError: see `read`.
-        """
+        """Returns every tensor by its name, without the optimizer's slots and the step."""
         names = [name for name in self.shapes if not SLOT_PATTERN.match(name)]
         return {name: self.read(name) for name in sorted(names)}
 

@@ -35,13 +35,10 @@ def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | Non
 
 
 def check_label(label: str, place: str, remedy: str = "rename it") -> None:
-    """Checks that the name of a class fits on a line of `labels.txt`.
+    """Raises UserError if the name of a class does not fit on a line of `labels.txt`.
 
-    Messages say where the name comes from (`place`) and how to correct it (`remedy`).
-
-    Raises:
-        UserError: the name is empty, has a line break, begins or ends with white space, or is not
-            Unicode.
+    Such a name is empty, has a line break, begins or ends with white space, or is not Unicode. The
+    message says where the name comes from (`place`) and how to correct it (`remedy`).
     """
     is_line = label.splitlines() == [label] and label == label.strip().removeprefix("\ufeff")
     if not is_line or any("\ud800" <= char <= "\udfff" for char in label):
@@ -84,9 +81,7 @@ def labels_in(folder: str) -> list[str] | None:
 def write_labels(folder: str, labels: Sequence[str] | None) -> None:
     """Writes `labels.txt`, one class a line; None removes a file that an earlier model left.
 
-    Raises:
-        UserError: a class does not fit (see `check_label`).
-        UserError, OSError: the file cannot be written; see `whole_files`.
+    Errors: see `check_label` and `whole_files`.
     """
     path = os.path.join(folder, LABELS_FILE)
     if labels is None:

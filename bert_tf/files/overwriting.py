@@ -11,15 +11,13 @@ def check_overwrites(
 ) -> None:
     """Checks that the files to write, which --`flag` names, are not also read, or named twice.
 
-    Links are followed, so two spellings of one name count as the same file.
+    Links are followed, so two spellings of one name count as the same file. Raises UserError if the
+    check fails, or if a name is empty.
 
     Args:
         written: the files to write.
         flag: a flag without its dashes.
         read: flag -> the file or files that it names to be read; None for no file.
-
-    Raises:
-        UserError: a file is also read, is written twice, or has an empty name.
     """
     if not all(written):
         raise UserError(f"--{flag} must name a file; received an empty name")

@@ -93,11 +93,8 @@ class Ends(NamedTuple):
 def check_ends(files: Sequence[str]) -> list[Ends]:
     """Checks that every file ends with a whole record.
 
-    TensorFlow silently ignores up to 11 stray bytes at the end of a file.
-
-    Raises:
-        UserError: the last record of a file is truncated, or it is not a TFRecord file.
-        OSError: a file cannot be read.
+    TensorFlow silently ignores up to 11 stray bytes at the end of a file. Raises UserError for a
+    file whose last record is truncated, OSError for a file that cannot be read.
     """
     with ThreadPoolExecutor(16) as pool:  # in a bucket each file takes some requests
         return list(pool.map(_check_end, files))
@@ -162,7 +159,7 @@ def explain(
 
     Args:
         error: one of `READ_ERRORS`, raised by TensorFlow while it read batches.
-        files: the files that TensorFlow read.
+        files: what TensorFlow read.
         schema: what TensorFlow parsed; None if it did not parse the records.
     """
     message = error.message if isinstance(error, tf.errors.OpError) else ""

@@ -139,12 +139,8 @@ def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Sch
     """Returns a serialized tf.Example of these values; the same values give the same bytes.
 
     Args:
-        values: feature -> flat sequence of numbers, as many as the feature's shape holds. For an
-            int64 feature the sequence may be `bytes`.
-        schema: what the record must hold.
-
-    Raises:
-        UserError: names or lengths differ from the schema's.
+        values: feature -> flat sequence of numbers, or `bytes` for an int64 feature.
+        schema: what the record must hold. Other names and lengths raise UserError.
     """
     if values.keys() != schema.keys():
         raise UserError(f"a record holds {sorted(schema)}, not {sorted(values)}")
@@ -171,12 +167,8 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], o
     The files get their names when the `with` block ends. After an error, earlier files of these
     names are unchanged.
 
-    Args:
-        paths: the TFRecord files to write.
-        flag: the flag (no dashes) that named them, for messages.
-
     Raises:
-        UserError: no path, a path twice, or a directory.
+        UserError: --`flag`, which gave the paths, names no file, a file twice, or a directory.
         UserError, OSError: a file cannot be written; see `whole_files`.
     """
     if not paths or not all(paths):

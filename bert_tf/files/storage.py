@@ -114,9 +114,7 @@ def first_file(folder: str, names: Sequence[str]) -> str | None:
 def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
     """Creates the output directory and checks that it is writable, long before the first save.
 
-    Raises:
-        UserError: the path is not a directory, or the directory is not writable.
-        OSError: writing failed for a reason that may be temporary, such as a full disk.
+    If it is not, raises the exception of `write_error`.
     """
     if not output_dir:
         raise UserError(f"--{flag}= must not be empty; name a folder")

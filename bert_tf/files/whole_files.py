@@ -24,15 +24,12 @@ class UnfinishedFile:
     """A file that is written under a temporary name and renamed when it is complete.
 
     A context manager: if `finish` was not called by its end, the temporary file is removed, and an
-    earlier file with the final name is unchanged.
+    earlier file with the final name is unchanged. The methods raise the errors above, too.
 
     Args:
         path: the final name.
         place: see above; None for `path`.
         open_writer: opens the temporary file, such as `tf.io.TFRecordWriter`; None for plain bytes.
-
-    Raises:
-        UserError, OSError: from the methods too: the file cannot be written.
     """
 
     def __init__(
@@ -90,22 +87,14 @@ def _open(name: str) -> tf.io.gfile.GFile:
 
 
 def write_whole(path: str, content: str | bytes) -> None:
-    """Writes a file atomically, a str as UTF-8; after an error, an earlier file is unchanged.
-
-    Raises:
-        UserError, OSError: the file cannot be written.
-    """
+    """Writes a file atomically, a str as UTF-8; after an error, an earlier file is unchanged."""
     with UnfinishedFile(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.finish()
 
 
 def read_bytes(path: str, place: str, rule: str = "") -> bytes:
-    """Returns the content of a file.
-
-    Raises:
-        UserError: the file cannot be read; the message ends in `rule`, which the file must follow.
-    """
+    """Returns the content of a file. If it cannot be read, the UserError ends in `rule`."""
     try:
         with tf.io.gfile.GFile(path, "rb") as reader:
             return reader.read()
@@ -115,12 +104,7 @@ def read_bytes(path: str, place: str, rule: str = "") -> bytes:
 
 
 def read_text(path: str, place: str, rule: str) -> str:
-    """Returns the text of a UTF-8 file, without a byte-order mark.
-
-    Raises:
-        UserError: the file cannot be read (see `read_bytes`), or the line in the message is not
-            UTF-8.
-    """
+    """Returns the text of a file without a byte-order mark; UserError if it is not UTF-8."""
     try:
         return read_bytes(path, place, rule).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -131,12 +115,7 @@ def read_text(path: str, place: str, rule: str) -> str:
 
 
 def read_json(path: str, place: str, rule: str) -> Any:
-    """Returns the content of a JSON file.
-
-    Raises:
-        UserError: the file cannot be read (see `read_text`), or is not JSON (see
-            `strict_json.loads`).
-    """
+    """Returns the content of a JSON file; UserError if `strict_json.loads` refuses it."""
     text = read_text(path, place, rule)
     try:
         return strict_json.loads(text)

@@ -22,8 +22,7 @@ def whole_folder(
     error the earlier folder is unchanged, or kept under a different name, which the message gives.
 
     Args:
-        path: the final name.
-        flag: the flag (no dashes) that gave the path, for messages.
+        path: the final name, from --`flag`.
         marker: name of a file that every folder of this kind has.
         names: all names that a folder of this kind may contain.
         what: the kind, for messages.

@@ -44,10 +44,10 @@ class BytePairTokenizer(Tokenizer):
         required_tokens: Sequence[str] = (),
         files: Mapping[str, str] | None = None,
     ):
-        """Reads the vocabulary and the `merges.txt` beside it.
+        """Reads the vocabulary, a `vocab.json`, and the `merges.txt` beside it.
 
         Args:
-            vocab_file: path of a `vocab.json`.
+            vocab_file: path of the `vocab.json`.
             do_lower_case: must be False.
             required_tokens: tokens that the vocabulary must have in addition to <unk>.
             files: the content of both files by name; they are then not read from disk.
@@ -135,13 +135,7 @@ class BytePairTokenizer(Tokenizer):
 
 
 def read_files(vocab_file: str, place: str) -> dict[str, str]:
-    """Returns the content of a `vocab.json` and of the `merges.txt` beside it, by name.
-
-    Messages name the `vocab.json` as `place` does.
-
-    Raises:
-        UserError: a file is missing or is not UTF-8.
-    """
+    """Returns the content of a `vocab.json`, named by `place`, and of its `merges.txt`, by name."""
     vocabulary = _read(vocab_file, place)
     merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
     if not tf.io.gfile.exists(merges_file):

@@ -38,11 +38,7 @@ def read_casing(folder: str) -> bool | None:
 def write_casing(folder: str, do_lower_case: bool | None) -> None:
     """Records `do_lower_case` in a folder's `tokenizer_config.json`; other keys are kept.
 
-    None removes the record that an earlier model left.
-
-    Raises:
-        UserError: the existing file is damaged.
-        UserError, OSError: the file cannot be written; see `whole_files`.
+    None removes the record that an earlier model left. Errors: see `read_casing`, `whole_files`.
     """
     path = os.path.join(folder, TOKENIZER_CONFIG)
     config = read_tokenizer_config(folder)
@@ -71,9 +67,6 @@ def find_casing(folder: str, vocab_file: str | None, vocab: Collection[str]) -> 
 
     The first source that knows it wins: the record in the model's folder, the record in the
     vocabulary's folder, the name of a released model, a cased vocabulary.
-
-    Raises:
-        UserError: a `tokenizer_config.json` is damaged.
     """
     casing = read_casing(folder)
     if casing is None and vocab_file:
@@ -105,7 +98,6 @@ def check_casing(
         case, so it only causes a warning, too.
 
     Args:
-        do_lower_case: the flag.
         vocab: the tokens in `vocab_file`.
         vocab_file: the vocabulary's path.
         init_checkpoint: see `checkpoints.find_prefix`; None or "" if there is none.

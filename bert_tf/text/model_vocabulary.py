@@ -26,8 +26,7 @@ def check_model_vocabulary(
     Args:
         vocab: token -> id.
         vocab_file: the path that `vocab` was read from.
-        checkpoint: see `checkpoints.find_prefix`.
-        flag: the flag (no dashes) that names the checkpoint, for messages.
+        checkpoint: see `checkpoints.find_prefix`; from --`flag`.
 
     Raises:
         UserError: a token of the model's vocabulary has a different id or is missing.

@@ -65,7 +65,7 @@ def choose_entries(
 
     Args:
         word_counts: number of occurrences of each word.
-        vocab: token -> id.
+        vocab: the vocabulary to extend.
         num_entries: the largest number of entries to choose.
         min_count: words that occur less often give no candidates.
         whole_words: whether only whole words are candidates, not pieces.

@@ -70,11 +70,7 @@ def read_tokenizer_config(folder: str) -> dict[str, Any]:
 
 
 def check_byte_pair_files(folder: str) -> None:
-    """Checks that the files beside a byte-level BPE ask for nothing unsupported.
-
-    Raises:
-        UserError: a file is damaged, or asks for a space before every text or for added tokens.
-    """
+    """Raises UserError if files beside a byte-level BPE want added tokens or a space before texts."""
     config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
     _BYTE_PAIR_CONFIG_KEYS.check(config, path)
     decoder = config.get("added_tokens_decoder")  # id -> token with its options
@@ -101,10 +97,8 @@ def _check_added_tokens(tokens: Iterable[str], path: str) -> None:
 def read_tokenizer(path: str, do_lower_case: bool) -> tuple[Tokenizer, bool | None]:
     """Returns the tokenizer of a `tokenizer.json`, and its casing; None for a byte-level BPE.
 
-    The argument `do_lower_case` overrides the file's casing.
-
-    Raises:
-        UserError: the file is damaged, or is the tokenizer of another kind of model.
+    The argument `do_lower_case` overrides the file's casing. Raises UserError if the tokenizer is
+    not a BERT's or RoBERTa's.
     """
     content = _read(path)
     if files := _byte_pairs(content, path):
@@ -117,11 +111,7 @@ def read_tokenizer(path: str, do_lower_case: bool) -> tuple[Tokenizer, bool | No
 
 
 def read_byte_pairs(path: str) -> dict[str, str]:
-    """Returns the `vocab.json` and `merges.txt` of a `tokenizer.json`; {} if it is not a BPE.
-
-    Raises:
-        UserError: the file is damaged, or asks for something unsupported, such as added tokens.
-    """
+    """Returns the `vocab.json` and `merges.txt` of a `tokenizer.json`; {} if it is not a BPE."""
     return _byte_pairs(_read(path), path)
 
 

@@ -43,9 +43,6 @@ def read_vocabulary(vocab_file: str) -> dict[str, bytes]:
     """Returns the content of a vocabulary's files by their names in a model's folder.
 
     For a `tokenizer.json` these are the files of its byte-level BPE; {} if it is not a BPE.
-
-    Raises:
-        UserError: a file cannot be read, or asks for something unsupported.
     """
     folder, name = os.path.split(vocab_file)
     if name == TOKENIZER_FILE:
