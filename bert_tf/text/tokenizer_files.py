@@ -70,7 +70,7 @@ def read_tokenizer_config(folder: str) -> dict[str, Any]:
 
 
 def check_byte_pair_files(folder: str) -> None:
-    """Raises UserError if files beside a byte-level BPE need added tokens or a space before text."""
+    """Raises UserError if files beside a BPE ask for added tokens or a space before every text."""
     config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
     _BYTE_PAIR_CONFIG_KEYS.check(config, path)
     decoder = config.get("added_tokens_decoder")  # id -> token with its options
