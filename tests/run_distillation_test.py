@@ -103,20 +103,11 @@ def test_the_student_is_a_bert_like_any_other(trained, inputs):
     model = bert_tf.load(str(trained))
     assert len(model.fill_mask("w3 [MASK] w7", top_k=4)) >= 1
     results = reporting.read_results(f"{trained}/eval_results.txt")
-    assert results.keys() == {
-        "ce_loss",
-        "cos_loss",
-        "global_step",
-        "loss",
-        "masked_lm_accuracy",
-        "masked_lm_loss",
-        "mse_loss",
-    }
-    parts = zip(
-        ("ce_loss", "masked_lm_loss", "cos_loss", "mse_loss"), (5, 2, 1, 0.001), strict=True
-    )
-    # Batches of 5, 5 and 3 examples have their own mean over positions each.
-    assert results["loss"] == pytest.approx(sum(results[k] * x for k, x in parts), rel=0.02)
+    alphas = {"ce_loss": 5, "masked_lm_loss": 2, "cos_loss": 1, "mse_loss": 0.001}
+    assert results.keys() == alphas.keys() | {"global_step", "loss", "masked_lm_accuracy"}
+    # Not equal, because each batch has its own mean over positions.
+    total = sum(results[name] * alpha for name, alpha in alphas.items())
+    assert results["loss"] == pytest.approx(total, rel=0.02)
 
 
 def test_it_begins_with_the_teachers_first_and_last_layer(trained, inputs):
@@ -309,12 +300,12 @@ def test_a_teacher_without_configuration_or_without_a_head(inputs, tmp_path):
     path = write_teacher(tmp_path / "teacher", without=["cls/predictions/"])
     with pytest.raises(UserError) as error:
         distil(inputs, tmp_path / "out", teacher_checkpoint=path)
-    message = str(error.value)
-    assert message.startswith(
-        f"--teacher_checkpoint={path} must hold a model of this task, with the"
-    )
-    assert "5 weights are missing or have the wrong shape" in message
-    assert "'cls/predictions/transform/dense/kernel is missing'" in message
+    for part in (
+        f"--teacher_checkpoint={path} must hold a model of this task, with the",
+        "5 weights are missing or have the wrong shape",
+        "'cls/predictions/transform/dense/kernel is missing'",
+    ):
+        assert part in str(error.value)
     os.remove(tmp_path / "teacher" / "bert_config.json")
     with pytest.raises(UserError) as error:
         distil(inputs, tmp_path / "out", teacher_checkpoint=path)
@@ -334,11 +325,10 @@ def test_a_teacher_without_a_head_teaches_by_its_vectors(inputs, tmp_path):
 
 
 def test_masks_drawn_while_training_without_a_vocabulary(inputs, tmp_path):
-    shutil.copytree(f"{inputs}/teacher", tmp_path / "teacher")
+    path = write_teacher(tmp_path / "teacher")
     os.remove(tmp_path / "teacher" / "vocab.txt")
-    teacher = {"teacher_checkpoint": f"{tmp_path}/teacher/bert_model.ckpt"}
     with pytest.raises(UserError, match="--dynamic_masking needs --vocab_file, since there is no"):
-        distil(inputs, tmp_path / "out", dynamic_masking=True, **teacher)
+        distil(inputs, tmp_path / "out", dynamic_masking=True, teacher_checkpoint=path)
 
 
 def test_another_vocabulary_than_the_teachers(inputs, tmp_path):
@@ -351,12 +341,7 @@ def test_another_vocabulary_than_the_teachers(inputs, tmp_path):
 
 @pytest.mark.slow
 def test_the_program(inputs, tmp_path):
-    flags = program_flags(inputs, tmp_path)
-    program = "run_distillation.py"
-    line = run(*flags, program=program, status=1).strip().splitlines()[-1]
-    assert (
-        line == "run_distillation.py: --teacher_checkpoint must be given (--help lists the flags)"
-    )
-    flags += [f"--teacher_checkpoint={inputs}/teacher", "--student_layers=1,9"]
-    log = run(*flags, program=program, status=1)
+    flags = [f"--teacher_checkpoint={inputs}/teacher", "--student_layers=1,9"]
+    flags += program_flags(inputs, tmp_path)
+    log = run(*flags, program="run_distillation.py", status=1)
     assert "run_distillation.py: --student_layers=1,9: the teacher's layers are 0 to 2" in log

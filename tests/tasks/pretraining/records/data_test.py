@@ -1,5 +1,6 @@
 """Tests of create_pretraining_data.py: records, errors, memory."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -26,16 +27,8 @@ WORDS = "river bread stone walk ##ing ##ed ##s light moon see the a of and . , u
 WORDS += " ##able"
 VOCAB = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), "Bread"]
 
-DEFAULTS = dict(
-    do_lower_case=True,
-    do_whole_word_mask=False,
-    max_seq_length=128,
-    max_predictions_per_seq=20,
-    random_seed=12345,
-    dupe_factor=10,
-    masked_lm_prob=0.15,
-    short_seq_prob=0.1,
-)
+# tests/original_flags_test.py compares them with the original's.
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(PretrainingDataSettings)}
 
 
 @pytest.fixture

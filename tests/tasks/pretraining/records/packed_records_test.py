@@ -258,8 +258,7 @@ WRONG = [
         " name the unpacked records that they were made from",
     ),
     ("plain,longer", {}, "longer was made with other settings: length of input_"),
-    ("other", {}, "must have records of create_pretraining_data.py, with input_ids and masked_lm"),
-    ("other", {}, "word_ids; it has x"),
+    ("other", {}, "with input_ids and masked_lm_positions or word_ids; it has x"),
     ("plain", {"output_file": "plain"}, "--output_file=plain"),
     (
         "plain,holes",
