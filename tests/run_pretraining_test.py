@@ -190,7 +190,7 @@ def test_a_finished_run_says_so_and_one_with_more_steps_goes_on(trained, inputs,
     shutil.copytree(trained[0], output_dir)
     log = run(*flags(inputs, output_dir, "--do_train", f"--phases={PHASES}"))
     assert "Nothing to train" in log and "at step 20 of 20 already" in log
-    assert "Raise --num_train_steps, or the steps in --phases, to go on" in log
+    assert "Raise --num_train_steps, or the steps in --phases, to continue" in log
     log = run(*flags(inputs, output_dir, "--do_train", "--phases=12:14:8:2,20:9:4:3"))
     assert "Resumed from" in log and "model.ckpt-20" in log
     assert variables(output_dir / "model.ckpt-23")["global_step"] == 23
