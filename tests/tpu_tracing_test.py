@@ -47,10 +47,9 @@ PRETRAINING = {
 
 def distilled_pretraining(strategy, **options):
     """Returns what makes an objective of a student: pre-training by a teacher of three layers."""
+    config = BertConfig.from_dict({**CONFIG, "num_hidden_layers": 3})
     with strategy.scope():
-        teacher = PretrainingModel(
-            BertConfig.from_dict({**CONFIG, "num_hidden_layers": 3}), **options
-        )
+        teacher = PretrainingModel(config, **options)
         teacher.trainable = False
     alphas = {"ce": 5.0, "mlm": 2.0, "cos": 1.0, "mse": 1.0}
     return lambda student: DistilledPretraining(student, teacher, alphas, 2.0)
@@ -118,11 +117,8 @@ def trace_loops(folder, mistaken=False):
             evaluator = Evaluator(model, strategy)
             iterators = evaluator._iterators(source, 41)
             note("evaluation", evaluator._loop, iterators)
-            note(
-                "prediction",
-                PredictionLoop(strategy, lambda x, _, m=model: m.predictions(m(x), x)),
-                iterators,
-            )
+            loop = PredictionLoop(strategy, lambda x, _, m=model: m.predictions(m(x), x))
+            note("prediction", loop, iterators)
             if mistaken:
                 break
         sources = [
@@ -166,16 +162,9 @@ def trace_fine_tuning(folder, strategy, note, name):
     schedule = optimization.linear_schedule(1e-2, 10, 0)
     build = functools.partial(task.build, config, **options)
     trainer = make_trainer(build, strategy, folder, schedule, **more)
-    source = WholeFileInput(
-        [path],
-        schema,
-        8,
-        {},
-        1,
-        num_batches=8,
-        buckets=Buckets.of_schema((12, 20), schema),
-        group_by_length=True,
-    )
+    buckets = Buckets.of_schema((12, 20), schema)
+    lengths = {"num_batches": 8, "buckets": buckets, "group_by_length": True}
+    source = WholeFileInput([path], schema, 8, {}, 1, **lengths)
     assert source.buckets.lengths == (12, 20)
 
     def step(features, seed):

@@ -75,16 +75,12 @@ class NumpyReplicas:
         with tf.GradientTape() as tape:
             loss, sums = compute(self._objective, part)
         gradients = tape.gradient(loss, [v.value for v in variables])
-        named = zip((v.path for v in variables), gradients, strict=True)
-        return (
-            float(loss),
-            {name: (float(a), float(b)) for name, (a, b) in sums.items()},
-            {
-                name: tf.convert_to_tensor(g).numpy().astype(np.float64)
-                for name, g in named
-                if g is not None
-            },
-        )
+        named = {
+            v.path: tf.convert_to_tensor(g).numpy().astype(np.float64)
+            for v, g in zip(variables, gradients, strict=True)
+            if g is not None
+        }
+        return float(loss), {n: (float(a), float(b)) for n, (a, b) in sums.items()}, named
 
     @staticmethod
     def _clip(gradients):
