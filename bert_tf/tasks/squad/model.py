@@ -42,7 +42,7 @@ class SpanHead(Savable, keras.layers.Layer):
 
 
 @register
-class SquadHeads(Composite):
+class SquadHeads(Savable, Composite):
     """The scope `cls` around `SpanHead`."""
 
     def __init__(self, config: BertConfig, dtype: Any = "float32"):

@@ -84,7 +84,7 @@ class Direction(Savable, keras.layers.Layer):
 
 
 @register
-class BidirectionalLstm(Composite):
+class BidirectionalLstm(Savable, Composite):
     """An LSTM from left to right and one from right to left, outputs concatenated.
 
     Padding leaves the state unchanged, so the outputs at tokens do not depend on it. The state and
@@ -136,7 +136,7 @@ class BidirectionalLstm(Composite):
 
 
 @register
-class BiLstm(Composite):
+class BiLstm(Savable, Composite):
     """Two bidirectional LSTMs: the scope `lstm` of `layer_0` and `layer_1`."""
 
     def __init__(self, input_size: int, units: int, dtype="float32"):
