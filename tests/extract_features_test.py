@@ -12,6 +12,7 @@ from bert_tf import tokenization
 from bert_tf.engine import distribution
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.hugging_face.vector_settings import VectorSettings, write_vector_settings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.tasks.extraction import data, run, schema, writers
 from bert_tf.tasks.extraction.model import FeaturesModel
@@ -405,6 +406,13 @@ def test_a_vocabulary_that_does_not_fit(files, tmp_path):
     vocab_file.write_text("".join(f"{word}\n" for word in WORDS[:-1]))
     with pytest.raises(UserError, match="token in the same line as the vocabulary of --init_che"):
         extract(files, tmp_path / "out", vocab_file=str(vocab_file))
+
+
+def test_means_of_a_model_whose_vectors_are_no_means_are_refused(files, tmp_path):
+    write_vector_settings(str(tmp_path), VectorSettings(prompt="a "), 6)
+    checkpoint = str(tmp_path / "a.ckpt")
+    with pytest.raises(UserError, match="modules.json .* prompt='a '; this program makes the mean"):
+        extract(files, tmp_path / "out", init_checkpoint=checkpoint, outputs="mean_vector")
 
 
 def test_a_checkpoint_that_lacks_weights(files, tmp_path):

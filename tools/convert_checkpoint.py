@@ -44,6 +44,8 @@ and --vocab_file: the --output_dir of a run has neither. The same folder gives
     names: a tagger has the class O, and its other classes begin with B- or I-. A Hugging Face
     tagger with other classes, such as NOUN and VERB, is converted without its pooler, on which no
     tag depends; a checkpoint that has a classifier but no pooler is a tagger.
+*   how vectors are made, if sentence-transformers wrote the folder: modules.json and the files that
+    it names are written again, and `bert_tf.load` reads them.
 *   the casing: `do_lower_case` in tokenizer_config.json. If it is missing, the casing follows from
     the name of a released model, or from a cased vocabulary.
 
@@ -63,6 +65,7 @@ from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.whole_files import write_whole
 from bert_tf.hugging_face.config import module_of
 from bert_tf.hugging_face.conversion import SAFETENSORS_NAME, to_safetensors
+from bert_tf.hugging_face.vector_settings import write_vector_settings
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import CONFIG_FILE, write_model, write_vocabulary
 from bert_tf.runs.flags import command_flags
@@ -93,6 +96,7 @@ def convert(
     _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
     config, labels, weights = files.config, files.labels, files.read_weights()
     vocabulary = files.vocabulary
+    files.vector_settings  # noqa: B018 - refuses vectors that are not supported before writing
     if SENTENCE_PIECES in vocabulary and not as_checkpoint:
         vocabulary = {module_of(config).VOCABULARY: vocabulary[SENTENCE_PIECES]}
     written = [os.path.join(output_dir, name) for name in (CONFIG_FILE, *vocabulary)]
@@ -117,6 +121,7 @@ def convert(
         text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
         write_whole(os.path.join(output_dir, "config.json"), text)
         write_vocabulary(output_dir, vocabulary, do_lower_case)
+    write_vector_settings(output_dir, files.vector_settings, config.hidden_size)
     size = sum(value.size for value in weights.values())
     logging.info("%s: %d variables, %d parameters", output_dir, len(weights), size)
 

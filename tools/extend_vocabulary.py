@@ -35,6 +35,7 @@ from bert_tf.files import storage
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.files.whole_files import read_text, write_whole
 from bert_tf.files.whole_folders import whole_folder
+from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import config_from_dict
 from bert_tf.model_folder.reader import ModelFiles
@@ -53,6 +54,7 @@ NEW_WORDS_FILE = "new_words.tsv"
 _NAMES = (
     *(f"{CHECKPOINT_NAME}.index", f"{CHECKPOINT_NAME}.data-00000-of-00001"),
     *COMPANIONS,
+    *VECTOR_FILES,
     NEW_WORDS_FILE,
 )
 _EMBEDDINGS = "bert/embeddings/word_embeddings"
@@ -140,6 +142,7 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         write_model(place, weights, config, words_file, settings.do_lower_case, model.labels)
         before = count_tokens(words, vocab)
         after = count_tokens(words, tokenization.load_vocab(os.path.join(place, WORD_PIECES)))
+        write_vector_settings(place, model.vector_settings, config.hidden_size)
         table = "".join(
             f"{entry}\t{ids[entry]}\t{after.uses[entry]}\t{' '.join(pieces)}\n"
             for entry, pieces in chosen.items()

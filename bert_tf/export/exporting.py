@@ -74,6 +74,12 @@ def export(settings: ExportSettings) -> None:
                 f"--seq_length={settings.seq_length} must be at most {longest}, the model's"
                 " longest input"
             )
+        if head == ENCODER and (folder.vectors.prompt or folder.vectors.do_lower_case):
+            raise UserError(
+                f"{folder.path}: an exported model cannot put the prompt of default_prompt_name"
+                " before a text, or lower-case a text as do_lower_case of sentence_bert_config.json"
+                " asks. Delete the key, and do it before the texts are sent to the model"
+            )
         model = build_model("" if head == ENCODER else head, folder)
         specs = input_specs(head, settings.batch_size, settings.seq_length)
         outputs = outputs_of(head, model, folder)

@@ -43,7 +43,8 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
     """Returns the function that computes a head's outputs by name, each float32.
 
     encoder: `sequence_output` [B, S, H], the last layer; `vectors` [B, H], as the folder's
-        `encode` pools and normalises them; `pooled_output` [B, H], if the model has a pooler.
+        `encode` pools, normalises and truncates them; `pooled_output` [B, H], if the model has a
+        pooler.
     masked_lm: `logits` [B, P, V].
     classification, multiple_choice: `logits` and `probabilities` [B, C].
     regression: `values` [B].
@@ -52,13 +53,14 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
 
     `model` has the head, and was read from `folder`.
     """
-    compute = head_outputs(head, model)
+    compute, settings = head_outputs(head, model), folder.vectors
 
     def encoder(features: Tensors) -> dict[str, tf.Tensor]:
         output = model(*(features[name] for name in INPUTS))
-        vectors = text_vectors(output, features["input_mask"], folder.pooling)
-        if folder.normalize:
+        vectors = text_vectors(output, features["input_mask"], settings.poolings)
+        if settings.normalize:
             vectors /= tf.norm(vectors, axis=-1, keepdims=True)
+        vectors = vectors[:, : settings.truncate_dim]
         found = {"sequence_output": output.sequence_output, "vectors": vectors}
         if "bert/pooler/dense/kernel" in folder.shapes:
             found["pooled_output"] = output.pooled_output

@@ -1,90 +1,307 @@
-"""Reads how the sentence-transformers library makes the vector of a text with a model."""
+"""Reads and writes how the sentence-transformers library makes the vector of a text."""
 
+import json
 import os
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.json_keys import JsonKeys
-from bert_tf.files.whole_files import read_json
+from bert_tf.files.json_keys import JsonKeys, Needed
+from bert_tf.files.whole_files import read_json, write_whole
 
-# sentence-transformers' names of poolings, old and new -> ours.
-_POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "mean": "mean", "cls": "cls"}
-_POOLING_FLAGS = ("cls_token", "lasttoken", "max_tokens", "mean_sqrt_len_tokens", "mean_tokens")
+Text = TypeVar("Text", str, tuple[str, str])
+
+MODULES_FILE = "modules.json"
+_TRANSFORMER_FILES = [
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]  # the first that is not empty counts
+_SETTINGS_FILE = "config_sentence_transformers.json"
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+_POOLING_FOLDER = "1_Pooling"
+# What `write_vector_settings` writes.
+VECTOR_FILES = (MODULES_FILE, _TRANSFORMER_FILES[0], _SETTINGS_FILE, _POOLING_FOLDER)
 _MODULES = ("Transformer", "Pooling", "Normalize")
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
-_MODULE_KEYS = JsonKeys(used={"type"}, harmless={"idx", "name"})
-_LENGTH_KEYS = JsonKeys(used={"max_seq_length"})
+# Keys of poolings until version 5, in the order in which several are joined -> version 6's names.
+_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_ONLY = "no other value is supported. Choose a different model"
+_NO_ARGUMENTS = Needed(({}, None), "arguments for transformers are not supported. Delete the key")
+_MODULE_KEYS = JsonKeys(
+    used={"path", "type"}, needed={"kwargs": Needed(([], None), _ONLY)}, harmless={"idx", "name"}
+)
+_TRANSFORMER_KEYS = JsonKeys(
+    used={"max_seq_length", "do_lower_case"},
+    needed={
+        "transformer_task": Needed(("feature-extraction",), _ONLY),
+        "module_output_name": Needed(("token_embeddings",), _ONLY),
+        "modality_config": Needed(
+            ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},), _ONLY
+        ),
+        "processing_kwargs": _NO_ARGUMENTS,
+        **{
+            f"{what}_{end}": _NO_ARGUMENTS
+            for what in ("model", "tokenizer", "processor", "config")
+            for end in ("args", "kwargs")
+        },
+    },
+    # How padding is removed, and what only `encode_query` and `encode_document` use.
+    harmless={"unpad_inputs", "query_length", "document_length", "query_expansion"},
+)
 _POOLING_KEYS = JsonKeys(
-    used={"pooling_mode", *(f"pooling_mode_{name}" for name in _POOLING_FLAGS)},
+    used={"pooling_mode", "include_prompt", *_POOLINGS},
     harmless={"word_embedding_dimension", "embedding_dimension"},
+)
+_VECTOR = Needed(("sentence_embedding", None), _ONLY)
+_NORMALIZE_KEYS = JsonKeys(
+    used=(), needed={"module_input_name": _VECTOR, "module_output_name": _VECTOR}
+)
+_SETTINGS_KEYS = JsonKeys(
+    used={"prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"},
+    needed={"model_type": Needed(("SentenceTransformer",), _ONLY)},
+    harmless={"__version__", "requirements"},
 )
 
 
 class VectorSettings(NamedTuple):
     """How the vector of a text is made; the defaults apply if the folder does not say.
 
-    pooling: "mean" or "cls".
+    poolings: names of `pooling.POOLINGS`; the results of several are joined.
     normalize: whether the vector is divided by its length.
     max_seq_length: longest input in word pieces; None if the folder does not limit it.
+    do_lower_case: whether a text is lower-cased before the tokenizer, accents kept.
+    prompt: is put before every text, or before the first text of a pair.
+    include_prompt: whether the pooling includes the prompt's tokens.
+    truncate_dim: number of leading elements that are kept of the vector; None for all.
+    similarity: one of `SIMILARITIES`.
     """
 
-    pooling: str = "mean"
+    poolings: tuple[str, ...] = ("mean",)
     normalize: bool = False
     max_seq_length: int | None = None
+    do_lower_case: bool = False
+    prompt: str = ""
+    include_prompt: bool = True
+    truncate_dim: int | None = None
+    similarity: str = "cosine"
+
+    def prepared(self, text: Text) -> Text:
+        """Returns a text or a pair of texts with the prompt and the casing."""
+        if isinstance(text, tuple):
+            return self.prepared(text[0]), self._cased(text[1])
+        return self._cased(self.prompt + text)
+
+    def _cased(self, text: str) -> str:
+        # Character by character: the form of a letter does not depend on its neighbours.
+        return "".join(map(str.lower, text)) if self.do_lower_case else text
+
+
+def transformer_folder(folder: str) -> str:
+    """Returns where the weights of a folder are: `folder`, or what its modules.json names.
+
+    Raises:
+        UserError: modules.json is damaged, or lists a module that is not supported.
+    """
+    modules = _modules(folder)
+    return os.path.join(folder, modules["Transformer"]) if modules.get("Transformer") else folder
 
 
 def read_vector_settings(folder: str) -> VectorSettings:
-    """Returns the settings in a folder; the defaults if sentence-transformers did not write it.
+    """Returns the settings in a folder; the defaults if it has no modules.json.
 
     Raises:
         UserError: a file is damaged, or asks for a kind of vector that is not supported.
     """
-    path = os.path.join(folder, "modules.json")
-    modules = _read(path, list, _MODULE_KEYS)
-    kinds = [str(module.get("type") if isinstance(module, dict) else module) for module in modules]
-    names = [kind.rpartition(".")[-1] for kind in kinds]
-    others = [kind for kind, name in zip(kinds, names, strict=True) if name not in _MODULES]
-    if others:
-        raise UserError(
-            f"{path} lists {listed(others)}; only {', '.join(_MODULES)} are supported. To load the"
-            " model without the others, delete the file. Its vectors will then differ from"
-            " sentence-transformers'"
-        )
-    settings = _read(os.path.join(folder, "sentence_bert_config.json"), dict, _LENGTH_KEYS)
-    length = settings.get("max_seq_length")
+    modules = _modules(folder)
+    if not modules:
+        return VectorSettings()
+    if modules.get("Normalize"):
+        _read(os.path.join(folder, modules["Normalize"], "config.json"), _NORMALIZE_KEYS)
+    poolings, include_prompt = _pooling(os.path.join(folder, modules["Pooling"], "config.json"))
+    length, do_lower_case = _input(transformer_folder(folder))
+    prompt, truncate_dim, similarity = _output(os.path.join(folder, _SETTINGS_FILE))
     return VectorSettings(
-        _pooling(os.path.join(folder, "1_Pooling", "config.json")),
-        "Normalize" in names,
-        length if type(length) is int and length > 0 else None,
+        poolings,
+        "Normalize" in modules,
+        length,
+        do_lower_case,
+        prompt,
+        include_prompt,
+        truncate_dim,
+        similarity,
     )
 
 
-def _pooling(path: str) -> str:
-    """Returns the pooling that a file chooses, by `pooling_mode` or keys `pooling_mode_NAME`."""
-    prefix = "pooling_mode_"
-    config = _read(path, dict, _POOLING_KEYS)
-    modes = {key: value for key, value in config.items() if key.startswith(prefix)}
-    chosen = [key.removeprefix(prefix) for key, value in modes.items() if value]
+def write_vector_settings(folder: str, settings: VectorSettings, hidden_size: int) -> None:
+    """Writes the files of sentence-transformers into a model's folder.
+
+    With the default settings, it removes the modules.json that an earlier model left.
+
+    Raises:
+        UserError: a file cannot be written.
+        OSError: writing failed for a reason that may be temporary, such as a full disk.
+    """
+    modules_file = os.path.join(folder, MODULES_FILE)
+    if settings == VectorSettings():
+        if tf.io.gfile.exists(modules_file):
+            tf.io.gfile.remove(modules_file)
+        return
+    paths = ["", _POOLING_FOLDER, *(["2_Normalize"] if settings.normalize else [])]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(zip(paths, _MODULES, strict=False))
+    ]
+    pooling = {
+        "embedding_dimension": hidden_size,
+        "pooling_mode": list(settings.poolings),
+        "include_prompt": settings.include_prompt,
+    }
+    output = {
+        "prompts": {"default": settings.prompt},
+        "default_prompt_name": "default",
+        "similarity_fn_name": settings.similarity,
+        "truncate_dim": settings.truncate_dim,
+    }
+    values = {name: getattr(settings, name) for name in ("max_seq_length", "do_lower_case")}
+    tf.io.gfile.makedirs(os.path.join(folder, _POOLING_FOLDER))
+    for name, content in (
+        (os.path.join(_POOLING_FOLDER, "config.json"), pooling),
+        (_TRANSFORMER_FILES[0], values),
+        (_SETTINGS_FILE, output),
+        (MODULES_FILE, modules),
+    ):
+        write_whole(os.path.join(folder, name), json.dumps(content, indent=2) + "\n")
+
+
+def check_mean_vectors(folder: str) -> None:
+    """Raises UserError if a model's vectors are not means over the tokens of the plain text."""
+    settings, default = read_vector_settings(folder), VectorSettings()
+    names = ("poolings", "do_lower_case", "prompt", "truncate_dim")
+    others = {x: getattr(settings, x) for x in names if getattr(settings, x) != getattr(default, x)}
+    if others:
+        raise UserError(
+            f"{os.path.join(folder, MODULES_FILE)} and its modules' files ask for vectors with"
+            f" {', '.join(f'{name}={quoted(value)}' for name, value in others.items())}; this"
+            " program makes the mean over the tokens of the plain text. Use"
+            " bert_tf.load(FOLDER).encode, or delete modules.json to make means all the same"
+        )
+
+
+def _modules(folder: str) -> dict[str, str]:
+    """Returns kind of module -> its path in the folder; {} without a modules.json."""
+    file = os.path.join(folder, MODULES_FILE)
+    modules = _read(file, _MODULE_KEYS, list)
+    types = [str(module.get("type") if isinstance(module, dict) else module) for module in modules]
+    kinds = [kind.rpartition(".")[-1] for kind in types]
+    remedy = (
+        "To load the model without the others, delete the file. Its vectors will then differ from"
+        " sentence-transformers'"
+    )
+    pairs = zip(types, kinds, strict=True)
+    others = [
+        x for x, kind in pairs if kind not in _MODULES or not x.startswith("sentence_transformers.")
+    ]
+    if others:
+        raise UserError(
+            f"{file} lists {listed(others)}; only sentence_transformers' {', '.join(_MODULES)} are"
+            f" supported. {remedy}"
+        )
+    if modules and tuple(kinds) not in (_MODULES[:2], _MODULES):
+        raise UserError(
+            f"{file} must list {_MODULES[0]}, {_MODULES[1]} and, if vectors have length 1,"
+            f" {_MODULES[2]}, in this order; it lists {listed(kinds)}. {remedy}"
+        )
+    paths = [module.get("path") for module in modules]
+    for path in paths:
+        if not isinstance(path, str) or os.path.isabs(path) or ".." in path.split("/"):
+            raise UserError(
+                f"{file}: path must be a folder within {folder}; it is {quoted(path)}. Correct it"
+            )
+    return dict(zip(kinds, paths, strict=True))
+
+
+def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
+    """Returns the poolings that a file chooses, and whether they include the prompt's tokens."""
+    config = _read(path, _POOLING_KEYS)
+    chosen = [name for key, name in _POOLINGS.items() if config.get(key)]
     if "pooling_mode" in config:
         mode = config["pooling_mode"]
-        chosen = [str(name) for name in (mode if isinstance(mode, list) else [mode])]
-    elif not modes:
-        return "mean"
-    if len(chosen) != 1 or chosen[0] not in _POOLINGS:
+        chosen = mode if isinstance(mode, list) else [mode]
+    for name in chosen:
+        if name not in _POOLINGS.values():
+            raise UserError(
+                f"{path}: pooling_mode must be one or more of {', '.join(_POOLINGS.values())}; it"
+                f" is {quoted(config['pooling_mode'])}. Choose a different model"
+            )
+    include_prompt = _value(config, "include_prompt", True, path, bool, "true or false")
+    return tuple(chosen) or ("mean",), include_prompt
+
+
+def _input(folder: str) -> tuple[int | None, bool]:
+    """Returns the longest input of a Transformer, or None, and whether it lower-cases texts."""
+    paths = [os.path.join(folder, name) for name in _TRANSFORMER_FILES]
+    path = next((path for path in paths if _read(path)), paths[0])
+    config = _read(path, _TRANSFORMER_KEYS)
+    do_lower_case = _value(config, "do_lower_case", False, path, bool, "true or false")
+    wanted = "a positive number"
+    length = _value(config, "max_seq_length", None, path, int, wanted)
+    if length is None:
+        path = os.path.join(folder, _TOKENIZER_CONFIG)
+        config = _read(path)
+        key = "model_max_length" if "model_max_length" in config else "max_len"
+        # A tokenizer without a limit has 1e30.
+        length = _value(config, key, None, path, int | float, wanted)
+    return length and int(length), do_lower_case
+
+
+def _output(path: str) -> tuple[str, int | None, str]:
+    """Returns the prompt, the length of the vectors or None, and the similarity."""
+    config = _read(path, _SETTINGS_KEYS)
+    given = _value(config, "prompts", {}, path, dict, "a dictionary")
+    prompts = {"query": "", "document": ""} | {key: text or "" for key, text in given.items()}
+    name = config.get("default_prompt_name")
+    prompt = "" if name is None else prompts.get(name) if isinstance(name, str) else None
+    if not isinstance(prompt, str):
         raise UserError(
-            f"{path} must choose one pooling, mean or cls; it chooses {listed(chosen) or 'none'}."
-            " To load the model with mean pooling, delete the file. Its vectors will then differ"
-            " from sentence-transformers'"
+            f"{path}: default_prompt_name must be the name of a text in prompts, {listed(prompts)};"
+            f" it is {quoted(name)}. Correct it"
         )
-    return _POOLINGS[chosen[0]]
+    similarity = _value(config, "similarity_fn_name", "cosine", path, str, "a text")
+    if similarity not in SIMILARITIES:
+        raise UserError(
+            f"{path}: similarity_fn_name must be one of {', '.join(SIMILARITIES)}; it is"
+            f" {quoted(similarity)}. Correct it"
+        )
+    size = _value(config, "truncate_dim", None, path, int, "a positive number")
+    return prompt, size, similarity
 
 
-def _read(path: str, kind: type[list] | type[dict], keys: JsonKeys) -> Any:
-    """Returns the list or dictionary in a JSON file, checked; empty if there is no such file.
+def _value(
+    config: dict[str, Any], key: str, default: Any, path: str, kind: Any, wanted: str
+) -> Any:
+    """Returns the value of a key, checked; the default if it is missing or null."""
+    value = config.get(key)
+    if value is None:
+        return default
+    is_number = kind in (int, int | float)
+    if not isinstance(value, kind) or (is_number and (isinstance(value, bool) or value < 1)):
+        raise UserError(f"{path}: {key} must be {wanted}; it is {quoted(value)}. Correct it")
+    return value
 
-    `keys` are the keys of the dictionary, or of each dictionary in the list.
+
+def _read(path: str, keys: JsonKeys | None = None, kind: type[list] | type[dict] = dict) -> Any:
+    """Returns the list or dictionary in a JSON file; empty if there is no such file.
+
+    `keys`, if given, check the dictionary, or each dictionary in the list.
     """
     if not tf.io.gfile.exists(path):
         return kind()
@@ -95,6 +312,6 @@ def _read(path: str, kind: type[list] | type[dict], keys: JsonKeys) -> Any:
             f"{path} must hold {wanted}; received {quoted(content)}. Correct or delete it"
         )
     for entry in content if kind is list else [content]:
-        if isinstance(entry, dict):
+        if keys and isinstance(entry, dict):
             keys.check(entry, path)
     return content

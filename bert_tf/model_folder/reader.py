@@ -12,7 +12,11 @@ from bert_tf.files import checkpoints, storage
 from bert_tf.files.label_file import LABELS_FILE, labels_in
 from bert_tf.hugging_face.config import is_tagger
 from bert_tf.hugging_face.conversion import SAFETENSORS_NAME, ConvertedModel, read_safetensors
-from bert_tf.hugging_face.vector_settings import VectorSettings, read_vector_settings
+from bert_tf.hugging_face.vector_settings import (
+    VectorSettings,
+    read_vector_settings,
+    transformer_folder,
+)
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -30,9 +34,10 @@ class ModelFiles:
     """The files of a trained model. Each is read once, on first use.
 
     The model is either in Hugging Face's format, a folder with `model.safetensors` and
-    `config.json`; or it is a checkpoint with `bert_config.json` and `labels.txt` in the same
-    folder: a released model, an --output_dir, an --export_dir. A run's OUTPUT_DIR/best has no
-    configuration; the files that it lacks are read from OUTPUT_DIR.
+    `config.json`, or with a `modules.json` of sentence-transformers that names such a folder; or it
+    is a checkpoint with `bert_config.json` and `labels.txt` in the same folder: a released model,
+    an --output_dir, an --export_dir. A run's OUTPUT_DIR/best has no configuration; the files that
+    it lacks are read from OUTPUT_DIR.
 
     Args:
         path: the folder, or the prefix of a checkpoint.
@@ -59,7 +64,8 @@ class ModelFiles:
         only_checkpoint: bool = False,
     ):
         storage.check_file_system(path, flag)
-        self.path = path
+        self._root = path
+        self.path = path = path if only_checkpoint else transformer_folder(path)
         safetensors = os.path.join(path, SAFETENSORS_NAME)
         self.is_hugging_face = not only_checkpoint and tf.io.gfile.exists(safetensors)
         self._flag = flag
@@ -216,4 +222,4 @@ class ModelFiles:
     @functools.cached_property
     def vector_settings(self) -> VectorSettings:
         """How sentence-transformers makes a text's vector with this model."""
-        return read_vector_settings(self.folder)
+        return read_vector_settings(self._root if self.is_hugging_face else self.folder)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.hugging_face.config import default_names
+from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.text.base_tokenizer import Tokenizer
@@ -42,8 +43,7 @@ class ModelFolder:
         `multiple_choice`, `squad`.
     labels: classes in the order of the logits; () without classes.
     max_seq_length: longest input in word pieces, [CLS] and [SEP] included.
-    pooling: the default pooling of a text's vector: "mean" or "cls".
-    normalize: whether a text's vector is divided by its length by default.
+    vectors: how a text's vector is made by default.
     """
 
     path: str
@@ -54,8 +54,7 @@ class ModelFolder:
     heads: tuple[str, ...]
     labels: tuple[str, ...]
     max_seq_length: int
-    pooling: str = "mean"
-    normalize: bool = False
+    vectors: VectorSettings = VectorSettings()
 
     def __str__(self) -> str:
         config = self.config
@@ -110,9 +109,8 @@ def read_folder(
         )
     check_padding(tokenizer.vocab, config.pad_token_id, files.vocab_file, files.config_file)
     longest = config.longest_sequence
-    pooling, normalize, sentence_length = files.vector_settings
     if max_seq_length is None:
-        max_seq_length = min(longest, sentence_length or longest)
+        max_seq_length = min(longest, files.vector_settings.max_seq_length or longest)
     if not 4 <= max_seq_length <= longest:
         raise UserError(
             f"max_seq_length must be between 4 and {longest} ({config.length_rule} of"
@@ -127,8 +125,7 @@ def read_folder(
         heads=_heads(shapes, labels, files.is_tagger),
         labels=labels,
         max_seq_length=max_seq_length,
-        pooling=pooling,
-        normalize=normalize,
+        vectors=files.vector_settings,
     )
 
 

@@ -22,7 +22,7 @@ from bert_tf.pretrained.answers import AnswerOptions, make_searches
 from bert_tf.pretrained.build import BUILDERS, INPUTS, Outputs, Tensors, build_model, head_outputs
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.forward import Forward, Row, softmax
-from bert_tf.pretrained.pooling import POOLINGS, text_vectors
+from bert_tf.pretrained.pooling import POOLINGS, similarities, text_vectors
 from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, TextAttention
 from bert_tf.text import sequences
 
@@ -49,7 +49,7 @@ def load(
         do_lower_case: whether text is lower-cased; None detects it.
         max_seq_length: longest input in word pieces, [CLS] and [SEP] included; longer texts are
             truncated, and longer contexts of `answer` are split into windows. None for the limit of
-            the model, or of sentence_bert_config.json.
+            the model or, in a folder of sentence-transformers, of its files.
 
     Raises:
         UserError: the folder has no model or several, or its files do not fit together.
@@ -283,39 +283,60 @@ class Pretrained:
     ) -> NDArray[np.float32]:
         """Returns a vector for each text, float32 [texts, H]; [H] for one text.
 
+        In a folder of sentence-transformers, its prompt is put before each text, and its
+        lower-casing and its truncation of vectors apply; with P poolings a vector has P*H elements.
+
         Args:
             texts: a text, a pair of texts `(a, b)`, or a list of either.
             pooling: "mean" of the last layer over all tokens, [CLS] and [SEP] included; "cls", the
                 last layer at [CLS]; "pooled", the pooler's output, on which classifiers are
-                trained. None for the folder's setting, or else "mean".
+                trained; or another of sentence-transformers' poolings. None for the folder's
+                setting, or else "mean".
             normalize: whether to divide each vector by its length. None for the folder's setting,
                 or else False.
 
         Raises:
             UserError: the pooling is unknown, or the model has no pooler.
         """
-        pooling = pooling or self._folder.pooling
-        if pooling not in POOLINGS:
+        settings = self._folder.vectors
+        poolings = (pooling,) if pooling else settings.poolings
+        if not set(poolings).issubset(POOLINGS):
             raise UserError(
                 f"pooling must be one of {', '.join(POOLINGS)}; received {quoted(pooling)}"
             )
-        if pooling == "pooled" and "bert/pooler/dense/kernel" not in self._folder.shapes:
+        if "pooled" in poolings and "bert/pooler/dense/kernel" not in self._folder.shapes:
             raise UserError(
                 f"{self._folder.path} has no pooler, so pooling must be mean or cls, not pooled"
             )
         texts, single = text_input.as_list(texts, pairs=True)
-        rows = text_input.encode(texts, self.tokenizer, self.max_seq_length)
-        bert = self.model.bert
+        prepared = [settings.prepared(text) for text in texts]
+        rows = text_input.encode(prepared, self.tokenizer, self.max_seq_length)
+        bert, num_skipped = self.model.bert, self._num_skipped
 
         def outputs(features: Tensors) -> dict[str, tf.Tensor]:
             output = bert(*(features[name] for name in INPUTS))
-            return {"vector": text_vectors(output, features["input_mask"], pooling)}
+            mask = features["input_mask"]
+            return {"vector": text_vectors(output, mask, poolings, num_skipped)}
 
-        found = [row["vector"] for row in self._run(pooling, rows, outputs)]
-        vectors = np.array(found, np.float32).reshape(len(rows), self.config.hidden_size)
-        if self._folder.normalize if normalize is None else normalize:
+        found = [row["vector"] for row in self._run("+".join(poolings), rows, outputs)]
+        width = len(poolings) * self.config.hidden_size
+        vectors = np.array(found, np.float32).reshape(len(rows), width)
+        if settings.normalize and normalize is None:
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = vectors[:, : settings.truncate_dim]
+        if normalize:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors[0] if single else vectors
+
+    @functools.cached_property
+    def _num_skipped(self) -> int:
+        """Number of tokens at the beginning of a text that its vector does not include."""
+        settings = self._folder.vectors
+        if settings.include_prompt or not settings.prompt:
+            return 0
+        prompt = settings.prepared("")
+        (row,) = text_input.encode([prompt], self.tokenizer, self.max_seq_length)
+        return len(row["input_ids"]) - 1  # without [SEP]
 
     @overload
     def similarity(self, texts_a: Text, texts_b: Text, pooling: str | None = None) -> float: ...
@@ -332,6 +353,7 @@ class Pretrained:
         """Returns the cosine of texts_a[i]'s and texts_b[i]'s vectors, float32 [texts], or a float.
 
         To compare every text with every other, multiply matrices of `encode(..., normalize=True)`.
+        A folder of sentence-transformers may choose the dot product or a negative distance instead.
 
         Args:
             texts_a: a text, or a list of texts.
@@ -347,9 +369,10 @@ class Pretrained:
             raise UserError(
                 f"texts_a and texts_b must be of equal length; received {len(a)} and {len(b)} texts"
             )
-        vectors = self.encode(a + b, pooling, normalize=True)
-        cosines = np.einsum("nh,nh->n", vectors[: len(a)], vectors[len(a) :])
-        return float(cosines[0]) if single else cosines
+        name = self._folder.vectors.similarity
+        vectors = self.encode(a + b, pooling, normalize=True if name == "cosine" else None)
+        found = similarities(vectors[: len(a)], vectors[len(a) :], name)
+        return float(found[0]) if single else found
 
     def attention(self, text: Text) -> TextAttention:
         """Returns the attention of every layer and head within a text or a pair of texts."""

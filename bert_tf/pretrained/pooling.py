@@ -1,28 +1,78 @@
 """Pooling: makes the vector of a text from BERT's outputs for its tokens.
 
-Dimension letters and dtypes: see `bert_tf/modeling.py`.
+Dimension letters and dtypes: see `bert_tf/modeling.py`; P is the number of poolings.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling import BertOutput
 
-POOLINGS = ("mean", "cls", "pooled")
+POOLINGS = (
+    "mean",
+    "cls",
+    "pooled",
+    "max",
+    "mean_sqrt_len_tokens",
+    "weightedmean",
+    "lasttoken",
+)
 
 
-def text_vectors(output: BertOutput, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
-    """Returns a vector of each text, float32 [B, H].
+def text_vectors(
+    output: BertOutput, input_mask: tf.Tensor, poolings: Sequence[str], num_skipped: int = 0
+) -> tf.Tensor:
+    """Returns a vector of each text, float32 [B, P*H]: the results of all poolings, joined.
 
     Args:
         output: BERT's outputs.
-        input_mask: int32 [B, S], 1 for tokens and 0 for padding.
-        pooling: "mean" of the last layer over all tokens, [CLS] and [SEP] included; "cls", the
-            last layer at [CLS]; "pooled", the pooler's output.
+        input_mask: int32 [B, S], 1 for tokens and 0 for padding, which is at the end.
+        poolings: "mean" of the last layer over all tokens, [CLS] and [SEP] included;
+            "mean_sqrt_len_tokens", their sum divided by the square root of their number;
+            "weightedmean", weighted by position, from 1; "max" over the tokens; "cls" or
+            "lasttoken", the last layer at the first or the last token; "pooled", the pooler's
+            output.
+        num_skipped: tokens at the beginning that do not count, except for "pooled".
     """
-    if pooling == "pooled":
-        return output.pooled_output
-    if pooling == "cls":
-        return output.sequence_output[:, 0]
+    layer = output.sequence_output  # [B, S, H]
     mask = tf.cast(input_mask, tf.float32)  # [B, S]
-    total = tf.einsum("bs,bsh->bh", mask, output.sequence_output)
-    return total / tf.reduce_sum(mask, axis=1, keepdims=True)
+    positions = tf.range(tf.shape(mask)[1])  # [S]
+    if num_skipped:
+        mask *= tf.cast(positions >= num_skipped, tf.float32)
+
+    def mean(weights: tf.Tensor, power: float = 1.0) -> tf.Tensor:
+        total = tf.einsum("bs,bsh->bh", weights, layer)
+        count = tf.maximum(tf.reduce_sum(weights, axis=1, keepdims=True), 1e-9)
+        return total / (count if power == 1 else count**power)
+
+    def at(index: tf.Tensor) -> tf.Tensor:
+        return tf.gather(layer, index, batch_dims=1)
+
+    make = {
+        "pooled": lambda: output.pooled_output,
+        "cls": lambda: at(tf.argmax(mask, axis=1)) if num_skipped else layer[:, 0],
+        "lasttoken": lambda: at(tf.reduce_sum(input_mask, axis=1) - 1),
+        "mean": lambda: mean(mask),
+        "mean_sqrt_len_tokens": lambda: mean(mask, 0.5),
+        "weightedmean": lambda: mean(mask * tf.cast(positions + 1, tf.float32)),
+        "max": lambda: tf.reduce_max(
+            tf.where(tf.expand_dims(mask, 2) > 0, layer, -float("inf")), axis=1
+        ),
+    }
+    return tf.concat([make[pooling]() for pooling in poolings], axis=-1)
+
+
+def similarities(a: np.ndarray, b: np.ndarray, name: str) -> np.ndarray:
+    """Returns how similar a[i] and b[i] are, [texts]; higher is closer.
+
+    Args:
+        a, b: float32 [texts, width]; of length 1 for "cosine".
+        name: "cosine", "dot", "euclidean" or "manhattan"; the last two are negative distances.
+    """
+    if name == "euclidean":
+        return -np.linalg.norm(a - b, axis=1)
+    if name == "manhattan":
+        return -np.abs(a - b).sum(axis=1)
+    return np.einsum("nh,nh->n", a, b)

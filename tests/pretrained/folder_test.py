@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
-from bert_tf.hugging_face.vector_settings import read_vector_settings
 from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
 from tests.support.model_folders import CONFIG, random_weights, write_model
@@ -202,61 +200,6 @@ def test_tokenizer_json_instead_of_vocab_txt(encoder):
         path.write_text(json.dumps(content | change))
         with pytest.raises(UserError, match=message):
             bert_tf.load(encoder)
-
-
-def test_a_folder_of_sentence_transformers_says_how_vectors_are_made(encoder):
-    folder, plain = Path(encoder), bert_tf.load(encoder)
-    kinds = [{"type": f"sentence_transformers.models.{name}"} for name in ("Pooling", "Normalize")]
-    (folder / "modules.json").write_text(json.dumps(kinds))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
-    model = bert_tf.load(encoder)
-    assert model.max_seq_length == 5
-    vector = plain.encode("a b c", pooling="cls")
-    assert_near(model.encode("a b c a"), vector / np.linalg.norm(vector), 1e-5)
-    assert_near(model.encode("a b c", normalize=False), vector, 1e-5)
-
-
-def test_vectors_that_are_made_in_another_way_are_refused(encoder):
-    Path(encoder, "1_Pooling").mkdir()
-    names = ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json")
-    modules, pooling, length = (Path(encoder, name) for name in names)
-    both = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}
-    mean = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
-    last = {"pooling_mode_lasttoken": True}
-    maximum = {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}
-    choose = "1_Pooling/config.json must choose one pooling, mean or cls; it chooses"
-    kinds = [{"type": f"sentence_transformers.models.{name}"} for name in ("Pooling", "Dense")]
-    for path, content, message in (
-        (pooling, maximum, f"{choose} 'max_tokens'. To load"),
-        (pooling, both, f"{choose} 'cls_token', 'mean_tokens'. To load"),
-        (pooling, last, f"{choose} 'lasttoken'."),
-        (pooling, {"pooling_mode_mean_tokens": False}, f"{choose} none."),
-        (pooling, {"pooling_mode": "max"}, f"{choose} 'max'."),
-        (pooling, {"pooling_mode": ["mean", "cls"]}, f"{choose} 'mean', 'cls'."),
-        (pooling, {"pooling_mode": [["cls"]]}, f"{choose} \"['cls']\"."),
-        (pooling, [True], "1_Pooling/config.json must hold a dictionary; received [True]. Correct"),
-        (length, [5], "sentence_bert_config.json must hold a dictionary; received [5]. Correct"),
-        (modules, {"type": "x"}, "modules.json must hold a list; received {'type': 'x'}. Correct"),
-        (modules, kinds, "modules.json lists 'sentence_transformers.models.Dense'; only"),
-        (modules, [None], "lists 'None'; only"),
-    ):
-        path.write_text(json.dumps(content))
-        with pytest.raises(UserError, match=re.escape(message)) as error:
-            read_vector_settings(encoder)
-        assert encoder in str(error.value) and "\n" not in str(error.value)
-        path.unlink()
-    for content, kind in (
-        (mean, "mean"),
-        ({"word_embedding_dimension": 6}, "mean"),
-        ({"pooling_mode": "cls"}, "cls"),
-    ):
-        pooling.write_text(json.dumps(content))
-        assert read_vector_settings(encoder) == (kind, False, None)
-    pooling.write_text(json.dumps(last))
-    with pytest.raises(UserError, match="it chooses 'lasttoken'"):
-        bert_tf.load(encoder)
 
 
 def test_a_multiple_choice_model_has_its_head(tmp_path):

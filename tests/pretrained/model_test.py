@@ -230,7 +230,7 @@ def test_windows_of_a_context_are_no_longer_than_load_says(model, folder):
             r"than doc_stride \(128\) word",
         ),
         (lambda m: m.tag("a"), "tag needs a model with the head that run_tagging.py trains"),
-        (lambda m: m.encode("a", pooling="max"), "one of mean, cls, pooled; received 'max'"),
+        (lambda m: m.encode("a", pooling="sum"), "weightedmean, lasttoken; received 'sum'"),
         (lambda m: m.similarity(["a"], ["a", "b"]), "equal length; received 1 and 2 texts"),
         (lambda m: m.attention(["a", "b"]), "one text, or one pair of texts; received a list"),
     ],

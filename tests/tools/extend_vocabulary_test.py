@@ -12,6 +12,11 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.hugging_face.vector_settings import (
+    VectorSettings,
+    read_vector_settings,
+    write_vector_settings,
+)
 from bert_tf.pretrained.build import build_model
 from bert_tf.pretrained.folder import read_folder
 from bert_tf.tasks.pretraining.records.data import create_pretraining_data
@@ -208,7 +213,11 @@ def test_a_checkpoint_without_the_masked_lm_head_and_with_classes(tmp_path):
     weights = {name: x for name, x in weights.items() if not name.startswith("cls/")}
     folder = write_model(tmp_path / "classifier", weights, labels=["no", "perhaps", "yes"])
     Path(folder, "text.txt").write_text(TEXT)
-    new = extend(Path(folder), tmp_path / "new")
+    settings = VectorSettings(("max", "cls"), truncate_dim=5, prompt="a ")
+    write_vector_settings(folder, settings, 12)
+    for _ in range(2):  # replaces a folder of its own
+        new = extend(Path(folder), tmp_path / "new")
+    assert read_vector_settings(new) == settings
     assert BIAS not in variables(f"{new}/bert_model.ckpt")
     old = bert_tf.load(folder).classify(OLD_TEXT)
     assert bert_tf.load(new).classify(OLD_TEXT) == old

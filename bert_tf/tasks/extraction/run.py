@@ -15,6 +15,7 @@ from bert_tf.engine.prediction import CHUNK_BATCHES, Predictor, check_prediction
 from bert_tf.errors import UserError, listed
 from bert_tf.files import checkpoints, records
 from bert_tf.files.overwriting import check_overwrites
+from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.settings import model_options
 from bert_tf.runs.training.fine_tuning_checks import make_tokenizer
@@ -46,6 +47,8 @@ def extract_features(
     layers = schema.parse_layers(settings.layers, config.num_layer_outputs)
     outputs = schema.parse_outputs(settings.outputs)
     check_prediction(strategy, settings.batch_size, "batch_size")
+    if "mean_vector" in outputs:
+        check_mean_vectors(checkpoints.folder_of(settings.init_checkpoint))
     tokenizer = make_tokenizer(config, settings, settings.init_checkpoint)
     least = tokenizer.layout.num_special(is_pair=True)
     if settings.max_seq_length < least:

