@@ -19,6 +19,7 @@ from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.settings import AnswerSettings
 from bert_tf.text import sequences
+from bert_tf.text.offsets import without_space
 from bert_tf.text.tokenizers import Tokenizer
 
 # `start_logits` and `end_logits` of each window, float32 [S].
@@ -171,7 +172,7 @@ class PipelineSearch(Search):
         first_word, last_word = np.searchsorted(self._word_starts, pieces, "right") - 1
         first = max(self._word_starts[first_word], span.start)
         last = min(self._word_starts[last_word + 1], span.start + span.length) - 1
-        return self._pieces[first].start, self._pieces[last].end
+        return without_space(self._context, self._pieces[first].start, self._pieces[last].end)
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

@@ -9,11 +9,12 @@ from bert_tf.errors import UserError
 from bert_tf.pretrained.forward import softmax
 from bert_tf.pretrained.results import Entity
 from bert_tf.tasks.tagging.data import TaggedWindow, make_windows
+from bert_tf.tasks.tagging.entities import entities, scheme_tags
 from bert_tf.text import sequences
+from bert_tf.text.offsets import Piece, without_space
 from bert_tf.text.tokenizers import Tokenizer
 
-# See `Pretrained.tag`. With `first`, a punctuation mark gets its own tag.
-STRATEGIES = ("word", "first", "simple", "none")
+STRATEGIES = ("word", "first", "average", "max", "simple", "none")  # see `Pretrained.tag`
 
 
 def check_strategy(strategy: str) -> None:
@@ -36,6 +37,7 @@ class TaggedText:
 
     def __init__(self, text: str, tokenizer: Tokenizer, max_seq_length: int):
         self._text = text
+        self._tokenizer = tokenizer
         self._pieces = tokenizer.pieces(text)
         # make_windows counts words, or word pieces if a word must be split.
         room = max_seq_length - 2
@@ -53,31 +55,46 @@ class TaggedText:
             self.rows.append(sequences.pack_pair(ids, [], len(ids) + 2, tokenizer.layout))
 
     def _edges(self, strategy: str) -> list[int]:
-        """Returns the indices of the pieces that begin a unit with its own tag, then the end."""
+        """Returns the indices of the pieces that begin a unit with its own tag, then the end.
+
+        The first unit may consist of white space.
+        """
         pieces = self._pieces
-        starts = []
-        for i, piece in enumerate(pieces):
-            if strategy == "first":
-                begins = piece.begins_word
-            elif strategy == "word":
-                begins = any(map(str.isspace, self._text[pieces[i - 1].end : piece.start]))
-            else:
-                begins = True
-            if i == 0 or begins:
-                starts.append(i)
-        return [*starts, len(pieces)]
+        starts = [0] if pieces else []
+        if strategy == "word":
+            end = 0  # of the last piece that is not only white space
+            for i, piece in enumerate(pieces):
+                if piece.start == piece.end:
+                    continue
+                if any(map(str.isspace, self._text[end : piece.start])):
+                    # The space before a word may be a piece of its own.
+                    while not pieces[i].begins_word and pieces[i - 1].start == pieces[i - 1].end:
+                        i -= 1
+                    starts.append(i)
+                end = piece.end
+        else:
+            join = strategy in ("first", "average", "max")
+            starts += [i for i, x in enumerate(pieces) if not (join and self._continues_word(x))]
+        return [*dict.fromkeys([*starts, len(pieces)])]
+
+    def _continues_word(self, piece: Piece) -> bool:
+        """Returns whether transformers counts a piece to the word before it."""
+        if not self._tokenizer.carries_space:
+            return not piece.begins_word
+        near = self._text[max(piece.start - 1, 0) : piece.start + 1]
+        return piece.start > 0 and " " not in near and piece.token_id != self._tokenizer.unknown_id
 
     def join(
         self, logits: Sequence[np.ndarray], labels: Sequence[str], strategy: str
     ) -> list[Entity]:
         """Returns the entities of the text, in order.
 
-        Neighbours of one type form one entity, until the type changes or a `B-` begins a new one.
-        A word's tag is the tag of its first piece.
+        Neighbours of one type form one entity, see `scheme_tags`. No entity is only white space or
+        has white space at its ends.
 
         Args:
             logits: float [S, labels] of each window.
-            labels: the tags, such as `B-PER`.
+            labels: the classes, such as `B-PER`.
             strategy: see `STRATEGIES`.
         """
         probabilities = np.zeros([len(self._pieces), len(labels)])
@@ -85,24 +102,27 @@ class TaggedText:
             first = 1 + window.first - window.begin  # after [CLS]
             tagged = values[first : first + window.last - window.first]
             probabilities[window.first : window.last] = softmax(tagged)
-        found: list[Entity] = []
-        members: list[float] = []  # probabilities of the last entity's parts
-        end_of_last = -1  # the piece after it
+        tags = scheme_tags(labels)
+        spans, rows = [], []
         for first, after in itertools.pairwise(self._edges(strategy)):
-            best = int(np.argmax(probabilities[first]))
-            prefix, dash, kind = labels[best].partition("-")
-            if labels[best] == "O":
-                continue
-            if not dash or prefix not in ("B", "I"):
-                prefix, kind = "I", labels[best]
-            if strategy == "none":
-                prefix, kind = "B", labels[best]
             start, end = self._pieces[first].start, self._pieces[after - 1].end
-            if prefix == "I" and end_of_last == first and found[-1].label == kind:
-                start = found.pop().start
+            if strategy == "word" and not self._text[start:end].strip():
+                continue
+            own = probabilities[first:after]
+            if strategy == "average":
+                rows.append(own.mean(axis=0))
             else:
-                members = []
-            members.append(float(probabilities[first, best]))
-            found.append(Entity(self._text[start:end], kind, start, end, float(np.mean(members))))
-            end_of_last = after
-        return found
+                rows.append(own[np.argmax(own.max(axis=1)) if strategy == "max" else 0])
+            spans.append((start, end))
+        best = [int(np.argmax(row)) for row in rows]
+        if strategy == "none":
+            found = [(labels[k], i, i + 1) for i, k in enumerate(best) if labels[k] != "O"]
+        else:
+            found = entities([tags[k] for k in best])
+        results = []
+        for kind, first, after in found:
+            start, end = without_space(self._text, spans[first][0], spans[after - 1][1])
+            score = float(np.mean([row.max() for row in rows[first:after]]))
+            if start < end:
+                results.append(Entity(self._text[start:end], kind, start, end, score))
+        return results

@@ -252,14 +252,17 @@ class Pretrained:
     ) -> list[Entity] | list[list[Entity]]:
         """Returns the entities of each text, in order.
 
-        Neighbours of the same type form one entity, until a `B-` tag begins a new one.
+        Neighbours of the same type form one entity, until a `B-` tag begins a new one. Classes that
+        are all BILOU or IOBES tags are read as such: `U-` and `S-` are an entity of one word, `L-`
+        and `E-` end one. An entity is not empty and has no white space at its ends.
 
         Args:
             texts: sentences. A long sentence is split into windows.
             aggregation_strategy: what gets a tag. "word": each run of characters without white
-                space, as in run_tagging. As in transformers' pipeline: "first", each run without
-                white space or punctuation; "simple", each word piece; "none", each word piece,
-                and neighbours are not joined.
+                space, as in run_tagging. As in transformers' pipeline: "first", "average" and
+                "max", each word by its first piece, its pieces' mean or its surest piece (runs
+                without white space or punctuation; with RoBERTa and ALBERT, runs without a space);
+                "simple", each word piece; "none", each word piece, and neighbours are not joined.
 
         Raises:
             UserError: the model is not a tagger, or the strategy is unknown.

@@ -25,6 +25,7 @@ class Tokenizer(abc.ABC):
         continuations: ids of tokens that continue a word.
         aliases: extra id that only `encode_for_masking` returns -> the vocabulary's id.
         never_drawn: ids that masking never draws as a random replacement.
+        carries_space: whether the space before a word is part of the word's first piece.
     """
 
     vocab: Mapping[str, int]
@@ -37,6 +38,7 @@ class Tokenizer(abc.ABC):
     mask_token: str = tokenization.MASK_TOKEN
     aliases: Mapping[int, int] = {}
     never_drawn: frozenset[int] = frozenset()  # the original draws from the whole vocabulary
+    carries_space = False
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of all texts in one array, and where each text's ids begin and end.

@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError, missing_package, quoted
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.offsets import Piece
+from bert_tf.text.offsets import Piece, without_space
 from bert_tf.text.sequences import Layout
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
@@ -36,6 +36,7 @@ class BytePairTokenizer(Tokenizer):
     sequence_tokens = ("<s>", "</s>")
     mask_token = "<mask>"
     do_lower_case = False
+    carries_space = True
 
     def __init__(
         self,
@@ -115,13 +116,13 @@ class BytePairTokenizer(Tokenizer):
         return ids, row_splits
 
     def pieces(self, text: str) -> list[Piece]:
-        """Returns the pieces of a text with their offsets, without the space before a word."""
+        """Returns the pieces of a text with their offsets, without white space at their ends."""
         (encoding,) = self._encodings([text])
         words = encoding.word_ids
         found = zip(encoding.ids, encoding.offsets, words, [None, *words], strict=False)
         return [
-            Piece(token_id, start, end, word is None or word != last_word)
-            for token_id, (start, end), word, last_word in found
+            Piece(token_id, *without_space(text, *span), word is None or word != last_word)
+            for token_id, span, word, last_word in found
         ]
 
     def text_of(self, token_ids: Sequence[int]) -> str:

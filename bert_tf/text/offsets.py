@@ -22,6 +22,12 @@ class Piece(NamedTuple):
     begins_word: bool
 
 
+def without_space(text: str, start: int, end: int) -> tuple[int, int]:
+    """Returns a span of a text without the white space at its ends; (start, start) if it is all."""
+    end = start + len(text[start:end].rstrip())
+    return end - len(text[start:end].lstrip()), end
+
+
 def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> list[Piece]:
     """Returns the word pieces of a text, the same as `tokenizer.tokenize`, with their offsets."""
     basic = tokenizer.basic_tokenizer

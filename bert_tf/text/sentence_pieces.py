@@ -50,6 +50,8 @@ class SentencePieceTokenizer(Tokenizer):
     `aliases` has a second id for unknown pieces, which says that the piece continues a word.
     """
 
+    carries_space = True
+
     def __init__(
         self, model_file: str, do_lower_case: bool = True, required_tokens: Sequence[str] = ()
     ):
@@ -131,11 +133,11 @@ class SentencePieceTokenizer(Tokenizer):
         """Returns the pieces of a text with their offsets.
 
         In each run of characters without white space, pieces are matched to the characters that
-        `preprocess_text` returns. If the model changes their number further, or the run has an
-        unknown piece, each piece gets the offsets of the whole run.
+        `preprocess_text` returns. If the model changes their number further, each piece gets the
+        offsets of the whole run.
         """
         words = list(re.finditer(r"\S+", text))
-        found, row_splits = self.encode([word[0] for word in words])
+        found, row_splits = self.split([preprocess_text(x[0], self.do_lower_case) for x in words])
         placed = []
         for word, begin, end in zip(words, row_splits, row_splits[1:], strict=False):
             sources = [
@@ -143,10 +145,10 @@ class SentencePieceTokenizer(Tokenizer):
                 for i, char in enumerate(word[0])
                 for _ in preprocess_text(char, self.do_lower_case)
             ]
-            ids = found[begin:end].tolist()
-            texts = [self.inv_vocab[i].replace(WORD_START, "") for i in ids]
-            exact = self.unknown_id not in ids and sum(map(len, texts)) == len(sources)
-            place, after_mark = 0, True
+            ids = [self._ids.get(piece, self.unknown_id) for piece in found[begin:end]]
+            texts = [piece.decode().replace(WORD_START, "") for piece in found[begin:end]]
+            exact = sum(map(len, texts)) == len(sources)
+            place, after_mark, lone = 0, True, False  # lone: after a word start without letters
             for piece_id, piece in zip(ids, texts, strict=True):
                 start, stop = word.span()
                 if exact and piece:
@@ -157,8 +159,8 @@ class SentencePieceTokenizer(Tokenizer):
                     stop = start = sources[place]
                 known = bool(piece) and piece_id != self.unknown_id
                 mark = known and tokenization._is_punctuation(piece[0])
-                placed.append(Piece(piece_id, start, stop, after_mark or mark))
-                after_mark = mark
+                placed.append(Piece(piece_id, start, stop, after_mark or (mark and not lone)))
+                after_mark, lone = mark, not piece
         return placed
 
     def text_of(self, token_ids: Sequence[int]) -> str:

@@ -171,8 +171,10 @@ def test_tag(tmp_path):
     long = model.tag("the cat sat on a mat in paris . " * 40)
     assert long and long[-1].end > 1000
     assert all(a.end <= b.start for a, b in zip(long, long[1:], strict=False))
-    with pytest.raises(UserError, match="one of word, first, simple, none; received 'max'"):
-        model.tag("a", "max")
+    with pytest.raises(
+        UserError, match="one of word, first, average, max, simple, .*; received 'last'"
+    ):
+        model.tag("a", "last")
 
 
 def test_answer_has_its_place(model):

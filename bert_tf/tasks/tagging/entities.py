@@ -1,28 +1,46 @@
 """Precision, recall and F1 of entities, as defined by the CoNLL shared tasks.
 
 An entity is correct if its first word, last word and type are correct. The scores equal the output
-of the shared tasks' script `conlleval`. Tags are IOB1 or IOB2.
+of the shared tasks' script `conlleval`. Tags are IOB1 or IOB2; `entities` also reads other schemes.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+
+# Letters before the types: the start, inside and end of an entity, and an entity of one word.
+_SCHEMES = ("BILU", "BIES", "BMES", "BMEW")  # BILOU, IOBES (BIOES) and Chinese corpora's
+_STARTS, _ENDS = frozenset("BUSW"), frozenset("LEUSW")
+
+
+def scheme_tags(labels: Sequence[str]) -> list[str]:
+    """Returns the classes of a tagger as tags that `entities` reads.
+
+    Classes other than O that are not all tags of one scheme are types without a start, `I-CLASS`,
+    unless they begin with `B-` or `I-`.
+    """
+    prefixes = {label[:2] for label in labels if label != "O"}
+    if any(prefixes <= {f"{letter}-" for letter in scheme} for scheme in _SCHEMES):
+        return list(labels)
+    return [x if x == "O" or x.startswith(("B-", "I-")) else f"I-{x}" for x in labels]
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """Returns the entities of a sentence as (type, first word, last word + 1), in order.
 
     An entity begins at `B-TYPE`, or at an `I-TYPE` after `O`, another type or the start of the
-    sentence. It continues while `I-` of the same type follows.
+    sentence. It continues while `I-` of the same type follows. In BILOU and IOBES, `U-` and `S-`
+    are an entity of one word, and `L-` and `E-` continue an entity like `I-` and end it.
     """
     found = []
-    first, open_type = 0, None
+    first, open_type, ended = 0, None, False
     for i, tag in enumerate([*tags, "O"]):
         prefix, _, entity_type = tag.partition("-")
-        continues = prefix == "I" and entity_type == open_type
+        continues = entity_type == open_type and not ended and prefix not in _STARTS
         if open_type is not None and not continues:
             found.append((open_type, first, i))
         if not continues:
             first, open_type = i, None if prefix == "O" else entity_type
+        ended = prefix in _ENDS
     return found
 
 

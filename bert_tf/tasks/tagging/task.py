@@ -59,8 +59,15 @@ class TaggingTask(FineTuningTask):
         labels = _choose_labels(self.settings, training)
         for purpose, (found,) in sets.items():
             unknown = sorted(_tags(found.sentences) - set(labels))
+            path, flag = _file(self.settings, purpose)
+            others = [label for label in labels if not conll.is_tag(label)]
+            if others and found.sentences[0].tags is not None:
+                raise UserError(
+                    f"--{flag}: {path} has tags, which are IOB1 or IOB2; the model's include"
+                    f" {listed(others)}. run_tagging trains and scores only models of IOB1 and IOB2"
+                    " tags: leave the tags out of the file, and use --do_predict"
+                )
             if unknown:
-                path, flag = _file(self.settings, purpose)
                 raise UserError(
                     f"--{flag}: {path} has the tags {listed(unknown)}, which are not among the"
                     f" model's: {listed(labels)}. Correct the file, or train a new model with all"

@@ -20,6 +20,10 @@ from bert_tf.tasks.tagging.entities import entities, entity_metrics
         ("B-A B-A B-A", [("A", 0, 1), ("A", 1, 2), ("A", 2, 3)]),
         # A type may have a hyphen in it.
         ("B-A-1 I-A-1 I-A", [("A-1", 0, 2), ("A", 2, 3)]),
+        # BILOU and IOBES: U- and S- are an entity, L- and E- end one.
+        ("U-A U-A B-A L-A I-A", [("A", 0, 1), ("A", 1, 2), ("A", 2, 4), ("A", 4, 5)]),
+        ("S-A I-A E-A O E-A E-A", [("A", 0, 1), ("A", 1, 3), ("A", 4, 5), ("A", 5, 6)]),
+        ("B-A L-B U-B", [("A", 0, 1), ("B", 1, 2), ("B", 2, 3)]),
     ],
 )
 def test_entities(tags, expected):

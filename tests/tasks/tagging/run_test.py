@@ -106,6 +106,26 @@ def test_words_without_tags_get_the_labels_of_the_trained_model(trained):
     assert (trained / "out/test_results.txt").read_text() == results  # there is nothing to score
 
 
+def test_a_model_of_another_scheme_tags_words_but_has_no_scores(trained):
+    labels, words = trained / "out/labels.txt", trained / "words.txt"
+    before = labels.read_text()
+    for last in ("L-LOC", "S-LOC", "PLACE"):  # BILOU, IOBES, types
+        labels.write_text(before.replace("I-LOC", last))
+        words.write_text("Ann\n")
+        flags = {"data_dir": None, "predict_file": str(words), "do_predict": True}
+        tag(trained, **flags)
+        words.write_text("Ann O\n")
+        message = (
+            f"--predict_file: .*words.txt has tags, .* include '{last}'. .* only models of IOB1"
+        )
+        with pytest.raises(UserError, match=message):
+            tag(trained, **flags)
+        flags = {"data_dir": None, "eval_file": str(words), "do_eval": True}
+        with pytest.raises(UserError, match=message.replace("predict", "eval")):
+            tag(trained, **flags)
+    labels.write_text(before)
+
+
 def test_the_feature_based_variant_does_not_change_bert(folder):
     flags = {"feature_based": True, "feature_layers": "last", "lstm_size": 3}
     tag(folder, **flags, do_train=True, train_batch_size=8, num_train_epochs=1, learning_rate=0.1)
