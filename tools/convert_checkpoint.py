@@ -6,7 +6,7 @@ r"""Converts models of BERT's family between Hugging Face's format and google-re
 
 --input is one of
 
-    a folder in Hugging Face's format, with model.safetensors and config.json
+    a folder in Hugging Face's format, with config.json and model.safetensors or its shards
     a checkpoint: the prefix of its files, or its folder, such as an --export_dir
     the --output_dir of a run: its newest checkpoint
 
@@ -51,7 +51,8 @@ and --vocab_file: the --output_dir of a run has neither. The same folder gives
 
 `gelu` is the tanh form in google-research/bert and the exact form in Hugging Face's models. So the
 name changes: their `gelu` is `gelu_erf` in bert_config.json, and our `gelu` is `gelu_new` in
-config.json. RoBERTa's configuration has its own epsilon of LayerNorm; the other models use 1e-12.
+config.json. bert_config.json has `layer_norm_eps` if it is not 1e-12 (RoBERTa's always has it), and
+`problem_type` if a text can have several of the classifier's classes (multi_label_classification).
 """
 
 import json
@@ -62,9 +63,10 @@ from absl import flags, logging
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.overwriting import check_overwrites, real_path
+from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.files.whole_files import write_whole
 from bert_tf.hugging_face.config import module_of
-from bert_tf.hugging_face.conversion import SAFETENSORS_NAME, to_safetensors
+from bert_tf.hugging_face.conversion import to_safetensors
 from bert_tf.hugging_face.vector_settings import write_vector_settings
 from bert_tf.model_folder.reader import ModelFiles
 from bert_tf.model_folder.writer import CONFIG_FILE, write_model, write_vocabulary
@@ -90,7 +92,7 @@ def convert(
     as_checkpoint = output_format == "checkpoint"
     if files.is_hugging_face and not as_checkpoint:
         raise UserError(
-            f"--input={source} has a {SAFETENSORS_NAME}, so it can only be converted to"
+            f"--input={source} has a {SAFETENSORS}, so it can only be converted to"
             " --output_format=checkpoint"
         )
     _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
@@ -117,7 +119,7 @@ def convert(
     else:
         as_distilbert = output_format == "distilbert"
         tensors, config_json = to_safetensors(weights, config, source, labels, as_distilbert)
-        write_whole(os.path.join(output_dir, SAFETENSORS_NAME), tensors)
+        write_whole(os.path.join(output_dir, SAFETENSORS), tensors)
         text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
         write_whole(os.path.join(output_dir, "config.json"), text)
         write_vocabulary(output_dir, vocabulary, do_lower_case)

@@ -61,6 +61,11 @@ def readme(description: Mapping[str, Any], folder: ModelFolder) -> str:
         more = f"- `{POSITIONS}`: positions of `{tokenizer.mask_token}` in `input_ids`, from 0.\n"
     if description["labels"]:
         more += "- `labels.txt`: the classes, in the order of the outputs' last axis.\n"
+    if description["head"] == "classification" and config.is_multi_label:
+        more += (
+            "- `probabilities`: of each class on its own, since a text can have several; they do"
+            " not add up to 1.\n"
+        )
     segments = "0."
     if tokenizer.layout.second_segment:
         segments = f"1 for the second text and its `{end}`, 0 for all else."

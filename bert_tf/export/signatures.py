@@ -68,7 +68,9 @@ def outputs_of(head: str, model: keras.Model, folder: ModelFolder) -> Outputs:
 
     def classes(features: Tensors) -> dict[str, tf.Tensor]:
         logits = compute(features)["logits"]
-        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+        is_multi_label = head == "classification" and folder.config.is_multi_label
+        probabilities = tf.sigmoid(logits) if is_multi_label else tf.nn.softmax(logits)
+        return {"logits": logits, "probabilities": probabilities}
 
     def regression(features: Tensors) -> dict[str, tf.Tensor]:
         return {"values": compute(features)["logits"][:, 0]}

@@ -17,7 +17,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, given, quoted
-from bert_tf.files import checkpoint_names
+from bert_tf.files import checkpoint_names, weight_files
+from bert_tf.files.whole_files import check_no_pointer
 
 SLOT_PATTERN = re.compile(r"(.*/adam_[mv]|global_step)$")
 
@@ -51,6 +52,8 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         kept = checkpoint_names.listed_in(path)
         if not kept:
             found = sorted(name for name in tf.io.gfile.listdir(path) if name.endswith(".index"))
+            if not found:
+                weight_files.check_not_hugging_face(path, place)
             if len(found) != 1:
                 names = ", ".join(name.removesuffix(".index") for name in found)
                 raise UserError(
@@ -61,6 +64,8 @@ def find_prefix(path: str, flag: str | None = "init_checkpoint") -> str:
         prefix = kept[-1]
     prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", prefix)
     files = [prefix + suffix for suffix in (".index", ".data-00000-of-*")]
+    if not _is_directory(path):
+        weight_files.check_not_hugging_face(path, place)
     if missing := [file for file in files if not tf.io.gfile.glob(file)]:
         raise DamagedCheckpointError(
             f"{place}: a checkpoint is named by its prefix and consists of the files"
@@ -100,6 +105,8 @@ class CheckpointReader:
     def __init__(self, path: str, flag: str | None = "init_checkpoint"):
         self.prefix = find_prefix(path, flag)
         self._place = given(path, flag) + (f": {self.prefix}" if self.prefix != path else "")
+        for file in tf.io.gfile.glob([f"{self.prefix}.index", f"{self.prefix}.data-00000-of-*"]):
+            check_no_pointer(file, f"{self._place}: {file}")
         with self._explained("cannot be read"):
             self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
             self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()

@@ -19,6 +19,8 @@ from bert_tf.errors import UserError
 from bert_tf.files import storage
 from bert_tf.files.temporary_names import temporary_name
 
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
 
 class UnfinishedFile:
     """A file that is written under a temporary name and renamed when it is complete.
@@ -93,14 +95,29 @@ def write_whole(path: str, content: str | bytes) -> None:
         file.finish()
 
 
-def read_bytes(path: str, place: str, rule: str = "") -> bytes:
-    """Returns the content of a file. If it cannot be read, the UserError ends in `rule`."""
+def read_bytes(path: str, place: str, rule: str = "", size: int = -1) -> bytes:
+    """Returns the content of a file, or its first `size` bytes.
+
+    Raises:
+        UserError: the file cannot be read; the message ends in `rule`. Or it is a Git LFS pointer.
+    """
     try:
         with tf.io.gfile.GFile(path, "rb") as reader:
-            return reader.read()
+            content: bytes = reader.read(size)
     except tf.errors.OpError as error:
         reason = f" ({error.message}); {rule}" if rule else f": {error.message}"
         raise UserError(f"{place} cannot be read{reason}") from error
+    if content.startswith(_POINTER):
+        raise UserError(
+            f"{place} is a Git LFS pointer instead of the file itself; run `git lfs pull` in"
+            f" {os.path.dirname(path) or '.'}"
+        )
+    return content
+
+
+def check_no_pointer(path: str, place: str) -> None:
+    """Raises UserError if a file is a Git LFS pointer, or cannot be read."""
+    read_bytes(path, place, size=len(_POINTER))
 
 
 def read_text(path: str, place: str, rule: str) -> str:

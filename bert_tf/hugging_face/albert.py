@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.errors import UserError
+from bert_tf.files.json_keys import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm, output
 from bert_tf.model.albert_configuration import AlbertConfig
@@ -12,7 +13,9 @@ from bert_tf.model.heads import OUTPUT_DROPOUT_PROB
 CONFIG = AlbertConfig
 CLASS_NAME = "Albert"
 VOCABULARY = "spiece.model"
-KEYS = {*CONFIG.known_keys(), "layer_norm_eps"}
+TOKENIZERS = ("Albert",)
+KEYS = CONFIG.known_keys()
+NEEDED: dict[str, Needed] = {}
 # Settings of the original's code that affect neither weights nor outputs.
 HARMLESS_KEYS = {
     *("classifier_dropout_prob", "down_scale_factor", "gap_size", "layers_to_keep"),
@@ -32,7 +35,6 @@ TIED = {
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Returns the values of an `albert_config.json`; see `bert.to_ours`."""
-    bert.warn_of_epsilon(config, path)
     # Hugging Face's defaults where they differ from ALBERT's.
     return {
         "vocab_size": 30000,
@@ -44,11 +46,11 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a `config.json`; see `bert.to_theirs`."""
     return {
+        "layer_norm_eps": 1e-12,
         **config,
         "bos_token_id": 2,
         "classifier_dropout_prob": OUTPUT_DROPOUT_PROB,
         "eos_token_id": 3,
-        "layer_norm_eps": 1e-12,
         "model_type": "albert",
         "pad_token_id": 0,
         "position_embedding_type": "absolute",

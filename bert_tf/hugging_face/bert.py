@@ -7,20 +7,22 @@ Each kind of model has a module with the same constants and functions; `FAMILY` 
 from collections.abc import Mapping
 from typing import Any
 
-from absl import logging
-
-from bert_tf.errors import quoted
+from bert_tf.files.json_keys import Needed
 from bert_tf.hugging_face.weights import Weight, dense, layer, layer_norm, masked_lm, output
 from bert_tf.model.configuration import BertConfig
 
 CONFIG = BertConfig
 CLASS_NAME = "Bert"  # BertForMaskedLM
 VOCABULARY = "vocab.txt"
-KEYS = {*CONFIG.known_keys(), "layer_norm_eps"}  # the keys of config.json that are used
-# Settings of a pooler that none of the supported models has.
+TOKENIZERS = ("Bert", "DistilBert", "Electra")  # tokenizer classes, without "Tokenizer(Fast)"
+KEYS = CONFIG.known_keys()  # the keys of config.json that are used
+NEEDED: dict[str, Needed] = {}
 HARMLESS_KEYS = {
-    f"pooler_{name}"
-    for name in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")
+    # Settings of a pooler that none of the supported models has.
+    *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
+    *("pooler_size_per_head", "pooler_type"),
+    # Of other models and programs. BERT's embeddings are as wide as its layers.
+    *("embedding_size", "emb_size", "vocab_type"),
 }
 PREFIX = "bert."  # begins the names of encoder and pooler if the model has a head
 # The modules of a layer, see `weights.layer`.
@@ -38,28 +40,17 @@ def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
 
     `config` is the content of the `config.json` at `path`.
     """
-    warn_of_epsilon(config, path)
     known = {key: config[key] for key in CONFIG.known_keys() if key in config}
     known.setdefault("hidden_act", "gelu")
     known.setdefault("type_vocab_size", 2)  # Hugging Face's default; BertConfig's is 16.
     return known
 
 
-def warn_of_epsilon(config: Mapping[str, Any], path: str) -> None:
-    """Warns if `layer_norm_eps` in a `config.json` differs from the epsilon of BERT and ALBERT."""
-    if config.get("layer_norm_eps", 1e-12) != 1e-12:
-        logging.warning(
-            "%s: layer_norm_eps is %s; bert_tf always uses 1e-12, so outputs will differ a little",
-            path,
-            quoted(config["layer_norm_eps"]),
-        )
-
-
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a `config.json`; `hidden_act` is Hugging Face's name already."""
     return {
-        **config,
         "layer_norm_eps": 1e-12,
+        **config,
         "model_type": "bert",
         "pad_token_id": 0,
         "position_embedding_type": "absolute",

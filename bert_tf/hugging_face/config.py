@@ -9,7 +9,7 @@ from bert_tf.files.json_keys import JsonKeys, Needed
 from bert_tf.files.label_file import check_label, is_tag
 from bert_tf.files.whole_files import read_json
 from bert_tf.hugging_face import albert, bert, distilbert, roberta
-from bert_tf.model.configuration import BertConfig
+from bert_tf.model.configuration import MULTI_LABEL, BertConfig
 
 # model_type -> module.
 FAMILY = {"bert": bert, "albert": albert, "distilbert": distilbert, "roberta": roberta}
@@ -20,24 +20,55 @@ _ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
 }
-# Keys of `config.json` that all kinds of models share. A module's KEYS and HARMLESS_KEYS add more.
+_IDENTITY = "torch.nn.modules.linear.Identity"
+_NO_ACTIVATION = (
+    "classify gives the logit of a model with a single output as it is. Delete the key to load the"
+    " model, and apply the function yourself"
+)
 _NO_SUCH_MODEL = "no other value is supported. Choose a different model"
+# Keys of `config.json` that all kinds of models share. A module has more.
 _NEEDED = {
     "position_embedding_type": Needed(("absolute",), _NO_SUCH_MODEL),
-    "is_decoder": Needed((False,), _NO_SUCH_MODEL),
-    "add_cross_attention": Needed((False,), _NO_SUCH_MODEL),
+    "is_decoder": Needed((False, None), _NO_SUCH_MODEL),
+    "is_encoder_decoder": Needed((False, None), _NO_SUCH_MODEL),
+    "add_cross_attention": Needed((False, None), _NO_SUCH_MODEL),
+    "pruned_heads": Needed(({}, None), _NO_SUCH_MODEL),
+    "quantization_config": Needed(
+        (None,), "quantized weights are not supported. Choose the model with floating-point weights"
+    ),
+    "auto_map": Needed(
+        (None, {}),
+        "code that comes with a model is not run. Choose a different model or, if the model is a"
+        " plain one of its model_type, delete the key",
+    ),
+    # Cross-encoders of sentence-transformers, up to version 3.
+    "sbert_ce_default_activation_function": Needed((_IDENTITY, None), _NO_ACTIVATION),
 }
 _HARMLESS = {
     # The library's version, and the history of the file.
-    *("_name_or_path", "_num_labels", "transformers_version", "dtype", "torch_dtype"),
-    *("torchscript", "finetuning_task", "language", "name", "directionality"),
+    *("_name_or_path", "_num_labels", "_commit_hash", "transformers_version", "dtype"),
+    *("torch_dtype", "torchscript", "finetuning_task", "language", "name", "directionality"),
     # What is returned, and how much memory and time it takes.
     *("output_attentions", "output_hidden_states", "output_past", "return_dict", "use_cache"),
-    *("chunk_size_feed_forward", "gradient_checkpointing"),
-    # Training, and generating text. `label2id` is the inverse of `id2label`.
-    *("classifier_dropout", "initializer_factor", "label2id", "num_labels"),
-    *("bos_token_id", "eos_token_id", "pad_token_id"),
+    *("chunk_size_feed_forward", "gradient_checkpointing", "use_bfloat16", "xla_device"),
+    *("attn_implementation", "_attn_implementation", "_attn_implementation_autoset"),
+    *("_attn_implementation_internal", "_experts_implementation_internal"),
+    *("base_model_tp_plan", "base_model_pp_plan", "base_model_fsdp_plan"),
+    # Training. `label2id` is the inverse of `id2label`, whose length the weights show.
+    *("classifier_dropout", "initializer_factor", "label2id", "num_labels", "tf_legacy_loss"),
+    # Ids that the vocabulary gives, and the model's code does not read. RoBERTa reads pad_token_id.
+    *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id"),
+    # Pipelines and generating text, which no supported model does.
+    *("custom_pipelines", "function_to_apply", "prefix", "task_specific_params"),
+    *("cross_attention_hidden_size", "tie_encoder_decoder", "max_length", "min_length"),
+    *("do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty"),
+    *("temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty"),
+    *("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids"),
+    *("num_return_sequences", "output_scores", "return_dict_in_generate"),
+    *("forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values"),
+    *("exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens"),
 }
+_PROBLEM_TYPES = ("single_label_classification", MULTI_LABEL, "regression")
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -56,8 +87,23 @@ def read_config(path: str) -> dict[str, Any]:
             f" {quoted(model_type)}"
         )
     module = FAMILY[model_type]
-    used = {*module.KEYS, "architectures", "id2label", "model_type"}
-    JsonKeys(used, _NEEDED, {*_HARMLESS, *module.HARMLESS_KEYS}).check(config, path)
+    used = {*module.KEYS, "architectures", "id2label", "model_type", "tie_word_embeddings"}
+    used |= {"problem_type", "sentence_transformers"}
+    classes = [f"{name}Tokenizer{end}" for name in module.TOKENIZERS for end in ("", "Fast")]
+    tokenizer = Needed(
+        (*classes, None),
+        f"this kind of model needs one of {listed(classes)}. Choose a different model, or correct"
+        " the key if the vocabulary is such a class's",
+    )
+    needed = {**_NEEDED, **module.NEEDED, "tokenizer_class": tokenizer}
+    JsonKeys(used, needed, {*_HARMLESS, *module.HARMLESS_KEYS}).check(config, path)
+    cross_encoder = config.get("sentence_transformers")  # of version 4 and later
+    if cross_encoder is not None:
+        key = f"{path}: sentence_transformers"
+        if not isinstance(cross_encoder, dict):
+            raise UserError(f"{key} must be a dictionary, not {quoted(cross_encoder)}")
+        keys = JsonKeys({"version"}, {"activation_fn": Needed((_IDENTITY,), _NO_ACTIVATION)})
+        keys.check(cross_encoder, key)
     return config
 
 
@@ -74,6 +120,7 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
     """
     module = FAMILY[config["model_type"]]
     known = module.to_ours(config, path)
+    known.pop("problem_type", None)  # see `problem_type`
     hidden_act = known["hidden_act"]
     try:
         if not isinstance(hidden_act, str):
@@ -85,6 +132,29 @@ def to_bert_config(config: Mapping[str, Any], path: str) -> BertConfig:
         if module is distilbert:
             message = distilbert.with_their_keys(message)
         raise UserError(f"{path}: {message}") from error
+
+
+def problem_type(config: Mapping[str, Any], num_outputs: int, path: str) -> str | None:
+    """Returns the `problem_type` of a text classifier: `MULTI_LABEL`, or None.
+
+    `config` is from `read_config(path)`, and `num_outputs` the classifier's number of outputs.
+
+    Raises:
+        UserError: the value is unknown, or impossible with so many outputs.
+    """
+    value = config.get("problem_type")
+    if value not in (*_PROBLEM_TYPES, None):
+        raise UserError(
+            f"{path}: problem_type must be one of {listed(_PROBLEM_TYPES)}, or null; it is"
+            f" {quoted(value)}. Correct it: probabilities depend on it"
+        )
+    if value not in (MULTI_LABEL, None) and (num_outputs == 1) != (value == "regression"):
+        raise UserError(
+            f"{path}: problem_type is {quoted(value)}, and the classifier has {num_outputs}"
+            " outputs; a regression must have one, and a single-label classification several."
+            " Correct problem_type, or choose a different model"
+        )
+    return MULTI_LABEL if value == MULTI_LABEL else None
 
 
 def task_of(config: Mapping[str, Any]) -> str:
@@ -103,12 +173,14 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
 
     `config` is from `read_config(path)`, and `count` the classifier's number of outputs.
 
+    With a `MULTI_LABEL` problem, a single output is a class, too.
+
     Raises:
         UserError: `id2label` does not have `count` different names of one line each.
     """
     names = config.get("id2label")
     if names is None:
-        return None
+        return [] if config.get("problem_type") == "regression" else None
     keys = [str(i) for i in range(count)]
     if (
         not isinstance(names, dict)
@@ -125,7 +197,7 @@ def class_names(config: Mapping[str, Any], count: int, path: str) -> list[str] |
     labels = [names[key] for key in keys]
     for label in labels:
         check_label(label, f"{path}: id2label")
-    if count == 1:
+    if count == 1 and config.get("problem_type") != MULTI_LABEL:
         return []
     return None if labels == default_names(count) else labels
 
@@ -191,6 +263,11 @@ def to_config(
     values["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(hidden_act, hidden_act)
     config = module.to_theirs(values)
     config["architectures"] = [module.CLASS_NAME + task]
+    config.pop("problem_type", None)
+    if task == "ForSequenceClassification" and bert_config.is_multi_label:
+        config["problem_type"] = MULTI_LABEL
+    elif task == "ForSequenceClassification" and num_outputs == 1:
+        config["problem_type"] = "regression"
     if num_outputs:
         labels = labels or default_names(num_outputs)
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}

@@ -12,13 +12,13 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, listed, missing_package, quoted
-from bert_tf.files.whole_files import read_bytes
+from bert_tf.files.weight_files import SAFETENSORS, SHARDS, safetensors_in
+from bert_tf.files.whole_files import read_bytes, read_json
 from bert_tf.hugging_face import config as hugging_face_config
 from bert_tf.hugging_face import distilbert, roberta
 from bert_tf.hugging_face.weights import Weight, present_parts
 from bert_tf.model.configuration import BertConfig
 
-SAFETENSORS_NAME = "model.safetensors"
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
 # Hugging Face's tensors that are not weights but constants.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
@@ -39,18 +39,19 @@ class ConvertedModel(NamedTuple):
 
 
 def read_safetensors(folder: str) -> ConvertedModel:
-    """Returns the model in the `model.safetensors` and the `config.json` of a folder.
+    """Returns the model in the `config.json` and the safetensors file or shards of a folder.
 
     Raises:
         UserError: safetensors is not installed, a file is missing or damaged, or the model's
             architecture is not supported.
     """
-    path, config_path = (os.path.join(folder, name) for name in (SAFETENSORS_NAME, "config.json"))
+    path = safetensors_in(folder) or os.path.join(folder, SAFETENSORS)
+    config_path = os.path.join(folder, "config.json")
     _import_safetensors()
     content = hugging_face_config.read_config(config_path)
     config = hugging_face_config.to_bert_config(content, config_path)
     module = hugging_face_config.module_of(config)
-    tensors = _canonical_names(_deserialize(path), module.PREFIX, path)
+    tensors = _canonical_names(_read_tensors(path), module.PREFIX, path)
     _untie(tensors, module.TIED, path)
     task = hugging_face_config.task_of(content)
     if module is roberta:
@@ -67,11 +68,46 @@ def read_safetensors(folder: str) -> ConvertedModel:
         )
     labels = None
     if "classifier" in parts:
-        labels = hugging_face_config.class_names(content, len(weights["output_bias"]), config_path)
+        count = len(weights["output_bias"])
+        labels = hugging_face_config.class_names(content, count, config_path)
+        if task != "ForTokenClassification":
+            config.problem_type = hugging_face_config.problem_type(content, count, config_path)
+    if "masked-LM head" in parts and content.get("tie_word_embeddings") not in (True, None):
+        raise UserError(
+            f"{config_path}: tie_word_embeddings must be true in a model with a masked-LM head, not"
+            f" {quoted(content['tie_word_embeddings'])}: google-research/bert has one variable for"
+            " both embeddings. Choose a different model"
+        )
     if task == "ForTokenClassification" and not hugging_face_config.is_tagger(weights, labels):
         weights = {k: v for k, v in weights.items() if not k.startswith("bert/pooler/")}
         logging.info("%s: the pooler is omitted: this tagger's outputs do not depend on it", path)
     return ConvertedModel(weights, config, labels, task)
+
+
+def _read_tensors(path: str) -> dict[str, dict[str, Any]]:
+    """Returns what `_deserialize` returns, for a file or, by their index, for all shards."""
+    folder, name = os.path.split(path)
+    if name != SHARDS:
+        return _deserialize(path)
+    index = read_json(path, path, "it must name the file of each weight")
+    files = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(files, dict) or not all(
+        isinstance(file, str) and file == os.path.basename(file) for file in files.values()
+    ):
+        raise UserError(
+            f"{path} must have a weight_map with the name of each weight's file in this folder;"
+            f" received {quoted(files)}"
+        )
+    tensors = {}
+    for file in sorted(set(files.values())):
+        found = _deserialize(os.path.join(folder, file))
+        if wrong := {key for key, value in files.items() if value == file} ^ found.keys():
+            raise UserError(
+                f"{os.path.join(folder, file)} must have the weights that {SHARDS} names; they"
+                f" differ in {quoted(min(wrong))}. Download both files again"
+            )
+        tensors |= found
+    return tensors
 
 
 def _deserialize(path: str) -> dict[str, dict[str, Any]]:
@@ -207,5 +243,5 @@ def _import_safetensors() -> ModuleType:
         import safetensors
         import safetensors.numpy
     except ImportError as error:
-        raise missing_package(SAFETENSORS_NAME, "safetensors", "convert", error) from error
+        raise missing_package(SAFETENSORS, "safetensors", "convert", error) from error
     return safetensors

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf.errors import UserError, listed
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.json_keys import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, layer, masked_lm
 from bert_tf.model.configuration import BertConfig
@@ -38,9 +39,19 @@ _KEYS = {
     "max_position_embeddings": ("max_position_embeddings", 512),
     "initializer_range": ("initializer_range", 0.02),
 }
-KEYS = {theirs for theirs, _ in _KEYS.values()}
-# Dropout rates of training, and how the position embeddings, which the file has, were initialized.
-HARMLESS_KEYS = {"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"}
+# BERT's names, which Hugging Face's library accepts instead.
+_ALIASES = ("hidden_size", "num_hidden_layers", "num_attention_heads")
+TOKENIZERS = bert.TOKENIZERS
+KEYS = {*(theirs for theirs, _ in _KEYS.values()), *_ALIASES}
+_EPSILON = 1e-12
+NEEDED = {"layer_norm_eps": Needed((_EPSILON,), "DistilBERT has no other. Delete the key")}
+HARMLESS_KEYS = {
+    # Dropout rates of training, and how the position embeddings, which the file has, were
+    # initialized.
+    *("qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds"),
+    # DistilBERT has no token types, and its output embeddings are always tied.
+    *("type_vocab_size", "tie_weights_"),
+}
 _TYPES = "bert/embeddings/token_type_embeddings"
 _POSITIONS = "bert/embeddings/position_embeddings"
 _NUM_TYPES = 2  # the records of every program have two
@@ -51,12 +62,28 @@ _WITH_PRE_CLASSIFIER = ("ForSequenceClassification", "ForMultipleChoice")
 
 def to_ours(config: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Returns the values of a `bert_config.json`; see `bert.to_ours`."""
-    values = {ours: config.get(theirs, default) for ours, (theirs, default) in _KEYS.items()}
+    for ours in _ALIASES:
+        theirs, _ = _KEYS[ours]
+        if ours in config and config.get(theirs, config[ours]) != config[ours]:
+            raise UserError(
+                f"{path}: {theirs} and {ours} are two names of one size; they are"
+                f" {quoted(config[theirs])} and {quoted(config[ours])}. Delete the wrong one"
+            )
+    values = {
+        ours: config.get(theirs, config.get(ours, default) if ours in _ALIASES else default)
+        for ours, (theirs, default) in _KEYS.items()
+    }
     return {**values, "type_vocab_size": _NUM_TYPES}
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a `config.json`; see `bert.to_theirs`."""
+    epsilon = config.get("layer_norm_eps", _EPSILON)
+    if epsilon != _EPSILON:
+        raise UserError(
+            f"Hugging Face's DistilBERT always has the layer_norm_eps {_EPSILON}; this model's is"
+            f" {epsilon}, so it cannot be written as a DistilBERT"
+        )
     return {
         **{theirs: config[ours] for ours, (theirs, _) in _KEYS.items()},
         "model_type": "distilbert",
@@ -143,4 +170,5 @@ def config_of_bert(config: BertConfig, task: str, path: str) -> DistilBertConfig
             ' "model_type": "distilbert"'
         )
     values = config.to_dict()
-    return DistilBertConfig.from_dict({k: values[k] for k in [*_KEYS, "type_vocab_size"]})
+    kept = (*_KEYS, "type_vocab_size", "layer_norm_eps", "problem_type")
+    return DistilBertConfig.from_dict({k: values[k] for k in kept if k in values})

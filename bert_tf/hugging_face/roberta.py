@@ -5,6 +5,7 @@ from typing import Any
 
 from absl import logging
 
+from bert_tf.files.json_keys import Needed
 from bert_tf.hugging_face import bert
 from bert_tf.hugging_face.weights import Weight, dense, masked_lm, output
 from bert_tf.model.roberta_configuration import RobertaConfig
@@ -12,7 +13,9 @@ from bert_tf.model.roberta_configuration import RobertaConfig
 CONFIG = RobertaConfig
 CLASS_NAME = "Roberta"
 VOCABULARY = "vocab.json"
+TOKENIZERS = ("Roberta",)
 KEYS = CONFIG.known_keys()
+NEEDED: dict[str, Needed] = {}
 HARMLESS_KEYS: set[str] = set()
 PREFIX = "roberta."
 TIED = {

@@ -21,9 +21,18 @@ _HUGGING_FACE_KEYS = {"architectures", "transformers_version"}  # a `config.json
 _LONGEST_LIST = 330  # characters of listed problems in a message
 
 
-def within(default: Any = dataclasses.MISSING, **bounds: float) -> Any:
-    """Returns a dataclass field with `Bounds`; a subclass that changes its default keeps them."""
-    return dataclasses.field(default=default, metadata={"bounds": Bounds(**bounds)})
+# Value of `problem_type`, Hugging Face's name of a classifier whose classes are independent.
+MULTI_LABEL = "multi_label_classification"
+
+
+def within(default: Any = dataclasses.MISSING, optional: bool = False, **bounds: float) -> Any:
+    """Returns a dataclass field with `Bounds`; a subclass that changes its default keeps them.
+
+    An `optional` field is keyword-only, and a file has its key only if the value differs from the
+    default.
+    """
+    metadata = {"bounds": Bounds(**bounds), "optional": optional}
+    return dataclasses.field(default=default, metadata=metadata, kw_only=optional)
 
 
 @dataclasses.dataclass(eq=False)
@@ -47,6 +56,10 @@ class BertConfig:
         max_position_embeddings: longest sequence, in tokens.
         type_vocab_size: number of segment (token type) ids; every released model has 2.
         initializer_range: standard deviation of the truncated normal initial weights.
+        layer_norm_eps: epsilon of every LayerNorm.
+        problem_type: "multi_label_classification" if a text can have several classes of the
+            model's classifier: the probability of each class is then the sigmoid of its logit. None
+            for any other model.
 
     Raises:
         UserError: a value is out of range; the message lists all of these values.
@@ -71,6 +84,12 @@ class BertConfig:
     type_vocab_size: int = within(16, at_least=1, at_most=2**16)  # segments are looked up one-hot
     # Above 10, products overflow float32 within a few layers.
     initializer_range: float = within(0.02, above=0, at_most=10)
+    # Departures from the original, whose files lack both keys. It calls
+    # tf.contrib.layers.layer_norm, which has this epsilon, and has one class for each text.
+    layer_norm_eps: float = within(1e-12, optional=True, above=0, at_most=1)
+    problem_type: str | None = dataclasses.field(
+        default=None, metadata={"optional": True}, kw_only=True
+    )
 
     def __post_init__(self) -> None:
         self._unknown: dict[str, Any] = {}
@@ -99,6 +118,10 @@ class BertConfig:
                 f"its sizes make {parameters:,} parameters, and a model must have at most"
                 f" {_MOST_PARAMETERS:,}"
             )
+        if self.problem_type not in (None, MULTI_LABEL):
+            problems.append(
+                f'problem_type must be "{MULTI_LABEL}" or left out, not {quoted(self.problem_type)}'
+            )
         try:
             get_activation(self.hidden_act)
         except UserError as error:
@@ -111,16 +134,20 @@ class BertConfig:
         bounds: dict[str, Bounds] = {}
         for base in reversed(cls.__mro__):
             for name, field in getattr(base, "__dataclass_fields__", {}).items():
-                bounds |= {name: field.metadata["bounds"]} if field.metadata else {}
+                bounds |= {name: field.metadata["bounds"]} if "bounds" in field.metadata else {}
         return bounds
 
     # Not keys of a `bert_config.json`. Other models of the family override them.
 
-    layer_norm_eps = 1e-12  # the default of tf.contrib.layers.layer_norm, which the original calls
     has_next_sentence = True  # whether the model has a head for a pair of sentences
     has_token_types = True  # whether the input distinguishes a second text from the first
     position_offset = 0  # row of the position table for a sequence's first token
     pad_token_id: ClassVar[int | None] = None  # id of padding, if padding has no position
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether the classes of a text classifier are independent of each other."""
+        return self.problem_type == MULTI_LABEL
 
     @property
     def masked_lm_act(self) -> str | Activation:
@@ -253,6 +280,9 @@ class BertConfig:
     def to_dict(self) -> dict[str, Any]:
         """Returns a copy of the configuration as a dictionary, unknown keys included."""
         values = copy.deepcopy(self.__dict__)
+        for field in dataclasses.fields(self):
+            if field.metadata.get("optional") and values[field.name] == field.default:
+                del values[field.name]
         own = {"model_type": self.MODEL_TYPE} if self.MODEL_TYPE else {}
         return {**values.pop("_unknown"), **values, **own}
 

@@ -8,10 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, given, listed, quoted
-from bert_tf.files import checkpoints, storage
+from bert_tf.files import checkpoints, storage, weight_files
 from bert_tf.files.label_file import LABELS_FILE, labels_in
+from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.hugging_face.config import is_tagger
-from bert_tf.hugging_face.conversion import SAFETENSORS_NAME, ConvertedModel, read_safetensors
+from bert_tf.hugging_face.conversion import ConvertedModel, read_safetensors
 from bert_tf.hugging_face.vector_settings import (
     VectorSettings,
     read_vector_settings,
@@ -33,11 +34,11 @@ from bert_tf.text.tokenizers import (
 class ModelFiles:
     """The files of a trained model. Each is read once, on first use.
 
-    The model is either in Hugging Face's format, a folder with `model.safetensors` and
-    `config.json`, or with a `modules.json` of sentence-transformers that names such a folder; or it
-    is a checkpoint with `bert_config.json` and `labels.txt` in the same folder: a released model,
-    an --output_dir, an --export_dir. A run's OUTPUT_DIR/best has no configuration; the files that
-    it lacks are read from OUTPUT_DIR.
+    The model is either in Hugging Face's format, a folder with `config.json` and
+    `model.safetensors`, or its shards and their index, or with a `modules.json` of
+    sentence-transformers that names such a folder; or it is a checkpoint with `bert_config.json`
+    and `labels.txt` in the same folder: a released model, an --output_dir, an --export_dir. A run's
+    OUTPUT_DIR/best has no configuration; the files that it lacks are read from OUTPUT_DIR.
 
     Args:
         path: the folder, or the prefix of a checkpoint.
@@ -66,8 +67,8 @@ class ModelFiles:
         storage.check_file_system(path, flag)
         self._root = path
         self.path = path = path if only_checkpoint else transformer_folder(path)
-        safetensors = os.path.join(path, SAFETENSORS_NAME)
-        self.is_hugging_face = not only_checkpoint and tf.io.gfile.exists(safetensors)
+        safetensors = None if only_checkpoint else weight_files.safetensors_in(path)
+        self.is_hugging_face = safetensors is not None
         self._flag = flag
         self._config_file, self._config_flag = config_file, config_flag
         self._vocab_file = vocab_file
@@ -88,13 +89,14 @@ class ModelFiles:
         has_checkpoint = any(name == "checkpoint" or name.endswith(".index") for name in names)
         if has_checkpoint and self.is_hugging_face and not allow_two:
             raise UserError(
-                f"{place} must have one model; it has {SAFETENSORS_NAME} and a checkpoint. Name the"
+                f"{place} must have one model; it has {SAFETENSORS} and a checkpoint. Name the"
                 " prefix of the checkpoint, such as bert_model.ckpt, or move one of the two away"
             )
         if not has_checkpoint and not self.is_hugging_face:
+            weight_files.check_no_other_weights(path, place)
             raise UserError(
                 f"{place} must have a model: a checkpoint (PREFIX.index,"
-                f" PREFIX.data-00000-of-...), or {SAFETENSORS_NAME} with config.json; it has"
+                f" PREFIX.data-00000-of-...), or {SAFETENSORS} with config.json; it has"
                 f" {listed(names) or 'no files'}"
             )
 
@@ -126,7 +128,7 @@ class ModelFiles:
         config_file = os.path.join(self.path, "config.json")
         if self._config_file:
             raise UserError(
-                f"{self._config_flag} must not be given with {SAFETENSORS_NAME}, whose"
+                f"{self._config_flag} must not be given with {SAFETENSORS}, whose"
                 f" configuration is {config_file}; received {quoted(self._config_file)}. Leave it"
                 " out"
             )

@@ -1,4 +1,4 @@
-"""Answers from the logits of windows: as run_squad finds them, or as transformers' pipeline does.
+"""Answers from the logits of windows: as run_squad finds them, or as transformers 4 does.
 
 Both split a long context into windows, but rank answers differently. run_squad adds the logits of
 start and end, over all windows. The pipeline multiplies their probabilities within a window, widens
@@ -113,7 +113,7 @@ class RunSquadSearch(Search):
 
 
 class PipelineSearch(Search):
-    """The search of transformers' question-answering pipeline.
+    """The search of the question-answering pipeline of transformers 4.
 
     `doc_stride` is the number of word pieces that two windows share. "No answer" is one of the
     answers if `version_2_with_negative` is set.

@@ -99,7 +99,7 @@ def read_folder(
     files = ModelFiles(path, None, bert_config_file, vocab_file)
     files.check_model()
     config, shapes = files.config, files.shapes
-    labels = _labels(shapes, files.labels, files.labels_file)
+    labels = _labels(shapes, files.labels, files.labels_file, config.is_multi_label)
     tokenizer = files.tokenizer(do_lower_case)
     size = max(tokenizer.vocab.values()) + 1
     if size > config.vocab_size:
@@ -130,12 +130,20 @@ def read_folder(
 
 
 def _labels(
-    shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None, place: str
+    shapes: Mapping[str, Sequence[int]],
+    labels: Sequence[str] | None,
+    place: str,
+    is_multi_label: bool,
 ) -> tuple[str, ...]:
-    """Returns the classifier's classes; unknown classes get Hugging Face's default names."""
+    """Returns the classifier's classes; unknown classes get Hugging Face's default names.
+
+    A single output without a name is a number, not a class, unless the model `is_multi_label`.
+    """
     if "output_bias" not in shapes:
         return ()
     (count,) = shapes["output_bias"]
+    if labels is None and count == 1 and not is_multi_label:
+        return ()
     if labels is None:
         return tuple(default_names(count))
     if len(labels) != count and (labels or count != 1):

@@ -76,6 +76,11 @@ class Forward:
         return results
 
 
+def sigmoid(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Returns the probability of each class, if they are independent of each other."""
+    return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
+
+
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     """Returns the probabilities over the last axis."""
     logits = logits.astype(np.float64)

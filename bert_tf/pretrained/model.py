@@ -21,7 +21,7 @@ from bert_tf.pretrained import entities, text_input
 from bert_tf.pretrained.answers import AnswerOptions, make_searches
 from bert_tf.pretrained.build import BUILDERS, INPUTS, Outputs, Tensors, build_model, head_outputs
 from bert_tf.pretrained.folder import ModelFolder, read_folder
-from bert_tf.pretrained.forward import Forward, Row, softmax
+from bert_tf.pretrained.forward import Forward, Row, sigmoid, softmax
 from bert_tf.pretrained.pooling import POOLINGS, similarities, text_vectors
 from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, TextAttention
 from bert_tf.text import sequences
@@ -140,6 +140,10 @@ class Pretrained:
     ) -> Classification | float | list[Classification] | list[float]:
         """Returns the class of each text; if the model is a regression, a float for each.
 
+        If a text can have several classes (`config.is_multi_label`), the class is the most likely
+        one, and `probabilities` do not add up to 1: take the classes above a threshold, such as
+        0.5.
+
         Args:
             texts: a text, a pair of texts `(a, b)`, or a list of either.
 
@@ -154,7 +158,8 @@ class Pretrained:
         if kind == "regression":
             numbers = [float(row["logits"][0]) for row in found]
             return numbers[0] if single else numbers
-        classes = [self._classification(softmax(row["logits"])) for row in found]
+        probabilities = sigmoid if self.config.is_multi_label else softmax
+        classes = [self._classification(probabilities(row["logits"])) for row in found]
         return classes[0] if single else classes
 
     def _classification(self, probabilities: np.ndarray) -> Classification:
@@ -216,8 +221,8 @@ class Pretrained:
                 `method="transformers"`, word pieces that two windows share, as in transformers.
             max_answer_length: maximum length of an answer in word pieces.
             method: "run_squad" ranks like the program: the scores are the probabilities in its
-                nbest_predictions.json. "transformers" ranks like that library's question-answering
-                pipeline; its scores can exceed 1.
+                nbest_predictions.json. "transformers" ranks like the question-answering
+                pipeline of transformers 4; its scores can exceed 1.
 
         Raises:
             UserError: the model has no head for answers, or an argument does not fit.

@@ -29,7 +29,8 @@ class Classification:
     Attributes:
         label: the most likely class.
         probability: its probability.
-        probabilities: the probability of each class, in the order of the model's classes.
+        probabilities: the probability of each class, in the order of the model's classes. They add
+            up to 1, unless a text can have several classes.
     """
 
     label: str

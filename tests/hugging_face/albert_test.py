@@ -131,13 +131,13 @@ def test_what_the_formats_do_not_share(tmp_path, sizes, message):
         convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
 
 
-@pytest.mark.parametrize(("values", "count"), [({"layer_norm_eps": 1e-5}, 1), ({}, 0)])
-def test_another_epsilon_gives_a_warning(values, count, warnings):
+@pytest.mark.parametrize(("values", "epsilon"), [({"layer_norm_eps": 1e-5}, 1e-5), ({}, 1e-12)])
+def test_the_epsilon_goes_both_ways(values, epsilon):
     config = {"model_type": "albert", **SIZES, **values}
-    hugging_face_config.to_bert_config(config, "FOLDER/config.json")
-    found = [text for text in warnings if "layer_norm_eps" in text]
-    assert len(found) == count
-    assert all("FOLDER/config.json: layer_norm_eps is 1e-05; bert_tf always" in x for x in found)
+    found = hugging_face_config.to_bert_config(config, "FOLDER/config.json")
+    assert found.layer_norm_eps == epsilon
+    assert ("layer_norm_eps" in found.to_dict()) == bool(values)
+    assert hugging_face_config.to_config(found, "Model", None, 0)["layer_norm_eps"] == epsilon
 
 
 def test_a_folder_with_a_sentence_piece_model_loads(tmp_path):

@@ -21,6 +21,8 @@ class ClassificationModel(TaskModel):
 
     Args:
         num_labels: number of classes; 1 for regression.
+        config: with a `problem_type` of "multi_label_classification", `predictions` makes the
+            probability of each class on its own, also of a single one.
         **options: see `BertModel`.
     """
 
@@ -29,7 +31,8 @@ class ClassificationModel(TaskModel):
     def __init__(self, config: BertConfig, num_labels: int, **options: Any):
         super().__init__(config, **options)
         self.num_labels = num_labels
-        self.is_regression = num_labels == 1
+        self.is_multi_label = config.is_multi_label
+        self.is_regression = num_labels == 1 and not self.is_multi_label
         self.task_metrics = () if self.is_regression else ("accuracy",)
         self.head = OutputLayer(num_labels, config.hidden_size, dtype=self.bert.dtype_policy)
 
@@ -94,8 +97,9 @@ class ClassificationModel(TaskModel):
         `outputs`: probabilities of the classes, float32 [B, num_labels], or the values of a
         regression, float32 [B]. `label_ids`: the records' labels. `per_example_loss`: float32 [B].
         """
+        probabilities = tf.sigmoid if self.is_multi_label else tf.nn.softmax
         return {
-            "outputs": outputs[:, 0] if self.is_regression else tf.nn.softmax(outputs),
+            "outputs": outputs[:, 0] if self.is_regression else probabilities(outputs),
             "label_ids": features["label_ids"],
             "per_example_loss": self.example_losses(outputs, features),
         }

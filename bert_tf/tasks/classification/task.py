@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError, listed
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import LABELS_FILE, check_label
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.folder import reporting
@@ -118,6 +118,13 @@ class ClassificationTask(FineTuningTask):
         return ClassificationEncoder(tokenizer, self.settings.max_seq_length, labels or None)
 
     def build(self, config: BertConfig, labels: Sequence[str], **options) -> ClassificationModel:
+        if config.is_multi_label and (self.settings.do_train or self.settings.do_eval):
+            raise UserError(
+                f"problem_type in --bert_config_file is {quoted(config.problem_type)}: a text can"
+                " have several classes. That cannot be trained or evaluated, since examples have"
+                " one class. To predict, give only --do_predict. To train a model with one class"
+                " for each text, delete problem_type"
+            )
         return ClassificationModel(config, len(labels) or 1, **options)
 
     def teaching(

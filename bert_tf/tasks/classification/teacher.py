@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError, listed
+from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import LABELS_FILE
 from bert_tf.model.configuration import BertConfig
 from bert_tf.runs.flags.settings import model_options
@@ -38,6 +38,12 @@ def read_teacher(
     files = teacher_files(settings)
     config = read_teacher_config(files, student, settings.max_seq_length)
     check_model_vocabulary(tokenizer.vocab, settings.vocab_file, files.home, "teacher_checkpoint")
+    if config.is_multi_label:
+        raise UserError(
+            f"--teacher_checkpoint={settings.teacher_checkpoint} must have one class for each text:"
+            f" problem_type in its configuration is {quoted(config.problem_type)}, and the student"
+            " would learn other probabilities than its. Choose another teacher"
+        )
     casing = files.recorded_casing
     if casing not in (None, settings.do_lower_case):
         raise UserError(

@@ -1,0 +1,76 @@
+"""Weights in Hugging Face's formats: which file a folder has, and how to convert it."""
+
+import os
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.files import storage
+from bert_tf.files.whole_files import check_no_pointer
+
+SAFETENSORS = "model.safetensors"
+SHARDS = "model.safetensors.index.json"  # names the file of each tensor
+_PYTORCH = (
+    'python -c "import glob, torch, safetensors.torch as s; s.save_file({{k: v.clone() for f in'
+    " glob.glob('{folder}/pytorch_model*.bin') for k, v in torch.load(f, weights_only=True).items()"
+    "}}, '{folder}/model.safetensors')\""
+)
+_OTHER = (
+    "(with transformers 4) python -c \"import transformers as t; f = '{folder}'; c ="
+    " t.AutoConfig.from_pretrained(f); getattr(t, c.architectures[0]).from_pretrained(f,"
+    ' from_{kind}=True).save_pretrained(f)"'
+)
+# File -> its kind, and the command that makes `SAFETENSORS` of it.
+_COMMANDS = {
+    "pytorch_model.bin": ("pt", _PYTORCH),
+    "pytorch_model.bin.index.json": ("pt", _PYTORCH),
+    "tf_model.h5": ("tf", _OTHER),
+    "tf_model.h5.index.json": ("tf", _OTHER),
+    "flax_model.msgpack": ("flax", _OTHER),
+}
+
+
+def safetensors_in(folder: str) -> str | None:
+    """Returns the path of a folder's safetensors file, or of the index of its shards."""
+    return storage.first_file(folder, (SAFETENSORS, SHARDS))
+
+
+def check_no_other_weights(folder: str, place: str) -> None:
+    """Raises UserError if a folder has Hugging Face's weights in a format other than safetensors.
+
+    The message says how to convert them; `place` names the folder.
+    """
+    path = storage.first_file(folder, tuple(_COMMANDS))
+    if path is not None:
+        check_no_pointer(path, path)
+        name = os.path.basename(path)
+        kind, command = _COMMANDS[name]
+        raise UserError(
+            f"{place} has its weights in {name}, and {SAFETENSORS} is needed. Make it with: "
+            + command.format(folder=folder, kind=kind)
+        )
+
+
+def check_not_hugging_face(path: str, place: str) -> None:
+    """Raises UserError if a path, which must be a checkpoint's, is of a model of Hugging Face's.
+
+    The path is a folder, or a file with weights. The message names the converter.
+    """
+    folder = path
+    if os.path.basename(path) in (SAFETENSORS, SHARDS, *_COMMANDS) and not tf.io.gfile.isdir(path):
+        folder = os.path.dirname(path)
+    elif not tf.io.gfile.isdir(path):
+        return
+    converter = (
+        f"`python -m tools.convert_checkpoint --input={folder} --output_dir=FOLDER`, and give"
+        " FOLDER/bert_model.ckpt"
+    )
+    if safetensors_in(folder):
+        raise UserError(
+            f"{place} must be a checkpoint; it is a model in Hugging Face's format. Convert it with"
+            f" {converter}"
+        )
+    try:
+        check_no_other_weights(folder, place)
+    except UserError as error:
+        raise UserError(f"{error}. Then convert it with {converter}") from error

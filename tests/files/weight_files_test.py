@@ -1,0 +1,139 @@
+"""Tests of bert_tf/files/weight_files.py: shards are read; other formats are named."""
+
+import json
+import os
+
+import pytest
+import safetensors.numpy
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.hugging_face.conversion import read_safetensors
+from tests.support.hugging_face_folders import (
+    ENCODER,
+    POOLER,
+    assert_same_bits,
+    make_tensors,
+    write_folder,
+)
+from tools import convert_checkpoint
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n"
+
+
+def write_shards(folder, count=3):
+    """Moves the weights of a folder into shards; returns the content of their index."""
+    whole = f"{folder}/model.safetensors"
+    tensors = safetensors.numpy.load_file(whole)
+    os.remove(whole)
+    names, files = sorted(tensors), {}
+    for i in range(count):
+        file = f"model-{i + 1:05}-of-{count:05}.safetensors"
+        part = {name: tensors[name] for name in names[i::count]}
+        safetensors.numpy.save_file(part, f"{folder}/{file}")
+        files |= dict.fromkeys(part, file)
+    write_index(folder, files)
+    return files
+
+
+def write_index(folder, files):
+    index = {"metadata": {"total_size": 7}, "weight_map": files}
+    with open(f"{folder}/model.safetensors.index.json", "w") as writer:
+        json.dump(index, writer)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_folder(tmp_path / "hf", make_tensors(ENCODER | POOLER))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_shards_are_one_model(folder, tmp_path, count):
+    expected = read_safetensors(folder).weights
+    write_shards(folder, count)
+    assert_same_bits(read_safetensors(folder).weights, expected)
+    convert_checkpoint.convert(folder, str(tmp_path / "tf"), "checkpoint")
+    assert_same_bits(checkpoints.CheckpointReader(str(tmp_path / "tf")).read_weights(), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda files: {"pooler.dense.bias": files["pooler.dense.bias"]}, "names; they differ in"),
+        (lambda files: {**files, "x": files["pooler.dense.bias"]}, "they differ in 'x'. Download"),
+        (lambda files: {**files, "x": "model-7.safetensors"}, "model-7.safetensors cannot be read"),
+        (lambda files: {**files, "x": "../hf2/a.safetensors"}, "must have a weight_map with the"),
+        (lambda files: [3], "must have a weight_map with the name of each weight's file in this"),
+    ],
+)
+def test_shards_that_do_not_fit_are_refused(folder, change, message):
+    write_index(folder, change(write_shards(folder)))
+    with pytest.raises(UserError) as error:
+        read_safetensors(folder)
+    assert message in str(error.value) and len(str(error.value)) < 400
+
+
+OTHER = {
+    "pytorch_model.bin": "torch.load(f, weights_only=True)",
+    "pytorch_model.bin.index.json": "safetensors.torch",
+    "tf_model.h5": "from_tf=True).save_pretrained(f)",
+    "flax_model.msgpack": "from_flax=True).save_pretrained(f)",
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_other_formats_are_named_with_a_command(folder, name):
+    os.rename(f"{folder}/model.safetensors", f"{folder}/{name}")
+    converter = (
+        f"python -m tools.convert_checkpoint --input={folder} --output_dir=FOLDER`, and give"
+    )
+    for call, parts in (
+        (bert_tf.load, ()),
+        (checkpoints.find_prefix, ("--init_checkpoint", converter)),
+    ):
+        with pytest.raises(UserError) as error:
+            call(folder)
+        for part in (f"has its weights in {name}, and model.safetensors is", OTHER[name], *parts):
+            assert part in str(error.value)
+
+
+@pytest.mark.parametrize("shards", [False, True])
+@pytest.mark.parametrize("name", ["", "/model.safetensors"])
+def test_a_checkpoint_is_needed(folder, name, shards):
+    if shards:
+        write_shards(folder)
+    for flag, place in (("init_checkpoint", "--init_checkpoint="), (None, "")):
+        with pytest.raises(UserError) as error:
+            checkpoints.find_prefix(folder + name, flag)
+        assert str(error.value) == (
+            f"{place}{folder}{name} must be a checkpoint; it is a model in Hugging Face's format."
+            f" Convert it with `python -m tools.convert_checkpoint --input={folder}"
+            " --output_dir=FOLDER`, and give FOLDER/bert_model.ckpt"
+        )
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_pointers_are_named(folder, name):
+    with open(f"{folder}/{name}", "w") as writer:
+        writer.write(POINTER)
+    with pytest.raises(
+        UserError, match=f"{name} is a Git LFS pointer .* `git lfs pull` in {folder}"
+    ):
+        bert_tf.load(folder)
+
+
+@pytest.mark.parametrize("end", ["index", "data-00000-of-00001"])
+def test_a_pointer_in_place_of_a_checkpoint(folder, tmp_path, end):
+    convert_checkpoint.convert(folder, str(tmp_path / "tf"), "checkpoint")
+    (tmp_path / "tf" / f"bert_model.ckpt.{end}").write_text(POINTER)
+    with pytest.raises(UserError, match=f"ckpt.{end} is a Git LFS pointer instead of the file"):
+        checkpoints.CheckpointReader(str(tmp_path / "tf"))
+
+
+def test_a_pointer_in_place_of_pytorch_weights(folder):
+    os.remove(f"{folder}/model.safetensors")
+    with open(f"{folder}/pytorch_model.bin", "w") as writer:
+        writer.write(POINTER)
+    with pytest.raises(UserError, match="pytorch_model.bin is a Git LFS pointer instead"):
+        bert_tf.load(folder)

@@ -1,0 +1,195 @@
+"""What each key of a config.json means: classes that are independent, epsilon, what is refused.
+
+The probabilities are those of transformers 5.24's text-classification pipeline for these folders.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.errors import UserError
+from bert_tf.export.exporting import export
+from bert_tf.export.settings import ExportSettings
+from bert_tf.hugging_face import config as hugging_face_config
+from bert_tf.model.configuration import BertConfig
+from bert_tf.tasks.classification.model import ClassificationModel
+from tests.support.hugging_face_folders import CONFIG, ENCODER, POOLER, make_tensors, write_folder
+from tools import convert_checkpoint
+
+WORDS = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
+MULTI_LABEL = {"problem_type": "multi_label_classification"}
+NAMES = ("x", "y", "z")
+INDEPENDENT = (0.6128539540, 0.5833304524, 0.7280095816)
+
+
+def write_classifier(folder, names=NAMES, **config):
+    shapes = {"classifier.weight": (len(names), 6), "classifier.bias": (len(names),)}
+    config = {"architectures": ["BertForSequenceClassification"], **config}
+    config.setdefault("id2label", {str(i): name for i, name in enumerate(names)})
+    return write_folder(folder, make_tensors(ENCODER | POOLER | shapes, "bert."), WORDS, **config)
+
+
+@pytest.mark.parametrize(
+    ("names", "config", "expected"),
+    [
+        (NAMES, MULTI_LABEL, INDEPENDENT),
+        (NAMES, {"layer_norm_eps": 0.125}, (0.2807407081, 0.2438278347, 0.4754314721)),
+        (("toxic",), MULTI_LABEL, (0.6704112291,)),
+        (("s",), {"problem_type": "regression"}, 0.7100458145),
+        (("s",), {"problem_type": "regression", "id2label": None}, 0.7100458145),
+    ],
+    ids=["multi-label", "epsilon", "one_label", "number", "number_without_names"],
+)
+def test_probabilities_are_transformers_before_and_after_conversions(
+    tmp_path, names, config, expected
+):
+    source = write_classifier(tmp_path / "hf", names, **config)
+    checkpoint, back = str(tmp_path / "tf"), str(tmp_path / "back")
+    convert_checkpoint.convert(source, checkpoint, "checkpoint")
+    convert_checkpoint.convert(checkpoint, back, "safetensors")
+    for folder in (source, checkpoint, back):
+        found = bert_tf.load(folder).classify("a b")
+        if isinstance(expected, float):
+            assert found == pytest.approx(expected, abs=1e-6)
+        else:
+            assert found.probabilities == pytest.approx(
+                dict(zip(names, expected, strict=True)), abs=1e-6
+            )
+    kept = json.loads(Path(back, "config.json").read_text())
+    ours = json.loads(Path(checkpoint, "bert_config.json").read_text())
+    optional = {"problem_type", "layer_norm_eps"}
+    assert all(kept[key] == config[key] for key in optional & config.keys())
+    is_number = isinstance(expected, float)
+    assert optional & ours.keys() == (set() if is_number else optional & config.keys())
+
+
+def test_exports_and_predictions_have_independent_probabilities(tmp_path):
+    source = write_classifier(tmp_path / "hf", **MULTI_LABEL)
+    output = tmp_path / "exported"
+    export(ExportSettings(input=source, output=str(output), format="saved_model"))
+    function = tf.saved_model.load(str(output)).signatures["serving_default"]
+    names = function.structured_input_signature[1]
+    inputs = {"texts": tf.constant(["a b"])}
+    if "texts" not in names:
+        ids = tf.constant([[2, 5, 6, 3]])
+        inputs = {"input_ids": ids, "input_mask": 0 * ids + 1, "segment_ids": 0 * ids}
+    found = function(**inputs)["probabilities"]
+    np.testing.assert_allclose(found, [INDEPENDENT], atol=1e-6)
+    assert "`probabilities`: of each class on its own" in (output / "README.md").read_text()
+    written = json.loads((output / "bert_config.json").read_text())
+    assert written["problem_type"] == "multi_label_classification"
+
+    model = ClassificationModel(BertConfig.from_dict(written), 3)
+    logits = tf.constant([[0.0, 2.0, -3.0]])
+    outputs = model.predictions(logits, {"label_ids": tf.constant([1])})["outputs"]
+    np.testing.assert_allclose(outputs, [[0.5, 0.880797, 0.047426]], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        ({"problem_type": "multi_class"}, "problem_type must be one of 'single_label_class"),
+        ({"problem_type": "regression"}, "problem_type is 'regression', and the classifier has 3"),
+        ({"pruned_heads": {"1": [0]}}, "pruned_heads must be {}, not {'1': [0]}: no other value"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder must be false, not True"),
+        ({"quantization_config": {"bits": 8}}, "quantization_config must be null, not {'bits': 8}"),
+        ({"auto_map": {"AutoModel": "m.M"}}, "auto_map must be null, not {'AutoModel': 'm.M'}"),
+        (
+            {"tokenizer_class": "BertJapaneseTokenizer"},
+            "tokenizer_class must be \"BertTokenizer\", not 'BertJapaneseTokenizer': this kind of"
+            " model needs one of 'BertTokenizer', 'BertTokenizerFast', 'DistilBertTokenizer'",
+        ),
+        ({"tokenizer_class": "RobertaTokenizer"}, 'tokenizer_class must be "BertTokenizer"'),
+        (
+            {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"},
+            'sbert_ce_default_activation_function must be "torch.nn.modules.linear.Identity"',
+        ),
+        (
+            {"sentence_transformers": {"activation_fn": "torch.nn.Tanh", "version": "5.0"}},
+            'sentence_transformers: activation_fn must be "torch.nn.modules.linear.Identity"',
+        ),
+        ({"layer_norm_eps": 0}, "layer_norm_eps must be above 0 and at most 1, not 0"),
+    ],
+    ids=str,
+)
+def test_what_changes_the_outputs_is_refused(tmp_path, config, part):
+    source = write_classifier(tmp_path / "hf", **config)
+    with pytest.raises(UserError) as error:
+        convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    assert part in str(error.value) and f"{source}/config.json" in str(error.value)
+    assert not (tmp_path / "tf").exists()
+
+
+def test_untied_embeddings_are_refused_where_they_are_used(tmp_path):
+    source = write_classifier(tmp_path / "classifier", tie_word_embeddings=False)
+    assert bert_tf.load(source).heads == ("classification",)
+    shapes = {
+        f"cls.predictions.{name}": shape
+        for name, shape in {
+            "transform.dense.weight": (6, 6),
+            "transform.dense.bias": (6,),
+            "transform.LayerNorm.weight": (6,),
+            "transform.LayerNorm.bias": (6,),
+            "bias": (13,),
+        }.items()
+    }
+    tensors = make_tensors(ENCODER | shapes, "bert.")
+    source = write_folder(tmp_path / "hf", tensors, WORDS, tie_word_embeddings=False)
+    with pytest.raises(UserError, match="tie_word_embeddings must be true in a model with a mask"):
+        bert_tf.load(source)
+
+
+HARMLESS = {
+    "pruned_heads": {},
+    "tokenizer_class": "BertTokenizerFast",
+    "sep_token_id": 3,
+    "prefix": "x",
+    "task_specific_params": {"a": {}},
+    "gradient_checkpointing": True,
+    "output_past": True,
+    "vocab_type": "x",
+    "embedding_size": 6,
+    "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "5"},
+}
+
+
+@pytest.mark.parametrize("key", HARMLESS)
+def test_harmless_keys(tmp_path, key):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, key: HARMLESS[key]}))
+    config = hugging_face_config.read_config(str(path))
+    found = hugging_face_config.to_bert_config(config, str(path))
+    assert found.to_dict() == hugging_face_config.to_bert_config(CONFIG, "").to_dict()
+
+
+@pytest.mark.parametrize(
+    ("config", "heads"),
+    [
+        ({"num_attention_heads": 4}, 4),
+        ({"n_heads": 6}, 6),
+        ({"num_attention_heads": 4, "n_heads": 4}, 4),
+    ],
+    ids=str,
+)
+def test_a_distilbert_may_use_the_names_of_a_bert(config, heads):
+    values = {"model_type": "distilbert", **config}
+    assert hugging_face_config.to_bert_config(values, "").num_attention_heads == heads
+
+
+def test_a_distilbert_with_two_sizes_is_refused():
+    config = {"model_type": "distilbert", "dim": 24, "hidden_size": 36}
+    with pytest.raises(UserError, match="config.json: dim and hidden_size are two names of one"):
+        hugging_face_config.to_bert_config(config, "config.json")
+
+
+def test_a_distilbert_has_one_epsilon(tmp_path):
+    source = write_classifier(tmp_path / "hf", layer_norm_eps=1e-5)
+    convert_checkpoint.convert(source, str(tmp_path / "tf"), "checkpoint")
+    path = tmp_path / "tf" / "bert_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "distilbert"}))
+    with pytest.raises(UserError, match="always has the layer_norm_eps 1e-12; this model's is 1e-"):
+        convert_checkpoint.convert(str(tmp_path / "tf"), str(tmp_path / "d"), "safetensors")
