@@ -310,11 +310,10 @@ def test_missing_and_damaged_files(tmp_path):
     os.remove(source / "config.json")
     assert "config.json cannot be read" in message()
     os.remove(source / "model.safetensors")
-    (source / "pytorch_model.bin").write_text("")
+    (source / "model.npz").write_text("")
     assert (
         f"--input={source} must have a model: a checkpoint (PREFIX.index, PREFIX.data-00000-of-"
-        "...), or model.safetensors with config.json; it has 'pytorch_model.bin', 'vocab.txt'"
-        in message()
+        "...), or model.safetensors with config.json; it has 'model.npz', 'vocab.txt'" in message()
     )
     for name in ("a.ckpt", "b.ckpt"):
         (source / f"{name}.index").write_text("")

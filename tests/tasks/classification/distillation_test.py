@@ -1,5 +1,6 @@
 """Tests of fine-tuning by a teacher: the loss against numpy, a run, wrong input."""
 
+import json
 import os
 import re
 import shutil
@@ -285,3 +286,29 @@ def test_a_teacher_with_other_classes(reviews, tmp_path):
     message = "x.ckpt must have one classifier output for each class of the task, .* 2; it has 3"
     with pytest.raises(UserError, match=message):
         run(reviews, tmp_path / "out", teacher_checkpoint=f"{tmp_path}/x.ckpt")
+
+
+def test_independent_classes_are_only_predicted(reviews, tmp_path):
+    """`problem_type` in the configuration of a student that is not trained here, or a teacher."""
+    config = {"problem_type": "multi_label_classification"}
+    for flags in ({"do_train": True}, {"do_train": False, "do_eval": True}):
+        with pytest.raises(UserError, match="a text can have several classes. That cannot be trai"):
+            run(reviews, tmp_path / "out", student=config, **flags)
+    file = tmp_path / "multi.json"
+    file.write_text(
+        json.dumps({**json.loads((reviews / "bert_config.json").read_text()), **config})
+    )
+    with pytest.raises(UserError, match="must have one class for each text: problem_type in its c"):
+        teacher = {"teacher_checkpoint": f"{reviews}/teacher", "teacher_config_file": str(file)}
+        run(reviews, tmp_path / "out", **teacher)
+
+    shutil.copy(reviews / "dev.csv", reviews / "test.csv")
+    found = []
+    for name, student in (("one", {}), ("several", config)):
+        flags = {"init_checkpoint": f"{reviews}/teacher", "do_train": False, "do_predict": True}
+        run(reviews, tmp_path / name, student=student, **flags)
+        found.append(np.loadtxt(tmp_path / name / "test_results.tsv"))
+    one, several = found
+    logits = np.log(several / (1 - several))
+    np.testing.assert_allclose(np.exp(log_softmax(logits)), one, atol=1e-4)
+    assert (abs(several.sum(axis=1) - 1) > 1e-3).any()
