@@ -85,6 +85,19 @@ def test_the_positions_of_answers(tokenizer, answer, expected):
     assert ids[window.offset : window.offset + len(context.ids)] == context.ids.tolist()
 
 
+def test_an_answer_in_text_without_spaces_is_where_it_starts(tokenizer):
+    context, answer, start = "film \u732b\u3001\u732b\u3001film\u732b\u3002", "\u732b", 7
+    example = SquadExample("q", "the film", 0, (answer,), 1, 1, start)
+    settings = settings_of_lengths(max_seq_length=60, doc_stride=16, max_query_length=9)
+    encoder = features.SquadEncoder(SquadData([context], [example]), tokenizer, settings, True)
+    (record,) = encoder.records(example, ids_of(tokenizer, encoder.texts(example)))
+    (window,), (pieces,) = encoder.windows, encoder.contexts
+    first, last = (record[f"{side}_positions"][0] - window.offset for side in ("start", "end"))
+    assert tokenizer.text_of(pieces.ids[first : last + 1].tolist()) == answer
+    at = answers.ContextText(context, pieces, tokenizer.words_of, FinalText(False)).of
+    assert at(first, last) == (answer, start, start + 1)
+
+
 def test_the_words_of_a_sentence_have_their_spaces(tokenizer):
     encoder = TaggingEncoder(tokenizer, 20, ["O"], False)
     texts = encoder.texts([Sentence(["the", "film"], None, 0), Sentence(["was"], None, 0)])

@@ -100,8 +100,9 @@ class RunSquadSearch(Search):
         nbest, null_score = answers.find_answers(self._windows, scored, settings, text)
         probabilities = answers.softmax([candidate.score for candidate in nbest])
         found = [
-            Answer(candidate.text, candidate.start, candidate.end, probability)
-            for candidate, probability in zip(nbest, probabilities, strict=True)
+            # Not the text of the files: its spaces differ, and it is "empty" without a candidate.
+            Answer(self._context[best.start : best.end], best.start, best.end, probability)
+            for best, probability in zip(nbest, probabilities, strict=True)
         ]
         if settings.version_2_with_negative:
             best = next((candidate for candidate in nbest if candidate.text), None)
@@ -155,11 +156,13 @@ class PipelineSearch(Search):
                 if not scores[start, end]:
                     continue
                 begin, stop = self._whole_words(span, start, end)
+                if begin >= stop:  # a piece that is only a space
+                    continue
                 text, score = self._context[begin:stop], float(scores[start, end])
                 known = found.get(text.lower(), Answer(text, begin, stop, 0.0))
                 found[text.lower()] = dataclasses.replace(known, score=known.score + score)
         ranked = list(found.values())
-        if self._settings.version_2_with_negative:
+        if self._settings.version_2_with_negative or not ranked:
             ranked.append(Answer("", 0, 0, null_score))
         return sorted(ranked, key=lambda x: x.score, reverse=True)[: self._num_answers]
 

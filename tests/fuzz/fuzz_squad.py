@@ -6,9 +6,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-from bert_tf.tasks.squad.examples import SquadData, read_squad_examples, split_words
+from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.scoring import evaluate, evaluate_with_negative
+from bert_tf.tasks.squad.words import split_words
 from tests.fuzz.cases import attempt, damage
 
 _WORDS = (

@@ -5,6 +5,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
+from bert_tf.pretrained.answers import make_searches
 from bert_tf.tokenization import FullTokenizer
 from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
 from tests.support.numpy_bert import NumpyBert, assert_near, log_softmax
@@ -185,7 +186,7 @@ def test_answer_has_its_place(model):
         assert len(answers) == 6
         assert [a.score for a in answers] == sorted((a.score for a in answers), reverse=True)
         for answer in answers:
-            assert " ".join(context[answer.start : answer.end].split()) == answer.text
+            assert context[answer.start : answer.end] == answer.text
     assert model.answer(questions[1], context, max_seq_length=24, doc_stride=5) == found[1][0]
     never = model.answer(questions[0], context, null_score_diff_threshold=-1e6)
     assert (never.text, never.start, never.end) == ("", 0, 0)
@@ -194,6 +195,60 @@ def test_answer_has_its_place(model):
     always = model.answer(questions[0], context, null_score_diff_threshold=1e6)
     assert always.text
     assert model.answer([], []) == []
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        "mat",
+        " \u00a0the\u00a0cat \t\r\n sat\u2003on ",
+        "\u200b a\u0301 b\u200b\u0301 \x07cat",
+        "Caf\u00e9 cafe\u0301 \u0130stanbul \u1e9e",
+        "\U0001f468\u200d\U0001f469\u2764\ufe0fcat\U0001f600",
+        "\u732b\u5728\u57ab\u5b50\u4e0a\u3002cat\u732b\u3002 mat",
+        "\u0e41\u0e21\u0e27\u0e19\u0e31\u0e48\u0e07 cat",
+    ],
+)
+@pytest.mark.parametrize("method", ["run_squad", "transformers"])
+def test_an_answer_is_always_a_part_of_its_context(model, context, method):
+    for threshold in (None, 0.0):
+        found = model.answer(
+            "a cat",
+            context,
+            top_k=50,
+            method=method,
+            null_score_diff_threshold=threshold,
+            doc_stride=5,
+        )
+        assert found
+        for answer in found:
+            assert context[answer.start : answer.end] == answer.text
+            assert answer.text or (answer.start, answer.end) == (0, 0)
+
+
+@pytest.mark.parametrize("method, places", [("run_squad", 3), ("transformers", 1)])
+def test_without_a_candidate_the_answer_is_empty(model, method, places):
+    options = {"doc_stride": 5, "null_score_diff_threshold": None, "max_answer_length": 30}
+    searches, _ = make_searches(
+        ["a cat"],
+        ["empty cat mat"],
+        model.tokenizer,
+        top_k=1,
+        max_seq_length=32,
+        method=method,
+        **options,
+    )
+    (row,) = searches[0].rows
+    # The best positions are in the padding, or the answer would end before it starts.
+    length = len(row["input_ids"])
+    logits = np.full((2, length), -1e4)
+    logits[:, -20:] = 1e4
+    if method == "transformers":
+        first = row["input_ids"].index(VOCAB.index("[SEP]")) + places
+        logits[:] = -1e4
+        logits[0, first + 1] = logits[1, first] = 1e4
+    (answer,) = searches[0].find([{"start_logits": logits[0], "end_logits": logits[1]}])
+    assert (answer.text, answer.start, answer.end) == ("", 0, 0)
 
 
 def test_windows_of_a_context_are_no_longer_than_load_says(model, folder):

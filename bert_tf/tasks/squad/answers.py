@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.files.whole_files import write_whole
-from bert_tf.tasks.squad.examples import SquadData, split_words, word_spans
+from bert_tf.tasks.squad.examples import SquadData
 from bert_tf.tasks.squad.features import Context, ContextWindow, max_context
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.settings import AnswerSettings, SquadSettings
+from bert_tf.tasks.squad.words import split_words, word_spans
 
 # The odds of "no answer" for a question without candidates: larger than any difference of logits.
 # The original starts its search for the lowest score of "no answer" at this value.
@@ -76,6 +77,7 @@ class ContextText:
     """Maps the tokens of a context to its text; `context` has the word pieces of `text`."""
 
     def __init__(self, text: str, context: Context, words_of: WordsOf, final_text: FinalText):
+        self._text = text
         self._words = split_words(text)
         self._spans = word_spans(text)
         self._context = context
@@ -88,8 +90,15 @@ class ContextText:
         White space within the text becomes one space, as in the original. The two numbers are its
         first character in the context, and its last character + 1.
         """
-        predicted = self._words_of(self._context.ids[start : end + 1].tolist())
         first, last = np.searchsorted(self._context.word_starts, [start, end], side="right") - 1
+        places = self._context.places
+        # The original looks for the answer's pieces in these words, and takes all words if it does
+        # not find them: a sentence, where no spaces are between words.
+        if places and places.unspaced[first : last + 1].any():
+            begin = int(places.starts[start : end + 1].min())
+            stop = max(begin + 1, int(places.ends[start : end + 1].max()))
+            return " ".join(split_words(self._text[begin:stop])), begin, stop
+        predicted = self._words_of(self._context.ids[start : end + 1].tolist())
         words = self._words[first : last + 1]
         begin, stop = self._final_text(predicted, words)
         # Where each word begins in the joined words.

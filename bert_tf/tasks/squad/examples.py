@@ -2,16 +2,14 @@
 
 import bisect
 import dataclasses
-import re
 from collections.abc import Iterator
 
 from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import storage, whole_files
+from bert_tf.tasks.squad.words import is_unspaced, word_spans
 
-# Words are separated by the characters of the original's is_whitespace; str.split splits at more.
-_WORD = re.compile("[^ \t\r\n\u202f]+")
 # The names of JSON's types in messages.
 _KINDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number"}
 
@@ -25,6 +23,7 @@ class SquadExample:
         For prediction the answers of all annotators; None if the file has no answers.
     start_position, end_position: for training, indices of the answer's first and last word in
         `split_words` of the context; -1 without an answer.
+    answer_start: for training, the answer's first character in the context; -1 without an answer.
     is_impossible: for training, whether the context has no answer to the question.
     """
 
@@ -34,6 +33,7 @@ class SquadExample:
     answers: tuple[str, ...] | None
     start_position: int = -1
     end_position: int = -1
+    answer_start: int = -1
     is_impossible: bool = False
 
 
@@ -43,16 +43,6 @@ class SquadData:
 
     contexts: list[str]
     examples: list[SquadExample]
-
-
-def split_words(context: str) -> list[str]:
-    """Returns the words of a context (original: `doc_tokens`)."""
-    return _WORD.findall(context)
-
-
-def word_spans(context: str) -> list[tuple[int, int]]:
-    """Returns each word's first character in the context, and its last character + 1."""
-    return [match.span() for match in _WORD.finditer(context)]
 
 
 def read_squad_examples(
@@ -101,7 +91,7 @@ def read_squad_examples(
             text, start = _the_answer(question, where)
             words = _find_answer(context, spans, text, start, where)
             if words:
-                examples.append(SquadExample(*common, (text,), *words))
+                examples.append(SquadExample(*common, (text,), *words, start))
     if not ids:
         raise UserError(f"{source} has no question; its paragraphs need `qas`")
     if not examples:
@@ -207,7 +197,8 @@ def _find_answer(
 ) -> tuple[int, int] | None:
     """Returns the indices of an answer's first and last word.
 
-    If these words do not contain the answer, it logs a warning and returns None.
+    If these words do not contain the answer, it logs a warning and returns None. If they are not
+    between spaces, where they can be a sentence, the answer must be at its `answer_start`.
 
     Args:
         context: the context.
@@ -230,7 +221,10 @@ def _find_answer(
     )
     found = " ".join(context[begin:stop] for begin, stop in spans[first : last + 1])
     wanted = " ".join(text.split())
-    if not wanted or wanted not in found:
+    missing = not wanted or wanted not in found
+    if not missing and wanted != " ".join(context[start : end + 1].split()):
+        missing = any(is_unspaced(context[begin:stop]) for begin, stop in spans[first : last + 1])
+    if missing:
         logging.warning(
             "%s: Could not find answer: %s vs. %s", where, quoted(found), quoted(wanted)
         )

@@ -13,9 +13,10 @@ import numpy as np
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.example_records import ExampleEncoder, Record
-from bert_tf.tasks.squad.examples import SquadData, SquadExample, split_words
+from bert_tf.tasks.squad.examples import SquadData, SquadExample
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.squad.settings import SquadSettings
+from bert_tf.tasks.squad.words import PiecePlaces, place_pieces, split_words
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -31,10 +32,12 @@ class Context(NamedTuple):
     ids: int32 [tokens].
     word_starts: int32 [words + 1]. The tokens of word w are word_starts[w] to
         word_starts[w + 1] - 1.
+    places: where the pieces are in the text; None if all words are between spaces.
     """
 
     ids: np.ndarray
     word_starts: np.ndarray
+    places: PiecePlaces | None
 
 
 class Span(NamedTuple):
@@ -64,18 +67,21 @@ def tokenize_contexts(contexts: Sequence[str], tokenizer: Tokenizer) -> list[Con
     result = []
     for start in range(0, len(contexts), _CONTEXTS_PER_CALL):
         # If a vocabulary's pieces contain spaces, the space before a word changes its pieces.
+        texts = contexts[start : start + _CONTEXTS_PER_CALL]
         batch = [
             [f" {word}" if i else word for i, word in enumerate(split_words(context))]
-            for context in contexts[start : start + _CONTEXTS_PER_CALL]
+            for context in texts
         ]
         ids, splits = tokenizer.encode(list(itertools.chain.from_iterable(batch)))
         first = 0
-        for words in batch:
+        for text, words in zip(texts, batch, strict=True):
             starts = splits[first : first + len(words) + 1]
             first += len(words)
             # A copy, since a view would keep the ids of the whole batch.
             own = ids[starts[0] : starts[-1]].copy()
-            result.append(Context(own, (starts - starts[0]).astype(np.int32)))
+            starts = (starts - starts[0]).astype(np.int32)
+            places = place_pieces(text, words, own, starts, tokenizer)
+            result.append(Context(own, starts, places))
     return result
 
 
@@ -239,8 +245,17 @@ def _answer_tokens(
     """
     if example.is_impossible:
         return None
-    start = int(context.word_starts[:-1][example.start_position])
-    end = int(context.word_starts[1:][example.end_position]) - 1
+    first_word, last_word = example.start_position, example.end_position
+    start = int(context.word_starts[:-1][first_word])
+    end = int(context.word_starts[1:][last_word]) - 1
+    places = context.places
+    # The original takes the first of equal answers in these words, and all words if it finds none.
+    if places and places.unspaced[first_word : last_word + 1].any():
+        begin = example.answer_start
+        before_end = places.starts[start : end + 1] < begin + len(example.answers[0])
+        (found,) = np.nonzero(before_end & (places.ends[start : end + 1] > begin))
+        if found.size:
+            return start + int(found[0]), start + int(found[-1])
     ids = context.ids.tolist()
     spans = [improve_answer_span(ids, start, end, answer) for answer in answer_ids]
     return next((span for span in spans if span != (start, end)), (start, end))

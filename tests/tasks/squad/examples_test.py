@@ -3,7 +3,8 @@
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.squad.examples import SquadExample, read_squad_examples, split_words
+from bert_tf.tasks.squad.examples import SquadExample, read_squad_examples
+from bert_tf.tasks.squad.words import split_words
 from tests.support.squad_files import question, write_squad
 
 CONTEXT = "\n The leader\u202fwas\tJohn Smith (1895-1943).  Caf\u00e9\u00a0one "
@@ -52,6 +53,7 @@ def test_answers_become_words(tmp_path):
             *(f"q{i}", f"question {i}", 0, (text,)),
             start_position=word_of_char[start],
             end_position=word_of_char[start + len(text) - 1],
+            answer_start=start,
         )
         for i, (text, start) in enumerate(pairs)
     ]

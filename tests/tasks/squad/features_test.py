@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from bert_tf.tasks.example_records import write_records
 from bert_tf.tasks.squad import features
-from bert_tf.tasks.squad.examples import read_squad_examples, split_words
+from bert_tf.tasks.squad.examples import read_squad_examples
 from bert_tf.tasks.squad.features import Span, SquadEncoder
+from bert_tf.tasks.squad.words import split_words
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import SEQUENCE_TOKENS, FullTokenizer
 from tests.support.golden import needs_golden
@@ -154,7 +155,7 @@ def test_many_contexts_are_tokenized_in_batches(tmp_path, monkeypatch, batch):
     tokenizer = make_tokenizer(tmp_path)
     contexts = ["the man", "", " ", CONTEXT, "a river runs", "john"]
     tokenized = features.tokenize_contexts(contexts, tokenizer)
-    for context, (ids, word_starts) in zip(contexts, tokenized, strict=True):
+    for context, (ids, word_starts, _) in zip(contexts, tokenized, strict=True):
         words = [tokenizer.encode([word])[0].tolist() for word in split_words(context)]
         assert [ids[i:j].tolist() for i, j in itertools.pairwise(word_starts)] == words
         assert ids.base is None  # a view would keep the whole batch

@@ -1,0 +1,128 @@
+"""The words of a context, and where the pieces of words that are not between spaces are.
+
+The original goes from characters to words between spaces, and from there to word pieces. In Chinese
+or Thai such a word is a whole sentence, in which an answer may occur many times.
+"""
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf import tokenization
+from bert_tf.text.offsets import Piece
+from bert_tf.text.tokenizers import Tokenizer
+
+# Words are separated by the characters of the original's is_whitespace; str.split splits at more.
+_WORD = re.compile("[^ \t\r\n\u202f]+")
+# The original's longest word that it splits into pieces.
+_LONGEST_WORD = 200
+# Scripts without spaces between words, beside the ideographs.
+_SCRIPTS = (
+    (0x0E00, 0x0FFF),  # Thai, Lao, Tibetan
+    (0x1000, 0x109F),  # Burmese
+    (0x1780, 0x17FF),  # Khmer
+    (0x1950, 0x19FF),  # Tai Le, New Tai Lue, symbols of Khmer
+    (0x1A20, 0x1AAF),  # Tai Tham
+    (0x3000, 0x312F),  # CJK punctuation, Hiragana, Katakana, Bopomofo
+    (0x31A0, 0x31BF),  # more Bopomofo
+    (0x31F0, 0x31FF),  # more Katakana
+    (0xA000, 0xA4CF),  # Yi
+    (0xA980, 0xA9FF),  # Javanese, more Burmese
+    (0xAA60, 0xAADF),  # more Burmese, Tai Viet
+    (0xFF01, 0xFF9F),  # wide letters and punctuation, narrow Katakana
+    (0x1AFF0, 0x1B16F),  # more kana
+    (0x30000, 0x323AF),  # ideographs that tokenization.CJK_RANGES lacks
+)
+_IDEOGRAPHS = "".join(f"{chr(first)}-{chr(last)}" for first, last in tokenization.CJK_RANGES)
+_UNSPACED = re.compile(
+    f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in _SCRIPTS)}{_IDEOGRAPHS}]"
+)
+_PARTS = re.compile(f"[{_IDEOGRAPHS}]|[^{_IDEOGRAPHS}]+")
+
+
+def split_words(context: str) -> list[str]:
+    """Returns the words of a context (original: `doc_tokens`)."""
+    return _WORD.findall(context)
+
+
+def word_spans(context: str) -> list[tuple[int, int]]:
+    """Returns each word's first character in the context, and its last character + 1."""
+    return [match.span() for match in _WORD.finditer(context)]
+
+
+def is_unspaced(word: str) -> bool:
+    """Returns whether a word of `split_words` is not between spaces, but perhaps a sentence.
+
+    Such a word has more than 200 characters, or one of a script written without spaces.
+    """
+    return len(word) > _LONGEST_WORD or bool(_UNSPACED.search(word))
+
+
+class PiecePlaces(NamedTuple):
+    """Where the pieces of a context are in its text.
+
+    unspaced: bool [words]: which words of `split_words` are not between spaces.
+    starts, ends: int32 [tokens]: each piece's first character, and its last character + 1.
+    """
+
+    unspaced: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+def place_pieces(
+    text: str, words: Sequence[str], ids: np.ndarray, word_starts: np.ndarray, tokenizer: Tokenizer
+) -> PiecePlaces | None:
+    """Returns where the pieces of a context are; None if all its words are between spaces.
+
+    Args:
+        text: the context.
+        words: its words as they were tokenized: all but the first with a space before them.
+        ids, word_starts: its pieces, as in `Context`.
+        tokenizer: what tokenized them.
+    """
+    # Fast for English, whose words need no look of their own.
+    short = max(map(len, words), default=0) <= _LONGEST_WORD
+    if short and (text.isascii() or not _UNSPACED.search(text)):
+        return None
+    starts: list[int] = []
+    ends: list[int] = []
+    known: dict[str, list[Piece]] = {}
+    bounds = itertools.pairwise(word_starts)
+    for word, (begin, stop), (i, j) in zip(words, word_spans(text), bounds, strict=True):
+        shift = stop - len(word)  # of the space before a word
+        for first, last in _places(word, ids[i:j].tolist(), tokenizer, known):
+            starts.append(max(begin, shift + first))
+            ends.append(shift + last)
+    for i, (end, limit) in enumerate(zip(ends, [*starts[1:], len(text)], strict=False)):
+        if end < limit:
+            # Marks that the tokenizer drops, such as an accent or a vowel of Thai.
+            while end < limit and unicodedata.category(text[end])[0] == "M":
+                end += 1
+            ends[i] = end
+    unspaced = np.array([is_unspaced(word.removeprefix(" ")) for word in words])
+    return PiecePlaces(unspaced, np.array(starts, np.int32), np.array(ends, np.int32))
+
+
+def _places(
+    word: str, ids: list[int], tokenizer: Tokenizer, known: dict[str, list[Piece]]
+) -> list[tuple[int, int]]:
+    """Returns the start and end of a word's pieces, whose ids are `ids`.
+
+    `known` keeps the pieces of ideographs, which are words in most vocabularies.
+    """
+    found, place = [], 0
+    for part in _PARTS.findall(word):
+        if part not in known:
+            known[part] = tokenizer.pieces(part)
+        found += [(piece[0], place + piece[1], place + piece[2]) for piece in known[part]]
+        place += len(part)
+    if [piece[0] for piece in found] != ids:  # the parts are not tokenized one by one
+        found = [piece[:3] for piece in tokenizer.pieces(word)]
+    if [piece[0] for piece in found] != ids:
+        return [(0, len(word))] * len(ids)
+    return [piece[1:] for piece in found]
