@@ -28,6 +28,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from bert_tf.datasets.documents import warn_of_empty_documents
 from bert_tf.errors import UserError, quoted
+from bert_tf.tasks.pretraining.records.data import warn_of_few_real_pairs
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.shards import (
     DocumentSpill,
@@ -40,7 +41,7 @@ from bert_tf.tasks.pretraining.records.shards import (
 from bert_tf.text.tokenizers import load_tokenizer
 
 _NAMESPACE = "bert_tf"
-COUNTERS = ("documents", "empty_documents", "tokens", "instances")
+COUNTERS = ("documents", "empty_documents", "tokens", "instances")  # the log's
 # These loggers print the traceback of an error whose message already contains it.
 _TELL_ERRORS_TWICE = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker")
 # A worker's error arrives as text within the runner's traceback.
@@ -128,6 +129,7 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     counts = _counts(result)
     if counts:
         logging.info("%s", ", ".join(f"{name}: {counts[name]:,}" for name in COUNTERS))
+    warn_of_few_real_pairs(counts["real_pairs"], counts["instances"], settings.objective)
     for shard in missing:
         if not tf.io.gfile.exists(names[shard]):
             raise no_document(settings, shard, counts.get("documents"))
@@ -176,3 +178,4 @@ def _make(
     _count("empty_documents", len(spill) - counts.documents)
     _count("tokens", counts.tokens)
     _count("instances", counts.instances)
+    _count("real_pairs", counts.real_pairs)

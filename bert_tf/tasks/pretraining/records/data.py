@@ -24,15 +24,38 @@ from bert_tf.text.casing import check_casing
 from bert_tf.text.sequences import unpadded_tokens
 from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_files
 
+# Wikipedia's articles give 45%, and documents of two sentences a third: when the second text is
+# random, the unused sentence becomes a pair of its own, which is random, too.
+_LEAST_REAL_PAIRS = 0.3
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
 
 
 class RecordCounts(NamedTuple):
-    """The number of documents with tokens, of their tokens, and of records before packing."""
+    """Counts of what was made of a text.
+
+    Attributes:
+        documents: documents with tokens.
+        tokens: their tokens.
+        instances: records before packing.
+        real_pairs: instances whose second text follows the first; 0 with --objective=mlm.
+    """
 
     documents: int
     tokens: int
     instances: int
+    real_pairs: int
+
+
+def warn_of_few_real_pairs(real_pairs: int, instances: int, objective: str) -> None:
+    """Warns if so few of the pairs are real that next sentences can hardly be learned."""
+    if objective != MLM and instances and real_pairs < _LEAST_REAL_PAIRS * instances:
+        logging.warning(
+            "only %d of %d pairs (%.1f%%) are real, the second text following the first; about half"
+            " should be. Pairs need documents of several sentences, each sentence on a line of its"
+            " own and shorter than --max_seq_length, and empty lines only between documents. For"
+            " text without pairs use --objective=mlm",
+            *(real_pairs, instances, 100 * real_pairs / instances),
+        )
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> int:
@@ -60,7 +83,9 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> int:
         lines = read_tfds(settings.tfds, settings.tfds_data_dir, settings.tfds_text_feature)
     else:
         lines = (lines for _, lines in read_files(files, "input_file", settings.text_field))
-    return write_records(lines, tokenizer, settings, output_files, settings.random_seed).instances
+    counts = write_records(lines, tokenizer, settings, output_files, settings.random_seed)
+    warn_of_few_real_pairs(counts.real_pairs, counts.instances, settings.objective)
+    return counts.instances
 
 
 def prepare(
@@ -117,7 +142,9 @@ def write_records(
     ):
         documents = _read_documents(lines, tokenizer, settings)
         documents.shuffle(rng)
+        real_pairs = 0
         for instance in create_instances(documents, settings, masks, rng):
+            real_pairs += instance.get("next_sentence_labels") == [0]
             spill.add(records.serialize(instance, schema), sum(instance["input_mask"]))
         spill.shuffle(rng)
         logging.info("*** Writing to output files ***")
@@ -131,7 +158,7 @@ def write_records(
                 _log_record(record, tokenizer.inv_vocab)
             write(record)
     logging.info("Wrote %d total instances", len(spill))
-    return RecordCounts(len(documents), documents.num_tokens, len(spill))
+    return RecordCounts(len(documents), documents.num_tokens, len(spill), real_pairs)
 
 
 def _read_documents(

@@ -58,6 +58,14 @@ def test_shards_are_those_of_the_program(text, tmp_path):
         make(text, tmp_path / "expected", dupe_factor=3)
 
 
+def test_few_real_pairs_are_warned_of(text, tmp_path, warnings):
+    (text / "a" / "x.txt").write_text("river bread\n\n" * 21)
+    make(text, tmp_path / "out", input_file=f"{text}/a/x.txt")
+    assert warnings[-1].startswith(
+        "only 0 of 42 pairs (0.0%) are real, the second text following the f"
+    )
+
+
 def test_errors_of_workers_are_one_line(text, tmp_path):
     with pytest.raises(
         UserError, match=r"--num_shards=41 leaves shard \d+ without a document: .* 40 documents"

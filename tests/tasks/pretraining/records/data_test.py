@@ -16,6 +16,7 @@ from bert_tf.files import record_checks
 from bert_tf.tasks.pretraining import schema
 from bert_tf.tasks.pretraining.records import data
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.shards import create_shards
 from tests.support.byte_pair_files import write_vocabulary
 from tests.support.golden import golden_cases
 from tests.support.memory import peak_memory
@@ -324,6 +325,41 @@ def test_disk_full(tmp_path, vocab_file, where):
     assert where in log.splitlines()[-1], log
     assert sorted(os.listdir(tmp_path)) == ["out", "text", "vocab.txt"]
     assert (tmp_path / "out").read_text() == "before"
+
+
+ONE_SENTENCE, TWO, MANY = "river bread\n\n", "river\nbread\n\n", "the moon\n" * 26 + "\n"
+LONG = ("river bread " * 20 + "\n") * 9 + "\n"
+
+
+@pytest.mark.parametrize(
+    "text, objective, is_warned",
+    [
+        (ONE_SENTENCE * 30, "mlm_nsp", True),
+        (ONE_SENTENCE * 30, "mlm_sop", True),
+        (ONE_SENTENCE * 30, "mlm", False),
+        (ONE_SENTENCE * 80 + MANY, "mlm_nsp", True),
+        (LONG * 30, "mlm_nsp", True),  # each sentence fills a sequence
+        (MANY * 40, "mlm_nsp", False),
+        (MANY * 40 + ONE_SENTENCE * 10, "mlm_nsp", False),
+        (TWO * 99, "mlm_sop", False),
+    ],
+)
+def test_few_real_pairs_are_warned_of(tmp_path, vocab_file, warnings, text, objective, is_warned):
+    (tmp_path / "text").write_text(text)
+    flags = {"input_file": f"{tmp_path}/text", "vocab_file": vocab_file, "objective": objective}
+    sizes = {"max_seq_length": 14, "max_predictions_per_seq": 3, "dupe_factor": 2}
+    for shards in (None, 2):
+        warnings.clear()
+        output = f"{tmp_path}/out{shards}"
+        settings = PretrainingDataSettings(**flags, **sizes, output_file=output, num_shards=shards)
+        (create_shards if shards else data.create_pretraining_data)(settings)
+        names = sorted(map(str, tmp_path.glob(f"out{shards}-*-of-*"))) if shards else [output]
+        found = [record for name in names for record in read_records(name)]
+        assert len(warnings) == is_warned
+        if is_warned:
+            real = sum(record["next_sentence_labels"] == [0] for record in found)
+            share = f"{100 * real / len(found):.1f}%"
+            assert warnings[0].startswith(f"only {real} of {len(found)} pairs ({share}) are real, ")
 
 
 def test_single_document_is_taken_with_a_warning(tmp_path, vocab_file):
