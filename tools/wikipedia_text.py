@@ -34,6 +34,7 @@ from . import call_with_flags
 
 _CHARACTERS_PER_BATCH = 1 << 18
 _BATCHES_PER_WORKER = 4  # read ahead
+_COMMONEST = 10  # templates that the log names
 
 
 def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> int:
@@ -50,8 +51,10 @@ def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> i
     )
     num_sentences, written = 0, 0
     empty, unparsed = [], []  # titles
+    left_out: collections.Counter[str] = collections.Counter()
     with UnfinishedFile(output_file, f"--output_file={output_file}") as file:
-        for batch, found in _parse(_batches(articles), num_workers):
+        for batch, (found, templates) in _parse(_batches(articles), num_workers):
+            left_out += templates
             for article, sentences in zip(batch, found, strict=True):
                 if sentences:
                     text = "\n".join(sentences) + "\n"
@@ -68,6 +71,13 @@ def wikipedia_text(input_file: str, output_file: str, num_workers: int = 1) -> i
                     "%d of %d articles %s and are left out, such as %s",
                     *(len(titles), total, fault, quoted(titles[0])),
                 )
+        if left_out:
+            names = ", ".join(f"{name} ({n})" for name, n in left_out.most_common(_COMMONEST))
+            logging.warning(
+                "%d templates within lines are left out, with the text that they show, most often"
+                " %s",
+                *(left_out.total(), names),
+            )
         if not written:
             raise UserError(
                 f"--input_file={input_file} must have an article with a sentence; its {total}"
@@ -94,18 +104,18 @@ def _batches(articles: Iterable[Article]) -> Iterator[list[Article]]:
 
 def _parse(
     batches: Iterable[list[Article]], num_workers: int
-) -> Iterator[tuple[Sequence[Article], list[list[str] | None]]]:
-    """Yields each batch with its articles' sentences, in order; a few batches are read ahead."""
+) -> Iterator[tuple[Sequence[Article], tuple[list[list[str] | None], collections.Counter[str]]]]:
+    """Yields each batch with what `parse` makes of it, in order; a few batches are read ahead."""
     if num_workers == 1:
         for batch in batches:
-            yield batch, wikipedia.sentences_of(batch)
+            yield batch, wikipedia.parse(batch)
         return
     waiting: collections.deque = collections.deque()
     context = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(num_workers, context, _begin_worker)
     try:
         for batch in batches:
-            waiting.append((batch, pool.submit(wikipedia.sentences_of, batch)))
+            waiting.append((batch, pool.submit(wikipedia.parse, batch)))
             if len(waiting) > _BATCHES_PER_WORKER * num_workers:
                 first, future = waiting.popleft()
                 yield first, future.result()

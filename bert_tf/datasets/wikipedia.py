@@ -5,6 +5,7 @@ headers." mwparserfromhell parses the markup; it is imported only when it is use
 """
 
 import bz2
+import collections
 import contextlib
 import html
 import itertools
@@ -18,6 +19,7 @@ from absl import logging
 
 from bert_tf.datasets.documents import split_sentences
 from bert_tf.datasets.text_files import CountedFile
+from bert_tf.datasets.wikipedia_templates import template_name, template_text
 from bert_tf.errors import UserError, missing_package, quoted
 from bert_tf.progress import Progress
 
@@ -41,6 +43,7 @@ _LIST = "\0"  # marks the line of a list's item; never occurs in text
 # The parser's time grows with the square of the number of brackets open at once, so a malicious
 # page could take days. Articles have a few dozen open brackets.
 _MOST_OPEN = 200
+_LONGEST_NAME = 40  # of a template that is counted
 # A match with group 1 opens, any other match closes. Tags that may stay open are not counted.
 _NESTING = (
     re.compile(r"(\{)|\}"),
@@ -57,6 +60,10 @@ _MARKS = re.compile(r"'{2,5}|__[A-Z]+__|</?[A-Za-z][^<>]*>")
 _EMPTY_BRACKETS = re.compile(r" ?\([,;:. ]*\)| ?\[ ?\]")
 _OPENING = re.compile(r"\( ?[,;:] ?|\( ")
 _SPACE_BEFORE = re.compile(r" ([,.;)](?: |$))")
+
+
+# Name -> number of templates within a line that were left out since the last call of `parse`.
+_left_out: collections.Counter[str] = collections.Counter()
 
 
 class Article(NamedTuple):
@@ -194,6 +201,14 @@ def check_parser() -> None:
         raise missing_package(needed_by, "mwparserfromhell", "wikipedia", error) from error
 
 
+def parse(
+    articles: Sequence[Article],
+) -> tuple[list[list[str] | None], collections.Counter[str]]:
+    """Returns `sentences_of` the articles, and how often each template in a line was left out."""
+    _left_out.clear()
+    return sentences_of(articles), collections.Counter(_left_out)
+
+
 def sentences_of(articles: Sequence[Article]) -> list[list[str] | None]:
     """Returns the sentences of each article's passages.
 
@@ -223,7 +238,8 @@ def _most_open(markup: str, pattern: re.Pattern) -> int:
 def passage_sentences(markup: str, media: frozenset[str] = frozenset(_MEDIA_NAMES)) -> list[str]:
     """Returns the sentences of the passages in a text with markup; see `Article` for `media`.
 
-    Lists, tables, headers, templates, references, formulas, comments and files are left out.
+    Lists, tables, headers, references, formulas, comments and files are left out, as are templates
+    other than those of `wikipedia_templates`.
     """
     import mwparserfromhell
 
@@ -255,6 +271,8 @@ def _add_text(code: Any, media: frozenset[str], parts: list[str]) -> None:
                 parts.append(title.removeprefix(":"))  # [[:Category:Rivers]] is a plain link
             else:
                 _add_text(node.text, media, parts)
+        elif isinstance(node, nodes.Template):
+            _add_template(node, media, parts)
         elif isinstance(node, nodes.HTMLEntity):
             parts.append(html.unescape(str(node)))
         elif isinstance(node, nodes.ExternalLink) and node.title is not None:
@@ -263,6 +281,25 @@ def _add_text(code: Any, media: frozenset[str], parts: list[str]) -> None:
             parts.append("\n")
         elif isinstance(node, nodes.Tag):
             _add_tag(node, media, parts)
+
+
+def _add_template(template: Any, media: frozenset[str], parts: list[str]) -> None:
+    """Adds what a template shows; counts one in a line if that is not known."""
+    from mwparserfromhell.nodes import Text
+
+    def show(value: Any) -> str:
+        if len(value.nodes) == 1 and type(value.nodes[0]) is Text:
+            return value.nodes[0].value
+        found: list[str] = []
+        _add_text(value, media, found)
+        return "".join(found)
+
+    name = template_name(str(template.name))
+    text = template_text(name, template.params, show)
+    if text is not None:
+        parts.append(text)
+    elif parts and parts[-1] and parts[-1][-1] not in "\n\0":
+        _left_out[name[:_LONGEST_NAME]] += 1
 
 
 def _add_tag(tag: Any, media: frozenset[str], parts: list[str]) -> None:

@@ -87,6 +87,63 @@ def test_passages(markup, sentences):
     assert passage_sentences(markup) == sentences
 
 
+@pytest.mark.parametrize(
+    "markup, shown",
+    [
+        ("{{convert|2,092|km|mi|0|abbr=on}}", "2,092 km (1,300 mi)"),
+        ("{{Convert|346|km}}", "346 kilometres (215 mi)"),
+        ("{{convert|10|to|20|km|mi}}", "10 to 20 kilometres (6.2 to 12.4 mi)"),
+        ("{{cvt|3|-|4|lb}}", "3–4 lb (1.4–1.8 kg)"),
+        ("{{convert|6|x|8|m}}", "6 by 8 metres (20 ft × 26 ft)"),
+        ("{{convert|5|mi|adj=on}}", "5-mile (8.0 km)"),
+        ("{{convert|5|ft|11|in|m|abbr=on}}", "5 ft 11 in (1.80 m)"),
+        ("{{convert|-5|F}}", "−5 °F (−21 °C)"),
+        ("{{convert|1000|m|ft|sp=us}}", "1,000 meters (3,300 ft)"),
+        ("{{convert|50|kn}}", "50 knots (93 km/h; 58 mph)"),
+        ("{{convert|1+1/2|in|mm|disp=or}}", "1 1⁄2 inches or 38 mm"),
+        ("{{convert|60|mph|km/h|disp=out}}", "97 km/h"),
+        ("{{convert|2|km2|order=flip}}", "0.77 sq mi (2 square kilometres)"),
+        ("{{convert|1|mi|3}}", "1 mile (1.609 km)"),
+        ("{{convert|12|GW}}", "12 GW"),
+        ("{{convert|0|m}}", "0 metres (0 ft)"),
+        ("{{formatnum:2092345.25}}", "2,092,345.25"),
+        ("{{formatnum:2,092|R}}", "2092"),
+        ("{{lang|fr|l'[[été]] {{nowrap|''a'' b}}}}", "l'été a b"),
+        ("{{Lang-ru|Москва|Moskva}}", "Russian: Москва, romanized: Moskva"),
+        ("{{langx|de|Köln|label=none}}", "Köln"),
+        ("{{lang|1=ja|2=水}}", "水"),
+        ("{{transliteration|ar|ISO|abc}}", "abc"),
+        ("{{as_of|2012|5|7|lc=y}}", "as of 7 May 2012"),
+        ("{{circa|1800|1850}}", "c. 1800 – c. 1850"),
+        ("{{frac|3|1|2}}", "3 1⁄2"),
+        ("{{sic|teh}}", "teh [sic]"),
+        ("{{ill|Ort|de|Ort (Begriff)|lt=place}}", "place"),
+        ("b{{nbsp}}c{{snd}}d{{'s}}", "b c – d's"),
+        ("{{abbr|WHO|World Health Organization}}", "WHO"),
+        ("b{{citation needed|date=May}}{{sfn|A|p=1}} {{IPAc-en|a}}", "b"),
+    ],
+)
+def test_inline_templates(markup, shown):
+    assert passage_sentences(f"It is {markup} here") == [f"It is {shown} here"]
+    assert wikipedia.parse([wikipedia.Article("x", f"It {markup}", frozenset())])[1] == {}
+
+
+@pytest.mark.parametrize("markup", ["convert", "convert|", "convert|x|km", "convert|5", "lang|"])
+@pytest.mark.parametrize("more", ["", "|", "|||", "|1/0|km", "|9e9|m|m|99", "|1|m|m|-99", "|a=|=b"])
+def test_malformed_templates_do_no_harm(markup, more):
+    assert passage_sentences(f"It is {{{{{markup}{more}}}}} here")[0].startswith("It is")
+
+
+def test_templates_that_are_left_out_are_counted():
+    markup = (
+        "{{Infobox|a}}\nA {{foo_bar|b}} c {{Foo bar}}.\n{{Main|d}}\n* e {{x}}<ref>f {{y}}</ref>"
+    )
+    articles = [wikipedia.Article("x", markup, frozenset())] * 2
+    for _ in range(2):
+        sentences, left_out = wikipedia.parse(articles)
+        assert sentences == [["A c."]] * 2 and left_out == {"foo bar": 4, "x": 2}
+
+
 OPEN = ["[[", "{{a|", "{|\n", "[http://x ", "{{{", "[", "<b>", "<ref x=", "<!--", '<br x="', "<p>"]
 CLOSED = ["''", "&", "<li>", "* ", "{{a}}", "[b]", "<b/>", "<br>", "a < b"]
 
