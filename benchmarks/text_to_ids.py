@@ -53,7 +53,7 @@ def main(arguments: argparse.Namespace) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(arguments.cores)
     vocab = tokenization.load_vocab(arguments.vocab_file)
     began = time.perf_counter()
-    module = TextToIds(vocab, not arguments.cased)
+    module = TextToIds(FastTokenizer(vocab, not arguments.cased))
     print(f"tables made in {time.perf_counter() - began:.1f} s")
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder)

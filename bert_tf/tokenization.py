@@ -9,7 +9,7 @@ import re
 import string
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from absl import logging
@@ -22,6 +22,7 @@ _Value = TypeVar("_Value")
 UNKNOWN_TOKEN = "[UNK]"
 SEQUENCE_TOKENS = ("[CLS]", "[SEP]")  # at the beginning of a sequence, and after each text
 MASK_TOKEN = "[MASK]"
+MAX_INPUT_CHARS_PER_WORD = 200  # longer words are unknown; Hugging Face's limit is 100
 
 # Google's released models, and whether their text was lower-cased.
 _RELEASED_MODELS = {
@@ -133,7 +134,7 @@ def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str
     try:
         # GFile.readline, which the original calls, drops every carriage return, even mid-line, and
         # splits lines at "\n" only.
-        text = data.replace(b"\r", b"").decode("utf-8")
+        text = data.replace(b"\r", b"").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line_number = 1 + error.object.count(b"\n", 0, error.start)
         raise UserError(
@@ -220,14 +221,18 @@ class FullTokenizer:
         vocab_file: str | Mapping[str, int],
         do_lower_case: bool = True,
         required_tokens: Sequence[str] = (),
+        max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD,
+        **switches: Any,
     ):
         """Reads the vocabulary.
 
         Args:
             vocab_file: path of a UTF-8 file, one token a line; or a vocabulary, token -> id.
-            do_lower_case: whether to lower-case text and strip its accents.
+            do_lower_case: whether to lower-case text and, by default, strip its accents.
             required_tokens: tokens that the vocabulary must have in addition to [UNK]. (Without
                 [UNK] the original fails later, at the first unknown word.)
+            max_input_chars_per_word: longer words become [UNK].
+            **switches: see `BasicTokenizer`.
 
         Raises:
             UserError: see `load_vocab`.
@@ -237,8 +242,10 @@ class FullTokenizer:
             vocab_file = load_vocab(vocab_file, tuple(needed))
         self.vocab = vocab_file
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
-        self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
-        self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
+        self.basic_tokenizer = BasicTokenizer(do_lower_case, **switches)
+        self.wordpiece_tokenizer = WordpieceTokenizer(
+            self.vocab, max_input_chars_per_word=max_input_chars_per_word
+        )
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the word pieces of `text`; each is in `vocab`."""
@@ -260,26 +267,51 @@ class FullTokenizer:
 class BasicTokenizer:
     """Splits text into words at white space, punctuation and ideographs."""
 
-    def __init__(self, do_lower_case: bool = True):
-        """`do_lower_case`: whether to lower-case text and strip its accents."""
+    def __init__(
+        self,
+        do_lower_case: bool = True,
+        *,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+        clean_text: bool = True,
+    ):
+        """Stores the switches. The original has only the first; the others are Hugging Face's.
+
+        Args:
+            do_lower_case: whether to lower-case text.
+            strip_accents: whether to strip accents; None: if text is lower-cased.
+            tokenize_chinese_chars: whether each ideograph is a word.
+            clean_text: whether to drop control characters and make all white space spaces.
+        """
         self.do_lower_case = do_lower_case
+        self.strip_accents = do_lower_case if strip_accents is None else strip_accents
+        self.tokenize_chinese_chars = tokenize_chinese_chars
+        self.clean_text = clean_text
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the words of `text`; each punctuation mark and each ideograph is a word."""
         words = []
         for token in whitespace_tokenize(self.clean(convert_to_unicode(text))):
-            if self.do_lower_case:
-                token = self._run_strip_accents(token.lower())
-            words += self._run_split_on_punc(token)
+            words += self._run_split_on_punc(self._normal_case(token))
         # Split again, as in the original: a token of accents only is empty now.
         return whitespace_tokenize(" ".join(words))
+
+    def normalize(self, text: str) -> str:
+        """Returns `text` cleaned, lower-cased and without accents, as the switches say."""
+        return self._normal_case(self.clean(text))
+
+    def _normal_case(self, text: str) -> str:
+        text = text.lower() if self.do_lower_case else text
+        return self._run_strip_accents(text) if self.strip_accents else text
 
     def clean(self, text: str) -> str:
         """Returns `text` without control characters and with spaces around ideographs.
 
         All white space becomes spaces. Each character is replaced independently of its neighbours.
         """
-        return self._tokenize_chinese_chars(self._clean_text(text))
+        if self.clean_text:
+            text = self._clean_text(text)
+        return self._tokenize_chinese_chars(text) if self.tokenize_chinese_chars else text
 
     def _run_strip_accents(self, text: str) -> str:
         decomposed = unicodedata.normalize("NFD", text)
@@ -310,7 +342,7 @@ class WordpieceTokenizer:
         self,
         vocab: Mapping[str, int],
         unk_token: str = UNKNOWN_TOKEN,
-        max_input_chars_per_word: int = 200,
+        max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD,
     ):
         """Takes the vocabulary, token -> id. Words longer than the maximum become `unk_token`."""
         self.vocab = vocab

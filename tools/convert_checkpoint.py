@@ -100,7 +100,7 @@ def convert(
     vocabulary = files.vocabulary
     files.vector_settings  # noqa: B018 - refuses vectors that are not supported before writing
     if SENTENCE_PIECES in vocabulary and not as_checkpoint:
-        vocabulary = {module_of(config).VOCABULARY: vocabulary[SENTENCE_PIECES]}
+        vocabulary[module_of(config).VOCABULARY] = vocabulary.pop(SENTENCE_PIECES)
     written = [os.path.join(output_dir, name) for name in (CONFIG_FILE, *vocabulary)]
     read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
     check_overwrites(written, "output_dir", read)

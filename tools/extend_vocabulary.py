@@ -46,7 +46,7 @@ from bert_tf.runs.flags.settings import ModelSettings, TextSettings, TrainingSet
 from bert_tf.text.casing import check_casing
 from bert_tf.text.model_vocabulary import UNUSED_TOKEN, check_model_vocabulary
 from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens
-from bert_tf.text.tokenizers import WORD_PIECES
+from bert_tf.text.tokenizers import WORD_PIECES, load_tokenizer
 from bert_tf.text.word_counts import count_words
 
 NEW_WORDS_FILE = "new_words.tsv"
@@ -129,7 +129,8 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     what = "one that this tool wrote"
     with whole_folder(settings.output_dir, "output_dir", NEW_WORDS_FILE, _NAMES, what) as place:
         batches = text_files.read_files(files, "input_file", settings.text_field)
-        words = count_words((lines for _, lines in batches), settings.do_lower_case)
+        in_folder = load_tokenizer(settings.vocab_file, settings.do_lower_case).settings
+        words = count_words((x for _, x in batches), settings.do_lower_case, in_folder)
         chosen = _choose(settings, words, vocab)
         size = max(vocab.values()) + 1
         ids = dict(zip(chosen, free or range(size, size + len(chosen)), strict=False))
@@ -138,8 +139,8 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
         for name in {_EMBEDDINGS, _OUTPUT_BIAS}.intersection(weights):
             weights[name] = with_means(weights[name], rows)
         config = config_from_dict({**config.to_dict(), "vocab_size": len(weights[_EMBEDDINGS])})
-        words_file = {WORD_PIECES: _extended(settings.vocab_file, ids)}
-        write_model(place, weights, config, words_file, settings.do_lower_case, model.labels)
+        files = {**in_folder.files(), WORD_PIECES: _extended(settings.vocab_file, ids)}
+        write_model(place, weights, config, files, settings.do_lower_case, model.labels)
         before = count_tokens(words, vocab)
         after = count_tokens(words, tokenization.load_vocab(os.path.join(place, WORD_PIECES)))
         write_vector_settings(place, model.vector_settings, config.hidden_size)

@@ -89,7 +89,7 @@ def export(settings: ExportSettings) -> None:
         module = tf.Module()
         module.weights = [variable.value for variable in model.variables]
         if settings.takes_text:
-            module.text_inputs = TextInputs(tokenizer.vocab, tokenizer.do_lower_case, longest)
+            module.text_inputs = TextInputs(tokenizer, longest)
             of_texts = text_signatures(head, outputs, module.text_inputs, tokenizer.tokens())
             signatures = {**of_texts, IDS: of_ids}
         with contextlib.ExitStack() as stack:

@@ -1,11 +1,10 @@
 """`TextInputs`: makes a model's input from raw text, in core TensorFlow operations."""
 
-from collections.abc import Mapping
-
 import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.export.text_to_ids import TextToIds
+from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import MASK_TOKEN, SEQUENCE_TOKENS
 
 # Indices of [CLS], [SEP] and padding, which come before the ids of all texts.
@@ -19,14 +18,15 @@ class TextInputs(tf.Module):
     token and 0 for padding; `segment_ids` is 1 for the second text and its [SEP].
 
     Args:
-        vocab, do_lower_case: see `TextToIds`; `vocab` must have [CLS] and [SEP].
+        tokenizer: see `TextToIds`; its vocabulary must have [CLS] and [SEP].
         max_seq_length: longest example, [CLS] and [SEP] included; longer ones are truncated. At
             least 3.
     """
 
-    def __init__(self, vocab: Mapping[str, int], do_lower_case: bool, max_seq_length: int):
+    def __init__(self, tokenizer: FastTokenizer, max_seq_length: int):
         super().__init__()
-        self.to_ids = TextToIds(vocab, do_lower_case)
+        vocab = tokenizer.vocab
+        self.to_ids = TextToIds(tokenizer)
         self.max_seq_length = max_seq_length
         self._special = (*(vocab[token] for token in SEQUENCE_TOKENS), 0)
         self._mask_id = vocab.get(MASK_TOKEN)

@@ -15,15 +15,14 @@ class TextSymbols(tf.Module):
     K: symbols of all texts, N: texts.
     """
 
-    def __init__(self, letters: dict[str, int], do_lower_case: bool):
+    def __init__(self, letters: dict[str, int], basic: tokenization.BasicTokenizer):
         super().__init__()
-        basic = tokenization.BasicTokenizer(do_lower_case)
         string_of, string_starts, symbols = unicode_tables.symbol_strings(letters, basic)
         self._string_of = CodePointTable(string_of)
         self._string_starts = tf.constant(string_starts, tf.int32)
         self._symbols = tf.constant(unicode_tables.narrow(symbols))
-        self._do_lower_case = do_lower_case
-        if do_lower_case:
+        self._basic = basic
+        if basic.do_lower_case:
             self._case_of = CodePointTable(unicode_tables.case_classes(basic))
 
     def __call__(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -38,7 +37,7 @@ class TextSymbols(tf.Module):
         # The space at the end keeps the rules from looking into the next text.
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="ignore")
         points = decoded.values
-        if self._do_lower_case:
+        if self._basic.do_lower_case:
             has_sigma = tf.reduce_any(points == unicode_tables.CAPITAL_SIGMA)
             points = tf.cond(has_sigma, lambda: self._with_final_sigmas(points), lambda: points)
         string = self._string_of(points)
@@ -47,7 +46,7 @@ class TextSymbols(tf.Module):
         )
         symbols = tf.cast(tf.gather(self._symbols, spelled.values), tf.int32)
         row_splits = tf.gather(spelled.row_splits, decoded.row_splits)
-        if self._do_lower_case:
+        if self._basic.strip_accents:
             symbols, row_splits = tf.cond(
                 tf.reduce_any(symbols < 0),
                 lambda: _with_ordered_marks(symbols, row_splits),

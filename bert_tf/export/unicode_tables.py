@@ -70,14 +70,13 @@ def _points_with_rules(letters: Iterable[str] = ()) -> list[int]:
 
 def _spell(char: str, letters: dict[str, int], basic: tokenization.BasicTokenizer) -> Iterable[int]:
     text = basic.clean(char)
-    if basic.do_lower_case:
-        text = unicodedata.normalize("NFD", text.lower())
-    for part in text:
-        combining = unicodedata.combining(part) if basic.do_lower_case else 0
+    text = text.lower() if basic.do_lower_case else text
+    for part in unicodedata.normalize("NFD", text) if basic.strip_accents else text:
+        combining = unicodedata.combining(part) if basic.strip_accents else 0
         symbol = letters.get(part, UNKNOWN)
         if part.isspace():  # where str.split splits
             yield SPACE
-        elif basic.do_lower_case and unicodedata.category(part) == "Mn":
+        elif basic.strip_accents and unicodedata.category(part) == "Mn":
             # A mark of any other class neither separates runs nor affects the order of the rest.
             yield from [] if combining else [DROPPED]
         elif combining and symbol != UNKNOWN:

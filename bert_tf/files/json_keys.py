@@ -5,8 +5,6 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from absl import logging
-
 from bert_tf.errors import UserError, quoted
 
 
@@ -34,8 +32,13 @@ class JsonKeys:
     needed: Mapping[str, Needed] = dataclasses.field(default_factory=dict)
     harmless: Collection[str] = ()
 
+    @property
+    def known(self) -> set[str]:
+        """All keys that a file may have."""
+        return {*self.used, *self.needed, *self.harmless}
+
     def check(self, content: Mapping[str, Any], path: str) -> None:
-        """Raises UserError for a value that is not allowed; logs unknown keys for debugging.
+        """Raises UserError for an unknown key, or a value that is not allowed.
 
         Messages name the file `path`, which has this content.
         """
@@ -45,6 +48,10 @@ class JsonKeys:
                     f"{path}: {key} must be {json.dumps(values[0])}, not {quoted(content[key])}:"
                     f" {reason}"
                 )
-        unknown = content.keys() - {*self.used, *self.needed, *self.harmless}
+        unknown = sorted(content.keys() - self.known)
         if unknown:
-            logging.debug("%s: keys that are not used: %s", path, quoted(sorted(unknown)))
+            raise UserError(
+                f"{path}: {unknown[0]} is not known, so it may change what the model answers; it is"
+                f" {quoted(content[unknown[0]])}. Choose a different model or, if it does not"
+                " matter for this one, delete the key"
+            )

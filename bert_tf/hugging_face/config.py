@@ -86,7 +86,19 @@ def read_config(path: str) -> dict[str, Any]:
             f"{path}: model_type must be one of {listed(sorted(FAMILY))}; received"
             f" {quoted(model_type)}"
         )
-    module = FAMILY[model_type]
+    _keys(FAMILY[model_type]).check(config, path)
+    cross_encoder = config.get("sentence_transformers")  # of version 4 and later
+    if cross_encoder is not None:
+        key = f"{path}: sentence_transformers"
+        if not isinstance(cross_encoder, dict):
+            raise UserError(f"{key} must be a dictionary, not {quoted(cross_encoder)}")
+        keys = JsonKeys({"version"}, {"activation_fn": Needed((_IDENTITY,), _NO_ACTIVATION)})
+        keys.check(cross_encoder, key)
+    return config
+
+
+def _keys(module: ModuleType) -> JsonKeys:
+    """Returns the keys of the `config.json` of a module of `FAMILY`."""
     used = {*module.KEYS, "architectures", "id2label", "model_type", "tie_word_embeddings"}
     used |= {"problem_type", "sentence_transformers"}
     classes = [f"{name}Tokenizer{end}" for name in module.TOKENIZERS for end in ("", "Fast")]
@@ -96,15 +108,7 @@ def read_config(path: str) -> dict[str, Any]:
         " the key if the vocabulary is such a class's",
     )
     needed = {**_NEEDED, **module.NEEDED, "tokenizer_class": tokenizer}
-    JsonKeys(used, needed, {*_HARMLESS, *module.HARMLESS_KEYS}).check(config, path)
-    cross_encoder = config.get("sentence_transformers")  # of version 4 and later
-    if cross_encoder is not None:
-        key = f"{path}: sentence_transformers"
-        if not isinstance(cross_encoder, dict):
-            raise UserError(f"{key} must be a dictionary, not {quoted(cross_encoder)}")
-        keys = JsonKeys({"version"}, {"activation_fn": Needed((_IDENTITY,), _NO_ACTIVATION)})
-        keys.check(cross_encoder, key)
-    return config
+    return JsonKeys(used, needed, {*_HARMLESS, *module.HARMLESS_KEYS})
 
 
 def module_of(config: BertConfig) -> ModuleType:
@@ -261,7 +265,8 @@ def to_config(
     values = bert_config.to_dict()
     hidden_act = values["hidden_act"]
     values["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(hidden_act, hidden_act)
-    config = module.to_theirs(values)
+    known = _keys(module).known
+    config = {name: x for name, x in module.to_theirs(values).items() if name in known}
     config["architectures"] = [module.CLASS_NAME + task]
     config.pop("problem_type", None)
     if task == "ForSequenceClassification" and bert_config.is_multi_label:

@@ -22,7 +22,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.casing import find_casing, read_casing
-from bert_tf.text.tokenizer_files import TOKENIZER_FILE, read_tokenizer
+from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizers import (
     VOCABULARY_FILES,
     load_tokenizer,
@@ -122,8 +122,7 @@ class ModelFiles:
     @functools.cached_property
     def config_file(self) -> str:
         if not self.is_hugging_face:
-            remedy = f"Name the model's with {self._config_flag}, or move the other one away"
-            path = self._config_file or storage.only_file(self.home, CONFIG_FILES, remedy)
+            path = self._config_file or storage.first_file(self.home, CONFIG_FILES)
             return path or self._must_have(CONFIG_FILES, self._config_flag)
         config_file = os.path.join(self.path, "config.json")
         if self._config_file:
@@ -206,17 +205,14 @@ class ModelFiles:
     @functools.cached_property
     def vocabulary(self) -> dict[str, bytes]:
         """Name of a vocabulary file -> its content, see `read_vocabulary`; {} if there is none."""
-        return read_vocabulary(self.vocab_file) if self.vocab_file else {}
+        if not self.vocab_file:
+            return {}
+        return read_vocabulary(self.vocab_file, self.is_hugging_face)
 
     def tokenizer(self, do_lower_case: bool | None = None) -> Tokenizer:
         """Returns the tokenizer; `do_lower_case` None detects the casing, see `find_casing`."""
         path = self.vocab_file or self._must_have(VOCABULARY_FILES, "vocab_file")
-        if os.path.basename(path) == TOKENIZER_FILE:
-            tokenizer, in_file = read_tokenizer(path, bool(do_lower_case))
-        else:
-            tokenizer, in_file = load_tokenizer(path, bool(do_lower_case)), None
-        if do_lower_case is None:
-            do_lower_case = in_file if self.recorded_casing is None else self.recorded_casing
+        tokenizer = load_tokenizer(path, bool(do_lower_case), hugging_face=self.is_hugging_face)
         if do_lower_case is None:
             do_lower_case = find_casing(self.home, path, tokenizer.vocab) is not False
         return tokenizer.with_casing(do_lower_case)

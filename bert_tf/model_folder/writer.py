@@ -14,7 +14,7 @@ from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.text.byte_pairs import MERGES
 from bert_tf.text.casing import write_casing
-from bert_tf.text.tokenizer_files import TOKENIZER_CONFIG
+from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import BYTE_PAIRS, SENTENCE_PIECES, WORD_PIECES
 
 CHECKPOINT_NAME = "bert_model.ckpt"
@@ -79,9 +79,11 @@ def write_vocabulary(
     folder: str, vocabulary: Mapping[str, str | bytes], do_lower_case: bool | None
 ) -> None:
     """Writes a vocabulary and its casing; skips files that already have this content."""
-    for name, text in vocabulary.items():
+    files = dict(vocabulary)
+    settings = files.pop(TOKENIZER_CONFIG, "{}")
+    for name, text in files.items():
         path = os.path.join(folder, name)
         content = text.encode() if isinstance(text, str) else text
         if not tf.io.gfile.exists(path) or read_bytes(path, path) != content:
             write_whole(path, content)
-    write_casing(folder, do_lower_case)
+    write_casing(folder, do_lower_case, settings)

@@ -74,18 +74,12 @@ def encode_masks(
     mask, mask_id = tokenizer.mask_token, tokenizer.vocab.get(tokenizer.mask_token)
     if mask_id is None:
         raise UserError(f"The vocabulary has no {mask}, so this model cannot fill one in")
-    parts = [text.split(mask) for text in texts]
-    # If pieces contain spaces, the space before a mask belongs to the mask.
-    parts = [[*(part.rstrip() for part in text[:-1]), text[-1]] for text in parts]
-    ids, edges = tokenizer.encode([part for text in parts for part in text])
-    ids_of_parts = (ids[start:end].tolist() for start, end in itertools.pairwise(edges))
+    ids, edges = tokenizer.encode_masks(texts)
     rows = []
-    for i, text in enumerate(parts):
-        if len(text) == 1:
+    for i, (start, end) in enumerate(itertools.pairwise(edges)):
+        tokens = ids[start:end].tolist()
+        if mask_id not in tokens:
             raise UserError(f"texts[{i}] must have a {mask}; received {quoted(texts[i])}")
-        tokens = next(ids_of_parts)
-        for _ in text[1:]:
-            tokens += [mask_id, *next(ids_of_parts)]
         row = sequences.pack_pair(tokens, [], 0, tokenizer.layout)
         positions = [k for k, x in enumerate(row["input_ids"]) if x == mask_id]
         if positions[-1] >= max_seq_length - 1:

@@ -2,14 +2,20 @@
 
 import abc
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from bert_tf import tokenization
 from bert_tf.errors import quoted
-from bert_tf.text.offsets import Piece
+from bert_tf.text.added_tokens import AddedToken, AddedTokens, encode_with_added
+from bert_tf.text.offsets import Piece, without_space
 from bert_tf.text.sequences import Layout
+from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
+
+# int32 ids of all texts, and the number of ids of each text.
+Encoded: TypeAlias = tuple[np.ndarray, Sequence[int] | np.ndarray]
 
 
 class Tokenizer(abc.ABC):
@@ -21,6 +27,7 @@ class Tokenizer(abc.ABC):
         do_lower_case: whether text is lower-cased.
         unknown_id: id of the unknown token; None if the vocabulary lacks it.
         files: name of a vocabulary file in a model's folder -> its content.
+        settings: what the model's folder says beside the vocabulary.
         sequence_tokens, mask_token: [CLS] and [SEP], and [MASK], or the model's equivalents.
         continuations: ids of tokens that continue a word.
         aliases: extra id that only `encode_for_masking` returns -> the vocabulary's id.
@@ -33,6 +40,7 @@ class Tokenizer(abc.ABC):
     do_lower_case: bool
     unknown_id: int | None
     files: Mapping[str, str | bytes]
+    settings: TokenizerSettings = DEFAULTS
     continuations: frozenset[int]
     sequence_tokens: tuple[str, str] = tokenization.SEQUENCE_TOKENS
     mask_token: str = tokenization.MASK_TOKEN
@@ -55,21 +63,54 @@ class Tokenizer(abc.ABC):
         """
         if isinstance(texts, str):
             raise TypeError(f"texts must be a sequence of strings, not one string: {quoted(texts)}")
-        ids, lengths = self._encode(texts)
-        row_splits = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum(lengths, out=row_splits[1:])
-        return ids, row_splits
-
-    @abc.abstractmethod
-    def _encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray | list[int]]:
-        """Returns (int32 ids of all texts, number of ids of each text)."""
+        return self._encode_with(self.added, self._encode, texts)
 
     def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the same as `encode`, but with an id of `aliases` where it is needed.
 
         It is needed where the plain id would not tell whether the token continues a word.
         """
-        return self.encode(texts)
+        return self._encode_with(self.added, self._encode_for_masking, texts)
+
+    def encode_masks(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the same as `encode`, but `mask_token` written in a text is that token."""
+        mask = AddedToken(self.mask_token, self.vocab[self.mask_token])
+        tokens = self.settings.added_tokens
+        if all(token.token_id != mask.token_id for token in tokens):
+            tokens = (*tokens, mask)
+        return self._encode_with(AddedTokens(tokens, self._normalize), self._encode, texts)
+
+    @functools.cached_property
+    def added(self) -> AddedTokens | None:
+        """Finds the added tokens; None if there are none, or `_encode` finds them."""
+        tokens = self.settings.added_tokens
+        return AddedTokens(tokens, self._normalize) if tokens else None
+
+    @staticmethod
+    def _encode_with(
+        added: AddedTokens | None,
+        encode: Callable[[Sequence[str]], Encoded],
+        texts: Sequence[str],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if added:
+            ids, lengths = encode_with_added(encode, texts, added)
+        else:
+            ids, lengths = encode(texts)
+        row_splits = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(lengths, out=row_splits[1:])
+        return ids, row_splits
+
+    @abc.abstractmethod
+    def _encode(self, texts: Sequence[str]) -> Encoded:
+        """Returns (int32 ids of all texts, number of ids of each text), without added tokens."""
+
+    def _normalize(self, char: str) -> str:
+        """Returns what a character becomes before the text is split; here, itself."""
+        return char
+
+    def _encode_for_masking(self, texts: Sequence[str]) -> Encoded:
+        """Returns the same as `_encode`, but see `encode_for_masking`."""
+        return self._encode(texts)
 
     @functools.cached_property
     def layout(self) -> Layout:
@@ -77,9 +118,8 @@ class Tokenizer(abc.ABC):
         return Layout(*(self.vocab[token] for token in self.sequence_tokens))
 
     def tokens(self) -> list[str]:
-        """Returns the tokens by id; `[no token 7]` for an id that the vocabulary skips."""
-        names = self.inv_vocab
-        return [names.get(i, f"[no token {i}]") for i in range(max(names) + 1)]
+        """Returns `tokens_by_id` of the vocabulary."""
+        return tokens_by_id(self.inv_vocab)
 
     def with_casing(self, do_lower_case: bool) -> "Tokenizer":
         """Returns a tokenizer with the same vocabulary and this casing; here, `self`."""
@@ -89,9 +129,22 @@ class Tokenizer(abc.ABC):
         """Returns a text without the characters that the tokenizer drops before it splits."""
         return text
 
-    @abc.abstractmethod
     def pieces(self, text: str) -> list[Piece]:
         """Returns the pieces of a text with their offsets."""
+        if not self.added:
+            return self._pieces(text)
+        found = []
+        for start, end, token_id in self.added.spans(text):
+            if token_id is not None:
+                found.append(Piece(token_id, *without_space(text, start, end), True))
+                continue
+            for piece in self._pieces(text[start:end]):
+                found.append(piece._replace(start=start + piece.start, end=start + piece.end))
+        return found
+
+    @abc.abstractmethod
+    def _pieces(self, text: str) -> list[Piece]:
+        """Returns the pieces of a text without added tokens, with their offsets."""
 
     @abc.abstractmethod
     def text_of(self, token_ids: Sequence[int]) -> str:
@@ -101,3 +154,8 @@ class Tokenizer(abc.ABC):
         """Returns the words and punctuation marks of the pieces, separated by single spaces."""
         basic = tokenization.BasicTokenizer(self.do_lower_case)
         return " ".join(basic.tokenize(self.text_of(token_ids)))
+
+
+def tokens_by_id(inv_vocab: Mapping[int, str]) -> list[str]:
+    """Returns the tokens by id; `[no token 7]` for an id that the vocabulary skips."""
+    return [inv_vocab.get(i, f"[no token {i}]") for i in range(max(inv_vocab) + 1)]

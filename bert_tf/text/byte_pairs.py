@@ -18,6 +18,7 @@ from bert_tf.files.whole_files import read_bytes
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.offsets import Piece, without_space
 from bert_tf.text.sequences import Layout
+from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 SPACE = "Ġ"  # stands for the byte of a space in a piece
@@ -30,7 +31,7 @@ class BytePairTokenizer(Tokenizer):
 
     Tokens in `vocab` have one character for each byte. A special token written in a text, such as
     <mask>, becomes that token, as in Hugging Face's tokenizer. The space before a <mask> belongs to
-    the <mask>.
+    the <mask>, unless `settings.added_tokens` says otherwise.
     """
 
     sequence_tokens = ("<s>", "</s>")
@@ -43,6 +44,7 @@ class BytePairTokenizer(Tokenizer):
         vocab_file: str,
         do_lower_case: bool = False,
         required_tokens: Sequence[str] = (),
+        settings: TokenizerSettings = DEFAULTS,
         files: Mapping[str, str] | None = None,
     ):
         """Reads the vocabulary, a `vocab.json`, and the `merges.txt` beside it.
@@ -64,8 +66,11 @@ class BytePairTokenizer(Tokenizer):
                 " --do_lower_case=False"
             )
         merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
-        self.files: dict[str, str] = dict(files or read_files(vocab_file, place))
-        self.vocab = _parse_vocabulary(self.files[VOCABULARY], place)
+        files = files or read_files(vocab_file, place)
+        own = _parse_vocabulary(files[VOCABULARY], place)
+        self.settings = settings.with_ids(own, place)
+        self.files: dict[str, str] = {**files, **self.settings.files()}
+        self.vocab = {**own, **self.settings.added_vocabulary}
         missing = [t for t in dict.fromkeys([_UNKNOWN, *required_tokens]) if t not in self.vocab]
         if missing:
             raise UserError(
@@ -74,7 +79,11 @@ class BytePairTokenizer(Tokenizer):
             )
         self.inv_vocab = {i: token for token, i in self.vocab.items()}
         self.unknown_id = self.vocab[_UNKNOWN]
-        self._tokenizer = _make_tokenizer(self.vocab, self.files[MERGES], merges_file, place)
+        self._tokenizer = _make_tokenizer(
+            self.vocab, self.files[MERGES], merges_file, place, self.settings
+        )
+
+    added = None  # the package `tokenizers` finds them
 
     @functools.cached_property
     def layout(self) -> Layout:
@@ -86,7 +95,8 @@ class BytePairTokenizer(Tokenizer):
     def continuations(self) -> frozenset[int]:
         """Ids of pieces that continue a word, which do not begin with a space."""
         inside = (piece for piece in self.vocab if not piece.startswith(SPACE))
-        return frozenset(self.vocab[piece] for piece in inside if piece not in SPECIAL_TOKENS)
+        added = {*SPECIAL_TOKENS, *self.settings.added_vocabulary}
+        return frozenset(self.vocab[piece] for piece in inside if piece not in added)
 
     @functools.cached_property
     def never_drawn(self) -> frozenset[int]:
@@ -115,7 +125,10 @@ class BytePairTokenizer(Tokenizer):
         ids[begins] += len(self.vocab)
         return ids, row_splits
 
-    def pieces(self, text: str) -> list[Piece]:
+    def encode_masks(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        return self.encode(texts)
+
+    def _pieces(self, text: str) -> list[Piece]:
         """Returns the pieces of a text with their offsets, without white space at their ends."""
         (encoding,) = self._encodings([text])
         words = encoding.word_ids
@@ -174,7 +187,13 @@ def in_order_of_ids(vocab: Mapping[str, Any]) -> dict[str, int]:
     return dict(sorted(vocab.items(), key=lambda item: item[1]))
 
 
-def _make_tokenizer(vocab: Mapping[str, int], merges: str, merges_file: str, place: str) -> Any:
+def _make_tokenizer(
+    vocab: Mapping[str, int],
+    merges: str,
+    merges_file: str,
+    place: str,
+    settings: TokenizerSettings,
+) -> Any:
     """Returns the tokenizer of the package `tokenizers`."""
     tokenizers = import_tokenizers(place)
     lines = merges.split("\n")
@@ -190,12 +209,16 @@ def _make_tokenizer(vocab: Mapping[str, int], merges: str, merges_file: str, pla
             )
     model = tokenizers.models.BPE(dict(vocab), pairs, unk_token=_UNKNOWN)
     tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    prefix = settings.add_prefix_space
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     tokenizer.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    add = functools.partial(tokenizers.AddedToken, special=True, normalized=False)
-    special = [add(t, lstrip=t == "<mask>") for t in SPECIAL_TOKENS if t in vocab]
-    tokenizer.add_special_tokens(special)
+    options: dict[str, Any] = {
+        t: {"content": t, "lstrip": t == "<mask>"} for t in SPECIAL_TOKENS if t in vocab
+    }
+    options |= {token.content: token.options for token in settings.added_tokens}
+    added = [tokenizers.AddedToken(**{**x, "normalized": False}) for x in options.values()]
+    tokenizer.add_special_tokens(added)
     return tokenizer
 
 

@@ -18,7 +18,9 @@ from bert_tf.errors import UserError, listed
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.whole_files import write_whole
-from bert_tf.text.tokenizer_files import DO_LOWER_CASE, TOKENIZER_CONFIG, read_tokenizer_config
+from bert_tf.text.tokenizer_files import read_tokenizer_config
+from bert_tf.text.tokenizer_json import read_tokenizer_json
+from bert_tf.text.tokenizer_settings import DO_LOWER_CASE, SETTINGS_KEYS, TOKENIZER_CONFIG
 
 # A vocabulary is cased if the entries with an upper-case letter exceed both this number and this
 # share. The released English cased vocabulary has 10,898 of 28,996, an uncased one none. Words that
@@ -31,23 +33,37 @@ _SPECIAL = re.compile(r"\[.*\]")
 
 
 def read_casing(folder: str) -> bool | None:
-    """Returns a folder's record, or None; raises UserError if the file is damaged."""
-    return read_tokenizer_config(folder).get(DO_LOWER_CASE)
+    """Returns `do_lower_case` from a folder's `tokenizer_config.json`; None if not recorded.
+
+    If that file does not say, a `tokenizer.json` does. Raises UserError if a file is damaged.
+    """
+    casing = read_tokenizer_config(folder).get(DO_LOWER_CASE)
+    in_json = read_tokenizer_json(folder) if casing is None else None
+    return in_json.switches.get(DO_LOWER_CASE) if in_json else casing
 
 
-def write_casing(folder: str, do_lower_case: bool | None) -> None:
-    """Records `do_lower_case` in a folder's `tokenizer_config.json`; other keys are kept.
+def write_casing(
+    folder: str, do_lower_case: bool | None, settings: str | bytes | None = None
+) -> None:
+    """Records `do_lower_case` in a folder's `tokenizer_config.json`.
 
-    None removes the record that an earlier model left. Errors: see `read_casing`, `whole_files`.
+    None removes the record that an earlier model left.
+
+    Args:
+        settings: replaces the settings in the file, see `TokenizerSettings.files`; None keeps them.
+
+    Errors: see `read_casing`, `whole_files`.
     """
     path = os.path.join(folder, TOKENIZER_CONFIG)
-    config = read_tokenizer_config(folder)
-    if config.get(DO_LOWER_CASE) == do_lower_case:
-        return
-    if do_lower_case is None:
-        del config[DO_LOWER_CASE]
-    else:
+    present = read_tokenizer_config(folder)
+    config = {name: x for name, x in present.items() if name != DO_LOWER_CASE}
+    if settings is not None:
+        config = {name: x for name, x in config.items() if name not in SETTINGS_KEYS}
+        config |= json.loads(settings)
+    if do_lower_case is not None:
         config[DO_LOWER_CASE] = bool(do_lower_case)
+    if config == present:
+        return
     if config:
         write_whole(path, json.dumps(config, indent=2) + "\n")
     else:

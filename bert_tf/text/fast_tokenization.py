@@ -20,8 +20,9 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import tokenization
-from bert_tf.text.base_tokenizer import Tokenizer
+from bert_tf.text.base_tokenizer import Encoded, Tokenizer, tokens_by_id
 from bert_tf.text.offsets import Piece, pieces_with_offsets
+from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
 
 VOCABULARY = "vocab.txt"
 # For fewer texts than this, a call of tensorflow-text takes longer than the cache.
@@ -43,7 +44,7 @@ _FROM_FIRST_IDEOGRAPH = re.compile(f"[{chr(min(tokenization.CJK_RANGES)[0])}-\U0
 _ASCII_TOKEN = re.compile(r"(##)?[0-9A-Za-z]+|[!-~]")
 
 # Texts -> (int32 ids of all texts, int64 number of ids of each text).
-_Encoder = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
+_Encoder = Callable[[Sequence[str]], Encoded]
 
 
 class _LazyTable(dict[int, str]):
@@ -65,17 +66,19 @@ class _IdsOfToken(dict[str, Sequence[int]]):
         super().__init__()
         self._vocab = reference.vocab
         self._wordpiece = reference.wordpiece_tokenizer
-        self._do_lower_case = reference.basic_tokenizer.do_lower_case
+        self._basic = reference.basic_tokenizer
         self._split_table = _LazyTable(self._split)
 
     def _split(self, char: str) -> str:
-        if self._do_lower_case and unicodedata.category(char) == "Mn":
+        if self._basic.strip_accents and unicodedata.category(char) == "Mn":
             return ""
         return f" {char} " if tokenization._is_punctuation(char) else char
 
     def __missing__(self, token: str) -> tuple[int, ...]:
         # Lower-casing depends on neighbours (the sigma at a word's end), so a table cannot do it.
-        text = unicodedata.normalize("NFD", token.lower()) if self._do_lower_case else token
+        text = token.lower() if self._basic.do_lower_case else token
+        if self._basic.strip_accents:
+            text = unicodedata.normalize("NFD", text)
         pieces = self._wordpiece.tokenize(text.translate(self._split_table))
         ids = tuple([self._vocab[piece] for piece in pieces])
         if len(token) <= _MAX_CACHED_LENGTH:
@@ -86,10 +89,10 @@ class _IdsOfToken(dict[str, Sequence[int]]):
 
 
 class FastTokenizer(Tokenizer):
-    """Converts texts to exactly the ids of `FullTokenizer`; lower-casing strips accents, too.
+    """Converts texts to exactly the ids of `FullTokenizer`, and finds added tokens.
 
     Attributes, in addition to every `Tokenizer`'s:
-        reference: the `FullTokenizer` with the same ids.
+        reference: the `FullTokenizer` with the same ids for texts without added tokens.
     """
 
     def __init__(
@@ -97,21 +100,30 @@ class FastTokenizer(Tokenizer):
         vocab_file: str | Mapping[str, int],
         do_lower_case: bool = True,
         required_tokens: Sequence[str] = (),
+        settings: TokenizerSettings = DEFAULTS,
     ):
         """Reads the vocabulary; same arguments and errors as `FullTokenizer`."""
-        reference = tokenization.FullTokenizer(vocab_file, do_lower_case, required_tokens)
+        reference = tokenization.FullTokenizer(
+            vocab_file,
+            do_lower_case,
+            required_tokens,
+            settings.max_input_chars_per_word,
+            **settings.switches,
+        )
         self.reference = reference
-        self.vocab = reference.vocab
-        self.inv_vocab = reference.inv_vocab
+        self.settings = settings.with_ids(reference.vocab, str(vocab_file))
+        self.vocab = {**reference.vocab, **self.settings.added_vocabulary}
+        self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.unknown_id = self.vocab.get(tokenization.UNKNOWN_TOKEN)
         self.do_lower_case = reference.basic_tokenizer.do_lower_case
         self._clean_table = _LazyTable(reference.basic_tokenizer.clean)
+        self._normal_table = _LazyTable(reference.basic_tokenizer.normalize)
         self._ids_of_token = _IdsOfToken(reference)
         self._num_characters = 0
         self._ascii_encoder: _Encoder | None = None
         self._is_loaded = False  # whether loading tensorflow-text was tried
 
-    def _encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _encode(self, texts: Sequence[str]) -> Encoded:
         is_ascii = np.fromiter(map(_is_printable_ascii, texts), np.bool_, len(texts))
         encode_ascii = None
         if np.count_nonzero(is_ascii) >= _MIN_BATCH:
@@ -131,19 +143,24 @@ class FastTokenizer(Tokenizer):
 
     def with_casing(self, do_lower_case: bool) -> "FastTokenizer":
         """Returns a tokenizer with the same vocabulary and this casing."""
-        return FastTokenizer(self.vocab, do_lower_case)
+        return FastTokenizer(self.reference.vocab, do_lower_case, settings=self.settings)
 
     @functools.cached_property
     def files(self) -> dict[str, str]:
-        """The `vocab.txt` with a line for each id."""
-        return {VOCABULARY: "".join(f"{token}\n" for token in self.tokens())}
+        """The `vocab.txt` with a line for each id, and the settings."""
+        tokens = tokens_by_id(self.reference.inv_vocab)
+        return {VOCABULARY: "".join(f"{token}\n" for token in tokens), **self.settings.files()}
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
         """Ids of tokens that continue a word."""
-        return frozenset(i for token, i in self.vocab.items() if token.startswith("##"))
+        vocab = self.reference.vocab
+        return frozenset(i for token, i in vocab.items() if token.startswith("##"))
 
-    def pieces(self, text: str) -> list[Piece]:
+    def _normalize(self, char: str) -> str:
+        return self._normal_table[ord(char)]
+
+    def _pieces(self, text: str) -> list[Piece]:
         return pieces_with_offsets(text, self.reference)
 
     def text_of(self, token_ids: Sequence[int]) -> str:

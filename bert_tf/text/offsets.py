@@ -53,15 +53,14 @@ def pieces_with_offsets(text: str, tokenizer: tokenization.FullTokenizer) -> lis
 
 def _sources(text: str, basic: tokenization.BasicTokenizer) -> list[int]:
     """Returns the index in `text` of each character of its words, joined without spaces."""
-    lower = basic.do_lower_case
-    return [index for index, char in enumerate(text) for _ in range(_num_kept(char, lower))]
+    return [index for index, char in enumerate(text) for _ in range(_num_kept(char, basic))]
 
 
 @functools.lru_cache(1 << 16)
-def _num_kept(char: str, do_lower_case: bool) -> int:
+def _num_kept(char: str, basic: tokenization.BasicTokenizer) -> int:
     """Returns how many characters of the words come from one character of the text.
 
     One at a time, characters give as many as whole words do, though not always the same ones: the
     sigma at a word's end, and the order of combining marks.
     """
-    return len("".join(tokenization.BasicTokenizer(do_lower_case).tokenize(char)))
+    return len("".join(basic.tokenize(char)))

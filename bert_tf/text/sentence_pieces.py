@@ -17,8 +17,9 @@ import tensorflow as tf
 from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files.whole_files import read_bytes
-from bert_tf.text.base_tokenizer import Tokenizer
+from bert_tf.text.base_tokenizer import Encoded, Tokenizer
 from bert_tf.text.offsets import Piece
+from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
 
 MODEL = "spm.model"
 WORD_START = "▁"  # stands for the space before a word
@@ -27,10 +28,21 @@ _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # without the apostrophe
 _LETTERS_AND_MARKS = _MARKS | frozenset(string.ascii_lowercase)
 
 
-def preprocess_text(text: str, lower: bool = False) -> str:
-    """Returns the text with single spaces and without combining marks (original: the same name)."""
-    text = unicodedata.normalize("NFKD", " ".join(text.split()))
-    text = "".join(char for char in text if not unicodedata.combining(char))
+def preprocess_text(
+    text: str, lower: bool = False, keep_accents: bool = False, remove_space: bool = True
+) -> str:
+    """Returns the text with single spaces and without combining marks (original: the same name).
+
+    Args:
+        lower: whether to lower-case the text.
+        keep_accents: whether to keep combining marks, and with them all characters as they are.
+        remove_space: whether to make each run of white space one space.
+    """
+    if remove_space:
+        text = " ".join(text.split())
+    if not keep_accents:
+        text = unicodedata.normalize("NFKD", text)
+        text = "".join(char for char in text if not unicodedata.combining(char))
     return text.lower() if lower else text
 
 
@@ -53,7 +65,11 @@ class SentencePieceTokenizer(Tokenizer):
     carries_space = True
 
     def __init__(
-        self, model_file: str, do_lower_case: bool = True, required_tokens: Sequence[str] = ()
+        self,
+        model_file: str,
+        do_lower_case: bool = True,
+        required_tokens: Sequence[str] = (),
+        settings: TokenizerSettings = DEFAULTS,
     ):
         """Reads the model.
 
@@ -72,16 +88,18 @@ class SentencePieceTokenizer(Tokenizer):
         model = read_bytes(model_file, f"--vocab_file={model_file}")
         try:
             with tf.device("CPU:0"):
-                self._pieces = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)
-                size = int(self._pieces.vocab_size())
-                pieces = self._pieces.id_to_string(tf.range(size)).numpy()
+                self._model = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)
+                size = int(self._model.vocab_size())
+                pieces = self._model.id_to_string(tf.range(size)).numpy()
         except tf.errors.OpError as error:
             raise UserError(
                 f"--vocab_file={model_file}: the file must be a SentencePiece model, such as"
                 " ALBERT's 30k-clean.model; tensorflow-text cannot read it"
             ) from error
-        self.inv_vocab = {i: piece.decode() for i, piece in enumerate(pieces)}
-        self.vocab = {piece: i for i, piece in self.inv_vocab.items()}
+        self._own_vocab = {piece.decode(): i for i, piece in enumerate(pieces)}
+        self.settings = settings.with_ids(self._own_vocab, f"--vocab_file={model_file}")
+        self.vocab = {**self._own_vocab, **self.settings.added_vocabulary}
+        self.inv_vocab = {i: piece for piece, i in self.vocab.items()}
         required = (UNKNOWN_PIECE, *required_tokens)
         if missing := [token for token in required if token not in self.vocab]:
             raise UserError(
@@ -89,16 +107,16 @@ class SentencePieceTokenizer(Tokenizer):
                 f" --control_symbols={','.join(required_tokens)} and the default --unk_piece"
             )
         self.do_lower_case = do_lower_case
-        self.files = {MODEL: model}
+        self.files = {MODEL: model, **self.settings.files()}
         self.unknown_id: int = self.vocab[UNKNOWN_PIECE]
-        self._continued_unknown_id = size
-        self.aliases = {size: self.unknown_id}
+        self._continued_unknown_id = max(self.inv_vocab) + 1
+        self.aliases = {self._continued_unknown_id: self.unknown_id}
         self._ids = {piece: i for i, piece in enumerate(pieces)}
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
         """Ids of pieces that continue a word, including the id in `aliases`."""
-        known = (i for piece, i in self.vocab.items() if continues_word(piece))
+        known = (i for piece, i in self._own_vocab.items() if continues_word(piece))
         return frozenset([*known, *self.aliases])
 
     def with_casing(self, do_lower_case: bool) -> "SentencePieceTokenizer":
@@ -109,27 +127,34 @@ class SentencePieceTokenizer(Tokenizer):
 
     def simplified(self, text: str) -> str:
         """Returns a text without combining marks and with single spaces; its case stays."""
-        return preprocess_text(text)
+        return self._preprocess(text, lower=False)
 
-    def _encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        pieces, row_splits = self.split([preprocess_text(x, self.do_lower_case) for x in texts])
+    def _preprocess(self, text: str, lower: bool | None = None) -> str:
+        lower = self.do_lower_case if lower is None else lower
+        return preprocess_text(text, lower, self.settings.keep_accents, self.settings.remove_space)
+
+    def _normalize(self, char: str) -> str:
+        return " " if char.isspace() else self._preprocess(char)
+
+    def _encode(self, texts: Sequence[str]) -> Encoded:
+        pieces, row_splits = self.split(list(map(self._preprocess, texts)))
         ids = [self._ids.get(piece, self.unknown_id) for piece in pieces]
         return np.array(ids, np.int32), np.diff(row_splits)
 
-    def encode_for_masking(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the same as `encode`, but unknown pieces that continue a word get an alias.
+    def _encode_for_masking(self, texts: Sequence[str]) -> Encoded:
+        """Returns the same as `_encode`, but unknown pieces that continue a word get an alias.
 
         The piece's text decides, which an id cannot tell; see `continues_word` and `aliases`.
         """
-        pieces, row_splits = self.split([preprocess_text(x, self.do_lower_case) for x in texts])
+        pieces, row_splits = self.split(list(map(self._preprocess, texts)))
         unknown = (self.unknown_id, self._continued_unknown_id)
         ids = [
             self._ids[piece] if piece in self._ids else unknown[continues_word(piece.decode())]
             for piece in pieces
         ]
-        return np.array(ids, np.int32), row_splits
+        return np.array(ids, np.int32), np.diff(row_splits)
 
-    def pieces(self, text: str) -> list[Piece]:
+    def _pieces(self, text: str) -> list[Piece]:
         """Returns the pieces of a text with their offsets.
 
         In each run of characters without white space, pieces are matched to the characters that
@@ -137,13 +162,11 @@ class SentencePieceTokenizer(Tokenizer):
         offsets of the whole run.
         """
         words = list(re.finditer(r"\S+", text))
-        found, row_splits = self.split([preprocess_text(x[0], self.do_lower_case) for x in words])
+        found, row_splits = self.split([self._preprocess(word[0]) for word in words])
         placed = []
         for word, begin, end in zip(words, row_splits, row_splits[1:], strict=False):
             sources = [
-                word.start() + i
-                for i, char in enumerate(word[0])
-                for _ in preprocess_text(char, self.do_lower_case)
+                word.start() + i for i, char in enumerate(word[0]) for _ in self._preprocess(char)
             ]
             ids = [self._ids.get(piece, self.unknown_id) for piece in found[begin:end]]
             texts = [piece.decode().replace(WORD_START, "") for piece in found[begin:end]]
@@ -190,7 +213,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:
         encoded = [text.encode("utf-8", "replace") for text in texts]
         with tf.device("CPU:0"):
-            ragged = self._pieces.tokenize(tf.constant(encoded, tf.string, [len(encoded)]))
+            ragged = self._model.tokenize(tf.constant(encoded, tf.string, [len(encoded)]))
         return ragged.values.numpy().tolist(), ragged.row_splits.numpy()
 
 

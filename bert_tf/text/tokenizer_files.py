@@ -1,57 +1,109 @@
-"""Hugging Face's files of a tokenizer: tokenizer_config.json, added_tokens.json, tokenizer.json."""
+"""Reads the settings of a tokenizer from Hugging Face's files in a model's folder.
 
+Each key of a file is used, or may only have certain values, or is known to be harmless; a folder
+with any other key is refused. If two files say different things, the folder is refused, too.
+"""
+
+import dataclasses
+import functools
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed
 from bert_tf.files.whole_files import read_json
-from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.byte_pairs import (
-    MERGES,
-    SPECIAL_TOKENS,
-    VOCABULARY,
-    BytePairTokenizer,
-    in_order_of_ids,
+from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.tokenizer_json import (
+    BYTE_PAIRS,
+    MAX_INPUT_CHARS,
+    SENTENCE_PIECES,
+    TOKENIZER_FILE,
+    WORD_PIECES,
+    TokenizerJson,
 )
-from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizer_settings import (
+    ADDED_TOKENS,
+    DO_LOWER_CASE,
+    MORE_TOKENS,
+    TOKENIZER_CONFIG,
+    TokenizerSettings,
+)
 
-TOKENIZER_CONFIG = "tokenizer_config.json"
-TOKENIZER_FILE = "tokenizer.json"  # a whole tokenizer, with its vocabulary
-DO_LOWER_CASE = "do_lower_case"
-_ADDED_TOKENS = "added_tokens.json"
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
-_RULE = "it must be the tokenizer of a BERT model"
+_TOKENS_MAP, _ADDED_IDS = "special_tokens_map.json", "added_tokens.json"
 _REMEDY = "correct or delete it"
 
 # --- the keys of each file ------------------------------------------------------------------------
 
-_CONFIG_KEYS = JsonKeys(
-    used={DO_LOWER_CASE, "added_tokens_decoder"},
-    harmless={"clean_up_tokenization_spaces", "name_or_path", "special_tokens_map_file"},
-)
-# The keys of a byte-level BPE's tokenizer_config.json.
-_BYTE_PAIR_CONFIG_KEYS = JsonKeys(
-    used=_CONFIG_KEYS.used,
-    needed={
-        "add_prefix_space": Needed(
-            (False, None),
-            "a space before every text is not supported. Choose a different model, or begin every"
-            " text with a space and correct the file",
-        )
+_WORD_PIECE_TOKENS = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
+# Kind of vocabulary -> key of tokenizer_config.json -> the token that it must be.
+_SPECIAL_TOKENS = {
+    WORD_PIECES: _WORD_PIECE_TOKENS,
+    SENTENCE_PIECES: {**_WORD_PIECE_TOKENS, "unk": "<unk>", "pad": "<pad>"}
+    | {"bos": "[CLS]", "eos": "[SEP]"},
+    BYTE_PAIRS: {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
+    | {"bos": "<s>", "eos": "</s>"},
+}
+_MORE_TOKENS = (MORE_TOKENS, "extra_special_tokens")
+_SWITCHES = {
+    WORD_PIECES: {
+        **{"strip_accents": bool, "tokenize_chinese_chars": bool, "clean_text": bool},
+        "max_input_chars_per_word": int,
     },
-    harmless={*_CONFIG_KEYS.harmless, "errors"},  # how invalid UTF-8 is displayed
-)
-_TOKENIZER_KEYS = JsonKeys(
-    used={"model", "normalizer", "pre_tokenizer", "added_tokens"},
-    harmless={"version", "decoder"},
-)
+    SENTENCE_PIECES: {"keep_accents": bool, "remove_space": bool},
+    BYTE_PAIRS: {"add_prefix_space": bool},
+}
+_GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", None)
+_CLASSES = {
+    WORD_PIECES: ("Bert", "DistilBert", "Electra"),
+    SENTENCE_PIECES: ("Albert",),
+    BYTE_PAIRS: ("Roberta",),
+}
+_NOT_SUPPORTED = "nothing else is supported. Choose a different model"
+_HARMLESS_CONFIG = {
+    # History, and where files came from.
+    *(
+        "name_or_path",
+        "special_tokens_map_file",
+        "tokenizer_file",
+        "full_tokenizer_file",
+        "backend",
+    ),
+    *("is_local", "local_files_only", "processor_class", "model_type", "use_fast", "legacy"),
+    # Arguments of calls, and what comes after a text's ids: bert_tf has its own.
+    *("model_max_length", "max_len", "max_length", "stride", "truncation_strategy"),
+    *("truncation_side", "padding_side", "pad_to_multiple_of", "pad_token_type_id"),
+    *("model_input_names", "return_tensors", "chat_template"),
+    # Turning ids back into text.
+    *("clean_up_tokenization_spaces", "errors", "trim_offsets"),
+}
 
-# --- tokenizer_config.json and added_tokens.json --------------------------------------------------
+
+@functools.cache
+def _config_keys(kind: str) -> JsonKeys:
+    """Returns the keys of the tokenizer_config.json of a kind of vocabulary."""
+    names = [name + end for name in _CLASSES[kind] for end in ("Tokenizer", "TokenizerFast")]
+    return JsonKeys(
+        used={
+            *(DO_LOWER_CASE, ADDED_TOKENS, *_MORE_TOKENS, *_SWITCHES[kind]),
+            *(f"{name}_token" for name in _SPECIAL_TOKENS[kind]),
+        },
+        needed={
+            "tokenizer_class": Needed((*names, *_GENERIC_CLASSES), _NOT_SUPPORTED),
+            "do_basic_tokenize": Needed((True, None), _NOT_SUPPORTED),
+            "never_split": Needed((None, []), "make them added tokens, or choose another model"),
+            "wordpieces_prefix": Needed(("##",), _NOT_SUPPORTED),
+            "split_special_tokens": Needed((False, None), _NOT_SUPPORTED),
+            "sp_model_kwargs": Needed(({}, None), _NOT_SUPPORTED),
+        },
+        harmless=_HARMLESS_CONFIG,
+    )
+
+
+# --- tokenizer_config.json and its companions -----------------------------------------------------
 
 
 def read_tokenizer_config(folder: str) -> dict[str, Any]:
@@ -65,116 +117,144 @@ def read_tokenizer_config(folder: str) -> dict[str, Any]:
             f"{path} must hold a dictionary whose {DO_LOWER_CASE}, if it has one, is true or false;"
             f" received {quoted(config)}"
         )
-    _CONFIG_KEYS.check(config, path)
     return config
 
 
-def check_byte_pair_files(folder: str) -> None:
-    """Raises UserError if files beside a BPE ask for added tokens or a space before every text."""
-    config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
-    _BYTE_PAIR_CONFIG_KEYS.check(config, path)
-    decoder = config.get("added_tokens_decoder")  # id -> token with its options
-    tokens = decoder.values() if isinstance(decoder, dict) else ()
-    contents = [t["content"] for t in tokens if isinstance(t, dict) and "content" in t]
-    _check_added_tokens(contents, path)
-    path = os.path.join(folder, _ADDED_TOKENS)
-    if tf.io.gfile.exists(path):
-        added = read_json(path, path, _REMEDY)
-        _check_added_tokens(added if isinstance(added, dict) else (), path)
+def read_settings(
+    folder: str, kind: str, in_json: TokenizerJson | None, hugging_face: bool = False
+) -> TokenizerSettings:
+    """Returns what a folder says of its tokenizer, beside the vocabulary.
 
+    Args:
+        kind: one of WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS.
+        in_json: the folder's `tokenizer.json`.
+        hugging_face: whether the folder is in Hugging Face's format. A folder with other files of
+            a tokenizer than `tokenizer_config.json`, or with a `tokenizer_class` in it, is so, too.
 
-def _check_added_tokens(tokens: Iterable[str], path: str) -> None:
-    if others := [token for token in tokens if token not in SPECIAL_TOKENS]:
-        raise UserError(
-            f"{path}: the added tokens of a byte-level BPE must be among"
-            f" {', '.join(SPECIAL_TOKENS)}; received {listed(others)}. Choose a model without them"
-        )
-
-
-# --- tokenizer.json -------------------------------------------------------------------------------
-
-
-def read_tokenizer(path: str, do_lower_case: bool) -> tuple[Tokenizer, bool | None]:
-    """Returns the tokenizer of a `tokenizer.json`, and its casing; None for a byte-level BPE.
-
-    The argument `do_lower_case` overrides the file's casing. Raises UserError if the tokenizer is
-    not a BERT's or RoBERTa's.
+    Raises:
+        UserError: a file is damaged, asks for something unsupported, or contradicts another.
     """
-    content = _read(path)
-    if files := _byte_pairs(content, path):
-        required = BytePairTokenizer.sequence_tokens
-        return BytePairTokenizer(path, do_lower_case, required, files), None
-    vocab, lowercase = _word_pieces(content, path)
-    if missing := [token for token in _SPECIAL if token not in vocab]:
-        raise UserError(f"{path}: the vocabulary must have {listed(missing)}")
-    return FastTokenizer(vocab, do_lower_case), lowercase
-
-
-def read_byte_pairs(path: str) -> dict[str, str]:
-    """Returns the `vocab.json` and `merges.txt` of a `tokenizer.json`; {} if it is not a BPE."""
-    return _byte_pairs(_read(path), path)
+    config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
+    _config_keys(kind).check(config, path)
+    tokens_map, ids = (_read(os.path.join(folder, x)) for x in (_TOKENS_MAP, _ADDED_IDS))
+    hugging_face |= bool(in_json or tokens_map or ids or "tokenizer_class" in config)
+    values = _switches(config, kind, path)
+    if in_json and in_json.kind != kind:
+        raise UserError(
+            f"{folder} must have one vocabulary; it has a {kind}, and {TOKENIZER_FILE} has a"
+            f" {in_json.kind}. Move the one that is not the model's away"
+        )
+    if in_json:
+        _check_same(config, in_json.switches, folder)
+        values = {**in_json.switches, **values}
+        values.pop(DO_LOWER_CASE, None)
+    if hugging_face and kind == WORD_PIECES:
+        values.setdefault("max_input_chars_per_word", MAX_INPUT_CHARS)
+    added = in_json.added_tokens if in_json else []
+    tokens = _tokens(config, tokens_map, ids, added, kind, hugging_face, folder)
+    return TokenizerSettings(**values, added_tokens=tuple(tokens))
 
 
 def _read(path: str) -> dict[str, Any]:
-    content = read_json(path, path, _RULE)
-    content = content if isinstance(content, dict) else {}
-    _TOKENIZER_KEYS.check(content, path)
+    """Returns the content of a file, a dictionary; {} if there is no such file."""
+    if not tf.io.gfile.exists(path):
+        return {}
+    content = read_json(path, path, _REMEDY)
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must hold a dictionary; received {quoted(content)}. {_REMEDY}")
     return content
 
 
-def _word_pieces(content: dict[str, Any], path: str) -> tuple[dict[str, int], bool]:
-    """Returns the vocabulary, token -> id in the order of ids, and `do_lower_case`."""
-    parts = [content.get(key) for key in ("model", "normalizer")]
-    model, normalizer = (part if isinstance(part, dict) else {} for part in parts)
-    prefix = model.get("continuing_subword_prefix", "##")
-    kinds = (model.get("type", "WordPiece"), normalizer.get("type"), prefix)
-    vocab = model.get("vocab")
-    if kinds != ("WordPiece", "BertNormalizer", "##") or not isinstance(vocab, dict):
-        raise UserError(
-            f"{path}: {_RULE}: WordPiece with a vocabulary and ##, and BertNormalizer; received"
-            f" {quoted(kinds)}"
-        )
-    if not (ordered := in_order_of_ids(vocab)):
-        raise UserError(
-            f"{path}: the vocabulary's ids must be the numbers from 0 to {len(vocab) - 1}, each"
-            " once"
-        )
-    lowercase, strip_accents = normalizer.get("lowercase"), normalizer.get("strip_accents")
-    if not isinstance(lowercase, bool) or strip_accents not in (None, lowercase):
-        raise UserError(
-            f"{path}: lowercase of BertNormalizer must be true or false, and strip_accents must be"
-            f" null or equal to it, as in google-research/bert; received {quoted(lowercase)} and"
-            f" {quoted(strip_accents)}"
-        )
-    return ordered, lowercase
+def _switches(config: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
+    """Returns the switches that a `tokenizer_config.json` has and that are not null."""
+    found = {}
+    for name, type_ in _SWITCHES[kind].items():
+        value = config.get(name)
+        if value is None:
+            continue
+        if type(value) is not type_ or value is not False and value < 1:
+            rule = "true or false" if type_ is bool else "a whole number above 0"
+            raise UserError(f"{path}: {name} must be {rule}; received {quoted(value)}")
+        found[name] = value
+    return found
 
 
-def _byte_pairs(content: dict[str, Any], path: str) -> dict[str, str]:
-    """Returns the content of a BPE's `vocab.json` and `merges.txt` by name; {} if not a BPE."""
-    model = content.get("model")
-    if not isinstance(model, dict) or model.get("type") != "BPE":
-        return {}
-    vocab, merges, added = model.get("vocab"), model.get("merges"), content.get("added_tokens")
-    splitter = content.get("pre_tokenizer")
+def _check_same(config: Mapping[str, Any], in_file: Mapping[str, Any], folder: str) -> None:
+    """Checks that both files say the same of each switch that both have."""
+    for name, value in in_file.items():
+        stated = config.get(name)
+        if name == "strip_accents" and value is None:
+            value = in_file[DO_LOWER_CASE]
+        if stated is not None and stated != value:
+            raise UserError(
+                f"{folder}: {TOKENIZER_CONFIG} and {TOKENIZER_FILE} must say the same; {name} is"
+                f" {json.dumps(stated)} in the former and {json.dumps(value)} in the latter."
+                " Correct the one that the model was not trained with"
+            )
+
+
+def _tokens(
+    config: Mapping[str, Any],
+    tokens_map: Mapping[str, Any],
+    ids: Mapping[str, Any],
+    in_json: list[Any],
+    kind: str,
+    hugging_face: bool,
+    folder: str,
+) -> list[AddedToken]:
+    """Returns the added tokens of all files; where files differ, a later one here counts.
+
+    Hugging Face's tokenizers find the special tokens in every text.
+    """
+    found: dict[str, AddedToken] = {}
+    if hugging_face and kind != BYTE_PAIRS:  # a BytePairTokenizer always has them
+        found = {x: AddedToken(x) for x in _SPECIAL_TOKENS[kind].values()}
+    for content, i in ids.items():
+        options = {"content": content, "id": i, "normalized": True}
+        found[content] = _token(options, os.path.join(folder, _ADDED_IDS))
+    for name, source in ((_TOKENS_MAP, tokens_map), (TOKENIZER_CONFIG, config)):
+        path = os.path.join(folder, name)
+        for key, token in _SPECIAL_TOKENS[kind].items():
+            value = source.get(f"{key}_token")
+            if value is None:
+                continue
+            added = _token(value, path)
+            if added.content != token:
+                raise UserError(
+                    f"{path}: {key}_token must be {token}; received {quoted(added.content)}:"
+                    f" {_NOT_SUPPORTED}"
+                )
+            if isinstance(value, dict):
+                found[token] = added
+        for key in _MORE_TOKENS:
+            values = source.get(key) or []
+            for value in values.values() if isinstance(values, dict) else values:
+                added = _token(value, path)
+                known = found.get(added.content, added)
+                found[added.content] = dataclasses.replace(added, token_id=known.token_id)
+    for i, options in (config.get(ADDED_TOKENS) or {}).items():
+        token_id = int(i) if i.isdigit() else i
+        added = _token({**options, "id": token_id}, os.path.join(folder, TOKENIZER_CONFIG))
+        found[added.content] = added
+    for options in in_json:
+        added = _token(options, os.path.join(folder, TOKENIZER_FILE))
+        found[added.content] = added
+    return list(found.values())
+
+
+def _token(value: Any, path: str) -> AddedToken:
+    """Returns an added token that a file gives as its text or with its options."""
+    options = {"content": value} if isinstance(value, str) else value
+    flags = ("single_word", "lstrip", "rstrip", "normalized")
     if (
-        not (isinstance(vocab, dict) and isinstance(merges, list) and isinstance(added, list))
-        or not isinstance(splitter, dict)
-        or (splitter.get("type"), splitter.get("add_prefix_space")) != ("ByteLevel", False)
-        or content.get("normalizer") is not None
+        not isinstance(options, dict)
+        or not isinstance(options.get("content"), str)
+        or not all(isinstance(options.get(flag, False), bool) for flag in flags)
+        or type(options.get("id", 0)) is not int
     ):
         raise UserError(
-            f"{path}: a BPE must be RoBERTa's: with a vocabulary, merges, added tokens, the"
-            " pre-tokenizer ByteLevel without add_prefix_space, and no normalizer; received"
-            f" {quoted(splitter)} and {quoted(content.get('normalizer'))}"
+            f"{path}: an added token must have a content, and may have an id and"
+            f" {', '.join(flags)}, true or false; received {quoted(value)}"
         )
-    # A pair is a list, or in older files a string with a space in it.
-    lines = [merge if isinstance(merge, str) else " ".join(map(str, merge)) for merge in merges]
-    tokens = {
-        token["content"]: token["id"]
-        for token in added
-        if isinstance(token, dict) and {"content", "id"} <= token.keys()
-    }
-    _check_added_tokens(tokens, path)
-    check_byte_pair_files(os.path.dirname(path))
-    text = "".join(f"{line}\n" for line in lines)
-    return {VOCABULARY: json.dumps({**vocab, **tokens}), MERGES: f"#version: 0.2\n{text}"}
+    known = {flag: options[flag] for flag in flags if flag in options}
+    return AddedToken(options["content"], options.get("id"), **known)

@@ -1,17 +1,25 @@
 """The tokenizer of a vocabulary: word pieces, a SentencePiece model, or a byte-level BPE."""
 
+import codecs
 import os
 
+from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.files.whole_files import read_bytes
-from bert_tf.text import fast_tokenization
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.byte_pairs import MERGES, VOCABULARY, BytePairTokenizer, read_files
+from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, read_files
 from bert_tf.text.fast_tokenization import FastTokenizer
-from bert_tf.text.sentence_pieces import MODEL, SentencePieceTokenizer
-from bert_tf.text.tokenizer_files import TOKENIZER_FILE, check_byte_pair_files, read_byte_pairs
+from bert_tf.text.sentence_pieces import SentencePieceTokenizer
+from bert_tf.text.tokenizer_files import read_settings
+from bert_tf.text.tokenizer_json import (
+    BYTE_PAIRS,
+    SENTENCE_PIECES,
+    TOKENIZER_FILE,
+    WORD_PIECES,
+    TokenizerJson,
+    read_tokenizer_json,
+)
 
-WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, MODEL, VOCABULARY
 # Names of a model's vocabulary in its folder. The last two come from ALBERT's released models and
 # from Hugging Face's.
 VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, "30k-clean.model", "spiece.model")
@@ -39,30 +47,54 @@ def vocabulary_files(vocab_file: str) -> dict[str, str]:
     return files
 
 
-def read_vocabulary(vocab_file: str) -> dict[str, bytes]:
+def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, bytes]:
     """Returns the content of a vocabulary's files by their names in a model's folder.
 
-    For a `tokenizer.json` these are the files of its byte-level BPE; {} if it is not a BPE.
+    A `tokenizer.json` becomes a `vocab.txt`, or a `vocab.json` with a `merges.txt`. The settings of
+    the vocabulary's folder become a `tokenizer_config.json`.
+
+    Args:
+        hugging_face: see `read_settings`.
+
+    Raises:
+        UserError: a file cannot be read, or asks for something unsupported.
+    """
+    in_json, kind, is_vocabulary = _tokenizer_json(vocab_file)
+    files: dict[str, str | bytes] = {}
+    if in_json and is_vocabulary:
+        files |= in_json.files()
+    elif kind == BYTE_PAIRS:
+        files |= read_files(vocab_file, vocab_file)
+    else:
+        files[kind] = read_bytes(vocab_file, vocab_file).removeprefix(codecs.BOM_UTF8)
+    files |= read_settings(os.path.dirname(vocab_file), kind, in_json, hugging_face).files()
+    return {name: x if isinstance(x, bytes) else x.encode() for name, x in files.items()}
+
+
+def _tokenizer_json(vocab_file: str) -> tuple[TokenizerJson | None, str, bool]:
+    """Returns the folder's `tokenizer.json`, the kind of vocabulary, and whether that file has it.
+
+    Raises:
+        UserError: the file is damaged, or it is the vocabulary and has none.
     """
     folder, name = os.path.split(vocab_file)
-    if name == TOKENIZER_FILE:
-        texts = read_byte_pairs(vocab_file)
-    elif vocabulary_name(vocab_file) == BYTE_PAIRS:
-        check_byte_pair_files(folder)
-        texts = read_files(vocab_file, vocab_file)
-    else:
-        return {vocabulary_name(vocab_file): read_bytes(vocab_file, vocab_file)}
-    return {name: text.encode() for name, text in texts.items()}
+    in_json = read_tokenizer_json(folder)
+    if in_json is None or name != TOKENIZER_FILE:
+        return in_json, vocabulary_name(vocab_file), False
+    if not in_json.vocab:
+        raise UserError(
+            f"{vocab_file} is ALBERT's tokenizer, which is read from its SentencePiece model: copy"
+            f" the model's spiece.model to {folder}"
+        )
+    return in_json, in_json.kind, True
 
 
 def vocabulary_in(folder: str) -> str | None:
     """Returns the path of the vocabulary in a model's folder; None if there is none.
 
     A `vocab.json` without `merges.txt` is skipped if there is a `tokenizer.json`, which has both.
-    Raises UserError if there are several vocabularies.
     """
-    remedy = "Name the model's with --vocab_file (load: vocab_file=), or move the others away"
-    path = storage.only_file(folder, VOCABULARY_FILES, remedy)
+    path = storage.first_file(folder, VOCABULARY_FILES)
     if path and vocabulary_name(path) == BYTE_PAIRS:
         beside = storage.first_file(folder, [MERGES, TOKENIZER_FILE])
         if beside and os.path.basename(beside) == TOKENIZER_FILE:
@@ -70,22 +102,39 @@ def vocabulary_in(folder: str) -> str | None:
     return path
 
 
-def load_tokenizer(vocab_file: str, do_lower_case: bool, needs_mask: bool = False) -> Tokenizer:
-    """Returns the tokenizer of a vocabulary.
+def load_tokenizer(
+    vocab_file: str, do_lower_case: bool, needs_mask: bool = False, hugging_face: bool = False
+) -> Tokenizer:
+    """Returns the tokenizer of a vocabulary, with the settings of its folder.
 
     Args:
         vocab_file: a `vocab.txt`; or a SentencePiece model, whose name ends in `.model`; or a
-            `vocab.json` with a `merges.txt` beside it.
-        do_lower_case: whether to lower-case text; word pieces then lose their accents, too.
+            `vocab.json` with a `merges.txt` beside it; or Hugging Face's `tokenizer.json`.
+        do_lower_case: whether to lower-case text; word pieces then lose their accents, too, unless
+            the settings say otherwise.
         needs_mask: whether the vocabulary must have the mask token.
+        hugging_face: see `read_settings`.
 
     Raises:
         UserError: the file cannot be read, is not a vocabulary, or lacks a special token. Or the
             vocabulary is a `vocab.json` and `do_lower_case` is True, or a file beside it asks for
             something unsupported.
     """
-    kind = _KINDS[vocabulary_name(vocab_file)]
-    if kind is BytePairTokenizer:
-        check_byte_pair_files(os.path.dirname(vocab_file))
-    masks = (kind.mask_token,) if needs_mask else ()
-    return kind(vocab_file, do_lower_case, (*kind.sequence_tokens, *masks))
+    in_json, name, is_vocabulary = _tokenizer_json(vocab_file)
+    settings = read_settings(os.path.dirname(vocab_file), name, in_json, hugging_face)
+    kind = _KINDS[name]
+    required = (*kind.sequence_tokens, *([kind.mask_token] if needs_mask else []))
+    arguments = do_lower_case, required, settings
+    if in_json and is_vocabulary and name == BYTE_PAIRS:
+        return BytePairTokenizer(vocab_file, *arguments, in_json.files())
+    if in_json and is_vocabulary:
+        return FastTokenizer(in_json.vocab, *arguments)
+    tokenizer = kind(vocab_file, *arguments)
+    vocab = in_json.vocab if in_json else {}
+    if wrong := next((x for x, i in vocab.items() if tokenizer.vocab.get(x) != i), None):
+        raise UserError(
+            f"{vocab_file} and the {TOKENIZER_FILE} beside it must have the same vocabulary; token"
+            f" {quoted(wrong)} has id {vocab[wrong]} in the latter. Move the file that is not the"
+            " model's away"
+        )
+    return tokenizer

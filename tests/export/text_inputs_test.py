@@ -31,7 +31,7 @@ CLS, SEP, MASK, A, B, AB = (VOCAB[token] for token in ("[CLS]", "[SEP]", "[MASK]
 @pytest.fixture(scope="module")
 def inputs():
     """Makes input of up to 12 word pieces."""
-    return TextInputs(VOCAB, True, 12)
+    return TextInputs(TOKENIZER, 12)
 
 
 def random_texts(seed: int, number: int, words: str, most: int) -> list[str]:
@@ -145,7 +145,7 @@ def test_numbers_of_texts_must_be_equal(inputs):
 def test_masks_need_a_token():
     vocab = {token: token_id for token, token_id in VOCAB.items() if token != "[MASK]"}
     with pytest.raises(UserError, match=r"has no \[MASK\]"):
-        TextInputs(vocab, True, 8).masked(tf.constant(["a"]))
+        TextInputs(FastTokenizer(vocab), 8).masked(tf.constant(["a"]))
 
 
 def test_graphs_have_core_operations_only(inputs):

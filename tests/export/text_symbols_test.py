@@ -38,4 +38,4 @@ def test_every_code_point(do_lower_case, step):
     basic = tokenization.BasicTokenizer(do_lower_case)
     expected = [basic.tokenize(text) for text in texts]
     letters = unicode_tables.letters_of(word for words in expected for word in words)
-    assert words_of(TextSymbols(letters, do_lower_case), letters, texts) == expected
+    assert words_of(TextSymbols(letters, basic), letters, texts) == expected

@@ -15,6 +15,7 @@ from bert_tf.errors import UserError
 from bert_tf.export.piece_trie import PieceTrie
 from bert_tf.export.text_to_ids import TextToIds
 from bert_tf.export.unicode_tables import SPACE
+from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.fuzz import fuzz_tokenizers
 from tests.support.golden import needs_golden
 from tests.text.fast_tokenization_test import random_text, random_tokens
@@ -33,7 +34,7 @@ CASINGS = pytest.mark.parametrize("do_lower_case", [True, False], ids=["uncased"
 
 @functools.cache
 def to_ids(do_lower_case: bool) -> TextToIds:
-    return TextToIds(VOCAB, do_lower_case)
+    return TextToIds(FastTokenizer(VOCAB, do_lower_case))
 
 
 def without_surrogates(text: str) -> str:
@@ -129,7 +130,7 @@ def test_random_vocabularies(seed):
     vocab = {token: 7 * i + 2 for i, token in enumerate(tokens)}
     texts = [without_surrogates(random_text(rng, alphabet)) for _ in range(300)]
     do_lower_case = seed % 2 == 0
-    check(TextToIds(vocab, do_lower_case), vocab, do_lower_case, texts)
+    check(TextToIds(FastTokenizer(vocab, do_lower_case)), vocab, do_lower_case, texts)
 
 
 def test_more_edges_than_32_bits_can_number():
@@ -143,13 +144,13 @@ def test_more_edges_than_32_bits_can_number():
 
 
 def test_vocabulary_of_nothing_but_unk():
-    module = TextToIds({"[UNK]": 8}, True)
+    module = TextToIds(FastTokenizer({"[UNK]": 8}))
     assert module(tf.constant(["a b", "", "[UNK]"])).to_list() == [[8, 8], [], [8, 8, 8]]
 
 
 def test_vocabulary_without_unk_is_refused():
     with pytest.raises(UserError, match=r"lacks \[UNK\]"):
-        TextToIds({"a": 0}, True)
+        TextToIds(FastTokenizer({"a": 0}))
 
 
 CORE_OPS = set(
@@ -178,6 +179,6 @@ def test_ids_are_the_originals(do_lower_case):
         for part in ("lines", name)
     )
     vocab = tokenization.load_vocab(str(golden.parent / "released" / "vocab_uncased.txt"))
-    found = TextToIds(vocab, do_lower_case)(tf.constant(lines)).to_list()
+    found = TextToIds(FastTokenizer(vocab, do_lower_case))(tf.constant(lines)).to_list()
     assert len(lines) > 4000
     assert [line for line, a, b in zip(lines, found, expected, strict=True) if a != b] == []

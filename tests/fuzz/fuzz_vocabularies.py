@@ -15,9 +15,9 @@ _LINES = (
 
 
 def _of_the_original(data: bytes) -> dict[str, int] | None:
-    """Returns what the original's load_vocab reads, by another way; None if it is no text."""
+    """Returns what the original's load_vocab reads, without a byte-order mark; None if not text."""
     try:
-        text = data.decode("utf-8").replace("\r", "")
+        text = data.replace(b"\r", b"").decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
     lines = text.removesuffix("\n").split("\n") if text else []

@@ -176,10 +176,14 @@ def test_a_head_that_needs_the_pooler_is_refused_without_it(tmp_path, labels, he
         bert_tf.load(source)
 
 
+ALBERT_TOKENIZER = {"model": {"type": "Unigram", "vocab": []}, "normalizer": {"type": "NFKD"}}
+
+
 def test_tokenizer_json_instead_of_vocab_txt(encoder):
     vocab = {token: i for i, token in enumerate(HUGGING_FACE_VOCAB.split())}
     content = {
         "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
         "model": {"type": "WordPiece", "vocab": dict(reversed(vocab.items()))},
     }
     plain = bert_tf.load(encoder)
@@ -190,12 +194,14 @@ def test_tokenizer_json_instead_of_vocab_txt(encoder):
     assert model.tokenizer.vocab == vocab and model.tokenizer.do_lower_case
     assert_near(model.encode(["A Bc"]), plain.encode(["a bc"]), 1e-6)
     for change, message in (
-        ({"model": {"type": "Unigram", "vocab": vocab}}, "tokenizer of a BERT model: .*'Unigram'"),
-        ({"model": {"type": "BPE", "vocab": vocab}}, "a BPE must be RoBERTa's: .* merges"),
+        ({"model": {"type": "WordLevel", "vocab": vocab}}, "tokenizer of a BERT mo.*'WordLevel'"),
+        (ALBERT_TOKENIZER, "is ALBERT's tokenizer, .* spiece.model to"),
+        ({"model": {"type": "BPE", "vocab": vocab}}, "or RoBERTa's BPE with ByteLevel"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "received .*'Whitespace'"),
         ({"normalizer": {"type": "Lowercase"}}, "received .'WordPiece', 'Lowercase'"),
         ({"normalizer": {"type": "BertNormalizer", "lowercase": 1}}, "must be true or false"),
         ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, "numbers from 0 to 1, each once"),
-        ({"model": {"vocab": {"a": 0}}}, r"must have '\[PAD\]', '\[UNK\]'"),
+        ({"model": {"vocab": {"a": 0}}}, r"must have \[PAD\], \[UNK\]"),
     ):
         path.write_text(json.dumps(content | change))
         with pytest.raises(UserError, match=message):

@@ -39,6 +39,25 @@ def test_bytes_are_joined_and_spaces_belong_to_the_word_after_them(tokenizer):
     assert tokenizer.text_of(ids) == " the ?cat"
 
 
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [
+        ({}, "t he <mask> Ġcat [ E 1 ]"),
+        ({"add_prefix_space": True}, "Ġthe <mask> Ġcat [ E 1 ]"),
+        ({"mask_token": {"content": "<mask>"}}, "t he Ġ <mask> Ġcat [ E 1 ]"),
+        ({"additional_special_tokens": ["[E1]", {"content": "cat", "lstrip": True}]}, None),
+    ],
+    ids=["plain", "prefix", "mask", "added"],
+)
+def test_settings_of_the_folder(tmp_path, config, tokens):
+    path = write_vocabulary(tmp_path, JOINED)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(path, do_lower_case=False)
+    (found,) = tokens_of_each(tokenizer, "the <mask> cat[E1]")
+    assert " ".join(found) == (tokens or "t he <mask> cat [E1]")
+    assert tokenizer.vocab.get("[E1]") == (None if tokens else len(tokenizer.vocab) - 2)
+
+
 def test_the_layout_is_robertas(tokenizer):
     assert tokenizer.layout == sequences.Layout(0, 2, separators=2, second_segment=0)
     row = sequences.truncate_and_pack([9] * 5, [8, 8], 9, tokenizer.layout)

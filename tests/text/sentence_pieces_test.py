@@ -9,6 +9,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
+from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
 from tests.support.sentence_piece_model import write_model
@@ -25,6 +26,31 @@ def test_text_is_simplified_before():
     assert preprocess_text("  Ａ  b\tCafé ﬁ\n") == "A b Cafe fi"
     assert preprocess_text("ÀB Ç", lower=True) == "ab c"
     assert preprocess_text("") == ""
+    assert preprocess_text(" Ａ  é\tÀ", lower=True, keep_accents=True) == "ａ é à"
+    assert preprocess_text(" Ａ  é\t", remove_space=False) == " A  e\t"
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [
+        ({}, ["▁the", "▁", "c", "a", "f", "e"]),
+        ({"keep_accents": True}, ["▁the", "▁", "c", "a", "f", "é"]),
+        ({"tokenizer_class": "AlbertTokenizer"}, ["▁the", "▁", "c", "a", "f", "e", "[MASK]"]),
+        ({"additional_special_tokens": ["Café"]}, ["▁the", "Café"]),
+    ],
+    ids=["plain", "accents", "special", "added"],
+)
+def test_settings_of_the_folder(tmp_path, config, tokens):
+    path = write_model(tmp_path / "spm.model", [*PIECES, *"cafeé"])
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(path, do_lower_case=True)
+    (found,) = tokens_of_each(tokenizer, "The Café[MASK]")
+    assert found[: len(tokens)] == tokens
+    assert ("[MASK]" in found) == ("tokenizer_class" in config)
+    contents = read_vocabulary(path)
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    assert tokens_of_each(load_tokenizer(path, do_lower_case=True), "The Café[MASK]") == [found]
 
 
 def test_pieces_and_numbers(model_file):

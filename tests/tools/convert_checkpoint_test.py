@@ -107,6 +107,7 @@ def test_the_converted_model_has_its_names_and_computes_the_same(tmp_path):
         "bert_config.json",
         "bert_model.ckpt.data-00000-of-00001",
         "bert_model.ckpt.index",
+        "tokenizer_config.json",
         "vocab.txt",
     ]
     config = json.loads((tmp_path / "tf" / "bert_config.json").read_text())
@@ -141,7 +142,8 @@ def test_there_and_back_every_bit_is_the_same(tmp_path, shapes, prefix, architec
     tensors = make_tensors(shapes, prefix)
     config = check_there_and_back(tmp_path, tensors, converted(tmp_path, tensors))
     back = tmp_path / "back"
-    assert sorted(os.listdir(back)) == ["config.json", "model.safetensors", "vocab.txt"]
+    files = ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
+    assert sorted(os.listdir(back)) == files
     assert (back / "vocab.txt").read_text(encoding="utf-8") == "[PAD]\nä\n"
     assert config["architectures"] == [architecture]
     assert len(config.get("id2label", [])) == 3 * ("classifier.bias" in shapes)

@@ -19,7 +19,7 @@ from bert_tf.runs.training.teacher import (
 from bert_tf.tasks.classification.model import ClassificationModel
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.text.model_vocabulary import check_model_vocabulary
-from bert_tf.text.tokenizer_files import TOKENIZER_CONFIG
+from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import Tokenizer
 
 

@@ -1,0 +1,182 @@
+"""Reads Hugging Face's `tokenizer.json`: a whole tokenizer in a file, with its vocabulary."""
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.json_keys import JsonKeys, Needed
+from bert_tf.files.whole_files import read_json
+from bert_tf.text import byte_pairs, fast_tokenization, sentence_pieces
+from bert_tf.text.byte_pairs import MERGES, in_order_of_ids
+
+TOKENIZER_FILE = "tokenizer.json"
+# The kinds of vocabularies, by the names of their files.
+WORD_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, byte_pairs.VOCABULARY
+SENTENCE_PIECES = sentence_pieces.MODEL
+MAX_INPUT_CHARS = 100  # Hugging Face's default for `max_input_chars_per_word`
+
+_ONLY = "nothing else is supported. Choose a different model"
+_KEYS = JsonKeys(
+    used={"model", "normalizer", "pre_tokenizer", "post_processor", "added_tokens"},
+    harmless={"version", "decoder", "truncation", "padding"},
+)
+_NORMALIZER_KEYS = JsonKeys(
+    used={"clean_text", "handle_chinese_chars", "strip_accents", "lowercase"},
+    needed={"type": Needed(("BertNormalizer",), _ONLY)},
+)
+_WORD_PIECE_KEYS = JsonKeys(
+    used={"type", "vocab", "max_input_chars_per_word"},
+    needed={
+        "unk_token": Needed(("[UNK]",), _ONLY),
+        "continuing_subword_prefix": Needed(("##",), _ONLY),
+    },
+)
+_BYTE_LEVEL_KEYS = JsonKeys(
+    used={"add_prefix_space"},
+    needed={"type": Needed(("ByteLevel",), _ONLY), "use_regex": Needed((True,), _ONLY)},
+    harmless={"trim_offsets"},
+)
+_BYTE_PAIR_KEYS = JsonKeys(
+    used={"type", "vocab", "merges"},
+    needed={
+        "dropout": Needed((None, 0), _ONLY),
+        "continuing_subword_prefix": Needed(("", None), _ONLY),
+        "end_of_word_suffix": Needed(("", None), _ONLY),
+        "ignore_merges": Needed((False,), _ONLY),
+    },
+    harmless={"unk_token", "fuse_unk", "byte_fallback"},  # every byte has a token
+)
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerJson:
+    """The content of a `tokenizer.json`.
+
+    kind: WORD_PIECES, BYTE_PAIRS or SENTENCE_PIECES.
+    vocab: token -> id, in the order of ids; a BPE's has the added tokens, too. {} for
+        SENTENCE_PIECES, whose vocabulary is in another file.
+    merges: a BPE's `merges.txt`.
+    switches: value by the name in `tokenizer_config.json`.
+    added_tokens: tokens with their options, as in the file.
+    """
+
+    kind: str
+    vocab: dict[str, int]
+    merges: str
+    switches: dict[str, Any]
+    added_tokens: list[dict[str, Any]]
+
+    def files(self) -> dict[str, str]:
+        """Returns the content of the vocabulary's files by name."""
+        if self.kind == BYTE_PAIRS:
+            return {BYTE_PAIRS: json.dumps(self.vocab), MERGES: self.merges}
+        return {WORD_PIECES: "".join(f"{token}\n" for token in self.vocab)}
+
+
+def read_tokenizer_json(folder: str) -> TokenizerJson | None:
+    """Returns the content of a folder's `tokenizer.json`; None if there is no such file.
+
+    Raises:
+        UserError: the file is damaged, or is the tokenizer of another kind of model.
+    """
+    path = os.path.join(folder, TOKENIZER_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    content = read_json(path, path, "it must be the tokenizer of a BERT model")
+    content = content if isinstance(content, dict) else {}
+    _KEYS.check(content, path)
+    model, normalizer, splitter = (
+        part if isinstance(part := content.get(key), dict) else {}
+        for key in ("model", "normalizer", "pre_tokenizer")
+    )
+    added = content.get("added_tokens") or []
+    kind = model.get("type", "WordPiece"), normalizer.get("type"), splitter.get("type")
+    parts = model.get("vocab"), added, model.get("merges", [])
+    if kind[0] == "Unigram" and isinstance(added, list):
+        return _sentence_pieces(normalizer, added, path)
+    if not all(map(isinstance, parts, (dict, list, list))) or kind not in (
+        ("WordPiece", "BertNormalizer", "BertPreTokenizer"),
+        ("BPE", None, "ByteLevel"),
+    ):
+        raise UserError(
+            f"{path}: it must be the tokenizer of a BERT model: WordPiece with BertNormalizer and"
+            " BertPreTokenizer, or RoBERTa's BPE with ByteLevel and no normalizer, with a"
+            f" vocabulary; received {quoted(kind)}"
+        )
+    _check_layout(content.get("post_processor"), path)
+    if kind[0] == "BPE":
+        return _byte_pairs(model, splitter, added, path)
+    return _word_pieces(model, normalizer, added, path)
+
+
+def _word_pieces(
+    model: dict[str, Any], normalizer: dict[str, Any], added: list[Any], path: str
+) -> TokenizerJson:
+    _WORD_PIECE_KEYS.check(model, path)
+    _NORMALIZER_KEYS.check(normalizer, path)
+    vocab = in_order_of_ids(model["vocab"])
+    missing = [token for token in _SPECIAL if token not in vocab]
+    if not vocab or missing:
+        raise UserError(
+            f"{path}: the vocabulary's ids must be the numbers from 0 to"
+            f" {len(model['vocab']) - 1}, each once, and it must have {', '.join(_SPECIAL)}"
+        )
+    lowercase = normalizer.get("lowercase")
+    if not isinstance(lowercase, bool):
+        raise UserError(f"{path}: lowercase must be true or false; received {quoted(lowercase)}")
+    switches = {
+        "do_lower_case": lowercase,
+        "strip_accents": normalizer.get("strip_accents"),
+        "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+        "clean_text": normalizer.get("clean_text", True),
+        "max_input_chars_per_word": model.get("max_input_chars_per_word", MAX_INPUT_CHARS),
+    }
+    return TokenizerJson(WORD_PIECES, vocab, "", switches, added)
+
+
+def _byte_pairs(
+    model: dict[str, Any], splitter: dict[str, Any], added: list[Any], path: str
+) -> TokenizerJson:
+    _BYTE_PAIR_KEYS.check(model, path)
+    _BYTE_LEVEL_KEYS.check(splitter, path)
+    # A pair is a list, or in older files a string with a space in it.
+    lines = [x if isinstance(x, str) else " ".join(map(str, x)) for x in model["merges"]]
+    tokens = {
+        token["content"]: token["id"]
+        for token in added
+        if isinstance(token, dict) and {"content", "id"} <= token.keys()
+    }
+    merges = "".join(f"{line}\n" for line in ["#version: 0.2", *lines])
+    switches = {"add_prefix_space": splitter.get("add_prefix_space", True)}
+    return TokenizerJson(BYTE_PAIRS, {**model["vocab"], **tokens}, merges, switches, added)
+
+
+def _sentence_pieces(normalizer: dict[str, Any], added: list[Any], path: str) -> TokenizerJson:
+    """Returns the content of a file with ALBERT's tokenizer."""
+    steps = normalizer.get("normalizers", [normalizer])
+    kinds = [step.get("type") if isinstance(step, dict) else step for step in steps]
+    known = ("Replace", "NFKD", "StripAccents", "Lowercase", "Precompiled", None)
+    if others := [kind for kind in kinds if kind not in known]:
+        raise UserError(f"{path}: the normalizer has {listed(map(str, others))}; {_ONLY}")
+    switches = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
+    return TokenizerJson(SENTENCE_PIECES, {}, "", switches, added)
+
+
+def _check_layout(processor: Any, path: str) -> None:
+    """Checks that a text gets a token before and after it: [CLS] and [SEP], or <s> and </s>."""
+    processor = processor if isinstance(processor, dict) else {}
+    ends = [processor.get(key, [None])[0] for key in ("cls", "sep")]
+    if processor.get("type") == "TemplateProcessing":
+        single = processor.get("single")
+        names = [next(iter(part.values()))["id"] for part in single]
+        ends = [*names[:1], *names[2:]] if names[1:2] == ["A"] else names
+    if processor and ends not in (["[CLS]", "[SEP]"], ["<s>", "</s>"]):
+        raise UserError(
+            f"{path}: post_processor must put [CLS] before a text and [SEP] after it, or <s> and"
+            f" </s>; received {listed(map(str, ends))}. Choose a different model"
+        )

@@ -1,0 +1,107 @@
+"""`TokenizerSettings`: what a model's folder says of its tokenizer, beside the vocabulary."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.errors import UserError, quoted
+from bert_tf.text.added_tokens import AddedToken
+from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+DO_LOWER_CASE = "do_lower_case"
+# Added tokens with an id and without.
+ADDED_TOKENS, MORE_TOKENS = "added_tokens_decoder", "additional_special_tokens"
+SPECIAL_TOKENS = "[UNK] [SEP] [PAD] [CLS] [MASK] <unk> </s> <pad> <s> <mask>".split()
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerSettings:
+    """The switches of a tokenizer by their names in `tokenizer_config.json`.
+
+    The defaults are google-research's. `do_lower_case` is apart: the programs have a flag for it.
+
+    strip_accents, tokenize_chinese_chars, clean_text: see `tokenization.BasicTokenizer`.
+    max_input_chars_per_word: longer words are unknown.
+    keep_accents, remove_space: see `sentence_pieces.preprocess_text`.
+    add_prefix_space: whether a byte-level BPE puts a space before every text.
+    added_tokens: tokens that are found in a text before it is split.
+    """
+
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
+    clean_text: bool = True
+    max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD
+    keep_accents: bool = False
+    remove_space: bool = True
+    add_prefix_space: bool = False
+    added_tokens: tuple[AddedToken, ...] = ()
+
+    def with_ids(self, vocab: Mapping[str, int], place: str) -> "TokenizerSettings":
+        """Returns the settings with an id for every added token.
+
+        A token without an id has the vocabulary's; if the vocabulary lacks it, the next free one.
+        Special tokens that the vocabulary lacks are dropped.
+
+        Args:
+            vocab: token -> id.
+            place: the vocabulary, for messages.
+
+        Raises:
+            UserError: an id is not the vocabulary's, or belongs to another token.
+        """
+        tokens: list[AddedToken] = []
+        ids = {**vocab, **{x.content: x.token_id for x in self.added_tokens if x.token_id}}
+        for token in self.added_tokens:
+            if token.content in SPECIAL_TOKENS and token.content not in ids:
+                continue
+            token_id = ids.setdefault(token.content, max(ids.values()) + 1)
+            tokens.append(dataclasses.replace(token, token_id=token_id))
+        names = {i: name for name, i in vocab.items()}
+        wrong = [x for x in tokens if names.get(x.token_id, x.content) != x.content]
+        wrong += [x for x in tokens if vocab.get(x.content, x.token_id) != x.token_id]
+        if wrong:
+            raise UserError(
+                f"{place}: an added token must have the id of its line, or an id after the last"
+                f" line; {quoted(wrong[0].content)} has id {wrong[0].token_id}. Are the files"
+                " from the same model?"
+            )
+        return dataclasses.replace(self, added_tokens=tuple(tokens))
+
+    @property
+    def switches(self) -> dict[str, Any]:
+        """The arguments of `tokenization.BasicTokenizer`, without `do_lower_case`."""
+        names = ("strip_accents", "tokenize_chinese_chars", "clean_text")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def added_vocabulary(self) -> dict[str, int]:
+        """Added token -> id."""
+        return {token.content: token.token_id for token in self.added_tokens}
+
+    def files(self) -> dict[str, str]:
+        """Returns the `tokenizer_config.json` with what differs from the defaults; {} for none."""
+        content: dict[str, Any] = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default and field.name != "added_tokens"
+        }
+        if self.added_tokens:
+            placed = [x for x in self.added_tokens if x.token_id is not None]
+            content[ADDED_TOKENS] = {str(x.token_id): x.options for x in placed}
+            content[MORE_TOKENS] = [
+                token.options if len(token.options) > 1 else token.content
+                for token in self.added_tokens
+                if token not in placed
+            ]
+        content = {name: value for name, value in content.items() if value not in ({}, [])}
+        return {TOKENIZER_CONFIG: json.dumps(content)} if content else {}
+
+
+DEFAULTS = TokenizerSettings()
+SETTINGS_KEYS = {
+    *(field.name for field in dataclasses.fields(TokenizerSettings)),
+    ADDED_TOKENS,
+    MORE_TOKENS,
+}

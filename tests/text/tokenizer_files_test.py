@@ -1,0 +1,192 @@
+"""Hugging Face's files of a tokenizer give the ids that the package `tokenizers` gives."""
+
+import json
+import random
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.export.text_to_ids import TextToIds
+from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
+from tests.support.refusals import refusal
+
+LETTERS = "abcdeimnorstuvxyABCDEIMNORSTUVXY0129äöéü中国"
+WORDS = "the The cat sat möchte mochte schön MAX is café cafe 中国 news".split()
+MARKS = ".,!?'[]_<>:-"
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TOKENS = [*SPECIAL, *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS), *MARKS]
+VOCAB = {token: i for i, token in enumerate(dict.fromkeys(TOKENS))}
+ADDED = ["[E1]", "[SPK]", "_E2_", "<x>", "covid19x", "möchte schön", "[e1]x", "中国"]
+TEXTS = [
+    "the cat sat.",
+    "The MAX möchte schön café, e\u0301a\u0308!",
+    "中国is 中国it\u3000日本",
+    "[E1]the cat[E1]  sat [e1]x covid19x mat_E2_ <x> sat<x>on[SPK]",
+    " [SPK]  the\tcat \u200b\0sat\u00adon \ufffd news möchte  schön MÖCHTE SCHÖN ",
+    f"{'ab' * 75} the {'ba' * 45} cat {'ab' * 11}",
+    "[SEP] the [MASK] cat [PAD] [unk]",
+    "",
+]
+
+
+def draw(rng: random.Random):
+    """Returns a tokenizer of the package, with switches and added tokens at random."""
+    tokenizers = pytest.importorskip("tokenizers")
+    longest = rng.choice([100, 200, 30])
+    model = tokenizers.models.WordPiece(VOCAB, unk_token="[UNK]", max_input_chars_per_word=longest)
+    made = tokenizers.Tokenizer(model)
+    made.normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=rng.random() < 0.8,
+        handle_chinese_chars=rng.random() < 0.7,
+        strip_accents=rng.choice([None, True, False]),
+        lowercase=rng.random() < 0.5,
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    made.add_special_tokens(SPECIAL)
+    for content in rng.sample(ADDED, rng.randrange(5)):
+        flags = {flag: rng.random() < 0.3 for flag in ("lstrip", "rstrip", "single_word")}
+        normalized = rng.random() < 0.5
+        made.add_tokens([tokenizers.AddedToken(content, normalized=normalized, **flags)])
+    return made
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_tokenizer_json_drawn_at_random(tmp_path, seed):
+    expected = draw(random.Random(seed))
+    expected.save(str(tmp_path / "tokenizer.json"))
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    lower = content["normalizer"]["lowercase"]
+    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"), lower)
+    # What is written of a folder is read as the same tokenizer.
+    again = tmp_path / "again"
+    again.mkdir()
+    for name, written in read_vocabulary(str(tmp_path / "tokenizer.json")).items():
+        (again / name).write_bytes(written)
+    copy = load_tokenizer(str(again / "vocab.txt"), lower)
+    for text in TEXTS:
+        ids = expected.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode([text])[0].tolist() == ids, text
+        assert copy.encode([text])[0].tolist() == ids, text
+        assert [piece.token_id for piece in tokenizer.pieces(text)] == ids, text
+    everything = tokenizer.encode(TEXTS)[0].tolist()
+    assert everything == sum((tokenizer.encode([x])[0].tolist() for x in TEXTS), [])
+
+
+@pytest.mark.parametrize(
+    ("lower", "switches", "added"),
+    [
+        (True, {"strip_accents": False}, {}),
+        (
+            False,
+            {"strip_accents": True, "clean_text": False},
+            {"[E1]": {}, "<x>": {"lstrip": True}},
+        ),
+        (True, {"tokenize_chinese_chars": False}, {"_E2_": {"rstrip": True, "lstrip": True}}),
+    ],
+    ids=["accents", "cased", "ideographs"],
+)
+def test_the_graph_gives_the_same_ids(tmp_path, lower, switches, added):
+    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
+    tokens = {str(len(VOCAB) + i): {"content": x} | y for i, (x, y) in enumerate(added.items())}
+    config = {"max_input_chars_per_word": 21, "added_tokens_decoder": tokens} | switches
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), lower)
+    texts = [text for text in TEXTS if "\0" not in text]
+    found = TextToIds(tokenizer)(tf.constant(texts)).to_list()
+    assert found == [tokenizer.encode([text])[0].tolist() for text in texts]
+
+
+@pytest.mark.parametrize("flag", ["normalized", "single_word"])
+def test_a_token_that_no_graph_finds(tmp_path, flag):
+    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
+    tokens = {str(len(VOCAB)): {"content": "[E1]", flag: True}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": tokens}))
+    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
+    with pytest.raises(UserError, match=r"added token '\[E1\]' cannot .* --input_kind=ids"):
+        TextToIds(tokenizer)
+
+
+# File -> content, and the ids of "[E1] the Café" that the files ask for.
+FILES = [
+    ({}, [VOCAB["the"], VOCAB["cafe"]]),
+    ({"tokenizer_config.json": {"strip_accents": False}}, [VOCAB["the"], VOCAB["café"]]),
+    ({"added_tokens.json": {"[E1]": len(VOCAB)}}, [len(VOCAB), VOCAB["the"], VOCAB["cafe"]]),
+    (
+        {"special_tokens_map.json": {"additional_special_tokens": ["[SPK]", "[E1]"]}},
+        [len(VOCAB) + 1, VOCAB["the"], VOCAB["cafe"]],
+    ),
+    (
+        {"tokenizer_config.json": {"extra_special_tokens": {"begin": "[E1] the"}}},
+        [len(VOCAB), VOCAB["cafe"]],
+    ),
+    (
+        {
+            "tokenizer_config.json": {"additional_special_tokens": ["[E1]"]},
+            "added_tokens.json": {"[E1]": len(VOCAB) + 4},
+        },
+        [len(VOCAB) + 4, VOCAB["the"], VOCAB["cafe"]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("files", "ids"), FILES, ids=range(len(FILES)))
+def test_files_beside_a_vocabulary(tmp_path, files, ids):
+    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    found = load_tokenizer(str(tmp_path / "vocab.txt"), True).encode(["[E1] the Café"])[0].tolist()
+    assert found[-len(ids) :] == ids
+    assert (len(found) == len(ids)) == ("[E1]" in json.dumps(files))
+
+
+WRONG = [
+    ({"tokenizer_class": "BertJapaneseTokenizer"}, 'tokenizer_class must be "BertTokenizer", not'),
+    ({"tokenizer_class": "RobertaTokenizerFast"}, 'tokenizer_class must be "BertTokenizer", not'),
+    ({"do_basic_tokenize": False}, "do_basic_tokenize must be true, not False: nothing else is"),
+    ({"never_split": ["MAX"]}, "never_split must be null, not .'MAX'.: make them added tokens"),
+    ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type is not known, .*; it is 'mecab'"),
+    ({"strip_accents": "no"}, "strip_accents must be true or false; received 'no'"),
+    ({"max_input_chars_per_word": 0}, "max_input_chars_per_word must be a whole number above 0"),
+    ({"mask_token": "<mask>"}, r"mask_token must be \[MASK\]; received '<mask>'"),
+    ({"added_tokens_decoder": {"7": {"content": "[E1]"}}}, r"'\[E1\]' has id 7. Are the files fr"),
+    ({"added_tokens_decoder": {"x": {"content": "[E1]"}}}, "an added token must have a content"),
+    ({"additional_special_tokens": [7]}, "an added token must have a content, .*; received 7"),
+]
+
+
+@pytest.mark.parametrize(("config", "message"), WRONG, ids=[next(iter(x)) for x, _ in WRONG])
+def test_what_is_refused(tmp_path, config, message):
+    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(str(tmp_path / "vocab.txt"), True)
+
+
+@pytest.mark.parametrize(
+    ("config", "vocab", "message"),
+    [
+        ({"strip_accents": False}, VOCAB, "strip_accents is false in the former and true in the"),
+        ({"do_lower_case": False}, VOCAB, "do_lower_case is false in the former and true in the"),
+        ({}, {**VOCAB, "the": VOCAB["cat"], "cat": VOCAB["the"]}, "the same vocabulary; token"),
+    ],
+    ids=["accents", "casing", "vocabulary"],
+)
+def test_files_that_contradict_each_other(tmp_path, config, vocab, message):
+    content = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {"type": "WordPiece", "vocab": vocab},
+    }
+    (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert message in refusal(load_tokenizer, str(tmp_path / "vocab.txt"), True)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_token(tmp_path):
+    text = "".join(f"{x}\n" for x in VOCAB)
+    (tmp_path / "vocab.txt").write_text(text, encoding="utf-8-sig")
+    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
+    assert dict(tokenizer.vocab) == VOCAB
+    assert read_vocabulary(str(tmp_path / "vocab.txt")) == {"vocab.txt": text.encode()}
