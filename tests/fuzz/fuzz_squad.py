@@ -9,7 +9,7 @@ from typing import Any
 from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.scoring import evaluate, evaluate_with_negative
-from bert_tf.tasks.squad.words import split_words
+from bert_tf.tasks.squad.words import is_unspaced, split_words
 from tests.fuzz.cases import attempt, damage
 
 _WORDS = (
@@ -81,6 +81,9 @@ def _check(content: dict, data: SquadData, is_training: bool, version_2: bool) -
                     text = " ".join(texts[0].split())
                     if not text or text not in " ".join(words):
                         continue  # left out with a warning
+                    there = " ".join(context[start : start + length].split())
+                    if text != there and any(map(is_unspaced, words)):
+                        continue  # so, too: such words can be a sentence
                 example = next(examples)
                 assert example.qas_id == str(question["id"])
                 assert data.contexts[example.context_index] == context
