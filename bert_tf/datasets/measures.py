@@ -122,11 +122,8 @@ def _rounded(number: float, digits: int) -> str:
     return f"{exact:,.{max(digits, 0)}f}".replace("-", "−")
 
 
-def convert(arguments: Sequence[str], options: Mapping[str, str]) -> str | None:
-    """Returns what `{{convert|ARGUMENTS|OPTIONS}}` shows; None if it has no number and unit.
-
-    With a unit that is not known here, the measure is shown without its conversion.
-    """
+def _range(arguments: Sequence[str]) -> tuple[list[tuple[float, str, float]], list[str], list[str]]:
+    """Returns the numbers at the start, the words before each of them, and the other arguments."""
     rest = [argument.strip() for argument in arguments]
     values, between = [], [""]
     while rest and (value := _value(rest[0])):
@@ -135,6 +132,15 @@ def convert(arguments: Sequence[str], options: Mapping[str, str]) -> str | None:
         if len(rest) < 2 or rest[0] not in _BETWEEN or not _value(rest[1]):
             break
         between.append(_BETWEEN[rest.pop(0)])
+    return values, between, rest
+
+
+def convert(arguments: Sequence[str], options: Mapping[str, str]) -> str | None:
+    """Returns what `{{convert|ARGUMENTS|OPTIONS}}` shows; None if it has no number and unit.
+
+    With a unit that is not known here, the measure is shown without its conversion.
+    """
+    values, between, rest = _range(arguments)
     if not values or not rest or _value(rest[0]):
         return None
     name = rest.pop(0)
