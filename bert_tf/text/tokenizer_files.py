@@ -39,11 +39,11 @@ _REMEDY = "correct or delete it"
 # --- the keys of each file ------------------------------------------------------------------------
 
 _WORD_PIECE_TOKENS = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
+_WORD_PIECE_TOKENS |= {"bos": "[CLS]", "eos": "[SEP]"}
 # Kind of vocabulary -> key of tokenizer_config.json -> the token that it must be.
 _SPECIAL_TOKENS = {
     WORD_PIECES: _WORD_PIECE_TOKENS,
-    SENTENCE_PIECES: {**_WORD_PIECE_TOKENS, "unk": "<unk>", "pad": "<pad>"}
-    | {"bos": "[CLS]", "eos": "[SEP]"},
+    SENTENCE_PIECES: {**_WORD_PIECE_TOKENS, "unk": "<unk>", "pad": "<pad>"},
     BYTE_PAIRS: {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
     | {"bos": "<s>", "eos": "</s>"},
 }
@@ -65,14 +65,9 @@ _CLASSES = {
 _NOT_SUPPORTED = "nothing else is supported. Choose a different model"
 _HARMLESS_CONFIG = {
     # History, and where files came from.
-    *(
-        "name_or_path",
-        "special_tokens_map_file",
-        "tokenizer_file",
-        "full_tokenizer_file",
-        "backend",
-    ),
-    *("is_local", "local_files_only", "processor_class", "model_type", "use_fast", "legacy"),
+    *("name_or_path", "special_tokens_map_file", "tokenizer_file", "full_tokenizer_file"),
+    *("vocab_file", "merges_file", "vocab_size", "backend", "is_local", "local_files_only"),
+    *("processor_class", "model_type", "use_fast", "legacy"),
     # Arguments of calls, and what comes after a text's ids: bert_tf has its own.
     *("model_max_length", "max_len", "max_length", "stride", "truncation_strategy"),
     *("truncation_side", "padding_side", "pad_to_multiple_of", "pad_token_type_id"),
@@ -98,6 +93,8 @@ def _config_keys(kind: str) -> JsonKeys:
             "wordpieces_prefix": Needed(("##",), _NOT_SUPPORTED),
             "split_special_tokens": Needed((False, None), _NOT_SUPPORTED),
             "sp_model_kwargs": Needed(({}, None), _NOT_SUPPORTED),
+            "add_special_tokens": Needed((True, None), _NOT_SUPPORTED),
+            "init_inputs": Needed(([], None), _NOT_SUPPORTED),
         },
         harmless=_HARMLESS_CONFIG,
     )
@@ -228,18 +225,25 @@ def _tokens(
                 found[token] = added
         for key in _MORE_TOKENS:
             values = source.get(key) or []
-            for value in values.values() if isinstance(values, dict) else values:
+            values = list(values.values()) if isinstance(values, dict) else values
+            for value in values if isinstance(values, list) else [values]:
                 added = _token(value, path)
                 known = found.get(added.content, added)
                 found[added.content] = dataclasses.replace(added, token_id=known.token_id)
-    for i, options in (config.get(ADDED_TOKENS) or {}).items():
-        token_id = int(i) if i.isdigit() else i
-        added = _token({**options, "id": token_id}, os.path.join(folder, TOKENIZER_CONFIG))
+    decoder = config.get(ADDED_TOKENS) or {}
+    path = os.path.join(folder, TOKENIZER_CONFIG)
+    for i, options in decoder.items() if isinstance(decoder, dict) else [("", decoder)]:
+        token_id = int(i) if i.isdecimal() else i
+        added = _token({"id": token_id, "content": None} | _dict(options), path)
         found[added.content] = added
     for options in in_json:
         added = _token(options, os.path.join(folder, TOKENIZER_FILE))
         found[added.content] = added
     return list(found.values())
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {"value": value}
 
 
 def _token(value: Any, path: str) -> AddedToken:

@@ -169,14 +169,17 @@ def _sentence_pieces(normalizer: dict[str, Any], added: list[Any], path: str) ->
 
 def _check_layout(processor: Any, path: str) -> None:
     """Checks that a text gets a token before and after it: [CLS] and [SEP], or <s> and </s>."""
-    processor = processor if isinstance(processor, dict) else {}
-    ends = [processor.get(key, [None])[0] for key in ("cls", "sep")]
-    if processor.get("type") == "TemplateProcessing":
-        single = processor.get("single")
-        names = [next(iter(part.values()))["id"] for part in single]
-        ends = [*names[:1], *names[2:]] if names[1:2] == ["A"] else names
-    if processor and ends not in (["[CLS]", "[SEP]"], ["<s>", "</s>"]):
+    if processor is None:
+        return
+    try:
+        if processor["type"] == "TemplateProcessing":
+            names = [next(iter(part.values()))["id"] for part in processor["single"]]
+        else:
+            names = [processor["cls"][0], "A", processor["sep"][0]]
+    except (TypeError, LookupError, AttributeError, StopIteration):
+        names = []
+    if names not in (["[CLS]", "A", "[SEP]"], ["<s>", "A", "</s>"]):
         raise UserError(
             f"{path}: post_processor must put [CLS] before a text and [SEP] after it, or <s> and"
-            f" </s>; received {listed(map(str, ends))}. Choose a different model"
+            f" </s>; received {quoted(processor)}. Choose a different model"
         )

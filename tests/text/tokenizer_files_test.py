@@ -152,6 +152,9 @@ WRONG = [
     ({"added_tokens_decoder": {"7": {"content": "[E1]"}}}, r"'\[E1\]' has id 7. Are the files fr"),
     ({"added_tokens_decoder": {"x": {"content": "[E1]"}}}, "an added token must have a content"),
     ({"additional_special_tokens": [7]}, "an added token must have a content, .*; received 7"),
+    ({"extra_special_tokens": 7}, "an added token must have a content, .*; received 7"),
+    ({"added_tokens_decoder": ["[E1]"]}, "an added token must have a content"),
+    ({"eos_token": "</s>"}, r"eos_token must be \[SEP\]; received '</s>'"),
 ]
 
 
@@ -161,6 +164,26 @@ def test_what_is_refused(tmp_path, config, message):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=message):
         load_tokenizer(str(tmp_path / "vocab.txt"), True)
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        *({}, [], "x", {"type": "TemplateProcessing"}, {"type": "ByteLevel"}),
+        {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]},
+        {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[MASK]", 4]},
+    ],
+)
+def test_other_tokens_around_a_text(tmp_path, processor):
+    content = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {"type": "WordPiece", "vocab": VOCAB},
+        "post_processor": processor,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    message = refusal(load_tokenizer, str(tmp_path / "tokenizer.json"), True)
+    assert "tokenizer.json: post_processor must put [CLS] before a text" in message
 
 
 @pytest.mark.parametrize(
