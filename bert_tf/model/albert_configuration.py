@@ -41,6 +41,7 @@ class AlbertConfig(BertConfig):
 
     @property
     def embedding_width(self) -> int:
+        """Width of the embeddings, before they are projected to `hidden_size`."""
         return self.embedding_size
 
     @property
@@ -62,6 +63,7 @@ class AlbertConfig(BertConfig):
 
     @property
     def num_layer_outputs(self) -> int:
+        """Number of outputs in `all_encoder_layers`: one for each inner layer."""
         return self.num_hidden_layers * self.inner_group_num
 
     def _num_parameters(self) -> int:

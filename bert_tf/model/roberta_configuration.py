@@ -32,6 +32,7 @@ class RobertaConfig(BertConfig):
 
     @property
     def position_offset(self) -> int:
+        """Row of the position table for a sequence's first token."""
         return self.pad_token_id + 1
 
     def _problems(self) -> list[str]:

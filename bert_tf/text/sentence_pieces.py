@@ -187,6 +187,7 @@ class SentencePieceTokenizer(Tokenizer):
         return placed
 
     def text_of(self, token_ids: Sequence[int]) -> str:
+        """Returns the text of the pieces, with a space before each word."""
         return "".join(self.inv_vocab[i] for i in token_ids).replace(WORD_START, " ")
 
     def split(self, texts: Sequence[str]) -> tuple[list[bytes], np.ndarray]:

@@ -25,6 +25,7 @@ class SpanHead(Savable, keras.layers.Layer):
         self.hidden_size = config.hidden_size
 
     def build(self, input_shape: Any = None) -> None:
+        """Creates the variables; `input_shape` is not used."""
         self.output_weights = self.add_weight(
             shape=(2, self.hidden_size),
             initializer=create_initializer(0.02),
