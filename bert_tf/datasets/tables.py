@@ -1,4 +1,8 @@
-"""Reads tables of examples: .tsv and .csv files whose columns are chosen by name."""
+"""Reads tables of examples: .tsv and .csv files whose columns are chosen by name.
+
+Users' own tables have as many columns in every row as in the first (`read_table`). GLUE's files may
+not: the original takes the columns that it needs from each row (`read_rows`, `examples`).
+"""
 
 import csv
 import io
@@ -12,7 +16,7 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
-from bert_tf.files.storage import first_file
+from bert_tf.files.storage import only_file
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 _NO_DELIMITERS = '"\r\n'  # these have a meaning of their own in a table
@@ -22,12 +26,16 @@ NumberedRow = tuple[int, list[str]]
 
 
 def find_table(name: str, data_dir: str) -> str | None:
-    """Returns the path of NAME.tsv or NAME.csv in a folder; None if there is neither."""
-    return first_file(data_dir, [name + ending for ending in _DELIMITERS])
+    """Returns the path of NAME.tsv or NAME.csv in a folder; None if there is neither.
+
+    Raises UserError if there are both.
+    """
+    remedy = "Delete, rename or move the file that is not meant"
+    return only_file(data_dir, [name + ending for ending in _DELIMITERS], remedy)
 
 
 def table_path(name: str, data_dir: str) -> str:
-    """Returns the path of NAME.tsv or NAME.csv in a folder; UserError if there is neither."""
+    """Returns the path of NAME.tsv or NAME.csv in a folder; UserError if there is none, or both."""
     if path := find_table(name, data_dir):
         return path
     raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}")
@@ -55,11 +63,12 @@ def read_table(path: str, delimiter: str | None, has_header: bool) -> list[Numbe
     Args:
         path: a .tsv or .csv file.
         delimiter: the character between columns; None for a tab in .tsv, a comma in .csv. Columns
-            may be quoted, except between tabs.
+            may be quoted, except between tabs, where quotes are ordinary characters.
         has_header: whether the first row names the columns.
 
     Raises:
-        UserError: the file is missing, empty or malformed; the message names the line.
+        UserError: the file is missing, empty or malformed, or a row has more or fewer columns than
+            the first; the message names the line.
     """
     delimiter = delimiter or _DELIMITERS[os.path.splitext(path)[1]]
     is_csv = delimiter != "\t"
@@ -68,13 +77,38 @@ def read_table(path: str, delimiter: str | None, has_header: bool) -> list[Numbe
     )
     rows = list(itertools.dropwhile(lambda numbered: not numbered[1], rows))
     for i, row in rows:
-        if is_csv and has_header and len(row) > len(rows[0][1]):
+        place, count, expected = f"{path}, line {i + 1}", len(row), len(rows[0][1])
+        first = "the header names" if has_header else f"line {rows[0][0] + 1} has"
+        if count > expected:
+            remedy = f"put quotes around a text with {quoted(delimiter)} in it"
+            if not is_csv:
+                remedy = "write a space for a tab in a text (quotes do not help), save it as .csv"
             raise UserError(
-                f"{path}, line {i + 1}: the line has {len(row)} columns, but the header names"
-                f" {len(rows[0][1])}; put quotes around a text with {quoted(delimiter)} in it, or"
+                f"{place}: the line has {count} columns, but {first} {expected}; {remedy}, or"
                 " change --delimiter"
             )
+        if 0 < count < expected:
+            lines = "" if is_csv else ". Each line is a row, even within quotes; .csv differs"
+            raise UserError(
+                f"{place}: the line must have at least {expected} columns; it has {count}, but"
+                f" {first} {expected}. Write the delimiters of empty columns, too, or correct the"
+                f" line{lines}"
+            )
+    if not is_csv:
+        _warn_of_quotes(rows, path)
     return rows
+
+
+def _warn_of_quotes(rows: Iterable[NumberedRow], path: str) -> None:
+    """Warns if columns between tabs are in quotes, as many programs write them."""
+    lines = [i + 1 for i, row in rows if any(len(x) > 1 and x[0] == x[-1] == '"' for x in row)]
+    if lines:
+        logging.warning(
+            "%s: lines with a column in quotes: %d; the first is line %d. Between tabs quotes are"
+            " ordinary characters and become part of the text. If they only enclose it, save the"
+            " table without them, or as .csv",
+            *(path, len(lines), lines[0]),
+        )
 
 
 def column_numbers(

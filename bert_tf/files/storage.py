@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError, given
+from bert_tf.errors import UserError, given, listed
 from bert_tf.files.temporary_names import temporary_name
 
 # A response takes about a second. TensorFlow itself retries for minutes without saying so.
@@ -109,6 +109,17 @@ def first_file(folder: str, names: Sequence[str]) -> str | None:
     """Returns the path of the first of these files that exists in a folder; None if none does."""
     paths = [os.path.join(folder, name) for name in names]
     return next(filter(tf.io.gfile.exists, paths), None)
+
+
+def only_file(folder: str, names: Sequence[str], remedy: str) -> str | None:
+    """Returns the path of the one of these files that exists in a folder; None if none does.
+
+    Raises UserError, which ends with the `remedy`, if several exist.
+    """
+    found = [name for name in names if tf.io.gfile.exists(os.path.join(folder, name))]
+    if len(found) > 1:
+        raise UserError(f"{folder} has {listed(found)}, but only one of them can be read. {remedy}")
+    return os.path.join(folder, found[0]) if found else None
 
 
 def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:

@@ -122,7 +122,8 @@ class ModelFiles:
     @functools.cached_property
     def config_file(self) -> str:
         if not self.is_hugging_face:
-            path = self._config_file or storage.first_file(self.home, CONFIG_FILES)
+            remedy = f"Name the model's with {self._config_flag}, or move the other one away"
+            path = self._config_file or storage.only_file(self.home, CONFIG_FILES, remedy)
             return path or self._must_have(CONFIG_FILES, self._config_flag)
         config_file = os.path.join(self.path, "config.json")
         if self._config_file:

@@ -93,8 +93,10 @@ def vocabulary_in(folder: str) -> str | None:
     """Returns the path of the vocabulary in a model's folder; None if there is none.
 
     A `vocab.json` without `merges.txt` is skipped if there is a `tokenizer.json`, which has both.
+    Raises UserError if there are several vocabularies.
     """
-    path = storage.first_file(folder, VOCABULARY_FILES)
+    remedy = "Name the model's with --vocab_file (load: vocab_file=), or move the others away"
+    path = storage.only_file(folder, VOCABULARY_FILES, remedy)
     if path and vocabulary_name(path) == BYTE_PAIRS:
         beside = storage.first_file(folder, [MERGES, TOKENIZER_FILE])
         if beside and os.path.basename(beside) == TOKENIZER_FILE:

@@ -34,3 +34,27 @@ def test_the_files_of_a_run_s_best_checkpoint_are_one_folder_up(tmp_path, name, 
                 f" which the model was trained with; {files.home} has none. Copy the file there,"
                 " or give --teacher_config_file"
             )
+
+
+@pytest.mark.parametrize(
+    "names, argument",
+    [
+        (["vocab.txt", "spiece.model"], "vocab_file"),
+        (["30k-clean.model", "spiece.model"], "vocab_file"),
+        (["vocab.txt", "vocab.json", "spiece.model"], "vocab_file"),
+        (["bert_config.json", "albert_config.json"], "config_file"),
+    ],
+)
+def test_of_two_files_neither_is_chosen(tmp_path, names, argument):
+    for name in names:
+        (tmp_path / name).touch()
+    checkpoints.write(str(tmp_path / "model.ckpt-3"), {"x": np.zeros(1, np.float32)})
+    with pytest.raises(UserError) as error:
+        getattr(ModelFiles(str(tmp_path), "init_checkpoint"), argument)
+    listed = ", ".join(map(repr, names))
+    assert str(error.value).startswith(
+        f"{tmp_path} has {listed}, but only one of them can be read. Name the model's with "
+    )
+    chosen = str(tmp_path / names[-1])
+    files = ModelFiles(str(tmp_path), "init_checkpoint", **{argument: chosen})
+    assert getattr(files, argument) == chosen

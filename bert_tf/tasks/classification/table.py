@@ -78,11 +78,10 @@ class TableProcessor(DataProcessor):
             raise no_examples(path, columns.header)
         counts: collections.Counter[str] = collections.Counter()
         for i, row in filled:
-            if len(row) > columns.label:
-                label = row[columns.label]
-                if label not in counts:
-                    check_label(label, f"{path}, line {i + 1}", _LABEL_REMEDY)
-                counts[label] += 1
+            label = row[columns.label]
+            if label not in counts:
+                check_label(label, f"{path}, line {i + 1}", _LABEL_REMEDY)
+            counts[label] += 1
         once = [label for label, count in counts.items() if count == 1]
         if not columns.header and len(counts) > 2 and once == list(counts)[:1]:
             raise UserError(

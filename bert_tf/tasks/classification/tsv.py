@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.datasets import tables
 from bert_tf.errors import UserError, quoted
@@ -81,14 +82,24 @@ class TsvProcessor(DataProcessor):
     def numbered_rows(self, split: str, path: str) -> Iterator[tuple[int, list[str]]]:
         """Yields (number of the line from 0, columns) of each line of a set except the header.
 
+        A line may have more columns than the first one, as in the original; a warning says so.
+
         Raises:
             UserError: the file cannot be read, or has an example in place of its header.
         """
         columns = self._columns_of(split)
-        rows = enumerate(tables.read_rows(path, columns.header))
+        rows = list(enumerate(tables.read_rows(path, columns.header)))
+        first = rows[0][1]
         if columns.header:
-            _check_header(next(rows)[1], path, columns, self.get_labels())
-        yield from rows
+            _check_header(first, path, columns, self.get_labels())
+        long = [i + 1 for i, row in rows if len(row) > len(first) > 0]
+        if long:
+            logging.warning(
+                "%s: lines with more columns than the first line: %d, the first is line %d. Columns"
+                " are counted from the left; if a text has a tab in it, write a space instead",
+                *(path, len(long), long[0]),
+            )
+        yield from rows[columns.header :]
 
 
 def rows_to_examples(

@@ -34,15 +34,16 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
     """Returns the sentences of a CoNLL file.
 
     Args:
-        path: UTF-8 file. Columns are separated by spaces or tabs. The first is the word, the last
-            the tag: `O`, `B-TYPE` or `I-TYPE`. `B-` begins every entity (IOB2), or only those that
-            directly follow an entity of the same type (IOB1).
+        path: UTF-8 file. Columns are separated by spaces or tabs; each word's line has as many as
+            the first word's. The first column is the word, the last the tag: `O`, `B-TYPE` or
+            `I-TYPE`. `B-` begins every entity (IOB2), or only those that directly follow an entity
+            of the same type (IOB1).
         flag: the flag (no dashes) that named it, for messages.
         tags_required: whether the words must have tags.
 
     Raises:
         UserError: the file cannot be read, has no sentence, has an invalid tag, lacks required
-            tags, or has tags for some of its words only.
+            tags, or has tags for some of its words only; or a line has more or fewer columns.
     """
     file = f"--{flag}: {path}"
     rule = "it must have a word and its tag on each line"
@@ -61,7 +62,14 @@ def read_sentences(path: str, flag: str, tags_required: bool = True) -> list[Sen
             continue
         words, tags = [], []
         for number, columns in group:
-            _check_columns(columns, is_tagged, f"{file}, line {number}")
+            place = f"{file}, line {number}"
+            _check_columns(columns, is_tagged, place)
+            if len(columns) != len(first_word):
+                raise UserError(
+                    f"{place}: the line has {len(columns)} columns, but the first word's has"
+                    f" {len(first_word)}, and spaces and tabs separate columns; correct the line. A"
+                    " word with a space in it becomes several lines"
+                )
             words.append(columns[0])
             tags.append(columns[-1])
         sentences.append(Sentence(words, tags if is_tagged else None, documents))

@@ -254,6 +254,28 @@ def test_rows_equal_the_csv_module_s(tmp_path, seed):
     assert list(read_rows(str(tmp_path / "f.tsv"))) == expected
 
 
+@pytest.mark.parametrize(
+    "task, lines, text, line",
+    [
+        ("sst-2", ["sentence|label", "a|1", "the film was|0|good|1"], "the film was", 3),
+        ("cola", ["x|1||a b", "x|0|*|c|d", "x|1||e|f"], "c", 2),
+        ("mrpc", ["h|1|2|s|t", "1|5|6|a|b|c", "0|5|6|d|e"], "a", 2),
+    ],
+)
+def test_of_long_rows_the_first_columns_are_read_as_in_the_original(
+    tmp_path, warnings, task, lines, text, line
+):
+    write(tmp_path, {"train.tsv": "".join(f"{x}\n" for x in lines).replace("|", "\t")})
+    found = processors.get_processor(task).read("train", str(tmp_path))
+    assert text in [example.text_a for example in found]
+    count = sum(x.count("|") > lines[0].count("|") for x in lines)
+    assert warnings == [
+        f"{tmp_path}/train.tsv: lines with more columns than the first line: {count}, the first is"
+        f" line {line}. Columns are counted from the left; if a text has a tab in it, write a space"
+        " instead"
+    ]
+
+
 def test_empty_lines_are_skipped(tmp_path):
     write(tmp_path, {"train.tsv": rows("Quality|i|j|a|b", "", "1|0|0|x|y") + "\n\n"})
     assert read("mrpc", "train", tmp_path) == [("train-2", "x", "y", "1")]

@@ -123,6 +123,36 @@ def test_a_table_of_numbers(tmp_path):
             "a text with ',' in it, or change --delimiter",
         ),
         (CSV + "3,x\n", {}, "/train.csv, line 6: the line must have at least 4 columns; it has 2"),
+        *(
+            (text.replace("|", "\t"), {"text_b_column": None, "file": "train.tsv"}, message)
+            for text, message in (
+                # A tab in a text, in quotes or not; the cut text would be used.
+                (
+                    "title|stars\na|1\nthe film|was not good|2\n",
+                    "line 3: the line has 3 columns, bu",
+                ),
+                (
+                    'stars|title\n1|"a|b"\n',
+                    r"line 2: .* the header names 2; .* \(quotes do not help",
+                ),
+                ("id|title|stars|note\na|1|x|\nb|2|y\n", "line 3: .* at least 4 columns; it has 3"),
+                (
+                    'title|stars\n"two\nlines"|1\n',
+                    "line 2: .* at least 2 columns; it has 1, but the",
+                ),
+            )
+        ),
+        (
+            "a,1\nb\nc,2\n",
+            {**NO_HEADER},
+            "line 2: .* at least 2 columns; it has 1, but line 1 has 2",
+        ),
+        (
+            "a,1\nb,1\nc,d,2\n",
+            {**NO_HEADER},
+            "line 3: the line has 3 columns, but line 1 has 2; put",
+        ),
+        ('title,stars\n"a,1\nb,2\n', {}, "line 2: unexpected end of data; .* close every quote"),
         (CSV, {"delimiter": "||"}, r"--delimiter must be one character, .* got '\|\|'"),
         (CSV, {"delimiter": '"'}, "--delimiter must be one character, .*; got '\"'"),
         (CSV, {"delimiter": "\n"}, r"--delimiter must be one character, .*; got '\\n'"),
@@ -140,9 +170,47 @@ def test_a_table_of_numbers(tmp_path):
     ],
 )
 def test_bad_tables(tmp_path, text, columns, message):
-    write(tmp_path, {"train.csv": text})
+    columns = dict(columns)
+    write(tmp_path, {columns.pop("file", "train.csv"): text})
     with pytest.raises(UserError, match=message):
         read("train", tmp_path, dataclasses.replace(BY_NAME, **columns))
+
+
+def test_quotes_between_tabs_are_part_of_the_text(tmp_path, warnings):
+    write(tmp_path, {"train.tsv": 'text\ty\n"a"\t0\nb "c"\t1\n"d\t0\n"e ""f"""\t1\n'})
+    found = read("train", tmp_path, TableColumns("text", label_column="y"))
+    assert [text for _, text, _, _ in found] == ['"a"', 'b "c"', '"d', '"e ""f"""']
+    # The file is read for the classes and for the examples.
+    assert set(warnings) == {
+        f"{tmp_path}/train.tsv: lines with a column in quotes: 2; the first is line 2. Between tabs"
+        " quotes are ordinary characters and become part of the text. If they only enclose it, save"
+        " the table without them, or as .csv"
+    }
+
+
+@pytest.mark.parametrize("name", ["train", "dev", "test"])
+def test_one_table_for_a_set(tmp_path, name):
+    write(tmp_path, {"train.csv": "text,y\na,0\nb,1\n"})
+    write(tmp_path, {f"{name}.csv": "text,y\na,0\n", f"{name}.tsv": "text\ty\nb\t1\n"})
+    with pytest.raises(UserError) as error:
+        read(name, tmp_path, TableColumns("text", label_column="y"))
+    assert str(error.value) == (
+        f"{tmp_path} has '{name}.tsv', '{name}.csv', but only one of them can be read. Delete,"
+        " rename or move the file that is not meant"
+    )
+
+
+def test_a_byte_order_mark_is_not_part_of_a_column(tmp_path):
+    columns = TableColumns("text", label_column="y")
+    for name, delimiter in (("train.tsv", "\t"), ("train.csv", ",")):
+        write(tmp_path, {name: "\ufefftext,y\na,0\nb,1\n".replace(",", delimiter)})
+        assert [row[1:] for row in read("train", tmp_path, columns)] == [
+            ("a", None, "0"),
+            ("b", None, "1"),
+        ]
+        (tmp_path / name).unlink()
+    write(tmp_path, {"train.csv": '\ufeff"a, b",0\nc,1\n'})
+    assert read("train", tmp_path, TableColumns(**NO_HEADER))[0][1:] == ("a, b", None, "0")
 
 
 def test_an_empty_line_before_the_end_of_a_test_file(tmp_path):

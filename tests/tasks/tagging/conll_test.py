@@ -46,6 +46,11 @@ def test_only_spaces_and_tabs_separate_columns(tmp_path):
     assert sentence.words == ["5\u00a0000", "a\u2028b\x0cc"]
 
 
+def test_a_byte_order_mark_is_not_part_of_a_word(tmp_path):
+    assert read(tmp_path, "\ufeffEU B-ORG\n\nPeter B-PER\n")[0].words == ["EU"]
+    assert read(tmp_path, "\ufeff-DOCSTART- O\n\nEU O\n") == [Sentence(["EU"], ["O"], 1)]
+
+
 def test_words_only_where_tags_are_not_required(tmp_path):
     found = read(tmp_path, "-DOCSTART-\n\nEU\nrejects\n", tags_required=False)
     assert found == [Sentence(["EU", "rejects"], None, 1)]
@@ -62,6 +67,16 @@ def test_words_only_where_tags_are_not_required(tmp_path):
         (f"EU {LONG}\n", "the last column has 'xxx"),
         (f"EU B-{LONG}\x85B\n", "line 1: the class 'B-xxx"),
         (f"EU O\n{LONG}\n", "this one has only 'xxx"),
+        # "York" would be lost.
+        (
+            "EU B-X\nNew York B-LOC\n",
+            "line 2: the line has 3 columns, but the first word's has 2, ",
+        ),
+        (
+            "EU NNP B-ORG\n\nrejects O\n",
+            "line 3: the line has 2 columns, but the first word's has 3",
+        ),
+        ("EU\tB-X\na b\tO\n", "line 2: .*A word with a space in it becomes several lines"),
         ("EU B-\n", r"the last column has 'B-'"),
         ("", r"has no sentence; it must have a word and its tag on each line"),
         ("-DOCSTART- O\n\n", r"has no sentence"),
