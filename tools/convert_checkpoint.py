@@ -98,7 +98,7 @@ def convert(
     _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
     config, labels, weights = files.config, files.labels, files.read_weights()
     vocabulary = files.vocabulary
-    files.vector_settings  # noqa: B018 - refuses vectors that are not supported before writing
+    vector_settings = files.vector_settings
     if SENTENCE_PIECES in vocabulary and not as_checkpoint:
         vocabulary[module_of(config).VOCABULARY] = vocabulary.pop(SENTENCE_PIECES)
     written = [os.path.join(output_dir, name) for name in (CONFIG_FILE, *vocabulary)]
@@ -123,7 +123,7 @@ def convert(
         text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
         write_whole(os.path.join(output_dir, "config.json"), text)
         write_vocabulary(output_dir, vocabulary, do_lower_case)
-    write_vector_settings(output_dir, files.vector_settings, config.hidden_size)
+    write_vector_settings(output_dir, vector_settings, config.hidden_size)
     size = sum(value.size for value in weights.values())
     logging.info("%s: %d variables, %d parameters", output_dir, len(weights), size)
 

@@ -46,7 +46,8 @@ from bert_tf.runs.flags.settings import ModelSettings, TextSettings, TrainingSet
 from bert_tf.text.casing import check_casing
 from bert_tf.text.model_vocabulary import UNUSED_TOKEN, check_model_vocabulary
 from bert_tf.text.new_words import TokenCounts, choose_entries, count_tokens
-from bert_tf.text.tokenizers import WORD_PIECES, load_tokenizer
+from bert_tf.text.tokenizer_files import read_settings
+from bert_tf.text.tokenizer_json import WORD_PIECES, read_tokenizer_json
 from bert_tf.text.word_counts import count_words
 
 NEW_WORDS_FILE = "new_words.tsv"
@@ -116,6 +117,9 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
     check_model_vocabulary(vocab, settings.vocab_file, settings.init_checkpoint)
     check_casing(settings.do_lower_case, vocab, settings.vocab_file, settings.init_checkpoint)
+    folder = os.path.dirname(settings.vocab_file)
+    in_folder = read_settings(folder, WORD_PIECES, read_tokenizer_json(folder))
+    in_folder = in_folder.with_ids(vocab, settings.vocab_file)
     model = ModelFiles(
         settings.init_checkpoint, "init_checkpoint", settings.bert_config_file, only_checkpoint=True
     )
@@ -129,7 +133,6 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     what = "one that this tool wrote"
     with whole_folder(settings.output_dir, "output_dir", NEW_WORDS_FILE, _NAMES, what) as place:
         batches = text_files.read_files(files, "input_file", settings.text_field)
-        in_folder = load_tokenizer(settings.vocab_file, settings.do_lower_case).settings
         words = count_words((x for _, x in batches), settings.do_lower_case, in_folder)
         chosen = _choose(settings, words, vocab)
         size = max(vocab.values()) + 1

@@ -1,11 +1,14 @@
-"""`JsonKeys`: checks the keys of a JSON file that a different library wrote."""
+"""Reads JSON files that a different library wrote, and checks their keys: `JsonKeys`."""
 
 import dataclasses
 import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+import tensorflow as tf
+
 from bert_tf.errors import UserError, quoted
+from bert_tf.files.whole_files import read_json
 
 
 class Needed(NamedTuple):
@@ -16,7 +19,7 @@ class Needed(NamedTuple):
     """
 
     values: tuple[Any, ...]
-    reason: str
+    reason: str = "no other value is supported. Choose a different model"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,3 +58,25 @@ class JsonKeys:
                 f" {quoted(content[unknown[0]])}. Choose a different model or, if it does not"
                 " matter for this one, delete the key"
             )
+
+
+def read_checked(
+    path: str, keys: JsonKeys | None = None, kind: type[list] | type[dict] = dict
+) -> Any:
+    """Returns the list or dictionary in a JSON file; empty if there is no such file.
+
+    `keys`, if given, check the dictionary, or each dictionary in the list. Raises UserError if the
+    file cannot be read, is damaged or holds something else.
+    """
+    if not tf.io.gfile.exists(path):
+        return kind()
+    content = read_json(path, path, "correct or delete it")
+    if not isinstance(content, kind):
+        wanted = "a list" if kind is list else "a dictionary"
+        raise UserError(
+            f"{path} must hold {wanted}; received {quoted(content)}. Correct or delete it"
+        )
+    for entry in content if kind is list else [content]:
+        if keys and isinstance(entry, dict):
+            keys.check(entry, path)
+    return content

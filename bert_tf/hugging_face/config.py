@@ -25,14 +25,13 @@ _NO_ACTIVATION = (
     "classify gives the logit of a model with a single output as it is. Delete the key to load the"
     " model, and apply the function yourself"
 )
-_NO_SUCH_MODEL = "no other value is supported. Choose a different model"
 # Keys of `config.json` that all kinds of models share. A module has more.
 _NEEDED = {
-    "position_embedding_type": Needed(("absolute",), _NO_SUCH_MODEL),
-    "is_decoder": Needed((False, None), _NO_SUCH_MODEL),
-    "is_encoder_decoder": Needed((False, None), _NO_SUCH_MODEL),
-    "add_cross_attention": Needed((False, None), _NO_SUCH_MODEL),
-    "pruned_heads": Needed(({}, None), _NO_SUCH_MODEL),
+    "position_embedding_type": Needed(("absolute",)),
+    "is_decoder": Needed((False, None)),
+    "is_encoder_decoder": Needed((False, None)),
+    "add_cross_attention": Needed((False, None)),
+    "pruned_heads": Needed(({}, None)),
     "quantization_config": Needed(
         (None,), "quantized weights are not supported. Choose the model with floating-point weights"
     ),

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 import tensorflow as tf
 
 from bert_tf.errors import UserError, listed, quoted
-from bert_tf.files.json_keys import JsonKeys, Needed
-from bert_tf.files.whole_files import read_json, write_whole
+from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
+from bert_tf.files.whole_files import write_whole
+from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 
 Text = TypeVar("Text", str, tuple[str, str])
 
@@ -18,7 +19,6 @@ _TRANSFORMER_FILES = [
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]  # the first that is not empty counts
 _SETTINGS_FILE = "config_sentence_transformers.json"
-_TOKENIZER_CONFIG = "tokenizer_config.json"
 _POOLING_FOLDER = "1_Pooling"
 # What `write_vector_settings` writes.
 VECTOR_FILES = (MODULES_FILE, _TRANSFORMER_FILES[0], _SETTINGS_FILE, _POOLING_FOLDER)
@@ -34,18 +34,17 @@ _POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_ONLY = "no other value is supported. Choose a different model"
 _NO_ARGUMENTS = Needed(({}, None), "arguments for transformers are not supported. Delete the key")
 _MODULE_KEYS = JsonKeys(
-    used={"path", "type"}, needed={"kwargs": Needed(([], None), _ONLY)}, harmless={"idx", "name"}
+    used={"path", "type"}, needed={"kwargs": Needed(([], None))}, harmless={"idx", "name"}
 )
 _TRANSFORMER_KEYS = JsonKeys(
     used={"max_seq_length", "do_lower_case"},
     needed={
-        "transformer_task": Needed(("feature-extraction",), _ONLY),
-        "module_output_name": Needed(("token_embeddings",), _ONLY),
+        "transformer_task": Needed(("feature-extraction",)),
+        "module_output_name": Needed(("token_embeddings",)),
         "modality_config": Needed(
-            ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},), _ONLY
+            ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},)
         ),
         "processing_kwargs": _NO_ARGUMENTS,
         **{
@@ -61,13 +60,13 @@ _POOLING_KEYS = JsonKeys(
     used={"pooling_mode", "include_prompt", *_POOLINGS},
     harmless={"word_embedding_dimension", "embedding_dimension"},
 )
-_VECTOR = Needed(("sentence_embedding", None), _ONLY)
+_VECTOR = Needed(("sentence_embedding", None))
 _NORMALIZE_KEYS = JsonKeys(
     used=(), needed={"module_input_name": _VECTOR, "module_output_name": _VECTOR}
 )
 _SETTINGS_KEYS = JsonKeys(
     used={"prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"},
-    needed={"model_type": Needed(("SentenceTransformer",), _ONLY)},
+    needed={"model_type": Needed(("SentenceTransformer",))},
     harmless={"__version__", "requirements"},
 )
 
@@ -125,7 +124,7 @@ def read_vector_settings(folder: str) -> VectorSettings:
     if not modules:
         return VectorSettings()
     if modules.get("Normalize"):
-        _read(os.path.join(folder, modules["Normalize"], "config.json"), _NORMALIZE_KEYS)
+        read_checked(os.path.join(folder, modules["Normalize"], "config.json"), _NORMALIZE_KEYS)
     poolings, include_prompt = _pooling(os.path.join(folder, modules["Pooling"], "config.json"))
     length, do_lower_case = _input(transformer_folder(folder))
     prompt, truncate_dim, similarity = _output(os.path.join(folder, _SETTINGS_FILE))
@@ -199,7 +198,7 @@ def check_mean_vectors(folder: str) -> None:
 def _modules(folder: str) -> dict[str, str]:
     """Returns kind of module -> its path in the folder; {} without a modules.json."""
     file = os.path.join(folder, MODULES_FILE)
-    modules = _read(file, _MODULE_KEYS, list)
+    modules = read_checked(file, _MODULE_KEYS, list)
     types = [str(module.get("type") if isinstance(module, dict) else module) for module in modules]
     kinds = [kind.rpartition(".")[-1] for kind in types]
     remedy = (
@@ -231,7 +230,7 @@ def _modules(folder: str) -> dict[str, str]:
 
 def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
     """Returns the poolings that a file chooses, and whether they include the prompt's tokens."""
-    config = _read(path, _POOLING_KEYS)
+    config = read_checked(path, _POOLING_KEYS)
     chosen = [name for key, name in _POOLINGS.items() if config.get(key)]
     if "pooling_mode" in config:
         mode = config["pooling_mode"]
@@ -249,14 +248,14 @@ def _pooling(path: str) -> tuple[tuple[str, ...], bool]:
 def _input(folder: str) -> tuple[int | None, bool]:
     """Returns the longest input of a Transformer, or None, and whether it lower-cases texts."""
     paths = [os.path.join(folder, name) for name in _TRANSFORMER_FILES]
-    path = next((path for path in paths if _read(path)), paths[0])
-    config = _read(path, _TRANSFORMER_KEYS)
+    path = next((path for path in paths if read_checked(path)), paths[0])
+    config = read_checked(path, _TRANSFORMER_KEYS)
     do_lower_case = _value(config, "do_lower_case", False, path, bool, "true or false")
     wanted = "a positive number"
     length = _value(config, "max_seq_length", None, path, int, wanted)
     if length is None:
-        path = os.path.join(folder, _TOKENIZER_CONFIG)
-        config = _read(path)
+        path = os.path.join(folder, TOKENIZER_CONFIG)
+        config = read_checked(path)
         key = "model_max_length" if "model_max_length" in config else "max_len"
         # A tokenizer without a limit has 1e30.
         length = _value(config, key, None, path, int | float, wanted)
@@ -265,7 +264,7 @@ def _input(folder: str) -> tuple[int | None, bool]:
 
 def _output(path: str) -> tuple[str, int | None, str]:
     """Returns the prompt, the length of the vectors or None, and the similarity."""
-    config = _read(path, _SETTINGS_KEYS)
+    config = read_checked(path, _SETTINGS_KEYS)
     given = _value(config, "prompts", {}, path, dict, "a dictionary")
     prompts = {"query": "", "document": ""} | {key: text or "" for key, text in given.items()}
     name = config.get("default_prompt_name")
@@ -296,22 +295,3 @@ def _value(
     if not isinstance(value, kind) or (is_number and (isinstance(value, bool) or value < 1)):
         raise UserError(f"{path}: {key} must be {wanted}; it is {quoted(value)}. Correct it")
     return value
-
-
-def _read(path: str, keys: JsonKeys | None = None, kind: type[list] | type[dict] = dict) -> Any:
-    """Returns the list or dictionary in a JSON file; empty if there is no such file.
-
-    `keys`, if given, check the dictionary, or each dictionary in the list.
-    """
-    if not tf.io.gfile.exists(path):
-        return kind()
-    content = read_json(path, path, "correct or delete it")
-    if not isinstance(content, kind):
-        wanted = "a list" if kind is list else "a dictionary"
-        raise UserError(
-            f"{path} must hold {wanted}; received {quoted(content)}. Correct or delete it"
-        )
-    for entry in content if kind is list else [content]:
-        if keys and isinstance(entry, dict):
-            keys.check(entry, path)
-    return content

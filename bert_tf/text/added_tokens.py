@@ -6,7 +6,7 @@ them from that package.
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,11 +54,10 @@ class AddedTokens:
         normalize: returns what one character of a text becomes before the text is split into words.
     """
 
-    def __init__(self, tokens: Iterable[AddedToken], normalize: Callable[[str], str]):
-        self.tokens = tuple(tokens)
+    def __init__(self, tokens: Sequence[AddedToken], normalize: Callable[[str], str]):
         self._normalize = normalize
-        self._written = _Finder({x.content: x for x in self.tokens if not x.normalized})
-        normal = [x for x in self.tokens if x.normalized]
+        self._written = _Finder({x.content: x for x in tokens if not x.normalized})
+        normal = [x for x in tokens if x.normalized]
         self._normal = _Finder({"".join(map(normalize, x.content)): x for x in normal})
 
     def spans(self, text: str) -> Iterator[TokenSpan]:

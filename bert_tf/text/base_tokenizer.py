@@ -74,11 +74,15 @@ class Tokenizer(abc.ABC):
 
     def encode_masks(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the same as `encode`, but `mask_token` written in a text is that token."""
+        return self._encode_with(self._added_and_mask, self._encode, texts)
+
+    @functools.cached_property
+    def _added_and_mask(self) -> AddedTokens:
         mask = AddedToken(self.mask_token, self.vocab[self.mask_token])
         tokens = self.settings.added_tokens
         if all(token.token_id != mask.token_id for token in tokens):
             tokens = (*tokens, mask)
-        return self._encode_with(AddedTokens(tokens, self._normalize), self._encode, texts)
+        return AddedTokens(tokens, self._normalize)
 
     @functools.cached_property
     def added(self) -> AddedTokens | None:

@@ -85,8 +85,9 @@ def find_casing(folder: str, vocab_file: str | None, vocab: Collection[str]) -> 
     vocabulary's folder, the name of a released model, a cased vocabulary.
     """
     casing = read_casing(folder)
-    if casing is None and vocab_file:
-        casing = read_casing(os.path.dirname(vocab_file))
+    beside = os.path.dirname(vocab_file) if vocab_file else folder
+    if casing is None and beside.rstrip("/") != folder.rstrip("/"):
+        casing = read_casing(beside)
     if casing is None:
         casing = tokenization.casing_of_released_model(os.path.basename(folder.rstrip("/")))
     if casing is None and is_cased(vocab):

@@ -14,12 +14,13 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.files.json_keys import JsonKeys, Needed
+from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
 from bert_tf.files.whole_files import read_json
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.tokenizer_json import (
     BYTE_PAIRS,
     MAX_INPUT_CHARS,
+    ONLY,
     SENTENCE_PIECES,
     TOKENIZER_FILE,
     WORD_PIECES,
@@ -62,7 +63,6 @@ _CLASSES = {
     SENTENCE_PIECES: ("Albert",),
     BYTE_PAIRS: ("Roberta",),
 }
-_NOT_SUPPORTED = "nothing else is supported. Choose a different model"
 _HARMLESS_CONFIG = {
     # History, and where files came from.
     *("name_or_path", "special_tokens_map_file", "tokenizer_file", "full_tokenizer_file"),
@@ -87,14 +87,14 @@ def _config_keys(kind: str) -> JsonKeys:
             *(f"{name}_token" for name in _SPECIAL_TOKENS[kind]),
         },
         needed={
-            "tokenizer_class": Needed((*names, *_GENERIC_CLASSES), _NOT_SUPPORTED),
-            "do_basic_tokenize": Needed((True, None), _NOT_SUPPORTED),
+            "tokenizer_class": Needed((*names, *_GENERIC_CLASSES), ONLY),
+            "do_basic_tokenize": Needed((True, None), ONLY),
             "never_split": Needed((None, []), "make them added tokens, or choose another model"),
-            "wordpieces_prefix": Needed(("##",), _NOT_SUPPORTED),
-            "split_special_tokens": Needed((False, None), _NOT_SUPPORTED),
-            "sp_model_kwargs": Needed(({}, None), _NOT_SUPPORTED),
-            "add_special_tokens": Needed((True, None), _NOT_SUPPORTED),
-            "init_inputs": Needed(([], None), _NOT_SUPPORTED),
+            "wordpieces_prefix": Needed(("##",), ONLY),
+            "split_special_tokens": Needed((False, None), ONLY),
+            "sp_model_kwargs": Needed(({}, None), ONLY),
+            "add_special_tokens": Needed((True, None), ONLY),
+            "init_inputs": Needed(([], None), ONLY),
         },
         harmless=_HARMLESS_CONFIG,
     )
@@ -133,7 +133,7 @@ def read_settings(
     """
     config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
     _config_keys(kind).check(config, path)
-    tokens_map, ids = (_read(os.path.join(folder, x)) for x in (_TOKENS_MAP, _ADDED_IDS))
+    tokens_map, ids = (read_checked(os.path.join(folder, x)) for x in (_TOKENS_MAP, _ADDED_IDS))
     hugging_face |= bool(in_json or tokens_map or ids or "tokenizer_class" in config)
     values = _switches(config, kind, path)
     if in_json and in_json.kind != kind:
@@ -150,16 +150,6 @@ def read_settings(
     added = in_json.added_tokens if in_json else []
     tokens = _tokens(config, tokens_map, ids, added, kind, hugging_face, folder)
     return TokenizerSettings(**values, added_tokens=tuple(tokens))
-
-
-def _read(path: str) -> dict[str, Any]:
-    """Returns the content of a file, a dictionary; {} if there is no such file."""
-    if not tf.io.gfile.exists(path):
-        return {}
-    content = read_json(path, path, _REMEDY)
-    if not isinstance(content, dict):
-        raise UserError(f"{path} must hold a dictionary; received {quoted(content)}. {_REMEDY}")
-    return content
 
 
 def _switches(config: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
@@ -218,8 +208,7 @@ def _tokens(
             added = _token(value, path)
             if added.content != token:
                 raise UserError(
-                    f"{path}: {key}_token must be {token}; received {quoted(added.content)}:"
-                    f" {_NOT_SUPPORTED}"
+                    f"{path}: {key}_token must be {token}; received {quoted(added.content)}: {ONLY}"
                 )
             if isinstance(value, dict):
                 found[token] = added
@@ -233,17 +222,13 @@ def _tokens(
     decoder = config.get(ADDED_TOKENS) or {}
     path = os.path.join(folder, TOKENIZER_CONFIG)
     for i, options in decoder.items() if isinstance(decoder, dict) else [("", decoder)]:
-        token_id = int(i) if i.isdecimal() else i
-        added = _token({"id": token_id, "content": None} | _dict(options), path)
+        known = options if isinstance(options, dict) else {}
+        added = _token({**known, "id": int(i) if i.isdecimal() else i}, path)
         found[added.content] = added
     for options in in_json:
         added = _token(options, os.path.join(folder, TOKENIZER_FILE))
         found[added.content] = added
     return list(found.values())
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {"value": value}
 
 
 def _token(value: Any, path: str) -> AddedToken:

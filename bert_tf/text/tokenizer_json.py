@@ -19,34 +19,34 @@ WORD_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, byte_pairs.VOCABULARY
 SENTENCE_PIECES = sentence_pieces.MODEL
 MAX_INPUT_CHARS = 100  # Hugging Face's default for `max_input_chars_per_word`
 
-_ONLY = "nothing else is supported. Choose a different model"
+ONLY = "nothing else is supported. Choose a different model"
 _KEYS = JsonKeys(
     used={"model", "normalizer", "pre_tokenizer", "post_processor", "added_tokens"},
     harmless={"version", "decoder", "truncation", "padding"},
 )
 _NORMALIZER_KEYS = JsonKeys(
     used={"clean_text", "handle_chinese_chars", "strip_accents", "lowercase"},
-    needed={"type": Needed(("BertNormalizer",), _ONLY)},
+    needed={"type": Needed(("BertNormalizer",), ONLY)},
 )
 _WORD_PIECE_KEYS = JsonKeys(
     used={"type", "vocab", "max_input_chars_per_word"},
     needed={
-        "unk_token": Needed(("[UNK]",), _ONLY),
-        "continuing_subword_prefix": Needed(("##",), _ONLY),
+        "unk_token": Needed(("[UNK]",), ONLY),
+        "continuing_subword_prefix": Needed(("##",), ONLY),
     },
 )
 _BYTE_LEVEL_KEYS = JsonKeys(
     used={"add_prefix_space"},
-    needed={"type": Needed(("ByteLevel",), _ONLY), "use_regex": Needed((True,), _ONLY)},
+    needed={"type": Needed(("ByteLevel",), ONLY), "use_regex": Needed((True,), ONLY)},
     harmless={"trim_offsets"},
 )
 _BYTE_PAIR_KEYS = JsonKeys(
     used={"type", "vocab", "merges"},
     needed={
-        "dropout": Needed((None, 0), _ONLY),
-        "continuing_subword_prefix": Needed(("", None), _ONLY),
-        "end_of_word_suffix": Needed(("", None), _ONLY),
-        "ignore_merges": Needed((False,), _ONLY),
+        "dropout": Needed((None, 0), ONLY),
+        "continuing_subword_prefix": Needed(("", None), ONLY),
+        "end_of_word_suffix": Needed(("", None), ONLY),
+        "ignore_merges": Needed((False,), ONLY),
     },
     harmless={"unk_token", "fuse_unk", "byte_fallback"},  # every byte has a token
 )
@@ -162,7 +162,7 @@ def _sentence_pieces(normalizer: dict[str, Any], added: list[Any], path: str) ->
     kinds = [step.get("type") if isinstance(step, dict) else step for step in steps]
     known = ("Replace", "NFKD", "StripAccents", "Lowercase", "Precompiled", None)
     if others := [kind for kind in kinds if kind not in known]:
-        raise UserError(f"{path}: the normalizer has {listed(map(str, others))}; {_ONLY}")
+        raise UserError(f"{path}: the normalizer has {listed(map(str, others))}; {ONLY}")
     switches = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
     return TokenizerJson(SENTENCE_PIECES, {}, "", switches, added)
 

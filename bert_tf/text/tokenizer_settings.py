@@ -52,7 +52,10 @@ class TokenizerSettings:
             UserError: an id is not the vocabulary's, or belongs to another token.
         """
         tokens: list[AddedToken] = []
-        ids = {**vocab, **{x.content: x.token_id for x in self.added_tokens if x.token_id}}
+        ids = {
+            **vocab,
+            **{x.content: x.token_id for x in self.added_tokens if x.token_id is not None},
+        }
         for token in self.added_tokens:
             if token.content in SPECIAL_TOKENS and token.content not in ids:
                 continue

@@ -18,8 +18,6 @@ from bert_tf.text.tokenizers import Tokenizer
 
 # Words are separated by the characters of the original's is_whitespace; str.split splits at more.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-# The original's longest word that it splits into pieces.
-_LONGEST_WORD = 200
 # Scripts without spaces between words, beside the ideographs.
 _SCRIPTS = (
     (0x0E00, 0x0FFF),  # Thai, Lao, Tibetan
@@ -59,7 +57,7 @@ def is_unspaced(word: str) -> bool:
 
     Such a word has more than 200 characters, or one of a script written without spaces.
     """
-    return len(word) > _LONGEST_WORD or bool(_UNSPACED.search(word))
+    return len(word) > tokenization.MAX_INPUT_CHARS_PER_WORD or bool(_UNSPACED.search(word))
 
 
 class PiecePlaces(NamedTuple):
@@ -86,7 +84,7 @@ def place_pieces(
         tokenizer: what tokenized them.
     """
     # Fast for English, whose words need no look of their own.
-    short = max(map(len, words), default=0) <= _LONGEST_WORD
+    short = max(map(len, words), default=0) <= tokenization.MAX_INPUT_CHARS_PER_WORD
     if short and (text.isascii() or not _UNSPACED.search(text)):
         return None
     starts: list[int] = []
