@@ -52,8 +52,11 @@ class UnfinishedFile:
 
     def write(self, data: bytes) -> int:
         """Writes all of `data` and returns its length."""
-        with self._explained():
+        try:
             self._writer.write(data)
+        except tf.errors.OpError as error:  # a context manager would be slow for every record
+            with self._explained():
+                raise error
         return len(data)
 
     def flush(self) -> None:

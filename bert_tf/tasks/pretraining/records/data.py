@@ -145,7 +145,8 @@ def write_records(
         real_pairs = 0
         for instance in create_instances(documents, settings, masks, rng):
             real_pairs += instance.get("next_sentence_labels") == [0]
-            spill.add(records.serialize(instance, schema), sum(instance["input_mask"]))
+            num_tokens = sum(instance["input_mask"]) if settings.pack else 0
+            spill.add(records.serialize(instance, schema), num_tokens)
         spill.shuffle(rng)
         logging.info("*** Writing to output files ***")
         for path in output_files:

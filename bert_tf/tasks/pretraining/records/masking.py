@@ -88,11 +88,14 @@ class Masks:
         only `encode_for_masking` gives by the ids that they stand for, in place.
         """
         words: list[list[int]] = []
-        for position in positions:
-            if self._whole_words and words and input_ids[position] in self._continuations:
-                words[-1].append(position)
-            else:
-                words.append([position])
+        if self._whole_words:
+            for position in positions:
+                if words and input_ids[position] in self._continuations:
+                    words[-1].append(position)
+                else:
+                    words.append([position])
+        else:
+            words = [[position] for position in positions]
         if self._aliases:
             input_ids[:] = [self._aliases.get(number, number) for number in input_ids]
         return words

@@ -46,8 +46,11 @@ class SpillFile:
         # Each record's offset in the file; in the lower bits, its number of tokens.
         self._entries = array("Q")
         self._end = 0
-        with self._explained():
+        self._longest = 0  # bytes of the longest record with its size
+        try:
             self._file = tempfile.TemporaryFile(dir=directory, buffering=1 << 20)
+        except OSError as error:
+            raise self._explanation(error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -61,10 +64,13 @@ class SpillFile:
 
     def add(self, record: bytes, num_tokens: int = 0) -> None:
         """Adds a record, and the number of its tokens."""
-        with self._explained():
+        try:
             self._file.write(len(record).to_bytes(_SIZE_BYTES, "little") + record)
+        except OSError as error:  # a context manager would be slow for every record
+            raise self._explanation(error) from error
         self._entries.append(self._end << _TOKEN_BITS | num_tokens)
         self._end += _SIZE_BYTES + len(record)
+        self._longest = max(self._longest, _SIZE_BYTES + len(record))
 
     def shuffle(self, rng: random.Random) -> None:
         """Shuffles the records into the order that `rng.shuffle` gives a list of them."""
@@ -83,22 +89,20 @@ class SpillFile:
 
     def read(self, numbers: Iterable[int]) -> Iterator[bytes]:
         """Yields the records with these numbers."""
-        with self._explained():
+        try:
             self._file.flush()
             file = self._file.fileno()
             for number in numbers:
                 start = self._entries[number] >> _TOKEN_BITS
-                size = int.from_bytes(os.pread(file, _SIZE_BYTES, start), "little")
-                yield os.pread(file, size, start + _SIZE_BYTES)
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
+                data = os.pread(file, self._longest, start)
+                yield data[_SIZE_BYTES : _SIZE_BYTES + int.from_bytes(data[:_SIZE_BYTES], "little")]
         except OSError as error:
-            permanent = (FileNotFoundError, NotADirectoryError, PermissionError)
-            is_permanent = error.errno == errno.EROFS or isinstance(error, permanent)
-            raise (UserError if is_permanent else OSError)(
-                f"Cannot write a temporary file in {self._directory}: {error.strerror}. It takes"
-                " about as much space as the output. Choose another folder with --spill_dir"
-            ) from error
+            raise self._explanation(error) from error
+
+    def _explanation(self, error: OSError) -> OSError | UserError:
+        permanent = (FileNotFoundError, NotADirectoryError, PermissionError)
+        is_permanent = error.errno == errno.EROFS or isinstance(error, permanent)
+        return (UserError if is_permanent else OSError)(
+            f"Cannot write a temporary file in {self._directory}: {error.strerror}. It takes"
+            " about as much space as the output. Choose another folder with --spill_dir"
+        )
