@@ -12,19 +12,24 @@ results, and writes to --output_dir:
     eval_results.txt          the results of the evaluation
     quickstart.log            each command, to run by hand or with changes, and what it logged
 
-A second run makes the same records, finds the last checkpoint and only evaluates.
+A second run makes the same records, finds the last checkpoint, trains what is left and evaluates.
 """
 
+import collections
+import contextlib
 import os
+import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from typing import IO, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TextIO
 
 from absl import flags
 
+from bert_tf.engine.interrupts import INTERRUPTED_STATUS, TERMINATED_STATUS
 from bert_tf.errors import UserError
 from bert_tf.runs.flags import command_flags
 
@@ -38,6 +43,8 @@ _MAX_PREDICTIONS = {32: 5, 64: 10}
 _TEXTS = {"train": ("corpus.txt", 20), "heldout": ("heldout.txt", 5)}
 _LOG = "quickstart.log"
 _TAIL_LINES = 20  # of the log, shown if a stage fails
+_PROGRESS = re.compile(r"\((\d+% done[^)]*)\)")  # in a line of a training program
+_STOPPED = (INTERRUPTED_STATUS, TERMINATED_STATUS)
 
 
 class Stage(NamedTuple):
@@ -66,8 +73,7 @@ def make_stages(output_dir: str) -> list[Stage]:
     command += [f"--input_file={output_dir}/train_{{max_seq_length}}.tfrecord"]
     command += [f"--eval_input_file={output_dir}/heldout_{{max_seq_length}}.tfrecord"]
     command += [f"--output_dir={output_dir}"]
-    watch = f"tail -f {shlex.quote(os.path.join(output_dir, _LOG))}"
-    stages.append(Stage(f"Training and evaluating, one to three minutes ({watch})", command))
+    stages.append(Stage("Training and evaluating, one to three minutes", command))
     return stages
 
 
@@ -77,28 +83,59 @@ def _program(name: str) -> list[str]:
     return ["python", file] if os.path.exists(file) else ["python", "-m", name]
 
 
-def run_stages(stages: Sequence[Stage], log: IO[str]) -> None:
+def run_stages(stages: Sequence[Stage], log: TextIO) -> None:
     """Runs the stages with this Python and prints a line for each.
 
-    `log` gets each command and what it prints.
+    On a terminal the line also shows how far a training run is. `log` gets each command and what it
+    prints. Ctrl-C and SIGTERM are passed on to the command, which saves its work before it ends.
 
     Raises:
-        SystemExit: a command failed; the exit status is the command's. The end of the log has been
-            printed.
+        SystemExit: a command failed or was stopped; the exit status is the command's. If it failed,
+            the end of the log has been printed.
     """
     for number, (title, command) in enumerate(stages, 1):
-        print(f"{number} of {len(stages)}: {title} ...", end="", flush=True)
+        line = f"{number} of {len(stages)}: {title} ..."
+        print(line, end="", flush=True)
         print(f"\n$ {shlex.join(command)}", file=log, flush=True)
         began = time.monotonic()
-        status = subprocess.run(
-            [sys.executable, *command[1:]], stdout=log, stderr=subprocess.STDOUT
-        ).returncode
-        if status:
-            print(f" failed with status {status}. The end of {log.name}:", flush=True)
-            with open(log.name, encoding="utf-8", errors="replace") as lines:
-                sys.stderr.writelines(lines.readlines()[-_TAIL_LINES:])
-            sys.exit(status if status > 0 else 1)
-        print(f" {time.monotonic() - began:.0f} s")
+        end: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
+        with _forward_signals(command) as child:
+            for text in child.stdout:
+                log.write(text)
+                log.flush()
+                end.append(text)
+                if (progress := _PROGRESS.search(text)) and sys.stdout.isatty():
+                    print(f"\r{line} {progress[1]:40}", end="", flush=True)
+        if child.returncode in _STOPPED:
+            print(" stopped. The same command continues from here.", flush=True)
+            sys.exit(child.returncode)
+        if child.returncode:
+            print(f" failed with status {child.returncode}. The end of {log.name}:", flush=True)
+            sys.stderr.writelines(end)
+            sys.exit(child.returncode if child.returncode > 0 else 1)
+        seconds = f"{time.monotonic() - began:.0f} s"
+        print(f"\r{line} {seconds:40}" if sys.stdout.isatty() else f" {seconds}", flush=True)
+
+
+@contextlib.contextmanager
+def _forward_signals(command: Sequence[str]) -> Iterator[subprocess.Popen]:
+    """Starts a command, which gets this process's Ctrl-C and SIGTERM; waits for its end."""
+    child = subprocess.Popen(
+        [sys.executable, *command[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        process_group=0,  # a terminal sends Ctrl-C to this process only
+    )
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {n: signal.signal(n, lambda number, _: child.send_signal(number)) for n in numbers}
+    try:
+        with child:
+            yield child
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def main() -> None:
@@ -108,8 +145,14 @@ def main() -> None:
             " checkout, or copy the recipes with python -m bert_tf.tools.copy_flags"
         )
     output_dir = flags.FLAGS.output_dir
-    os.makedirs(output_dir, exist_ok=True)
-    with open(os.path.join(output_dir, _LOG), "w", encoding="utf-8") as log:
+    try:
+        os.makedirs(output_dir, exist_ok=True)
+        log = open(os.path.join(output_dir, _LOG), "w", encoding="utf-8")  # noqa: SIM115
+    except OSError as error:
+        raise UserError(
+            f"--output_dir={output_dir} must be a folder that can be written: {error}"
+        ) from error
+    with log:
         print(f"The commands and what they print: {log.name}")
         run_stages(make_stages(output_dir), log)
     results = os.path.join(output_dir, "eval_results.txt")

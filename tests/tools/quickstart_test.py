@@ -1,7 +1,15 @@
 """How tools.quickstart runs its stages. docs_test runs all of it."""
 
+import os
+import signal
+import threading
+import time
+from types import SimpleNamespace
+
 import pytest
 
+from bert_tf.errors import UserError
+from tools import quickstart
 from tools.quickstart import Stage, run_stages
 
 SAY = "import sys; print('{0} one'); print('{0} two', file=sys.stderr); sys.exit({1})"
@@ -32,3 +40,52 @@ def test_a_failure_ends_it_and_shows_the_end_of_the_log(tmp_path, capfd):
     output, errors = capfd.readouterr()
     assert f"Doing b ... failed with status 74. The end of {tmp_path}/log:" in output
     assert "b two" in errors and "Doing c" not in output
+
+
+WAITS = """
+import signal, sys, time
+def stop(number, frame):
+    print("saving", flush=True); time.sleep(0.6); print("saved", flush=True)
+    sys.exit({status})
+signal.signal({number}, stop)
+print("step 7: loss = 4.2 (35% done, about 2 min left)", flush=True)
+time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_a_signal_lets_the_stage_save_its_work(tmp_path, capfd, number, status):
+    code = WAITS.format(number=int(number), status=status)
+
+    def send() -> None:
+        while "\nstep 7" not in (tmp_path / "log").read_text():
+            time.sleep(0.02)
+        os.kill(os.getpid(), number)
+
+    with open(tmp_path / "log", "w") as log, pytest.raises(SystemExit) as end:
+        threading.Thread(target=send).start()
+        run_stages([Stage("Waiting", ["python", "-c", code]), stage("b")], log)
+    assert end.value.code == status
+    assert (tmp_path / "log").read_text().endswith("saving\nsaved\n")
+    output, _ = capfd.readouterr()
+    assert output == "1 of 2: Waiting ... stopped. The same command continues from here.\n"
+
+
+def test_a_terminal_shows_how_far_a_training_run_is(tmp_path, monkeypatch, capfd):
+    code = "print('step 7: loss = 4.2 (35% done, about 2 min left)')"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with open(tmp_path / "log", "w") as log:
+        run_stages([Stage("Training", ["python", "-c", code])], log)
+    start, shown, end = capfd.readouterr()[0].split("\r")
+    assert start == "1 of 1: Training ..."
+    assert shown.rstrip() == "1 of 1: Training ... 35% done, about 2 min left"
+    assert end.rstrip().endswith(" s") and len(end) > len(shown) - 2
+
+
+def test_a_folder_that_cannot_be_written_names_the_flag(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(quickstart.flags, "FLAGS", SimpleNamespace(output_dir=f"{tmp_path}/file/x"))
+    with pytest.raises(
+        UserError, match=r"--output_dir=.*/file/x must be a folder .*Not a directory"
+    ):
+        quickstart.main()
