@@ -32,6 +32,7 @@ flags/ stay at the top: `python -m tools.NAME`, `--flagfile=flags/...`.
 """
 
 import re
+import tempfile
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -42,6 +43,9 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "bert_tf/__init__.py").re
 # Folders beside bert_tf that are installed inside it. A tool finds flags/ and tpu/ beside its own
 # folder, in a checkout as in an installation.
 INSTALLED_INSIDE = {f"bert_tf.{folder}": folder for folder in ("flags", "tools", "tpu")}
+
+# A build/ folder in the checkout would stay, and put deleted modules into the next installation.
+_BUILD = tempfile.TemporaryDirectory()
 
 # TensorFlow 2.21 no longer requires TensorBoard, and tf.summary fails without it.
 _TENSORBOARD = "tensorboard>=2.20"
@@ -54,6 +58,7 @@ _TEXT = ["pyarrow", "zstandard"]
 _WIKIPEDIA = ["mwparserfromhell>=0.7"]
 
 setup(
+    options={"build": {"build_base": _BUILD.name}},
     name="bert-tf",
     version=VERSION,
     description="BERT for TensorFlow 2 and Keras 3: the original's commands, files and numbers",

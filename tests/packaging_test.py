@@ -32,6 +32,7 @@ def site(tmp_path_factory):
     subprocess.run(
         [sys.executable, "-m", "pip", "install", *options, f"--target={target}", source], check=True
     )
+    assert not (source / "build").exists()  # the next installation would take old modules from it
     return target
 
 
