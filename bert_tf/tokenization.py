@@ -11,10 +11,11 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.encodings import decode_utf8
+from bert_tf.files.whole_files import read_bytes
 
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
@@ -126,21 +127,10 @@ def load_vocab(vocab_file: str, required_tokens: Sequence[str] = ()) -> dict[str
     Raises:
         UserError: the file is missing, empty or not UTF-8, or lacks required tokens.
     """
-    try:
-        with tf.io.gfile.GFile(vocab_file, "rb") as reader:
-            data = reader.read()
-    except tf.errors.OpError as error:
-        raise UserError(f"--vocab_file={vocab_file}: cannot be read: {error.message}") from error
-    try:
-        # GFile.readline, which the original calls, drops every carriage return, even mid-line, and
-        # splits lines at "\n" only.
-        text = data.replace(b"\r", b"").decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line_number = 1 + error.object.count(b"\n", 0, error.start)
-        raise UserError(
-            f"--vocab_file={vocab_file}: line {line_number} is not UTF-8 ({error.reason}); it must"
-            " be a text file with one token a line, in UTF-8"
-        ) from error
+    place = f"--vocab_file={vocab_file}"
+    # GFile.readline, which the original calls, drops every carriage return, even mid-line, and
+    # splits lines at "\n" only.
+    text = decode_utf8(read_bytes(vocab_file, place).replace(b"\r", b""), place)
     if not text:
         raise UserError(f"--vocab_file={vocab_file}: the file is empty; it needs one token a line")
     tokens = [line.strip() for line in text.removesuffix("\n").split("\n")]

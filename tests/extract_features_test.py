@@ -148,12 +148,12 @@ def test_lines_become_examples(files, max_seq_length):
 def test_unusable_text(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(b"good\nbad \xff\n")
-    with pytest.raises(UserError, match="text.txt: line 2 is not UTF-8 .*convert the file"):
+    with pytest.raises(UserError, match="text.txt, line 2, is not UTF-8 .*convert the file"):
         data.count_lines(str(path))
     path.write_bytes(b"")
     with pytest.raises(UserError, match="the file is empty; it must have a text, or two texts"):
         data.count_lines(str(path))
-    with pytest.raises(UserError, match="--input_file=.*absent.txt: cannot be read"):
+    with pytest.raises(UserError, match="--input_file=.*absent.txt cannot be read"):
         data.count_lines(str(tmp_path / "absent.txt"))
     path.write_text("\n", encoding="utf-8-sig")  # a byte-order mark does not count as text
     assert data.count_lines(str(path)) == 1 and list(data.read_lines(str(path))) == [""]

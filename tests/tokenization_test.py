@@ -137,7 +137,7 @@ def test_vocabulary_lines(tmp_path, warnings):
         (None, "cannot be read"),
         ("a folder", "cannot be read"),
         (b"", "the file is empty; it needs one token a line"),
-        (b"[UNK]\na\n\xffb\n", "line 3 is not UTF-8 (invalid start byte)"),
+        (b"[UNK]\na\n\xffb\n", "line 3, is not UTF-8 (invalid start byte)"),
         (
             b"[CLS]\nhello\n",
             "lacks [UNK], [MASK]; it must have each of [UNK], [CLS], [MASK] on a line of its own."

@@ -16,9 +16,10 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files import whole_files
-from bert_tf.files.storage import only_file
+from bert_tf.files.storage import contents, only_file
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
+_USUAL_DELIMITERS = (";", "\t", ",", "|")
 _NO_DELIMITERS = '"\r\n'  # these have a meaning of their own in a table
 
 # (number of the row's first line from 0, columns); an empty row has no columns.
@@ -30,7 +31,7 @@ def find_table(name: str, data_dir: str) -> str | None:
 
     Raises UserError if there are both.
     """
-    remedy = "Delete, rename or move the file that is not meant"
+    remedy = "Delete, rename or move the one in --data_dir that is not meant"
     return only_file(data_dir, [name + ending for ending in _DELIMITERS], remedy)
 
 
@@ -38,14 +39,25 @@ def table_path(name: str, data_dir: str) -> str:
     """Returns the path of NAME.tsv or NAME.csv in a folder; UserError if there is none, or both."""
     if path := find_table(name, data_dir):
         return path
-    raise UserError(f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}")
+    message = f"--data_dir must hold {name}.tsv or {name}.csv; {contents(data_dir)}"
+    names = sorted(tf.io.gfile.listdir(data_dir)) if tf.io.gfile.isdir(data_dir) else []
+    if others := [other for other in names if os.path.splitext(other)[0] == name]:
+        message += (
+            f". Rename {listed(others)} to {name}.tsv if tabs separate its columns, to {name}.csv"
+            " if commas do"
+        )
+    raise UserError(message)
 
 
-def contents(folder: str) -> str:
-    """Returns a clause that lists the contents of a folder, for messages."""
-    if not tf.io.gfile.isdir(folder):
-        return f"there is no folder {folder}"
-    return f"{folder} holds {listed(sorted(tf.io.gfile.listdir(folder))) or 'nothing'}"
+def place_of(path: str, row: int | None = None) -> str:
+    """Returns how messages name a file in --data_dir, or its row of this number, from 0."""
+    return f"--data_dir: {path}" + ("" if row is None else f", line {row + 1}")
+
+
+def check_filled(label: str, place: str) -> None:
+    """Raises UserError if the label of the line `place` is empty."""
+    if not label.strip():
+        raise UserError(f"{place}: the line has no label; fill it in, or delete the line")
 
 
 def check_delimiter(delimiter: str | None) -> None:
@@ -72,12 +84,36 @@ def read_table(path: str, delimiter: str | None, has_header: bool) -> list[Numbe
     """
     delimiter = delimiter or _DELIMITERS[os.path.splitext(path)[1]]
     is_csv = delimiter != "\t"
-    rows: Iterable[NumberedRow] = (
-        _read_csv(path, delimiter, has_header) if is_csv else enumerate(read_rows(path, has_header))
+    text = read_text(path, has_header)
+    try:
+        rows = _parse_csv(text, path, delimiter) if is_csv else list(enumerate(_split_tabs(text)))
+        rows = list(itertools.dropwhile(lambda numbered: not numbered[1], rows))
+        _check_widths(rows, path, delimiter, has_header)
+    except UserError as error:
+        header = text.strip("\n").partition("\n")[0] if has_header else ""
+        found = max(_USUAL_DELIMITERS, key=header.count)
+        if header.count(found) > header.count(delimiter):
+            raise _wrong_delimiter(path, found) from error
+        raise
+    if not is_csv:
+        _warn_of_quotes(rows, path)
+    return rows
+
+
+def _wrong_delimiter(path: str, delimiter: str) -> UserError:
+    """Returns the error for a table that seems to be separated by another `delimiter`."""
+    flag = "--delimiter=$'\\t'" if delimiter == "\t" else f"--delimiter='{delimiter}'"
+    return UserError(
+        f"{place_of(path)}: columns seem to be separated by {quoted(delimiter)}, as in the first"
+        f" line; give {flag}"
     )
-    rows = list(itertools.dropwhile(lambda numbered: not numbered[1], rows))
+
+
+def _check_widths(rows: Sequence[NumberedRow], path: str, delimiter: str, has_header: bool) -> None:
+    """Checks that every row has as many columns as the first one; empty rows have none."""
+    is_csv = delimiter != "\t"
     for i, row in rows:
-        place, count, expected = f"{path}, line {i + 1}", len(row), len(rows[0][1])
+        place, count, expected = place_of(path, i), len(row), len(rows[0][1])
         first = "the header names" if has_header else f"line {rows[0][0] + 1} has"
         if count > expected:
             remedy = f"put quotes around a text with {quoted(delimiter)} in it"
@@ -94,9 +130,6 @@ def read_table(path: str, delimiter: str | None, has_header: bool) -> list[Numbe
                 f" {first} {expected}. Write the delimiters of empty columns, too, or correct the"
                 f" line{lines}"
             )
-    if not is_csv:
-        _warn_of_quotes(rows, path)
-    return rows
 
 
 def _warn_of_quotes(rows: Iterable[NumberedRow], path: str) -> None:
@@ -134,19 +167,22 @@ def column_numbers(
     for flag, name in columns.items():
         if name is None:
             raise UserError(
-                f"{needed_by} needs --{flag}; the columns of {path} are {listed(names)}: name one"
-                " of these"
+                f"{needed_by} needs --{flag}; the columns of {path} in --data_dir are"
+                f" {listed(names)}: name one of these"
             )
         if name not in names:
+            for delimiter in _USUAL_DELIMITERS:
+                if name in map(str.strip, delimiter.join(names).split(delimiter)):
+                    raise _wrong_delimiter(path, delimiter)
             what = "columns named" if has_header else "no header, but columns"
             raise UserError(
-                f"--{flag}={name}: {path} has no such column (--has_header says whether line 1"
-                " names the columns, --delimiter what separates them); it has"
+                f"--{flag}={name}: {path} has no such column (--has_header says whether"
+                " line 1 names the columns, --delimiter what separates them); it has"
                 f" {what} {listed(names)}: name one of these"
             )
         if names.count(name) > 1:
             raise UserError(
-                f"{path} must have one column named {quoted(name)}; it has"
+                f"{place_of(path)} must have one column named {quoted(name)}; it has"
                 f" {names.count(name)}. Rename the others in line {rows[0][0] + 1}"
             )
     return {flag: names.index(name) for flag, name in columns.items()}
@@ -157,14 +193,15 @@ def read_text(path: str, header: bool = False) -> str:
 
     Raises UserError if the file is missing or empty (it may need a `header`), or not UTF-8.
     """
+    place = place_of(path)
     rule = "--data_dir must be the folder with the task's files"
     if not tf.io.gfile.exists(path):
-        raise UserError(f"{path} does not exist: {contents(os.path.dirname(path))}. {rule}")
+        raise UserError(f"{place} does not exist: {contents(os.path.dirname(path))}. {rule}")
     # The original's reader drops every carriage return too (GFile.readline).
-    text = whole_files.read_text(path, path, rule).replace("\r", "")
+    text = whole_files.read_text(path, place, rule).replace("\r", "")
     if not text.strip():
         rule = "a header line, then its examples" if header else "the text of its examples"
-        raise UserError(f"{path} is empty; it must hold {rule}")
+        raise UserError(f"{place} is empty; it must hold {rule}")
     return text
 
 
@@ -174,7 +211,11 @@ def read_rows(path: str, header: bool = False) -> Iterator[list[str]]:
     Quotes are ordinary characters (the original: csv.reader with quotechar=None). Otherwise as
     `read_text`.
     """
-    for line in read_text(path, header).removesuffix("\n").split("\n"):
+    yield from _split_tabs(read_text(path, header))
+
+
+def _split_tabs(text: str) -> Iterator[list[str]]:
+    for line in text.removesuffix("\n").split("\n"):
         yield line.split("\t") if line else []
 
 
@@ -208,10 +249,10 @@ def examples(
             continue
         if refuse_empty and empty is not None:
             raise UserError(
-                f"{path}, line {empty + 1}: the line is empty, but examples follow, and predictions"
+                f"{place_of(path, empty)}: the line is empty, but examples follow, and predictions"
                 " are numbered by line; delete the line or fill in its example"
             )
-        place = f"{path}, line {i + 1}"
+        place = place_of(path, i)
         if len(row) >= needed:
             yield i, place, row
             count += 1
@@ -233,12 +274,12 @@ def examples(
 
 def no_examples(path: str, header: bool) -> UserError:
     after = " after the header" if header else ""
-    return UserError(f"{path} has no examples; it must have one on each line{after}")
+    return UserError(f"{place_of(path)} has no examples; it must have one on each line{after}")
 
 
-def _read_csv(path: str, delimiter: str, header: bool) -> list[NumberedRow]:
+def _parse_csv(text: str, path: str, delimiter: str) -> list[NumberedRow]:
     csv.field_size_limit(sys.maxsize)  # the default of 131,072 is too small for whole documents
-    reader = csv.reader(io.StringIO(read_text(path, header)), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
     rows = []
     first_line = 0
     try:
@@ -247,7 +288,7 @@ def _read_csv(path: str, delimiter: str, header: bool) -> list[NumberedRow]:
             first_line = reader.line_num
     except csv.Error as error:
         raise UserError(
-            f"{path}, line {first_line + 1}: {error}; write a quote inside a quoted column twice,"
+            f"{place_of(path, first_line)}: {error}; write a quote inside a quoted column twice,"
             " and close every quote"
         ) from error
     return rows

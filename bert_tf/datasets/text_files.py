@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_tf import progress, strict_json
 from bert_tf.datasets.documents import EmptyReport, split_sentences, warn_of_empty_documents
 from bert_tf.errors import UserError, listed, missing_package, quoted
+from bert_tf.files.encodings import decode_utf8
 
 _BYTES_PER_READ = 1 << 20
 _JSON_ENDINGS = (".jsonl", ".ndjson")
@@ -208,13 +209,5 @@ class CountedFile(io.RawIOBase):
 
 
 def _decode(data: bytes, path: str, first: int, flag: str) -> list[str]:
-    try:
-        # GFile.readline, which the original calls, drops every carriage return, even mid-line.
-        text = data.replace(b"\r", b"").decode("utf-8-sig" if first == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        number = first + error.object.count(b"\n", 0, error.start)
-        raise UserError(
-            f"--{flag}: {path}, line {number}, is not UTF-8 ({error.reason}); convert the file,"
-            " e.g. with iconv"
-        ) from error
-    return text.split("\n")
+    # GFile.readline, which the original calls, drops every carriage return, even mid-line.
+    return decode_utf8(data.replace(b"\r", b""), f"--{flag}: {path}", first).split("\n")

@@ -159,6 +159,28 @@ def advice(path: str) -> str:
     )
 
 
+def contents(folder: str) -> str:
+    """Returns a clause that says what a folder holds, or that it is none, for messages."""
+    if tf.io.gfile.isdir(folder):
+        return f"{folder} holds {listed(sorted(tf.io.gfile.listdir(folder))) or 'nothing'}"
+    if tf.io.gfile.exists(folder):
+        return f"{folder} is a file; give the folder that it is in"
+    return f"there is no folder {folder}"
+
+
+def cause(path: str, error: tf.errors.OpError) -> str:
+    """Returns why a file cannot be read, for messages: a missing folder, a folder in its place."""
+    above = os.path.dirname(path.rstrip("/")) or "."
+    with contextlib.suppress(tf.errors.OpError):
+        if tf.io.gfile.isdir(path):
+            return f"it is a folder, not a file; {contents(path)}"
+        if not tf.io.gfile.isdir(above):
+            return contents(above)
+        if isinstance(error, tf.errors.NotFoundError):
+            return f"no such file; {contents(above)}"
+    return error_text(error.message)
+
+
 def error_text(message: str) -> str:
     """Returns the message of an OpError without the node and op names around it."""
     return re.sub(r"^\{\{.*?\}\} | \[Op:.*$", "", message)

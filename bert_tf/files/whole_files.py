@@ -17,6 +17,7 @@ import tensorflow as tf
 from bert_tf import strict_json
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.files.encodings import decode_utf8
 from bert_tf.files.temporary_names import temporary_name
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
@@ -108,7 +109,8 @@ def read_bytes(path: str, place: str, rule: str = "", size: int = -1) -> bytes:
         with tf.io.gfile.GFile(path, "rb") as reader:
             content: bytes = reader.read(size)
     except tf.errors.OpError as error:
-        reason = f" ({error.message}); {rule}" if rule else f": {error.message}"
+        cause = storage.cause(path, error)
+        reason = f" ({cause}); {rule}" if rule else f": {cause}"
         raise UserError(f"{place} cannot be read{reason}") from error
     if content.startswith(_POINTER):
         raise UserError(
@@ -123,15 +125,9 @@ def check_no_pointer(path: str, place: str) -> None:
     read_bytes(path, place, size=len(_POINTER))
 
 
-def read_text(path: str, place: str, rule: str) -> str:
+def read_text(path: str, place: str, rule: str = "") -> str:
     """Returns the text of a file without a byte-order mark; UserError if it is not UTF-8."""
-    try:
-        return read_bytes(path, place, rule).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = 1 + error.object.count(b"\n", 0, error.start)
-        raise UserError(
-            f"{place}, line {line}: not UTF-8 ({error.reason}); convert the file to UTF-8"
-        ) from error
+    return decode_utf8(read_bytes(path, place, rule), place)
 
 
 def read_json(path: str, place: str, rule: str) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, missing_package, quoted
-from bert_tf.files.whole_files import read_bytes
+from bert_tf.files.whole_files import read_text
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.offsets import Piece, without_space
 from bert_tf.text.sequences import Layout
@@ -151,21 +151,14 @@ class BytePairTokenizer(Tokenizer):
 
 def read_files(vocab_file: str, place: str) -> dict[str, str]:
     """Returns the content of a `vocab.json`, named by `place`, and of its `merges.txt`, by name."""
-    vocabulary = _read(vocab_file, place)
+    vocabulary = read_text(vocab_file, place)
     merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
     if not tf.io.gfile.exists(merges_file):
         raise UserError(
             f"{place} needs the file {MERGES} in the same folder, which says how bytes are merged;"
             f" there is no {merges_file}"
         )
-    return {VOCABULARY: vocabulary, MERGES: _read(merges_file, merges_file)}
-
-
-def _read(path: str, place: str) -> str:
-    try:
-        return read_bytes(path, place).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{place}: the file must be UTF-8; it is not ({error})") from error
+    return {VOCABULARY: vocabulary, MERGES: read_text(merges_file, merges_file)}
 
 
 def _parse_vocabulary(content: str, place: str) -> dict[str, int]:

@@ -3,6 +3,8 @@
 import codecs
 import os
 
+import tensorflow as tf
+
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.files.whole_files import read_bytes
@@ -77,6 +79,10 @@ def _tokenizer_json(vocab_file: str) -> tuple[TokenizerJson | None, str, bool]:
     Raises:
         UserError: the file is damaged, or it is the vocabulary and has none.
     """
+    if tf.io.gfile.isdir(vocab_file):
+        path = vocabulary_in(vocab_file) or storage.first_file(vocab_file, [TOKENIZER_FILE])
+        remedy = f"give --vocab_file={path}" if path else storage.contents(vocab_file)
+        raise UserError(f"--vocab_file={vocab_file} must be a file, not a folder; {remedy}")
     folder, name = os.path.split(vocab_file)
     in_json = read_tokenizer_json(folder)
     if in_json is None or name != TOKENIZER_FILE:

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.files.whole_files import UnfinishedFile, read_json, write_whole
+from bert_tf.files.whole_files import UnfinishedFile, read_json, read_text, write_whole
 from tests.support.pretraining_runs import run_code
 from tests.support.refusals import refusal
 
@@ -74,7 +74,7 @@ def test_json_is_read(tmp_path):
         (b"[-1e999]", "--x is not JSON ('-1e999' is beyond the range of a number); the rule"),
         (b"1e" + b"9" * 5000, "--x is not JSON ('1e999"),
         (b"9" * 5000, "--x is not JSON (Exceeds the limit"),
-        (b'"\xff"', "--x, line 1: not UTF-8 (invalid start byte); convert the file to UTF-8"),
+        (b'"\xff"', "--x, line 1, is not UTF-8 (invalid start byte); convert the file, e.g."),
     ],
 )
 def test_what_is_not_json_is_refused(tmp_path, content, message):
@@ -82,3 +82,25 @@ def test_what_is_not_json_is_refused(tmp_path, content, message):
     path.write_bytes(content)
     refused = refusal(read_json, str(path), "--x", "the rule")
     assert refused.startswith(message) and len(refused) < 300 and "\n" not in refused
+
+
+def test_why_a_file_cannot_be_read(tmp_path):
+    def message(path):
+        with pytest.raises(UserError) as error:
+            read_text(str(path), f"--x={path}", "the rule")
+        return str(error.value)
+
+    end = "; the rule"
+    assert message(tmp_path) == (
+        f"--x={tmp_path} cannot be read (it is a folder, not a file; {tmp_path} holds nothing){end}"
+    )
+    path = tmp_path / "a.txt"
+    path.touch()
+    assert message(path / "b") == (
+        f"--x={path}/b cannot be read ({path} is a file; give the folder that it is in){end}"
+    )
+    gone = tmp_path / "c"
+    assert message(gone) == (
+        f"--x={gone} cannot be read (no such file; {tmp_path} holds 'a.txt'){end}"
+    )
+    assert message(gone / "d") == f"--x={gone}/d cannot be read (there is no folder {gone}){end}"

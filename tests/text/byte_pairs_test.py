@@ -113,7 +113,7 @@ def test_the_ending_tells_the_kind(vocab_file):
         ('{"a": 0, "b": 2}', "", r"the numbers from 0 on, each once; received {'a': 0, 'b': 2}"),
         ('{"a": "0"}', "", "each once; received {'a': '0'}"),
         ("[PAD]\n[UNK]", "", "must map tokens to ids, .*; it is not JSON"),
-        (b"\xff", "", "the file must be UTF-8"),
+        (b"\xff", "", "vocab.json, line 1, is not UTF-8"),
         ('{"<s>": 0, "<mask>": 1}', "", "lacks <unk>, </s>; RoBERTa's has <s>, <pad>, </s>"),
         (None, "#version: 0.2\nĠ zz\n", "merges.txt: each line must have two tokens .* 'Ġ zz'"),
         (None, "Ġ\n", "merges.txt: each line must have two tokens of .*; received 'Ġ'"),

@@ -248,7 +248,7 @@ def test_casing_and_formats_of_text(model, tmp_path, name):
         (b"cats \xff", {}, "text.txt, line 1, is not UTF-8"),
         (TEXT, {"num_words": 0}, "--num_words=0 must be at least 1"),
         (TEXT, {"output_dir": ""}, "--output_dir= must not be empty"),
-        (TEXT, {"vocab_file": "nowhere.txt"}, "--vocab_file=nowhere.txt: cannot be read"),
+        (TEXT, {"vocab_file": "nowhere.txt"}, "--vocab_file=nowhere.txt cannot be read"),
         (TEXT, {"init_checkpoint": "nowhere.ckpt"}, "not found: nowhere.ckpt.index, nowhere.ckpt"),
     ],
 )

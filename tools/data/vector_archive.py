@@ -28,7 +28,7 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
             name = array or _find_array(path, archive)
             if name not in archive:
                 raise UserError(
-                    f"--array must be an array of {path}: {listed(archive)}; received"
+                    f"--array must be an array of --vectors={path}: {listed(archive)}; received"
                     f" {quoted(name)}"
                 )
             vectors = archive[name]
@@ -42,8 +42,9 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
         ) from error
     if vectors.ndim not in (2, 3) or vectors.dtype.kind != "f" or 0 in vectors.shape:
         raise UserError(
-            f"{path}: {name} must be float vectors [texts, hidden size], or [texts, layers, hidden"
-            f" size]; it is {vectors.dtype} {list(vectors.shape)}. Choose another with --array"
+            f"--vectors={path}: {name} must be float vectors [texts, hidden size], or [texts,"
+            f" layers, hidden size]; it is {vectors.dtype} {list(vectors.shape)}. Choose another"
+            " with --array"
         )
     if vectors.ndim == 3:
         vectors = vectors[:, _layer_index(path, layers, vectors.shape[1], layer)]
@@ -57,8 +58,8 @@ def read_vectors(path: str, array: str | None = None, layer: int | None = None) 
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if bad.size:
         raise UserError(
-            f"{path}: {name} must be finite; the vector of line {bad[0] + 1} is not. Compute the"
-            " vectors again"
+            f"--vectors={path}: {name} must be finite; the vector of line {bad[0] + 1} is not."
+            " Compute the vectors again"
         )
     return vectors
 
@@ -78,8 +79,8 @@ def _find_array(path: str, archive: np.lib.npyio.NpzFile) -> str:
         found = [name for name in archive if (x := archive[name]).dtype.kind == "f" and x.ndim == 2]
     if len(found) != 1:
         raise UserError(
-            f"{path} must have the array mean_vector or pooled_vector, or one float matrix; it has"
-            f" {listed(archive)}. Choose one with --array"
+            f"--vectors={path} must have the array mean_vector or pooled_vector, or one float"
+            f" matrix; it has {listed(archive)}. Choose one with --array"
         )
     return found[0]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert_tf.datasets.tables import check_filled
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.tasks.classification.settings import TableColumns
 
@@ -105,6 +106,7 @@ def parse_label(text: str, processor: DataProcessor, place: str, remedy: str) ->
         if low <= value <= high:
             return value
         valid = f"a number from {low:g} to {high:g}" if processor.label_range else "a number"
+    check_filled(text, place)
     raise UserError(f"{place}: label {quoted(text)} must be {valid}; {remedy}")
 
 

@@ -7,16 +7,18 @@ from absl import logging
 
 from bert_tf.datasets.tables import (
     NumberedRow,
+    check_filled,
     column_numbers,
-    contents,
     examples,
     find_table,
     no_examples,
+    place_of,
     read_table,
     table_path,
 )
 from bert_tf.errors import UserError, listed, quoted
 from bert_tf.files.label_file import check_label
+from bert_tf.files.storage import contents
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.settings import TableColumns
 from bert_tf.tasks.classification.tsv import ColumnNumbers, rows_to_examples
@@ -64,7 +66,7 @@ class TableProcessor(DataProcessor):
 
     def _collect_labels(self, data_dir: str) -> list[str]:
         """Returns the classes of the training file, sorted."""
-        if not self.has("train", data_dir):
+        if not self.has("train", data_dir) and any(self.has(x, data_dir) for x in ("dev", "test")):
             raise UserError(
                 "The classes must be known: --data_dir must hold train.tsv or train.csv, or"
                 " --labels must list them in the order that the model was trained with;"
@@ -80,20 +82,21 @@ class TableProcessor(DataProcessor):
         for i, row in filled:
             label = row[columns.label]
             if label not in counts:
-                check_label(label, f"{path}, line {i + 1}", _LABEL_REMEDY)
+                check_filled(label, place_of(path, i))
+                check_label(label, place_of(path, i), _LABEL_REMEDY)
             counts[label] += 1
         once = [label for label, count in counts.items() if count == 1]
         if not columns.header and len(counts) > 2 and once == list(counts)[:1]:
             raise UserError(
-                f"{path}, line 1: the label {quoted(once[0])} is the only one that occurs just"
+                f"{place_of(path, 0)}: the label {quoted(once[0])} is the only one that occurs just"
                 " once, so the line looks like a header; leave out --has_header=false, or list the"
                 " classes with --labels"
             )
         if len(counts) < 2:
             raise UserError(
-                f"{path}: --label_column={self.table.label_column} must hold at least two classes;"
-                f" it holds {listed(counts) or 'none'}. Choose another column, or list the classes"
-                " with --labels"
+                f"{place_of(path)}: --label_column={self.table.label_column} must hold at least two"
+                f" classes; it holds {listed(counts) or 'none'}. Choose another column, or list the"
+                " classes with --labels"
             )
         classes = sort_labels(counts)
         logging.info("Classes: %s", listed(f"{name} ({counts[name]})" for name in classes))

@@ -137,7 +137,7 @@ def _check_header(
         is_example = re.fullmatch(r"\d+(\.\d*)?", cell) is not None
     if is_example:
         raise UserError(
-            f"{path}, line 1: the line must be a header with the names of the columns, but it looks"
-            f" like an example ({quoted(cell)} in column {column % len(row)}, counted from 0);"
-            " insert the header before it"
+            f"{tables.place_of(path, 0)}: the line must be a header with the names of the columns,"
+            f" but it looks like an example ({quoted(cell)} in column {column % len(row)}, counted"
+            " from 0); insert the header before it"
         )

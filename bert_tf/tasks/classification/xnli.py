@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from bert_tf.datasets.tables import place_of
 from bert_tf.errors import UserError
 from bert_tf.tasks.classification.settings import TableColumns
 from bert_tf.tasks.classification.tsv import ColumnNumbers, TsvProcessor
@@ -47,7 +48,7 @@ class XnliProcessor(TsvProcessor):
         found = [(i, row) for i, row in rows if row[:1] == [self.language]]
         if not found:
             raise UserError(
-                f"{path} has no line that begins with {self.language}; choose one of its"
+                f"{place_of(path)} has no line that begins with {self.language}; choose one of its"
                 " languages with --xnli_language"
             )
         yield from found

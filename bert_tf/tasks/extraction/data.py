@@ -8,6 +8,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
+from bert_tf.files import storage
+from bert_tf.files.encodings import decode_utf8
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
@@ -30,18 +32,14 @@ def read_lines(input_file: str) -> Iterator[str]:
     Raises:
         UserError: the file cannot be read, or is not UTF-8; the message names the line.
     """
+    place = f"--input_file={input_file}"
     try:
         with tf.io.gfile.GFile(input_file, "rb") as reader:
             for number, line in enumerate(iter(reader.readline, b""), 1):
-                try:
-                    yield line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                except UnicodeDecodeError as error:
-                    raise UserError(
-                        f"--input_file={input_file}: line {number} is not UTF-8 ({error.reason});"
-                        " convert the file, e.g. with iconv"
-                    ) from error
+                yield decode_utf8(line, place, number).strip()
     except tf.errors.OpError as error:
-        raise UserError(f"--input_file={input_file}: cannot be read: {error.message}") from error
+        reason = storage.cause(input_file, error)
+        raise UserError(f"{place} cannot be read: {reason}") from error
 
 
 def count_lines(input_file: str) -> int:

@@ -62,6 +62,7 @@ def _score(text: str, score_scale: float | None, place: str) -> float:
     try:
         value = float(text)
     except ValueError:
+        tables.check_filled(text, place)
         value = math.nan
     if abs(value) <= greatest:
         return value

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.datasets.tables import table_path
+from bert_tf.datasets.tables import place_of, table_path
 from bert_tf.engine.correlation import pearson, spearman
 from bert_tf.errors import UserError
 from bert_tf.files.checkpoints import folder_of
@@ -81,7 +81,7 @@ class SentenceTask(FineTuningTask):
         logging.info("%s: %d of %d pairs are positive", path, len(positive), len(examples))
         if not positive:
             raise UserError(
-                f"{path} must have a pair with a score of --min_positive_score="
+                f"{place_of(path)} must have a pair with a score of --min_positive_score="
                 f"{settings.min_positive_score:g} or more; its highest is"
                 f" {max(x.score for x in examples):g}. Lower --min_positive_score"
             )

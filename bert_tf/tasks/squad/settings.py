@@ -92,7 +92,7 @@ class SquadSettings(AnswerSettings, FineTuningSettings):
         super().__post_init__()
         if self.max_seq_length <= self.max_query_length + 3:
             raise UserError(
-                f"The max_seq_length ({self.max_seq_length}) must be greater than max_query_length"
-                f" ({self.max_query_length}) + 3, to leave room for the text next to the question,"
+                f"--max_seq_length={self.max_seq_length} must be greater than --max_query_length="
+                f"{self.max_query_length} + 3, to leave room for the text next to the question,"
                 " [CLS] and two [SEP]"
             )

@@ -49,7 +49,7 @@ def test_results_are_read_as_they_were_written(tmp_path):
     [
         (b"a = 1\nb: 2\n", "eval_results.txt, line 2: must be `name = number`; it is 'b: 2'"),
         (b"a = x" + b"x" * 10_000, "line 1: must be `name = number`; it is 'a = xx"),
-        (b"\xff = 1\n", "line 1: not UTF-8"),
+        (b"\xff = 1\n", "line 1, is not UTF-8"),
     ],
 )
 def test_damaged_results_are_refused(tmp_path, content, message):

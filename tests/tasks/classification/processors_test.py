@@ -335,7 +335,7 @@ GOOD = rows("Quality|i|j|a|b", "1|0|0|x|y", "0|0|0|x|y")
         ),
         (
             *("mrpc train", GOOD.encode() + b"1\t0\t0\tcaf\xe9\tx\n"),
-            r"/train.tsv, line 4: not UTF-8 \(invalid continuation byte\); convert the file",
+            r"/train.tsv, line 4, is not UTF-8 \(invalid continuation byte\); .*convert",
         ),
         ("rte nowhere", "", "train.tsv does not exist: there is no folder .*nowhere"),
     ],

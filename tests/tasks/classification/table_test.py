@@ -163,7 +163,7 @@ def test_a_table_of_numbers(tmp_path):
             *(CSV + '3,x,y,"1\n0"\n', {}),
             r"/train.csv, line 6: the class '1\\n0' must be text on one line, .* --label_column",
         ),
-        (CSV + "3,x,y,\n", {}, "/train.csv, line 6: the class '' must be text on one line"),
+        (CSV + "3,x,y,\n", {}, "--data_dir: .*/train.csv, line 6: the line has no label; fill"),
         (CSV.replace("id", "title"), {}, "/train.csv must have one column named 'title'; it has 2"),
         (CSV.replace(",10", ",1e39"), {"regression": True}, "label '1e39' must be a number; "),
         ("text,stars\na,1\nb,2\nc,1\nd,2\n", NO_HEADER, UNEXPECTED_HEADER),
@@ -174,6 +174,32 @@ def test_bad_tables(tmp_path, text, columns, message):
     write(tmp_path, {columns.pop("file", "train.csv"): text})
     with pytest.raises(UserError, match=message):
         read("train", tmp_path, dataclasses.replace(BY_NAME, **columns))
+
+
+@pytest.mark.parametrize(
+    "row, options",
+    [
+        (",,,", {}),
+        (" , , , ", {}),
+        (",,,", {"labels": ["10", "9"]}),
+        ("3,x,y, ", {"regression": True}),
+    ],
+)
+def test_a_blank_row_has_no_label(tmp_path, row, options):
+    write(tmp_path, {"train.csv": CSV + f"{row}\n4,z,z,9\n"})
+    with pytest.raises(UserError) as error:
+        read("train", tmp_path, dataclasses.replace(BY_NAME, **options))
+    assert str(error.value) == (
+        f"--data_dir: {tmp_path}/train.csv, line 6: the line has no label; fill it in, or delete"
+        " the line"
+    )
+
+
+@pytest.mark.parametrize("files", [{}, {"notes.md": "x"}, {"train.txt": "text,y\na,1\n"}])
+def test_a_folder_without_tables_is_the_first_cause(tmp_path, files):
+    write(tmp_path, files)
+    with pytest.raises(UserError, match=f"^--data_dir must hold train.tsv or .*; {tmp_path} holds"):
+        processor(tmp_path, TableColumns("text", label_column="y"))
 
 
 def test_quotes_between_tabs_are_part_of_the_text(tmp_path, warnings):
@@ -196,7 +222,7 @@ def test_one_table_for_a_set(tmp_path, name):
         read(name, tmp_path, TableColumns("text", label_column="y"))
     assert str(error.value) == (
         f"{tmp_path} has '{name}.tsv', '{name}.csv', but only one of them can be read. Delete,"
-        " rename or move the file that is not meant"
+        " rename or move the one in --data_dir that is not meant"
     )
 
 

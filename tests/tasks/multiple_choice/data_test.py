@@ -72,12 +72,12 @@ def test_a_test_file_has_no_labels(write):
         (make_csv(), "train.csv has no questions; it must have one on each line after the first"),
         (
             make_csv({}, columns="sent1,sent2,ending0,ending1,label"),
-            "must name the columns sent1, .*, label; it lacks 'ending2', 'ending3' and has 'sent1'"
-            ", .* --data_dir must be a folder with SWAG's csv files with four endings",
+            "must name the columns sent1, .*, label, with .*; it lacks 'ending2', 'ending3' and has"
+            " 'sent1', .* --data_dir must be a folder with SWAG's csv files with four endings",
         ),
         (make_csv({}, columns=COLUMNS.removesuffix(",label")), "it lacks 'label' and has"),
         (make_csv(ROW, {**ROW, "label": "4"}), "line 5: the label must be .* from 0 to 3; got '4'"),
-        (make_csv({**ROW, "label": ""}), "line 3: the label must be the number of .*; got ''"),
+        (make_csv({**ROW, "label": ""}), "train.csv, line 3: the line has no label; fill"),
         (make_csv(ROW) + "1,2,3\n", "line 4: the row must have 12 columns"),
         (make_csv(ROW) + "1," * 12 + "\n", "line 4: the row must have 12 columns"),
         (make_csv({**ROW, "label": "3" * 9000}), "line 3: the label must .*; got '333"),
@@ -109,7 +109,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_a_line_that_is_not_utf8_is_named(write):
-    with pytest.raises(UserError, match="line 2: not UTF-8"):
+    with pytest.raises(UserError, match="line 2, is not UTF-8"):
         read_questions(write(make_csv({**ROW, "sent1": "caf\u00e9"}), "latin-1"), True)
 
 

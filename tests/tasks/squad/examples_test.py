@@ -152,10 +152,10 @@ def test_bad_question(tmp_path, made, message):
 
 
 BAD_FILES = {
-    None: "cannot be read .*No such file",
+    None: "cannot be read .*no such file; .* holds nothing",
     "": r"is not JSON \(Expecting value: .*\); it must be a JSON file in SQuAD's format",
     "{": r"is not JSON \(Expecting property name",
-    b"\xff\xfe\xff": "line 1: not UTF-8",
+    b"\xff\xfe\xff": "x.json is in UTF-16, not in UTF-8",
     "[" * 100_000: "nested too deeply",
     '{"data": NaN}': "NaN is not a number in JSON",
     "[]": "the file must be an object with `data`, as in SQuAD's files; it is a list",

@@ -17,7 +17,7 @@ def test_a_threshold_is_a_number(threshold):
 
 
 def test_the_text_needs_room():
-    with pytest.raises(UserError, match=r"max_seq_length \(67\) must be greater than max_query_"):
+    with pytest.raises(UserError, match="--max_seq_length=67 must be greater than --max_query_"):
         settings_of_lengths(67)
     assert settings_of_lengths(68)
 

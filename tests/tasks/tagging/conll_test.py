@@ -80,7 +80,7 @@ def test_words_only_where_tags_are_not_required(tmp_path):
         ("EU B-\n", r"the last column has 'B-'"),
         ("", r"has no sentence; it must have a word and its tag on each line"),
         ("-DOCSTART- O\n\n", r"has no sentence"),
-        (b"EU B-ORG\nK\xf6ln B-LOC\n", "line 2: not UTF-8"),
+        (b"EU B-ORG\nK\xf6ln B-LOC\n", "line 2, is not UTF-8"),
         (None, "--eval_file: .*file.txt cannot be read"),
     ],
 )

@@ -1,0 +1,72 @@
+"""Decodes UTF-8; for other bytes the message names the encoding that they seem to have."""
+
+import codecs
+
+from bert_tf.errors import UserError
+
+_BYTE_ORDER_MARKS = {  # UTF-32's little-endian mark begins with UTF-16's
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+_SAMPLE_BYTES = 4096
+_LARGEST_SHARE = 0.3  # of bytes that are not ASCII, in Western European text
+_TYPOGRAPHY = frozenset("€‚„…†‡‰‹‘’“”•–—™› ¡¢£¥§©«°´·»¿®±²³¹ºª¼½¾")
+
+
+def decode_utf8(data: bytes, place: str, first_line: int = 1) -> str:
+    """Returns the text of a file, or of a part of it, without a byte-order mark.
+
+    Args:
+        place: names the file in messages.
+        first_line: the number of the first line in `data`, from 1.
+
+    Raises:
+        UserError: the data is not UTF-8; the message names the line.
+    """
+    if first_line == 1 and (name := _wide_encoding(data)):
+        raise UserError(f"{place} is in {name}, not in UTF-8; {_advice(name)}")
+    try:
+        return data.decode("utf-8-sig" if first_line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        line = first_line + error.object.count(b"\n", 0, error.start)
+        start = max(error.start - _SAMPLE_BYTES // 2, 0)
+        name = "Windows-1252" if _is_western(error.object[start : start + _SAMPLE_BYTES]) else ""
+        guess = f"it looks like {name}: " if name else ""
+        raise UserError(
+            f"{place}, line {line}, is not UTF-8 ({error.reason}); {guess}{_advice(name)}"
+        ) from error
+
+
+def _advice(name: str) -> str:
+    how = f"`iconv -f {name.upper()} -t UTF-8`" if name else "iconv"
+    return f"convert the file, e.g. with {how}"
+
+
+def _wide_encoding(data: bytes) -> str:
+    """Returns UTF-16 or UTF-32 if data has its byte-order mark or its zeros; else ""."""
+    for mark, name in _BYTE_ORDER_MARKS.items():
+        if data.startswith(mark):
+            return name
+    # ASCII has a zero in each second byte, or three in each four. UTF-8 text has no zeros.
+    sample = data[: _SAMPLE_BYTES // 4 * 4]
+    for name, width in (("UTF-16", 2), ("UTF-32", 4)):
+        zeros = [sample[i::width].count(0) * width for i in range(width)]
+        for least, zero in ((zeros[0], zeros[1:]), (zeros[-1], zeros[:-1])):
+            if len(sample) >= 8 and min(zero) > 0.7 * len(sample) and least < 0.1 * len(sample):
+                return name
+    return ""
+
+
+def _is_western(sample: bytes) -> bool:
+    """Returns whether bytes look like Windows-1252: Western European letters and marks."""
+    high = sum(byte > 127 for byte in sample)
+    if high > _LARGEST_SHARE * len(sample) or not sample.decode("utf-8", "ignore").isascii():
+        return False
+    try:
+        text = sample.decode("cp1252")
+    except UnicodeDecodeError:
+        return False
+    known = (c.isascii() or c.isalpha() and c != "ÿ" or c in _TYPOGRAPHY for c in text)
+    return all(known) and "\0" not in text

@@ -1,0 +1,71 @@
+"""Messages about tables name the cause, and the flag."""
+
+import pytest
+
+from bert_tf.datasets import tables
+from bert_tf.errors import UserError
+
+COLUMNS = {"text_a_column": "text", "label_column": "label"}
+
+
+def read(folder, text, name="train.csv", delimiter=None, has_header=True):
+    (folder / name).write_text(text, encoding="utf-8")
+    path = str(folder / name)
+    rows = tables.read_table(path, delimiter, has_header)
+    return tables.column_numbers(rows, path, has_header, COLUMNS, "Training")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "flag"),
+    [
+        # A quoted text breaks the reader before the header is looked at.
+        ("train.csv", 'text;label\n"a; b";1\n"c";2\n', "';', as in the first line; give --d"),
+        ("train.csv", '"text";"label"\n"a";1\n', "';'"),
+        ("train.csv", "text;label\na, b;1\nc;2\n", "';'"),  # other columns in each row
+        ("train.csv", "text;label\na;1\n", "';'"),  # one column, whose name is unknown
+        ("train.csv", "note, mine;text;label\nx,y;a;1\n", "';'"),  # a comma in a name, too
+        ("train.csv", "text\tlabel\na\t1\n", r"'\\t', as in the first line; give --delimiter=\$'"),
+        ("train.csv", "text|label\na|1\n", r"'\|'"),
+        ("train.tsv", "text,label\na,1\n", "','"),
+        ("train.tsv", "text;label\na\t1\n", "';'"),
+    ],
+)
+def test_another_delimiter_is_named_from_the_header(tmp_path, name, text, flag):
+    message = f"^--data_dir: {tmp_path}/{name}: columns seem to be separated by {flag}"
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, text, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("text,label;\na,b,1\n", {}, "line 2: the line has 3 columns"),
+        ('text,"a;b",c\n"a,1,2\n', {}, "line 2: unexpected end of data"),
+        ("a;b,1\nc\n", {"has_header": False}, "line 2: the line must have at least 2 columns"),
+        ("text;label\na;1;2\n", {"delimiter": ";"}, "line 2: the line has 3 columns"),
+        ("text;x\na;1\n", {"delimiter": ";"}, "--label_column=label: .* has no such column"),
+    ],
+)
+def test_the_given_delimiter_is_not_blamed_without_a_reason(tmp_path, text, options, message):
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, text, **options)
+
+
+def test_where_the_tables_should_be(tmp_path):
+    def message(data_dir):
+        with pytest.raises(UserError) as error:
+            tables.table_path("train", str(data_dir))
+        return str(error.value)
+
+    begin = "--data_dir must hold train.tsv or train.csv; "
+    assert message(tmp_path / "no") == f"{begin}there is no folder {tmp_path}/no"
+    assert message(tmp_path) == f"{begin}{tmp_path} holds nothing"
+    for name in ("train.txt", "readme"):
+        (tmp_path / name).touch()
+    assert message(tmp_path) == (
+        f"{begin}{tmp_path} holds 'readme', 'train.txt'. Rename 'train.txt' to train.tsv if tabs"
+        " separate its columns, to train.csv if commas do"
+    )
+    file = tmp_path / "train.csv"
+    file.touch()
+    assert message(file) == f"{begin}{file} is a file; give the folder that it is in"
