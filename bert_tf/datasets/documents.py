@@ -1,5 +1,7 @@
 """Documents for pre-training: splits text into sentences, and stores tokenized documents."""
 
+import copy
+import hashlib
 import random
 import re
 from array import array
@@ -20,6 +22,8 @@ _SENTENCE_END = re.compile(
     """,
     re.VERBOSE,
 )
+
+_BYTES_TO_COUNT = 1 << 20
 
 # Batches of stripped lines, each a sentence; an empty line ends a document.
 Lines = Iterable[list[str]]
@@ -47,8 +51,14 @@ class Document:
         return self._documents.edges[self._first_edge + sentence]
 
     def ids(self, start: int, end: int) -> list[int]:
-        """Returns the ids of the document's tokens from `start` up to, not including, `end`."""
-        tokens = slice(start + self._first_token, end + self._first_token)
+        """Returns the ids of the document's tokens from `start` up to, not including, `end`.
+
+        The tokens count as used.
+        """
+        start, end = start + self._first_token, end + self._first_token
+        if start < end:
+            self._documents.use(start, end)
+        tokens = slice(start, end)
         low = self._documents.low[tokens].tolist()
         if self._documents.high is None:
             return low
@@ -58,9 +68,9 @@ class Document:
 class Documents:
     """All documents of a corpus, in flat arrays.
 
-    A token takes 2 bytes (3 if the vocabulary has more than 65,536 entries), a sentence 4, a
-    document 24. An `array` grows in place, by a sixteenth at a time; anything else would need a
-    second copy.
+    A token takes 2 bytes (3 if the vocabulary has more than 65,536 entries) and a bit, a sentence
+    4, a document 32. An `array` grows in place, by a sixteenth at a time; anything else would need
+    a second copy.
     """
 
     def __init__(self, vocab_size: int):
@@ -70,8 +80,11 @@ class Documents:
         # One entry more than there are documents: where the next document starts.
         self.first_edges = array("Q", [0])
         self.first_tokens = array("Q", [0])
+        self._used = bytearray()  # a bit for each token
+        self._digests = array("Q")
         self._order = array("I")
         self._open = False
+        self._digest = hashlib.sha256()  # of the open document
         self._start = 0  # the first token of the open document
         self._end = 0
 
@@ -84,7 +97,49 @@ class Documents:
     @property
     def num_tokens(self) -> int:
         """The number of tokens in all documents."""
-        return len(self.low)
+        return int(self._of_each(np.diff(self.first_tokens)).sum())
+
+    @property
+    def num_sentences(self) -> int:
+        """The number of sentences in all documents."""
+        return int(self._of_each(np.diff(self.first_edges)).sum()) - len(self)
+
+    @property
+    def num_used(self) -> int:
+        """The number of tokens that `Document.ids` has returned."""
+        starts = range(0, len(self._used), _BYTES_TO_COUNT)
+        parts = (self._used[start : start + _BYTES_TO_COUNT] for start in starts)
+        return sum(int.from_bytes(part, "little").bit_count() for part in parts)
+
+    @property
+    def num_repeated(self) -> int:
+        """The number of documents with the text of an earlier one; see `document_digest`."""
+        return count_repeated(self._of_each(np.array(self._digests)))
+
+    def _of_each(self, values: np.ndarray) -> np.ndarray:
+        return values[np.array(self._order)]
+
+    def use(self, start: int, end: int) -> None:
+        """Counts tokens, by their numbers in the whole text, as used."""
+        used, first, last = self._used, start >> 3, end - 1 >> 3
+        begins, ends = 0xFF << (start & 7) & 0xFF, 0xFF >> (7 - (end - 1 & 7))
+        if first == last:
+            used[first] |= begins & ends
+        else:
+            used[first] |= begins
+            used[last] |= ends
+            used[first + 1 : last] = b"\xff" * (last - first - 1)
+
+    def take_heldout(self, fraction: float) -> "Documents":
+        """Takes the documents out whose digest `is_heldout`, and returns them."""
+        heldout = copy.copy(self)
+        order, heldout._order = self._order, array("I")
+        self._order = array("I")
+        for number in order:
+            mine = is_heldout(self._digests[number], fraction)
+            (heldout if mine else self)._order.append(number)
+        heldout._used = bytearray(len(self._used))
+        return heldout
 
     def add_lines(self, lines: Sequence[str], encode: Encode, clean: Clean = str) -> None:
         """Appends sentences, stripped; an empty line ends the open document, if any.
@@ -97,25 +152,35 @@ class Documents:
         if self.high is not None:
             self.high.frombytes((ids >> 16).astype(np.uint8).tobytes())
         end = self._end
-        for line, length in zip(lines, np.diff(row_splits).tolist(), strict=True):
+        first = 0  # of the open document's lines in this batch
+        for number, (line, length) in enumerate(
+            zip(lines, np.diff(row_splits).tolist(), strict=True)
+        ):
             if length:
                 if not self._open:
                     self._open = True
                     self._start = end
+                    first = number
                     self.edges.append(0)
                 end += length
                 self.edges.append(end - self._start)
             elif self._open and not clean(line):
+                self._digest.update(_normalized(lines[first:number]))
                 self._close(end)
+        if self._open:
+            self._digest.update(_normalized(lines[first:]))
         self._end = end
 
     def finish(self) -> None:
         """Ends the last document."""
         if self._open:
             self._close(self._end)
+        self._used = bytearray(len(self.low) // 8 + 1)
 
     def _close(self, end: int) -> None:
         self._open = False
+        self._digests.append(_number(self._digest))
+        self._digest = hashlib.sha256()
         self._order.append(len(self._order))
         self.first_edges.append(len(self.edges))
         self.first_tokens.append(end)
@@ -123,6 +188,32 @@ class Documents:
     def shuffle(self, rng: random.Random) -> None:
         """Shuffles the documents into the order that `rng.shuffle` gives a list of them."""
         rng.shuffle(self._order)
+
+
+def document_digest(lines: Sequence[str]) -> int:
+    """Returns a number of 64 bits that depends on a document's text, but for case and line breaks.
+
+    Two different texts of 100 million have the same number with a probability of 0.0003.
+    """
+    return _number(hashlib.sha256(_normalized(lines)))
+
+
+def is_heldout(digest: int, fraction: float) -> bool:
+    """Returns whether a document is held out: about this fraction of them, the same ones always."""
+    return digest < fraction * 2**64
+
+
+def _number(digest: "hashlib._Hash") -> int:
+    return int.from_bytes(digest.digest()[:8], "little")
+
+
+def _normalized(lines: Sequence[str]) -> bytes:
+    return " ".join((*lines, "")).lower().encode()
+
+
+def count_repeated(digests: np.ndarray) -> int:
+    """Returns how many digests are equal to an earlier one."""
+    return len(digests) - len(np.unique(digests))
 
 
 def read_documents(lines: Lines, encode: Encode, vocab_size: int, clean: Clean = str) -> Documents:

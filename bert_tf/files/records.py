@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.files import storage
-from bert_tf.files.whole_files import UnfinishedFile
+from bert_tf.files.whole_files import UnfinishedFile, write_whole
 
 Schema = Mapping[str, tf.io.FixedLenFeature]
 # Feature of ids -> the number that its ids must be below, and what sets that number.
@@ -161,11 +161,19 @@ def serialize(values: Mapping[str, Sequence[int] | Sequence[float]], schema: Sch
 
 
 @contextlib.contextmanager
-def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], object]]:
+def write_files(
+    paths: Sequence[str],
+    flag: str,
+    beside: Callable[[Mapping[str, int]], Mapping[str, str]] | None = None,
+) -> Iterator[Callable[[bytes], object]]:
     """Yields a function that writes one serialized record; record i goes to file i mod len(paths).
 
     The files get their names when the `with` block ends. After an error, earlier files of these
     names are unchanged.
+
+    Args:
+        beside: is called when all records are written, with the size of each file, and returns
+            other files to write: path -> content. They appear just before the records do.
 
     Raises:
         UserError: --`flag`, which gave the paths, names no file, a file twice, or a directory.
@@ -186,6 +194,12 @@ def write_files(paths: Sequence[str], flag: str) -> Iterator[Callable[[bytes], o
         yield lambda record: next(in_turn).write(record)
         for file in files:
             file.close()  # raises if data cannot be flushed, so before any file is renamed
+        sizes = {
+            path: tf.io.gfile.stat(file.name).length
+            for path, file in zip(paths, files, strict=True)
+        }
+        for path, content in (beside(sizes) if beside else {}).items():
+            write_whole(path, content)
         for file in files:
             file.finish()
 

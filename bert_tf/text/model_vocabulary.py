@@ -1,5 +1,7 @@
 """Checks that a vocabulary is the one that a checkpoint was trained with."""
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 
@@ -41,26 +43,45 @@ def check_model_vocabulary(
         )
     if model_file is None or real_path(vocab_file) == real_path(model_file):
         return
-    expected = (
-        tokenization.load_vocab(model_file)
-        if name == WORD_PIECES
-        else load_tokenizer(model_file, do_lower_case=False).vocab
+    expected = read_vocab(model_file)
+    token = first_difference(vocab, expected)
+    if token is None:
+        return
+    number = expected[token]
+    if name != WORD_PIECES:
+        raise UserError(
+            f"--vocab_file={vocab_file} must have the pieces of {model_file}, the"
+            f" vocabulary of --{flag}: {quoted(token)} has the id {number} there, but"
+            f" {vocab.get(token, 'none')} in --vocab_file. Give --vocab_file={model_file}"
+        )
+    now = f"in line {vocab[token] + 1}" if token in vocab else "missing"
+    raise UserError(
+        f"--vocab_file={vocab_file} must have every token in the same line as the"
+        f" vocabulary of --{flag}: {quoted(token)} is in line {number + 1} of"
+        f" {model_file}, but {now} in --vocab_file. Give --vocab_file={model_file}; you may"
+        " replace its [unused...] lines by your own words, or add words at its end"
     )
+
+
+def read_vocab(path: str) -> dict[str, int]:
+    """Returns a vocabulary of any kind, token -> id; errors: see `load_tokenizer`."""
+    if vocabulary_name(path) == WORD_PIECES:
+        return tokenization.load_vocab(path)
+    return load_tokenizer(path, do_lower_case=False).vocab
+
+
+def first_difference(vocab: Mapping[str, int], expected: Mapping[str, int]) -> str | None:
+    """Returns a token that does not have its expected id in `vocab`, other than [unusedN]."""
     for token, number in expected.items():
         if vocab.get(token) != number and not UNUSED_TOKEN.fullmatch(token):
-            if name != WORD_PIECES:
-                raise UserError(
-                    f"--vocab_file={vocab_file} must have the pieces of {model_file}, the"
-                    f" vocabulary of --{flag}: {quoted(token)} has the id {number} there, but"
-                    f" {vocab.get(token, 'none')} in --vocab_file. Give --vocab_file={model_file}"
-                )
-            now = f"in line {vocab[token] + 1}" if token in vocab else "missing"
-            raise UserError(
-                f"--vocab_file={vocab_file} must have every token in the same line as the"
-                f" vocabulary of --{flag}: {quoted(token)} is in line {number + 1} of"
-                f" {model_file}, but {now} in --vocab_file. Give --vocab_file={model_file}; you may"
-                " replace its [unused...] lines by your own words, or add words at its end"
-            )
+            return token
+    return None
+
+
+def vocabulary_digest(vocab: Mapping[str, int]) -> str:
+    """Returns a text that is the same for vocabularies with the same ids, whatever their files."""
+    text = json.dumps(sorted(vocab.items()))
+    return f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def check_padding(

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -13,8 +12,10 @@ from bert_tf.datasets.tfds import read_tfds
 from bert_tf.errors import UserError
 from bert_tf.files import records, storage
 from bert_tf.files.overwriting import check_overwrites
+from bert_tf.tasks.pretraining.records import manifest
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
 from bert_tf.tasks.pretraining.records.instances import create_instances
+from bert_tf.tasks.pretraining.records.manifest import RecordCounts, manifest_of
 from bert_tf.tasks.pretraining.records.masking import Masks, check_predictions
 from bert_tf.tasks.pretraining.records.ngram_masking import TOKEN_BOUNDARY, NgramMasks
 from bert_tf.tasks.pretraining.records.packed_records import packed_rows
@@ -28,22 +29,6 @@ from bert_tf.text.tokenizers import Tokenizer, load_tokenizer, vocabulary_files
 # random, the unused sentence becomes a pair of its own, which is random, too.
 _LEAST_REAL_PAIRS = 0.3
 _LOGGED_INSTANCES = 20  # original: write_instance_to_example_files
-
-
-class RecordCounts(NamedTuple):
-    """Counts of what was made of a text.
-
-    Attributes:
-        documents: documents with tokens.
-        tokens: their tokens.
-        instances: records before packing.
-        real_pairs: instances whose second text follows the first; 0 with --objective=mlm.
-    """
-
-    documents: int
-    tokens: int
-    instances: int
-    real_pairs: int
 
 
 def warn_of_few_real_pairs(real_pairs: int, instances: int, objective: str) -> None:
@@ -125,6 +110,10 @@ def write_records(
 
     The arguments replace the settings for input, output and seed, which are ignored.
     """
+
+    def beside(sizes: Mapping[str, int]) -> dict[str, str]:
+        return manifest.beside(manifest_of(settings, tokenizer.vocab, counts), sizes)
+
     rng = random.Random(seed)
     is_ngram = settings.objective == MLM_SOP and settings.mask
     if is_ngram:
@@ -137,7 +126,7 @@ def write_records(
         schema[TOKEN_BOUNDARY] = records.int64_feature([length], "max_seq_length", low=0, high=1)
     # Opening the files before the long work reports a missing folder at once.
     with (
-        records.write_files(output_files, "output_file") as write,
+        records.write_files(output_files, "output_file", beside) as write,
         SpillFile(settings.spill_dir, output_files[0]) as spill,
     ):
         documents = _read_documents(lines, tokenizer, settings)
@@ -158,8 +147,17 @@ def write_records(
             if number < _LOGGED_INSTANCES:
                 _log_record(record, tokenizer.inv_vocab)
             write(record)
+        tokens = documents.num_tokens
+        counts = RecordCounts(
+            documents=len(documents),
+            sentences=documents.num_sentences,
+            tokens=tokens,
+            lost_tokens=tokens - documents.num_used,
+            instances=len(spill),
+            real_pairs=real_pairs,
+        )
     logging.info("Wrote %d total instances", len(spill))
-    return RecordCounts(len(documents), documents.num_tokens, len(spill), real_pairs)
+    return counts
 
 
 def _read_documents(

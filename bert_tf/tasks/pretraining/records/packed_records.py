@@ -10,11 +10,17 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.errors import UserError
-from bert_tf.files import record_checks, records, storage
+from bert_tf.files import record_checks, records
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.progress import Progress
 from bert_tf.tasks.pretraining.records import packing
 from bert_tf.tasks.pretraining.records.data_settings import PackingSettings
+from bert_tf.tasks.pretraining.records.manifest import (
+    beside,
+    common_manifest,
+    read_manifests,
+    record_files,
+)
 from bert_tf.tasks.pretraining.records.spill_file import SpillFile
 from bert_tf.tasks.pretraining.schema import (
     MLM,
@@ -45,7 +51,8 @@ def pack_records(settings: PackingSettings) -> None:
         OSError: reading or writing failed, but a retry may succeed, for example after freeing
             disk space.
     """
-    files = storage.expand_files(settings.input_file, "input_file")
+    files = record_files(settings.input_file, "input_file")
+    made_by = common_manifest(read_manifests(files), "input_file")
     schema = _unpacked_schema(files)
     most = settings.max_sequences_per_pack
     if settings.output_file is None:
@@ -53,8 +60,12 @@ def pack_records(settings: PackingSettings) -> None:
         return
     output_files = settings.output_file.split(",")
     check_overwrites(output_files, "output_file", {"input_file": files})
+
+    def write_manifests(sizes: Mapping[str, int]) -> dict[str, str]:
+        return beside({**made_by, "pack": True}, sizes) if made_by else {}
+
     with (
-        records.write_files(output_files, "output_file") as write,
+        records.write_files(output_files, "output_file", write_manifests) as write,
         SpillFile(settings.spill_dir, output_files[0]) as spill,
     ):
         for serialized, lengths in _read(files, schema):

@@ -20,12 +20,12 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files.whole_files import read_bytes, read_json, write_whole
 from bert_tf.tasks.pretraining.records import sharding
 from bert_tf.tasks.pretraining.records.data import (
-    RecordCounts,
     prepare,
     warn_of_few_real_pairs,
     write_records,
 )
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.manifest import RecordCounts
 from bert_tf.tasks.pretraining.records.spill_file import SpillFile
 from bert_tf.tasks.pretraining.records.workers import run_workers
 from bert_tf.text.tokenizers import Tokenizer, vocabulary_files
@@ -84,12 +84,11 @@ def create_shards(settings: PretrainingDataSettings) -> None:
             with contextlib.suppress(tf.errors.NotFoundError):
                 tf.io.gfile.remove(_settings_file(settings))
             raise no_document(settings, counts.index(0), sum(counts))
-        instances = real_pairs = 0
+        counted = RecordCounts()
         for number, shard in enumerate(missing):
             logging.info("Shard %d: %s (%d more)", shard, names[shard], len(missing) - number - 1)
-            made = write_shard(spill, shard, tokenizer, settings)
-            instances, real_pairs = instances + made.instances, real_pairs + made.real_pairs
-    warn_of_few_real_pairs(real_pairs, instances, settings.objective)
+            counted += write_shard(spill, shard, tokenizer, settings)
+    warn_of_few_real_pairs(counted.real_pairs, counted.instances, settings.objective)
 
 
 def begin_shards(

@@ -13,7 +13,7 @@ from bert_tf.engine.distribution import InputShard
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.errors import UserError
-from bert_tf.files import record_checks, storage
+from bert_tf.files import record_checks
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.writer import write_config
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
@@ -22,6 +22,7 @@ from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.time_budget import TimeBudget
 from bert_tf.runs.training.trainer import Trainer
+from bert_tf.tasks.pretraining.records.manifest import check_manifest, record_files
 from bert_tf.tasks.pretraining.records.masking import check_predictions
 from bert_tf.tasks.pretraining.records.packed_records import (
     check_packed_predictions,
@@ -168,7 +169,7 @@ def _open_records(
     length, batch_size = batches.max_seq_length, batches.batch_size
     config.check_seq_length(length, "max_seq_length or --phases")
     pattern = getattr(settings, flag).replace("{max_seq_length}", str(length))
-    files = storage.expand_files(pattern, flag)
+    files = record_files(pattern, flag)
     logging.info("*** --%s, records of length %d ***", flag, length)
     for path in files:
         logging.info("  %s", path)
@@ -183,6 +184,8 @@ def _open_records(
         check_packed_predictions(lengths, predictions, files[0], flag)
     schema = pretraining_schema(length, predictions, settings.objective, packed_places)
     record_checks.check_files(files, schema, flag)
+    model = (settings.vocab_file, settings.init_checkpoint, settings.output_dir)
+    check_manifest(files, flag, settings.objective, *model)
     vocabulary = (config.vocab_size, "vocab_size of --bert_config_file")
     limits = {
         "input_ids": vocabulary,

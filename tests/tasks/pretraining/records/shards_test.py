@@ -38,7 +38,8 @@ def test_each_shard_is_what_the_exact_program_makes_of_its_documents(text, tmp_p
     create_shards(settings(text, tmp_path / "out"))
     found = contents(tmp_path / "out")
     names = {f"r-{i:05}-of-00005.tfrecord" for i in range(5)}
-    assert found.keys() == names | {"r-shards.json"}
+    manifests = {f"r-shards-{i:05}.json" for i in range(5)}
+    assert found.keys() == names | manifests | {"r-shards.json"}
     shards = {}
     for name, numbers in TEXTS.items():
         for i, document in enumerate(corpus(*numbers).split("\n\n \n")):
@@ -119,7 +120,7 @@ def test_settings_of_a_run_without_a_shard_are_one_file_to_delete(text, tmp_path
     assert message.endswith("or delete this file and any shards next to it")
     (output / "r-shards.json").unlink()
     create_shards(settings(text, output))
-    assert len(contents(output)) == 6
+    assert len(contents(output)) == 11
 
 
 def test_both_files_of_a_byte_level_bpe_are_compared(text, tmp_path):

@@ -1,0 +1,286 @@
+"""Manifests: what makers of records write beside them, and what reads and compares it."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.files import checkpoints
+from bert_tf.tasks.pretraining.records import manifest
+from bert_tf.tasks.pretraining.records.data import create_pretraining_data
+from bert_tf.tasks.pretraining.records.data_settings import PackingSettings, PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.manifest import check_manifest
+from bert_tf.tasks.pretraining.records.packed_records import pack_records
+from bert_tf.tasks.pretraining.records.shards import create_shards
+from bert_tf.text.model_vocabulary import vocabulary_digest
+from tests.support import text_in_shards
+
+SPECIAL = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = "river bread stone walk moon see the a of and".split()
+
+
+def write_vocab(path, *words):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join([*SPECIAL, *(words or WORDS)]) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Returns a function that makes records of ten documents, and returns their path."""
+    write_vocab(tmp_path / "vocab.txt")
+    document = "the river of bread\nsee the moon and a stone\nwalk the walk\n\n"
+    (tmp_path / "text.txt").write_text(document * 10)
+
+    def make(name="a.tfrecord", **more):
+        options = {"vocab_file": f"{tmp_path}/vocab.txt", "max_seq_length": 16, "dupe_factor": 2}
+        options |= {"input_file": f"{tmp_path}/text.txt", "output_file": f"{tmp_path}/{name}"}
+        settings = PretrainingDataSettings(**{**options, **more})
+        create_pretraining_data(settings)
+        return settings.output_file
+
+    return make
+
+
+def read(path):
+    with open(f"{path}.json") as file:
+        return json.load(file)
+
+
+def save_model(folder):
+    folder.mkdir(exist_ok=True)
+    checkpoints.write(str(folder / "model.ckpt-1"), {"w": np.zeros(2, np.float32)})
+    return str(folder / "model.ckpt-1")
+
+
+def test_what_a_manifest_says(make, tmp_path):
+    path = make(random_seed=7, do_lower_case=False)
+    found = read(path)
+    vocab = {token: i for i, token in enumerate([*SPECIAL, *WORDS])}
+    expected = {
+        "vocab_file": f"{tmp_path}/vocab.txt",
+        "vocabulary": vocabulary_digest(vocab),
+        "do_lower_case": False,
+        "objective": "mlm_nsp",
+        "max_seq_length": 16,
+        "random_seed": 7,
+        "dupe_factor": 2,
+        "documents": 10,
+        "sentences": 30,
+        "tokens": 130,
+        "bytes": (tmp_path / "a.tfrecord").stat().st_size,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert found["instances"] == sum(1 for _ in tf.data.TFRecordDataset(path))
+
+
+@pytest.mark.parametrize("more", [{"objective": "mlm"}, {"pack": True}, {"mask": False}])
+def test_each_of_several_files_has_one(make, tmp_path, more):
+    paths = make(f"x.tfrecord,{tmp_path}/y.tfrecord", **more).split(",")
+    first, second = map(read, paths)
+    assert first.pop("bytes") != 0 != second.pop("bytes")
+    assert first == second
+    assert {name: first[name] for name in more} == more
+
+
+def test_shards_have_the_same_ones_whatever_the_workers(tmp_path):
+    text = text_in_shards.write_text(tmp_path)
+    for count in (1, 3):
+        for i in range(count):
+            values = text_in_shards.settings(
+                text, tmp_path / str(count), num_workers=count, worker_index=i
+            )
+            create_shards(values)
+    found, others = (text_in_shards.contents(tmp_path / str(count)) for count in (1, 3))
+    assert found == others
+    manifests = [json.loads(x) for name, x in found.items() if name.startswith("r-shards-")]
+    assert len(manifests) == 5
+    assert sum(each["documents"] for each in manifests) == 40
+
+
+def test_packed_records_keep_it(make, tmp_path):
+    path = make()
+    settings = PackingSettings(input_file=f"{tmp_path}/a.tf*", output_file=f"{tmp_path}/packed")
+    pack_records(settings)
+    packed = read(f"{tmp_path}/packed")
+    assert packed.pop("bytes") == (tmp_path / "packed").stat().st_size
+    unpacked = read(path)
+    del unpacked["bytes"]
+    assert packed == {**unpacked, "pack": True}
+    (tmp_path / "a.tfrecord.json").unlink()
+    (tmp_path / "packed.json").unlink()
+    pack_records(settings)  # records of the original
+    assert not (tmp_path / "packed.json").exists()
+
+
+@pytest.mark.parametrize(
+    "more, what",
+    [
+        ({"do_lower_case": False}, "--do_lower_case"),
+        ({"objective": "mlm"}, "--objective"),
+        ({"vocab_file": "other/vocab.txt"}, "vocabularies, '{}/vocab.txt' and '{}/other/vocab.txt"),
+    ],
+)
+def test_files_that_were_made_differently_are_refused(make, tmp_path, more, what):
+    if "vocab_file" in more:
+        more = {"vocab_file": write_vocab(tmp_path / "other" / "vocab.txt", *WORDS[::-1])}
+    paths = [make("a.tfrecord"), make("b.tfrecord", **more)]
+    with pytest.raises(UserError) as info:
+        check_manifest(paths, "input_file", "mlm")
+    start = f"--input_file: {paths[0]} and {paths[1]} were made with different "
+    assert str(info.value).startswith(start + what.format(tmp_path, tmp_path))
+    with pytest.raises(UserError, match="were made with different"):
+        pack_records(PackingSettings(input_file=",".join(paths)))
+
+
+@pytest.mark.parametrize("made, trained", [("mlm_nsp", "mlm_sop"), ("mlm", "mlm_nsp")])
+def test_objective(make, made, trained):
+    path = make(objective=made)
+    check_manifest([path], "input_file", made)
+    check_manifest([path], "input_file", "mlm")
+    with pytest.raises(UserError) as info:
+        check_manifest([path], "eval_input_file", trained)
+    assert str(info.value) == (
+        f"--eval_input_file: the records of {path} were made with --objective={made}, but now it is"
+        f" {trained}. Give the same --objective, or --objective=mlm, which takes any records. To"
+        f" use them nevertheless, delete {path}.json, which says so"
+    )
+
+
+def test_a_given_vocabulary_must_be_that_of_the_records(make, tmp_path):
+    path = make()
+    check_manifest([path], "input_file", "mlm", write_vocab(tmp_path / "copy.txt"))
+    for words in (WORDS[::-1], [*WORDS, "loaf"], WORDS[:-1]):
+        other = write_vocab(tmp_path / "other.txt", *words)
+        with pytest.raises(UserError, match="were made with another vocabulary, .* than --vocab_f"):
+            check_manifest([path], "input_file", "mlm", other)
+
+
+MODELS = {  # words of the model's vocabulary -> the end of the message's reason; None: accepted
+    "the same": (WORDS, None),
+    "an own vocabulary": (WORDS[::-1], ": 'and' has the id 7 in the latter and 16 in the former"),
+    "an extended model": ([*WORDS, "loaf"], ": 'loaf' has the id 17 in the latter and none in the"),
+    "without the last, which the records' vocabulary adds": (WORDS[:-1], None),
+}
+
+
+@pytest.mark.parametrize("words, reason", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("as_output", [False, True])
+def test_vocabulary_of_the_model(make, tmp_path, words, reason, as_output):
+    path = make()
+    prefix = save_model(tmp_path / "model")
+    model_file = write_vocab(tmp_path / "model" / "vocab.txt", *words)
+    model = {"init_checkpoint": prefix}
+    if as_output:
+        (tmp_path / "model" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
+        model = {"output_dir": str(tmp_path / "model")}
+    if reason is None:
+        return check_manifest([path], "input_file", "mlm_nsp", **model)
+    with pytest.raises(UserError) as info:
+        check_manifest([path], "input_file", "mlm_nsp", **model)
+    assert str(info.value).startswith(
+        f"--input_file: the records of {path} were made with another vocabulary,"
+        f" '{tmp_path}/vocab.txt', than the model's, {model_file}{reason}"
+    )
+    assert str(info.value).endswith(
+        f". Make them again with --vocab_file={model_file}. To use them nevertheless, delete"
+        f" {path}.json, which says so"
+    )
+
+
+def test_words_instead_of_reserved_lines(make, tmp_path):
+    own = tmp_path / "own" / "vocab.txt"
+    write_vocab(own)
+    own.write_text(own.read_text().replace("[unused1]", "loaf"))
+    path = make(vocab_file=str(own))
+    prefix = save_model(tmp_path / "model")
+    write_vocab(tmp_path / "model" / "vocab.txt")
+    check_manifest([path], "input_file", "mlm_nsp", init_checkpoint=prefix)
+    # Without the vocabulary that made the records nothing can tell that it only adds a word.
+    own.unlink()
+    with pytest.raises(UserError, match=r"than the model's, .*/model/vocab.txt\. Make them again"):
+        check_manifest([path], "input_file", "mlm_nsp", init_checkpoint=prefix)
+    # The other way round the model knows a word that the records do not have.
+    path = make()
+    (tmp_path / "model" / "vocab.txt").write_text(
+        (tmp_path / "vocab.txt").read_text().replace("[unused0]", "loaf")
+    )
+    with pytest.raises(UserError, match="'loaf' has the id 1 in the latter and none in the former"):
+        check_manifest([path], "input_file", "mlm_nsp", init_checkpoint=prefix)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_casing_of_the_model(make, tmp_path, recorded):
+    path = make(do_lower_case=not recorded)
+    prefix = save_model(tmp_path / "model")
+    check_manifest([path], "input_file", "mlm_nsp", init_checkpoint=prefix)
+    file = tmp_path / "model" / "tokenizer_config.json"
+    file.write_text(json.dumps({"do_lower_case": recorded}))
+    with pytest.raises(UserError) as info:
+        check_manifest([path], "input_file", "mlm_nsp", init_checkpoint=prefix)
+    assert (
+        f"were made with --do_lower_case={not recorded}, but the model in {tmp_path}/model was"
+        f" trained with --do_lower_case={recorded}. Make the records again" in str(info.value)
+    )
+
+
+def test_casing_of_a_released_model(make, tmp_path):
+    prefix = save_model(tmp_path / "cased_L-12_H-768_A-12")
+    with pytest.raises(UserError, match="was trained with --do_lower_case=False"):
+        check_manifest([make()], "input_file", "mlm_nsp", init_checkpoint=prefix)
+
+
+def test_records_without_a_manifest_pass(make, tmp_path):
+    path = make()
+    (tmp_path / "a.tfrecord.json").unlink()
+    check_manifest([path], "input_file", "mlm_sop", write_vocab(tmp_path / "other.txt", "x"))
+
+
+def test_a_manifest_of_earlier_records_is_ignored(make, tmp_path, caplog):
+    path = make()
+    with open(path, "ab") as file:
+        file.write(b"more")
+    check_manifest([path], "input_file", "mlm_sop")
+    assert f"{path}.json is ignored: it is of a file of" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("{", "is not JSON"),
+        ("[]", "with vocab_file as a text"),
+        ('{"vocab_file": "v", "vocabulary": "x", "do_lower_case": 1}', "with do_lower_case as a"),
+    ],
+)
+def test_damaged_manifests(make, text, message):
+    path = make()
+    with open(f"{path}.json", "w") as file:
+        file.write(text)
+    with pytest.raises(UserError, match=f"^{path}.json .*{message}.*or delete it: then nothing is"):
+        check_manifest([path], "input_file", "mlm_nsp")
+
+
+def test_patterns_do_not_take_manifests_for_records(make, tmp_path):
+    path = make()
+    assert manifest.record_files(f"{path}*", "input_file") == [path]
+    assert manifest.record_files(f"{path}.json", "input_file") == [f"{path}.json"]
+    assert manifest.record_files(f"{path}.json,{path}", "input_file") == [path]
+    shard = f"{tmp_path}/b-00002-of-00003"
+    assert manifest.manifest_file(shard) == f"{tmp_path}/b-shards-00002.json"
+    assert manifest.manifest_file(f"{shard}.rec") == f"{tmp_path}/b-shards-00002.json"
+
+
+def test_a_failed_run_leaves_none(make, tmp_path):
+    with pytest.raises(UserError, match="must have tokens"):
+        (tmp_path / "text.txt").write_text("\n\n \n")
+        make()
+    assert not (tmp_path / "a.tfrecord.json").exists()
+
+
+def test_counts_add_up():
+    one = manifest.RecordCounts(1, 2, 3, 4, 5, 6)
+    assert one + one == manifest.RecordCounts(2, 4, 6, 8, 10, 12)
+    assert dataclasses.asdict(one)["lost_tokens"] == 4
