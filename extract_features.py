@@ -13,11 +13,11 @@ NumPy archive:
     python extract_features.py ... --layers=-2 --outputs=mean_vector --output_format=npz
 """
 
-from absl import flags
-
 from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
+from absl import flags
+
 from bert_tf.files.overwriting import check_overwrites
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings

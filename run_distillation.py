@@ -13,11 +13,11 @@ run_pretraining.py. The student is a BERT checkpoint like any other.
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
-from absl import flags
-
 from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
+from absl import flags
+
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.pretraining.training.run_distillation import run_distillation

@@ -17,11 +17,11 @@ The paper's schedule (A.2), 90% of the steps at length 128 and the rest at 512, 
 Started again, the same command resumes from the last checkpoint in --output_dir.
 """
 
-from absl import flags
-
 from bert_tf.runs.flags import command_flags  # first: it keeps TensorFlow's start quiet
 
 # isort: split
+from absl import flags
+
 from bert_tf.model.family import read_config
 from bert_tf.runs.flags.settings import DeviceSettings, ModelSettings
 from bert_tf.tasks.pretraining.training.run import run_pretraining

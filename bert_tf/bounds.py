@@ -4,6 +4,16 @@ import dataclasses
 import math
 from typing import Any
 
+# The smallest and the greatest number that float32 holds together with its inverse: the update of a
+# step computes with both. Devices take smaller numbers for 0.
+FLOAT32_RANGE = 2.0**-126, 2.0**126
+
+
+def fits_float32(value: float) -> bool:
+    """Returns whether a number is 0, or neither 0 nor infinite in float32, nor its inverse."""
+    low, high = FLOAT32_RANGE
+    return value == 0.0 or low <= abs(value) <= high
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bounds:
@@ -19,14 +29,24 @@ class Bounds:
     below: float | None = None
 
     def hold(self, value: Any) -> bool:
-        """Returns whether a number is finite and within the bounds."""
+        """Returns whether a number is finite and within the bounds, a float also in float32."""
+        return not (isinstance(value, float) and not fits_float32(value)) and self._contain(value)
+
+    def _contain(self, value: Any) -> bool:
         return (
-            not (isinstance(value, float) and not math.isfinite(value))
-            and (self.at_least is None or value >= self.at_least)
+            (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.at_most is None or value <= self.at_most)
             and (self.below is None or value < self.below)
         )
+
+    def float32_note(self, value: Any) -> str:
+        """Returns what to add to a message if a number breaks only the rule about float32."""
+        finite = isinstance(value, float) and math.isfinite(value)
+        if not finite or fits_float32(value) or not self._contain(value):
+            return ""
+        low, high = FLOAT32_RANGE
+        return f", also in float32: 0, or from {low:.2g} to {high:.2g}"
 
     def __str__(self) -> str:
         if self.at_least is not None and self.at_most is not None:

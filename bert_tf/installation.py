@@ -1,4 +1,4 @@
-"""Checks the installed TensorFlow without importing it.
+"""Checks, without importing TensorFlow, that it can be imported.
 
 All builds of TensorFlow share one package folder, and pip silently lets one overwrite another. The
 symptoms come late and far from the cause: for example, a TPU machine finds no TPU. With the wrong
@@ -10,6 +10,7 @@ import importlib.util
 import os
 import re
 import sys
+import tempfile
 
 _TPU_BUILD = "tensorflow-tpu"
 # All builds that install into the same folder. Two builds other than tensorflow-tpu work side by
@@ -72,7 +73,7 @@ def _find_problem() -> str | None:
         if os.path.realpath(str(found.locate_file(""))) == folder
     ]
     if _TPU_BUILD not in builds:
-        return None
+        return _temporary_folder_problem()
     tpu = listed[_TPU_BUILD].version
     others = [name for name in builds if name != _TPU_BUILD]
     if others:
@@ -95,6 +96,19 @@ def _find_problem() -> str | None:
                 " which is installed, importing TensorFlow would abort. To repair it:\n"
                 f'    pip install "libtpu>=0.0.14,<{_FIRST_BAD_LIBTPU}"'
             )
+    return _temporary_folder_problem()
+
+
+def _temporary_folder_problem() -> str | None:
+    """Returns a message if no folder for temporary files is writable; TensorFlow needs one."""
+    try:
+        tempfile.gettempdir()
+    except OSError as error:
+        return (
+            f"TensorFlow needs a folder for temporary files ({error.strerror}). Set TMPDIR to a"
+            " folder that you can write to and that has space left:\n"
+            "    export TMPDIR=/path/to/folder"
+        )
     return None
 
 

@@ -35,7 +35,11 @@ TASK_NEITHER = {*"__init__ schema phases settings task teacher run run_distillat
 SURFACE = "bert_tf"  # imports what it shows only when it is used: for users, never for the library
 
 # The modules that know flags.
-FLAG_MODULES = {"bert_tf.runs.flags.command_flags", "bert_tf.tasks.program"}
+FLAG_MODULES = {
+    "bert_tf.runs.flags.command_flags",
+    "bert_tf.runs.flags.command_line",
+    "bert_tf.tasks.program",
+}
 # They change what a process shows and how it ends, which a library must not.
 PROGRAMS_ONLY = {*FLAG_MODULES, "bert_tf.runs.flags.quiet_start"}
 MAX_LINES = 450

@@ -161,6 +161,39 @@ def test_every_program_looks_before_it_imports_tensorflow(site, program):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda words: words[-1])
+def test_every_program_says_so_outside_its_environment(tmp_path, program):
+    """Where no package is installed at all."""
+    done = python(tmp_path, *program, "--help")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("bert_tf: TensorFlow is not installed. Choose the build")
+
+
+NO_FOLDER = """
+import os, sys, tempfile
+os.environ.pop("TMPDIR", None)
+create = os.open
+def refuse(path, flags, *arguments):
+    if flags & os.O_EXCL:
+        raise OSError({number}, "refused", path)
+    return create(path, flags, *arguments)
+os.open = refuse
+sys.argv = ["-c"]
+from bert_tf import installation
+"""
+
+
+@pytest.mark.parametrize("number", [13, 28, 30])  # EACCES, ENOSPC, EROFS
+def test_no_folder_for_temporary_files(site, number):
+    done = python(site, "-c", NO_FOLDER.replace("{number}", str(number)))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "bert_tf: TensorFlow needs a folder for temporary files (No usable temporary directory"
+        f" found in ['/tmp', '/var/tmp', '/usr/tmp', '{ROOT}']). Set TMPDIR to a folder that you"
+        " can write to and that has space left:\n    export TMPDIR=/path/to/folder\n"
+    )
+
+
 def test_the_stand_in_tensorflow_is_what_an_import_meets(site):
     """Without this the tests above could not fail."""
     install(site, tensorflow_tpu="2.20.0", libtpu="0.0.31")

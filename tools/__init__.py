@@ -8,9 +8,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from absl import flags
+from bert_tf.runs.flags import quiet_start  # first: it looks at the installation
 
-from bert_tf.runs.flags import quiet_start  # and so bert_tf looks at the installed TensorFlow
+# isort: split
+from absl import flags
 
 # Holds flags/ and tpu/: the checkout, or the installed package.
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

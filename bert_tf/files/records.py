@@ -45,6 +45,8 @@ class Range(NamedTuple):
 BY_FLAGS = "by the flags"  # what sets most lengths
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _FLOAT32_MAX = 3.4028234663852886e38
+# Of a number to predict: its square, summed over the largest batch, is finite in float32.
+LARGEST_TARGET = 1e16
 
 
 class _Feature(tf.io.FixedLenFeature):
@@ -99,6 +101,11 @@ def float_feature(
 ) -> tf.io.FixedLenFeature:
     """Returns a float32 feature of finite values; see `int64_feature`."""
     return _feature(tf.float32, shape, Range(low, high), length_flag, length_source)
+
+
+def target_feature() -> tf.io.FixedLenFeature:
+    """Returns the feature of one number to predict, whose squared error must be finite."""
+    return float_feature([], low=-LARGEST_TARGET, high=LARGEST_TARGET)
 
 
 def model_inputs(shape: Sequence[int]) -> Schema:

@@ -107,7 +107,8 @@ class BertConfig:
             is_number = isinstance(value, int if types[name] is int else int | float)
             if not is_number or isinstance(value, bool) or not bounds.hold(value):
                 kind = "a whole number " if types[name] is int else ""
-                problems.append(f"{name} must be {kind}{bounds}, not {quoted(value)}")
+                note = bounds.float32_note(value)
+                problems.append(f"{name} must be {kind}{bounds}{note}, not {quoted(value)}")
         if not problems and self.hidden_size % self.num_attention_heads:
             problems.append(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads"

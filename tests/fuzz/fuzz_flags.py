@@ -16,7 +16,7 @@ from bert_tf import tasks
 from bert_tf.engine.length_buckets import parse_lengths
 from bert_tf.errors import UserError
 from bert_tf.model.freezing import parse_frozen_layers
-from bert_tf.runs.flags import command_flags
+from bert_tf.runs.flags import command_flags, command_line
 from bert_tf.runs.flags.setting_fields import REQUIRED, Settings, rule_of
 from tests.fuzz.cases import attempt
 
@@ -93,7 +93,7 @@ def _parse(cls: type[Settings], field: dataclasses.Field, text: str) -> Any:
         return parsers[_kind(cls, field)]().parse(text)
     except (TypeError, ValueError, OverflowError) as error:  # what absl's Flag catches
         message = f"flag --{field.name}={text}: {error}"
-        raise UserError(command_flags._describe(flags.IllegalFlagValueError(message))) from error
+        raise UserError(command_line.in_our_words(message)) from error
 
 
 def _check(cls: type[Settings], field: dataclasses.Field, text: str, value: Any) -> None:

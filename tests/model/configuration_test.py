@@ -4,6 +4,7 @@ import copy
 import json
 import pathlib
 import pickle
+import re
 
 import pytest
 
@@ -106,6 +107,13 @@ def test_impossible_numbers_are_refused(key, value):
         BertConfig(**{**DEFAULTS, key: value})
     rule = f"{key} must be {RULES[key]}, not {quoted(value)}"
     assert str(info.value) == f"The BERT configuration is invalid: {rule}"
+
+
+@pytest.mark.parametrize("value", [1e-39, 1e-300])
+def test_numbers_that_are_0_in_float32_are_refused(value):
+    rule = f"above 0 and at most 10, also in float32: 0, or from 1.2e-38 to 8.5e+37, not {value}"
+    with pytest.raises(UserError, match=re.escape(f"initializer_range must be {rule}")):
+        BertConfig(**{**DEFAULTS, "initializer_range": value})
 
 
 def test_a_batch_that_no_memory_holds_is_refused():

@@ -1,13 +1,14 @@
 # ruff: noqa: E402
 """Defines flags from settings and runs a program's main function. For programs and tools."""
 
+import ast
+import contextlib
 import dataclasses
 import multiprocessing
 import os
-import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from absl import app, flags, logging
@@ -21,7 +22,8 @@ import tensorflow as tf
 from bert_tf.engine import distribution, interrupts
 from bert_tf.errors import UserError, as_line, quoted
 from bert_tf.files import storage
-from bert_tf.runs.flags.help_page import NOT_GIVEN, help_page
+from bert_tf.runs.flags import command_line
+from bert_tf.runs.flags.help_page import help_page
 from bert_tf.runs.flags.setting_fields import (
     REQUIRED,
     Group,
@@ -88,7 +90,8 @@ def run_program(
                 _print_error(message)
             sys.exit(status)
 
-    app.run(guarded, flags_parser=lambda argv: _parse(argv, takes_words, takes_others))
+    with _checked_output():
+        app.run(guarded, flags_parser=lambda argv: _parse(argv, takes_words, takes_others))
 
 
 def _explain(error: Exception) -> tuple[int, str | None]:
@@ -112,58 +115,30 @@ def _print_error(message: str) -> None:
     print(as_line(f"{os.path.basename(sys.argv[0])}: {message}"), file=sys.stderr)
 
 
+@contextlib.contextmanager
+def _checked_output() -> Iterator[None]:
+    """Ends the program if what is printed inside cannot be written, as on a full disk."""
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again
+        _print_error(f"the standard output cannot be written: {error.strerror}")
+        sys.exit(IO_ERROR_STATUS)
+
+
 def _parse(argv: list[str], takes_words: bool = False, takes_others: bool = False) -> list[str]:
     """Returns the program's name and the words that are not flags."""
-    flags.FLAGS.set_gnu_getopt(takes_words)  # words may stand before flags
     for name in ("help", "helpshort"):
         flags.FLAGS[name] = _HelpFlag(name)
     try:
-        names = flags.FLAGS(argv, known_only=takes_others)
-        if len(names) > 1 and not takes_words:
-            raise flags.Error(
-                "flags are written --name=value (--noname for a false one); received the stray"
-                f" words {quoted(' '.join(names[1:]))}"
-            )
-    except (flags.Error, ValueError, RecursionError) as error:
-        _print_error(f"{_describe(error)} (--help lists the flags)")
+        return [argv[0], *command_line.parse(argv[1:], takes_words, takes_others)]
+    except command_line.CommandLineError as error:
+        _print_error(f"{error} (--help lists the flags)")
         sys.exit(1)
-    return names
-
-
-# absl's messages -> the words that `Settings` uses; the first pattern that matches counts.
-_MESSAGES = {
-    r"flag (--[^:]*): (must .*)": r"\1 \2",
-    r"flag (--[^:]*): invalid literal for int.*": r"\1 must be a whole number",
-    r"flag (--[^:]*): could not convert string to float.*": r"\1 must be a number",
-    r"flag (--.*)": r"\1",
-    r"ERROR:: Unable to open flagfile: (.*)": r"--flagfile cannot be read: \1",
-}
-_LONGEST = 400  # characters of a message
-
-
-def _describe(error: flags.Error | ValueError | RecursionError) -> str:
-    """Returns absl's message on one line, in the words of `Settings`."""
-    if isinstance(error, RecursionError):  # in absl's search for similar names
-        return "flags are written --name=value; received a name too long to be any flag's"
-    if isinstance(error, UnicodeDecodeError):
-        line = error.object[error.object.rfind(b"\n", 0, error.start) + 1 :].split(b"\n")[0]
-        return f"--flagfile must be UTF-8 text: in {quoted(line)}, {error.reason}"
-    if not isinstance(error, flags.Error):
-        return f"--flagfile cannot be read: {error}"
-    missing, others = [], []
-    for line in map(str.strip, str(error).splitlines()):
-        if line.endswith(f"{NOT_GIVEN}."):
-            missing.append(re.sub(r"flag (--\w+)=.*", r"\1", line))
-        else:
-            matches = (pattern for pattern in _MESSAGES if re.fullmatch(pattern, line))
-            pattern = next(matches, None)
-            others.append(re.sub(pattern, _MESSAGES[pattern], line) if pattern else line)
-    if missing:
-        others.insert(0, f"{', '.join(missing)} must be given")
-    text = "; ".join(others)
-    if len(text) > _LONGEST:  # the message quotes a value, of any length
-        text = f"{text[: _LONGEST // 2]} [...] {text[-_LONGEST // 2 :]}"
-    return text
 
 
 class _IntegerParser(flags.IntegerParser):
@@ -198,9 +173,17 @@ class _HelpFlag(flags.BooleanFlag):
     def parse(self, argument: str | bool) -> None:
         if self.parser.parse(argument):
             own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
-            doc = sys.modules["__main__"].__doc__ or ""
-            print(help_page(doc, own, _groups), end="")
+            print(help_page(_docstring(), own, _groups), end="")
             sys.exit(0)
+
+
+def _docstring() -> str:
+    """Returns the program's docstring; reads its file if Python was started with -OO."""
+    main = sys.modules["__main__"]
+    if main.__doc__ is None and getattr(main, "__file__", None):
+        with open(main.__file__, "rb") as file:
+            return ast.get_docstring(ast.parse(file.read()), clean=False) or ""
+    return main.__doc__ or ""
 
 
 def define_flags(*settings: type[Settings]) -> None:

@@ -83,7 +83,8 @@ class FieldRule(Bounds):
             number = "a finite number" if is_float else ""
             if is_float and bounds.startswith("at least"):
                 number += " of"
-            return " ".join(filter(None, ("must be", number, bounds)))
+            rule = " ".join(filter(None, ("must be", number, bounds)))
+            return rule + self.float32_note(value)
         if self.at_least is not None and isinstance(value, int) and value > MAX_COUNT:
             return f"must be at most {MAX_COUNT}"
         return None

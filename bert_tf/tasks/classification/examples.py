@@ -4,10 +4,9 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from bert_tf.datasets.tables import check_filled
 from bert_tf.errors import UserError, listed, quoted
+from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.tasks.classification.settings import TableColumns
 
 
@@ -97,15 +96,16 @@ def parse_label(text: str, processor: DataProcessor, place: str, remedy: str) ->
             return text
         valid = f"one of {listed(labels)}"
     else:
-        greatest = float(np.finfo(np.float32).max)  # records hold float32
-        low, high = processor.label_range or (-greatest, greatest)
+        low, high = processor.label_range or (-LARGEST_TARGET, LARGEST_TARGET)
         try:
             value = float(text)
         except ValueError:
             value = math.nan
         if low <= value <= high:
             return value
-        valid = f"a number from {low:g} to {high:g}" if processor.label_range else "a number"
+        valid = "a number"
+        if processor.label_range or not math.isnan(value):
+            valid += f" from {low:g} to {high:g}"
     check_filled(text, place)
     raise UserError(f"{place}: label {quoted(text)} must be {valid}; {remedy}")
 

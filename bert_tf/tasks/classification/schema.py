@@ -12,6 +12,6 @@ def classification_schema(max_seq_length: int, regression: bool) -> records.Sche
     """
     return {
         **records.model_inputs([max_seq_length]),
-        "label_ids": records.float_feature([]) if regression else records.int64_feature([], low=0),
+        "label_ids": records.target_feature() if regression else records.int64_feature([], low=0),
         "is_real_example": records.int64_feature([], low=0, high=1),
     }

@@ -4,10 +4,9 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
 from bert_tf.datasets import tables
 from bert_tf.errors import UserError, quoted
+from bert_tf.files.records import LARGEST_TARGET
 from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.tasks.sentences.schema import sentences_schema
 from bert_tf.text import sequences
@@ -58,7 +57,7 @@ def read_sentences(
 
 def _score(text: str, score_scale: float | None, place: str) -> float:
     """Returns a score as a number, which must be within the bounds."""
-    greatest = score_scale or float(np.finfo(np.float32).max)  # records hold float32
+    greatest = score_scale or LARGEST_TARGET
     try:
         value = float(text)
     except ValueError:
@@ -67,8 +66,10 @@ def _score(text: str, score_scale: float | None, place: str) -> float:
     if abs(value) <= greatest:
         return value
     rule, remedy = "a number", "--label_column"
+    if score_scale or not math.isnan(value):
+        rule += f" from {-greatest:g} to {greatest:g}"
     if score_scale:
-        rule = f"a number from {-score_scale:g} to {score_scale:g} (--score_scale)"
+        rule += " (--score_scale)"
         remedy += " or --score_scale"
     raise UserError(
         f"{place}: score {quoted(text)} must be {rule}; correct or delete the line, or change"

@@ -13,5 +13,5 @@ def sentences_schema(max_seq_length: int, num_texts: int = 2) -> records.Schema:
     """
     return {
         **records.model_inputs([num_texts, max_seq_length]),
-        "label_ids": records.float_feature([]),
+        "label_ids": records.target_feature(),
     }

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import forked_programs
+
 ROOT = Path(__file__).parents[3]
 # Parses each command line of a JSON list in turn, and prints what was printed.
 PARSE = """
@@ -71,12 +73,41 @@ CASES = {
     ),
     "long word": (["--max_seq_length=" + "x" * 10**5], "must be a whole number"),
     "long choice": (["--dtype=" + "x" * 10**5], "value should be one of <float32|bfloat16>"),
-    "long name": (["--" + "x" * 10**5], "received a name too long to be any flag's"),
+    "long name": (["--" + "x" * 10**5], "xxx': a name too long to be any flag's (--help"),
     "stray": (["x" * 10**5], "received the stray words 'xxxxx"),
     "lines": (["--dtype=a\nb"], "value should be one of <float32|bfloat16>"),
     "epochs": (["--num_train_epochs=1e308"], "must be a finite number above 0 and at most 10000"),
+    "float32": (
+        ["--epsilon=1e308", "--clip_norm=1e-50", "--weight_decay_rate=3e38", "--beta_1=-0.0"],
+        "--weight_decay_rate=3e+38 must be a finite number of at least 0, also in float32: 0, or"
+        " from 1.2e-38 to 8.5e+37; --",
+    ),
     "nan": (["--learning_rate=nan"], "must be a finite number of at least 0"),
     "empty": (["--export_dir="], "run_x.py: --export_dir= must not be empty (--help lists"),
+    "stray words amid flags": (
+        ["--do_train", "True", "--export_dir=x", "and", "--", "--bert"],
+        "flags are written --name=value (--noname for a false one); received the stray words"
+        " 'True', 'and', '--bert' (--help",
+    ),
+    "unknown": (
+        ["--learning_rat=1", "--weight_decay", "0.1", "--nodo_trian", "--qqqqqq", "-num_epochs=2"],
+        "run_x.py: Unknown command line flag 'learning_rat' (did you mean --learning_rate?);"
+        " Unknown command line flag 'weight_decay' (did you mean --weight_decay_rate?); Unknown"
+        " command line flag 'nodo_trian' (did you mean --nodo_train or --do_train?); Unknown"
+        " command line flag 'qqqqqq'; Unknown command line flag 'num_epochs' (did you mean"
+        " --num_train_epochs?) (--help",
+    ),
+    "beginning of a name": (["--export=x"], "flag 'export' (did you mean --export_dir?) (--help"),
+    "no value": (["--init_checkpoint"], "--init_checkpoint has no value; write --init_checkpoint="),
+    "a value for --no": (["--nodo_train=1"], "--nodo_train takes no value; received '1' (--help"),
+    "all kinds at once": (
+        ["--vocab_fil=x", "--learning_rate=fast", "go", "--num_cpu_devices=99", "--noexport_dir"],
+        "run_x.py: Unknown command line flag 'vocab_fil' (did you mean --vocab_file?);"
+        " --learning_rate=fast must be a number; Unknown command line flag 'noexport_dir' (did you"
+        " mean --export_dir?); flags"
+        " are written --name=value (--noname for a false one); received the stray words 'go';"
+        " --num_cpu_devices=99 must be between 1 and 64 (--help lists the flags)",
+    ),
     "several": (
         ["--dtype=float32", "--learning_rate=inf", "--num_cpu_devices=0", f"--tpu={'x' * 9999}"],
         "--learning_rate=inf must be a finite number of at least 0;"
@@ -111,6 +142,63 @@ def test_a_command_line_is_read_or_refused_in_one_line(case, parsed):
     assert expected in message
     assert message.startswith("run_x.py: ")
     assert message.count("\n") == 1 and len(message) <= 500
+
+
+def test_missing_flags_and_stray_words_are_reported_together():
+    """Without the flags that the other tests give."""
+    words = ["run_pretraining.py", "--do_train", "True", "--num_train_step=4"]
+    status, printed = forked_programs.run([sys.executable, *words])
+    assert (status, printed) == (
+        1,
+        "run_pretraining.py: Unknown command line flag 'num_train_step' (did you mean"
+        " --num_train_steps?); flags are written --name=value (--noname for a false one); received"
+        " the stray words 'True'; --output_dir, --input_file, --bert_config_file must be given"
+        " (--help lists the flags)\n",
+    )
+
+
+@pytest.mark.parametrize("flag", ["--help", "--helpfull"])
+def test_help_that_cannot_be_written(flag):
+    code = f"""
+import os, sys
+os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+from bert_tf.runs.flags import command_flags
+sys.argv = ["run_y.py", {flag!r}]
+command_flags.run_program(lambda: None)
+"""
+    status, printed = forked_programs.run([sys.executable, "-c", code])
+    message = "run_y.py: the standard output cannot be written: No space left on device\n"
+    assert (status, printed) == (74, message)
+
+
+def test_results_that_cannot_be_written():
+    """A program that prints less than a buffer holds."""
+    code = """
+import os, sys
+os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+from bert_tf.runs.flags import command_flags
+sys.argv = ["run_z.py"]
+command_flags.run_program(lambda: print("0.92"))
+"""
+    status, printed = forked_programs.run([sys.executable, "-c", code])
+    assert status == 74 and printed.startswith("run_z.py: ")
+    assert printed.endswith("No space left on device\n") and printed.count("\n") == 1
+
+
+def test_help_without_docstrings():
+    """As `python -OO` starts a program."""
+    code = """
+import sys
+from bert_tf.runs.flags import command_flags
+main = type(sys)("__main__")
+main.__file__ = sys.argv[1]
+sys.modules["__main__"] = main
+print(command_flags._docstring(), end="")
+"""
+    for name in ("run_squad", "tools/copy_flags"):
+        path = ROOT / f"{name}.py"
+        status, printed = forked_programs.run([sys.executable, "-c", code, str(path)])
+        assert status == 0 and path.read_text().split('"""')[1] == printed
 
 
 def test_running_out_of_memory_is_reported_in_one_line(parsed):

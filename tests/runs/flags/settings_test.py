@@ -20,6 +20,7 @@ from bert_tf.tasks.pretraining.training.settings import PretrainingSettings, Sch
 from bert_tf.tasks.squad.settings import SquadSettings
 from bert_tf.tasks.tagging.settings import TaggingSettings
 
+FLOAT32 = r", also in float32: 0, or from 1.2e-38 to 8.5e\+37"
 PATHS = {"output_dir": "out", "vocab_file": "vocab.txt"}
 
 
@@ -59,6 +60,11 @@ class Changed(Kinds):
         ({"passes": 1e308}, r"--passes=1e\+308 must be a finite number above 0 and at most 50"),
         ({"threshold": math.nan}, "--threshold=nan must be a finite number"),
         ({"threshold": -math.inf}, "--threshold=-inf must be a finite number"),
+        ({"rate": 1e300}, rf"--rate=1e\+300 must be a finite number above 0{FLOAT32}"),
+        ({"rate": 1e-50}, f"--rate=1e-50 must be a finite number above 0{FLOAT32}"),
+        ({"share": 1e-40}, f"--share=1e-40 must be a finite number between 0 and 1{FLOAT32}"),
+        ({"threshold": -3.4e39}, rf"--threshold=-3.4e\+39 must be a finite number{FLOAT32}"),
+        ({"threshold": 1e38}, rf"--threshold=1e\+38 must be a finite number{FLOAT32}"),
         ({"folder": ""}, "--folder= must not be empty"),
     ],
 )
@@ -72,6 +78,7 @@ def test_what_a_field_refuses(changes, message):
 def test_bounds_themselves_are_allowed():
     assert Kinds(count=2, share=0.0, colour="blue").share == 0.0
     assert Kinds(share=1.0, rate=1e-30).rate == 1e-30
+    assert Kinds(share=2.0**-126, threshold=-(2.0**126)).share > 0.0
     assert Kinds(count=2**31 - 1, passes=50, seed=-(10**20)).seed == -(10**20)
 
 

@@ -165,7 +165,14 @@ def test_a_table_of_numbers(tmp_path):
         ),
         (CSV + "3,x,y,\n", {}, "--data_dir: .*/train.csv, line 6: the line has no label; fill"),
         (CSV.replace("id", "title"), {}, "/train.csv must have one column named 'title'; it has 2"),
-        (CSV.replace(",10", ",1e39"), {"regression": True}, "label '1e39' must be a number; "),
+        *(
+            (
+                CSV.replace(",10", f",{number}"),
+                {"regression": True},
+                rf"label '{number}' must be a number from -1e\+16 to 1e\+16; ",
+            )
+            for number in ("1e39", "3e38", "-inf", "-2e17")
+        ),
         ("text,stars\na,1\nb,2\nc,1\nd,2\n", NO_HEADER, UNEXPECTED_HEADER),
     ],
 )

@@ -55,8 +55,16 @@ def test_a_csv_file_without_header(tmp_path):
             "line 2: score 'high' must be a number; correct .*, or change --label_column$",
         ),
         (TABLE.replace("4.5", "nan"), SCORED, {}, "score 'nan' must be a number;"),
-        (TABLE.replace("4.5", "-inf"), SCORED, {}, "score '-inf' must be a number;"),
-        (TABLE.replace("4.5", "1e39"), SCORED, {}, "score '1e39' must be a number;"),
+        (TABLE.replace("4.5", "-inf"), SCORED, {}, "score '-inf' must be a number from -1"),
+        *(
+            (
+                TABLE.replace("4.5", number),
+                SCORED,
+                {},
+                rf"score '{number}' must be a number from -1e\+16 to 1e\+16; correct",
+            )
+            for number in ("1e39", "-3e38", "2e16")
+        ),
         (TABLE.replace("4.5", "9" * 9000), SCORED, {}, "line 2: score '999"),
     ],
 )
