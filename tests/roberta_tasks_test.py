@@ -50,7 +50,7 @@ def test_a_context_is_tokenized_like_its_text(tokenizer):
 
 def test_an_answer_is_found_within_a_word_and_mapped_back(tokenizer):
     (context,) = features.tokenize_contexts([TEXT], tokenizer)
-    at = answers.ContextText(TEXT, context, tokenizer.words_of, FinalText(False)).of
+    at = answers.ContextText(TEXT, context, tokenizer, FinalText(tokenizer.split_words)).of
     pieces = tokens(tokenizer, context.ids)
     first, last = pieces.index("("), pieces.index("4")
     assert pieces[first - 1] == "Ġ" and pieces[first + 1 : first + 5] == list("1895")
@@ -94,7 +94,7 @@ def test_an_answer_in_text_without_spaces_is_where_it_starts(tokenizer):
     (window,), (pieces,) = encoder.windows, encoder.contexts
     first, last = (record[f"{side}_positions"][0] - window.offset for side in ("start", "end"))
     assert tokenizer.text_of(pieces.ids[first : last + 1].tolist()) == answer
-    at = answers.ContextText(context, pieces, tokenizer.words_of, FinalText(False)).of
+    at = answers.ContextText(context, pieces, tokenizer, FinalText(tokenizer.split_words)).of
     assert at(first, last) == (answer, start, start + 1)
 
 

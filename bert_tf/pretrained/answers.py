@@ -95,8 +95,8 @@ class RunSquadSearch(Search):
             for i, row in enumerate(logits)
         ]
         settings, tokenizer = self._settings, self._tokenizer
-        final_text = FinalText(tokenizer.do_lower_case)
-        text = answers.ContextText(self._context, self._pieces, tokenizer.words_of, final_text)
+        final_text = FinalText(tokenizer.split_words)
+        text = answers.ContextText(self._context, self._pieces, tokenizer, final_text)
         nbest, null_score = answers.find_answers(self._windows, scored, settings, text)
         probabilities = answers.softmax([candidate.score for candidate in nbest])
         found = [

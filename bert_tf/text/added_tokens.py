@@ -13,6 +13,7 @@ import numpy as np
 
 _WORD = re.compile(r"\w")
 _SPACES = re.compile(r"\s*")
+_BETWEEN_TEXTS = "\0"  # a token with it would only be looked for in vain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,18 @@ class TokenSpan(NamedTuple):
     token_id: int | None
 
 
+class CharacterTable(dict[int, str]):
+    """Code point -> replacement, for str.translate; entries are computed on first use."""
+
+    def __init__(self, replacement: Callable[[str], str]):
+        super().__init__()
+        self._replacement = replacement
+
+    def __missing__(self, code_point: int) -> str:
+        replacement = self[code_point] = self._replacement(chr(code_point))
+        return replacement
+
+
 class AddedTokens:
     """Finds tokens in texts: the leftmost first, of several the longest.
 
@@ -55,24 +68,30 @@ class AddedTokens:
     """
 
     def __init__(self, tokens: Sequence[AddedToken], normalize: Callable[[str], str]):
-        self._normalize = normalize
+        self._normalize = CharacterTable(normalize)
+        normal = {x.content.translate(self._normalize): x for x in tokens if x.normalized}
+        self._normal = _Finder(normal) if normal else None
         self._written = _Finder({x.content: x for x in tokens if not x.normalized})
-        normal = [x for x in tokens if x.normalized]
-        self._normal = _Finder({"".join(map(normalize, x.content)): x for x in normal})
+
+    def occur_in(self, text: str) -> bool:
+        """Returns whether a token is in a text, perhaps where another rule forbids it."""
+        if self._written.occur_in(text):
+            return True
+        return bool(self._normal) and self._normal.occur_in(text.translate(self._normalize))
 
     def spans(self, text: str) -> Iterator[TokenSpan]:
         """Yields the tokens of a text, and what is between them, in order."""
         for span in self._written.spans(text):
-            if span.token_id is None and self._normal.pattern:
-                yield from self._normal_spans(text, span)
+            if span.token_id is None and self._normal:
+                yield from self._normal_spans(self._normal, text, span)
             else:
                 yield span
 
-    def _normal_spans(self, text: str, around: TokenSpan) -> Iterator[TokenSpan]:
-        parts = [self._normalize(char) for char in text[around.start : around.end]]
+    def _normal_spans(self, finder: "_Finder", text: str, around: TokenSpan) -> Iterator[TokenSpan]:
+        parts = [self._normalize[ord(char)] for char in text[around.start : around.end]]
         places = [around.start + i for i, part in enumerate(parts) for _ in part]
         done = around.start
-        for start, end, token_id in self._normal.spans("".join(parts)):
+        for start, end, token_id in finder.spans("".join(parts)):
             if token_id is not None:
                 if done < places[start]:
                     yield TokenSpan(done, places[start], None)
@@ -98,12 +117,18 @@ class _Finder:
 
     def __init__(self, tokens: dict[str, AddedToken]):
         self._tokens = {content: token for content, token in tokens.items() if content}
+        self._first = {content[0] for content in self._tokens}
         longest_first = sorted(self._tokens, key=len, reverse=True)
-        self.pattern = re.compile("|".join(map(re.escape, longest_first))) if tokens else None
+        # Without tokens the pattern never matches.
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    def occur_in(self, text: str) -> bool:
+        # To look for a single character is many times faster than to look for the pattern.
+        return any(char in text for char in self._first) and bool(self._pattern.search(text))
 
     def spans(self, text: str) -> Iterator[TokenSpan]:
         done = 0
-        for match in self.pattern.finditer(text) if self.pattern else ():
+        for match in self._pattern.finditer(text):
             token = self._tokens[match[0]]
             start, end = match.span()
             touches = _WORD.match(text, end) or (start and _WORD.match(text, start - 1))
@@ -132,16 +157,25 @@ def encode_with_added(
     Args:
         encode: returns the same for texts without added tokens.
     """
-    rows = [added.parts(text) for text in texts]
-    if rows == [[text] for text in texts]:
+    # Nearly all texts have none, and one look at all of them is faster than one at each.
+    if not added.occur_in(_BETWEEN_TEXTS.join(texts)):
         return encode(texts)
-    between, sizes = encode([part for row in rows for part in row if isinstance(part, str)])
-    groups = iter(np.split(between, np.cumsum(sizes)[:-1]))
-    ids: list[int] = []
-    lengths = []
-    for row in rows:
-        before = len(ids)
-        for part in row:
-            ids += next(groups).tolist() if isinstance(part, str) else [part]
-        lengths.append(len(ids) - before)
-    return np.array(ids, np.int32), lengths
+    strings: list[str] = []
+    tokens: list[int] = []
+    rows: tuple[list[int], list[int]] = [], []  # the number of the text of each string and token
+    before: list[int] = []  # number of strings before each token
+    for row, text in enumerate(texts):
+        for part in added.parts(text):
+            if isinstance(part, str):
+                strings.append(part)
+                rows[0].append(row)
+            else:
+                tokens.append(part)
+                rows[1].append(row)
+                before.append(len(strings))
+    ids, sizes = encode(strings)
+    ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    counts = np.zeros(len(texts), np.int64)
+    np.add.at(counts, rows[0], sizes)
+    np.add.at(counts, rows[1], 1)
+    return np.insert(ids, ends[before], tokens), counts

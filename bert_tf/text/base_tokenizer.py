@@ -156,8 +156,21 @@ class Tokenizer(abc.ABC):
 
     def words_of(self, token_ids: Sequence[int]) -> str:
         """Returns the words and punctuation marks of the pieces, separated by single spaces."""
-        basic = tokenization.BasicTokenizer(self.do_lower_case)
-        return " ".join(basic.tokenize(self.text_of(token_ids)))
+        return " ".join(self._basic.tokenize(self.text_of(token_ids)))
+
+    def split_words(self, text: str) -> list[str]:
+        """Returns the normalized words and punctuation marks of a text; added tokens are whole."""
+        if not self.added:
+            return self._basic.tokenize(text)
+        words: list[str] = []
+        for part in self.added.parts(text):
+            words += self._basic.tokenize(part) if isinstance(part, str) else [self.inv_vocab[part]]
+        return words
+
+    @functools.cached_property
+    def _basic(self) -> tokenization.BasicTokenizer:
+        """Splits text into words and punctuation marks, with the casing of the tokenizer."""
+        return tokenization.BasicTokenizer(self.do_lower_case)
 
 
 def tokens_by_id(inv_vocab: Mapping[int, str]) -> list[str]:

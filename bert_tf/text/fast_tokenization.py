@@ -20,6 +20,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import tokenization
+from bert_tf.text.added_tokens import CharacterTable
 from bert_tf.text.base_tokenizer import Encoded, Tokenizer, tokens_by_id
 from bert_tf.text.offsets import Piece, pieces_with_offsets
 from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
@@ -47,18 +48,6 @@ _ASCII_TOKEN = re.compile(r"(##)?[0-9A-Za-z]+|[!-~]")
 _Encoder = Callable[[Sequence[str]], Encoded]
 
 
-class _LazyTable(dict[int, str]):
-    """Code point -> replacement, for str.translate; entries are computed on first use."""
-
-    def __init__(self, replacement: Callable[[str], str]):
-        super().__init__()
-        self._replacement = replacement
-
-    def __missing__(self, code_point: int) -> str:
-        replacement = self[code_point] = self._replacement(chr(code_point))
-        return replacement
-
-
 class _IdsOfToken(dict[str, Sequence[int]]):
     """Text without white space -> its ids; entries are computed on first use."""
 
@@ -67,7 +56,7 @@ class _IdsOfToken(dict[str, Sequence[int]]):
         self._vocab = reference.vocab
         self._wordpiece = reference.wordpiece_tokenizer
         self._basic = reference.basic_tokenizer
-        self._split_table = _LazyTable(self._split)
+        self._split_table = CharacterTable(self._split)
 
     def _split(self, char: str) -> str:
         if self._basic.strip_accents and unicodedata.category(char) == "Mn":
@@ -116,8 +105,7 @@ class FastTokenizer(Tokenizer):
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.unknown_id = self.vocab.get(tokenization.UNKNOWN_TOKEN)
         self.do_lower_case = reference.basic_tokenizer.do_lower_case
-        self._clean_table = _LazyTable(reference.basic_tokenizer.clean)
-        self._normal_table = _LazyTable(reference.basic_tokenizer.normalize)
+        self._clean_table = CharacterTable(reference.basic_tokenizer.clean)
         self._ids_of_token = _IdsOfToken(reference)
         self._num_characters = 0
         self._ascii_encoder: _Encoder | None = None
@@ -157,8 +145,12 @@ class FastTokenizer(Tokenizer):
         vocab = self.reference.vocab
         return frozenset(i for token, i in vocab.items() if token.startswith("##"))
 
+    @property
+    def _basic(self) -> tokenization.BasicTokenizer:
+        return self.reference.basic_tokenizer
+
     def _normalize(self, char: str) -> str:
-        return self._normal_table[ord(char)]
+        return self.reference.basic_tokenizer.normalize(char)
 
     def _pieces(self, text: str) -> list[Piece]:
         return pieces_with_offsets(text, self.reference)

@@ -10,6 +10,7 @@ from bert_tf.tasks.squad.examples import SquadData, read_squad_examples
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.scoring import evaluate, evaluate_with_negative
 from bert_tf.tasks.squad.words import is_unspaced, split_words
+from bert_tf.tokenization import BasicTokenizer
 from tests.fuzz.cases import attempt, damage
 
 _WORDS = (
@@ -134,7 +135,7 @@ def fuzz_squad_answers(random: random.Random, folder: Path) -> None:
     chosen = words[start : start + 3]
     do_lower_case = random.random() < 0.5
     predicted = random.choice(["", "the", " ".join(chosen), " ".join(chosen).lower(), "a ##b"])
-    begin, end = FinalText(do_lower_case)(predicted, chosen)
+    begin, end = FinalText(BasicTokenizer(do_lower_case).tokenize)(predicted, chosen)
     assert 0 <= begin <= end <= len(" ".join(chosen))
     found = " ".join(chosen)[begin:end]
     for score in (evaluate, evaluate_with_negative):

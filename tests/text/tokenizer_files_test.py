@@ -3,11 +3,15 @@
 import json
 import random
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.export.text_to_ids import TextToIds
+from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizer_settings import TokenizerSettings
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 from tests.support.refusals import refusal
 
@@ -213,3 +217,17 @@ def test_a_byte_order_mark_is_no_part_of_the_first_token(tmp_path):
     tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
     assert dict(tokenizer.vocab) == VOCAB
     assert read_vocabulary(str(tmp_path / "vocab.txt")) == {"vocab.txt": text.encode()}
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+def test_texts_with_and_without_added_tokens_in_one_call(normalized):
+    """Each text has the same ids as alone, whichever texts are encoded with it."""
+    added = (AddedToken("[E1]", 900, normalized=normalized), AddedToken("covid", 901, lstrip=True))
+    tokenizer = FastTokenizer(VOCAB, settings=TokenizerSettings(added_tokens=added))
+    texts = ["the cat", "[E1]", "", "[E1] covid the[E1]cat", "cat [", " covid", "sat"]
+    for chosen in (texts, texts[::-1], texts[:1], [], ["", ""], texts[3:4] * 2):
+        ids, splits = tokenizer.encode(chosen)
+        rows = [ids[i:j].tolist() for i, j in zip(splits, splits[1:], strict=False)]
+        assert rows == [tokenizer.encode([text])[0].tolist() for text in chosen]
+        assert ids.dtype == np.int32 and splits[-1] == len(ids)
+    assert rows == [[900, 901, VOCAB["the"], 900, VOCAB["cat"]]] * 2

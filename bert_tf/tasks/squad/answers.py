@@ -8,7 +8,7 @@ import json
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,15 +19,13 @@ from bert_tf.tasks.squad.features import Context, ContextWindow, max_context
 from bert_tf.tasks.squad.final_text import FinalText
 from bert_tf.tasks.squad.settings import AnswerSettings, SquadSettings
 from bert_tf.tasks.squad.words import split_words, word_spans
+from bert_tf.text.tokenizers import Tokenizer
 
 # The odds of "no answer" for a question without candidates: larger than any difference of logits.
 # The original starts its search for the lowest score of "no answer" at this value.
 NO_OTHER_ANSWER = 1000000.0
 # The files that `write_predictions` writes, the last one only for SQuAD 2.0.
 FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json")
-
-# Ids of word pieces -> their words and punctuation marks, joined by spaces.
-WordsOf = Callable[[Sequence[int]], str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +74,12 @@ class Candidate(NamedTuple):
 class ContextText:
     """Maps the tokens of a context to its text; `context` has the word pieces of `text`."""
 
-    def __init__(self, text: str, context: Context, words_of: WordsOf, final_text: FinalText):
+    def __init__(self, text: str, context: Context, tokenizer: Tokenizer, final_text: FinalText):
         self._text = text
         self._words = split_words(text)
         self._spans = word_spans(text)
         self._context = context
-        self._words_of = words_of
+        self._words_of = tokenizer.words_of
         self._final_text = final_text
 
     def of(self, start: int, end: int) -> tuple[str, int, int]:
@@ -117,7 +115,7 @@ def predict_answers(
     windows: Sequence[ContextWindow],
     logits: Iterable[WindowLogits],
     settings: SquadSettings,
-    words_of: WordsOf,
+    tokenizer: Tokenizer,
 ) -> Predictions:
     """Returns the answers to all questions (original: write_predictions).
 
@@ -127,13 +125,13 @@ def predict_answers(
         windows: windows of all questions, in order.
         logits: logits of each window, in the same order; read one question at a time.
         settings: how to choose answers.
-        words_of: the tokenizer's method of this name.
+        tokenizer: what made the word pieces.
 
     Raises:
         RuntimeError: the logits are not in the order of the windows.
     """
     predictions = Predictions()
-    final_text = FinalText(settings.do_lower_case, settings.verbose_logging)
+    final_text = FinalText(tokenizer.split_words, settings.verbose_logging)
     pairs = zip(windows, logits, strict=True)
     groups = itertools.groupby(pairs, lambda pair: pair[0].example_index)
     group = next(groups, None)
@@ -146,8 +144,9 @@ def predict_answers(
                 scored.append(_scored(window, found))
             group = next(groups, None)
         context = contexts[example.context_index]
-        text = ContextText(data.contexts[example.context_index], context, words_of, final_text)
-        nbest, null_score = find_answers(own, scored, settings, text)
+        text = data.contexts[example.context_index]
+        answer_text = ContextText(text, context, tokenizer, final_text)
+        nbest, null_score = find_answers(own, scored, settings, answer_text)
         _add_prediction(predictions, example.qas_id, nbest, null_score, settings)
     return predictions
 

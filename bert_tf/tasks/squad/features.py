@@ -16,14 +16,14 @@ from bert_tf.tasks.example_records import ExampleEncoder, Record
 from bert_tf.tasks.squad.examples import SquadData, SquadExample
 from bert_tf.tasks.squad.schema import squad_schema
 from bert_tf.tasks.squad.settings import SquadSettings
-from bert_tf.tasks.squad.words import PiecePlaces, place_pieces, split_words
+from bert_tf.tasks.squad.words import PiecePlaces, is_spaced, place_pieces, split_words
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
 
 # From the original's convert_examples_to_features.
 FIRST_UNIQUE_ID = 1000000000
 
-_CONTEXTS_PER_CALL = 128  # contexts in one call of the tokenizer
+_CONTEXTS_PER_CALL = 256  # contexts in one call of the tokenizer
 
 
 class Context(NamedTuple):
@@ -66,13 +66,12 @@ def tokenize_contexts(contexts: Sequence[str], tokenizer: Tokenizer) -> list[Con
     """Returns the word pieces of each context, tokenized word by word as in the original."""
     result = []
     for start in range(0, len(contexts), _CONTEXTS_PER_CALL):
-        # If a vocabulary's pieces contain spaces, the space before a word changes its pieces.
         texts = contexts[start : start + _CONTEXTS_PER_CALL]
-        batch = [
-            [f" {word}" if i else word for i, word in enumerate(split_words(context))]
-            for context in texts
-        ]
+        batch = [split_words(text) for text in texts]
+        if tokenizer.carries_space:
+            batch = [words[:1] + [f" {word}" for word in words[1:]] for words in batch]
         ids, splits = tokenizer.encode(list(itertools.chain.from_iterable(batch)))
+        all_spaced = is_spaced(" ".join(texts))
         first = 0
         for text, words in zip(texts, batch, strict=True):
             starts = splits[first : first + len(words) + 1]
@@ -80,7 +79,7 @@ def tokenize_contexts(contexts: Sequence[str], tokenizer: Tokenizer) -> list[Con
             # A copy, since a view would keep the ids of the whole batch.
             own = ids[starts[0] : starts[-1]].copy()
             starts = (starts - starts[0]).astype(np.int32)
-            places = place_pieces(text, words, own, starts, tokenizer)
+            places = None if all_spaced else place_pieces(text, words, own, starts, tokenizer)
             result.append(Context(own, starts, places))
     return result
 

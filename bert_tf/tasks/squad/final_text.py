@@ -1,11 +1,9 @@
 """Maps a predicted answer, made of word pieces, back to the original text."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from absl import logging
-
-from bert_tf.tokenization import BasicTokenizer
 
 _CACHED_WORDS = 1 << 16
 
@@ -19,16 +17,16 @@ class FinalText:
     with decomposed accents, the answer is all of the words. (Original: get_final_text.)
 
     Args:
-        do_lower_case: the setting of the tokenizer that made the word pieces.
+        split_words: the method of this name of the tokenizer that made the word pieces. (The
+            original uses a tokenizer with the same casing.)
         verbose_logging: whether to log each failure to align.
     """
 
-    def __init__(self, do_lower_case: bool, verbose_logging: bool = False):
-        tokenizer = BasicTokenizer(do_lower_case)
+    def __init__(self, split_words: Callable[[str], list[str]], verbose_logging: bool = False):
         self._verbose_logging = verbose_logging
         # Single words can be cached: their tokens do not depend on their neighbours.
         self._tokenize = functools.lru_cache(_CACHED_WORDS)(
-            lambda word: " ".join(tokenizer.tokenize(word))
+            lambda word: " ".join(split_words(word))
         )
 
     def __call__(self, predicted_text: str, words: Sequence[str]) -> tuple[int, int]:

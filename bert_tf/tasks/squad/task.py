@@ -126,7 +126,7 @@ class SquadTask(FineTuningTask):
             encoder.windows,
             _logits(predictions) if encoder.windows else iter(()),
             self.settings,
-            encoder.tokenizer.words_of,
+            encoder.tokenizer,
         )
 
     def _score(self, data: SquadData, found: answers.Predictions) -> dict[str, float | int]:

@@ -39,6 +39,9 @@ _IDEOGRAPHS = "".join(f"{chr(first)}-{chr(last)}" for first, last in tokenizatio
 _UNSPACED = re.compile(
     f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in _SCRIPTS)}{_IDEOGRAPHS}]"
 )
+# The first bytes, in UTF-8, of all characters that _UNSPACED finds, and of some others.
+_UNSPACED_BYTES = bytes([0xE0, 0xE1, *range(0xE3, 0x100)])
+_OTHER_BYTES = bytes(set(range(0x100)).difference(_UNSPACED_BYTES))
 _PARTS = re.compile(f"[{_IDEOGRAPHS}]|[^{_IDEOGRAPHS}]+")
 
 
@@ -60,6 +63,20 @@ def is_unspaced(word: str) -> bool:
     return len(word) > tokenization.MAX_INPUT_CHARS_PER_WORD or bool(_UNSPACED.search(word))
 
 
+def is_spaced(text: str) -> bool:
+    """Returns whether no word of a text `is_unspaced`."""
+    start, longest = 0, tokenization.MAX_INPUT_CHARS_PER_WORD
+    # For English, few looks at a text: for the last space of as many characters as a word may have.
+    while len(text) - start > longest:
+        space = text.rfind(" ", start, start + longest + 1)
+        if space < 0:  # here is a long word, or white space of a different kind
+            return not any(map(is_unspaced, split_words(text)))
+        start = space + 1
+    if text.isascii() or not text.encode("utf-8", "surrogatepass").translate(None, _OTHER_BYTES):
+        return True
+    return not _UNSPACED.search(text)
+
+
 class PiecePlaces(NamedTuple):
     """Where the pieces of a context are in its text.
 
@@ -79,20 +96,18 @@ def place_pieces(
 
     Args:
         text: the context.
-        words: its words as they were tokenized: all but the first with a space before them.
+        words: its words as they were tokenized, perhaps with a space before them.
         ids, word_starts: its pieces, as in `Context`.
         tokenizer: what tokenized them.
     """
-    # Fast for English, whose words need no look of their own.
-    short = max(map(len, words), default=0) <= tokenization.MAX_INPUT_CHARS_PER_WORD
-    if short and (text.isascii() or not _UNSPACED.search(text)):
+    if is_spaced(text):
         return None
     starts: list[int] = []
     ends: list[int] = []
     known: dict[str, list[Piece]] = {}
     bounds = itertools.pairwise(word_starts)
     for word, (begin, stop), (i, j) in zip(words, word_spans(text), bounds, strict=True):
-        shift = stop - len(word)  # of the space before a word
+        shift = stop - len(word)  # begin, or the space before it
         for first, last in _places(word, ids[i:j].tolist(), tokenizer, known):
             starts.append(max(begin, shift + first))
             ends.append(shift + last)

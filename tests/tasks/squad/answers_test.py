@@ -13,7 +13,10 @@ from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import read_squad_examples
 from bert_tf.tasks.squad.features import SquadEncoder
 from bert_tf.tasks.squad.final_text import FinalText
+from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.tokenizer_settings import TokenizerSettings
+from bert_tf.tokenization import BasicTokenizer
 from tests.support.squad_files import make_tokenizer, question, settings_of_lengths, write_squad
 
 LENGTH = 20
@@ -37,16 +40,17 @@ CONTEXT = "The leader was John Smith's (1895-1943). The man went and the man was
     ],
 )
 def test_final_text(predicted, words, lower, expected):
-    start, end = FinalText(lower)(predicted, words.split(" "))
+    start, end = FinalText(BasicTokenizer(lower).tokenize)(predicted, words.split(" "))
     assert words[start:end] == expected
 
 
 def test_verbose_logging(caplog):
     caplog.set_level("INFO", "absl")
-    FinalText(True)("x", ["y"])
+    split_words = BasicTokenizer(True).tokenize
+    FinalText(split_words)("x", ["y"])
     assert caplog.messages == []
-    FinalText(True, verbose_logging=True)("x", ["y"])
-    FinalText(True, verbose_logging=True)("cafe", ["Cafe\u0301"])
+    FinalText(split_words, verbose_logging=True)("x", ["y"])
+    FinalText(split_words, verbose_logging=True)("cafe", ["Cafe\u0301"])
     assert caplog.messages == [
         "Unable to find text: 'x' in 'y'",
         "Length not equal after stripping spaces: 'cafe' vs 'Cafe\u0301'",
@@ -85,7 +89,7 @@ class Questions:
     def predict(self, **changes):
         settings = settings_of_lengths(LENGTH, 5, 10, **changes)
         found = self.contexts, self.windows, iter(self.results)
-        return answers.predict_answers(self.data, *found, settings, self.tokenizer.words_of)
+        return answers.predict_answers(self.data, *found, settings, self.tokenizer)
 
 
 @pytest.fixture
@@ -120,7 +124,7 @@ def slow_nbest(questions, example, n_best_size, max_answer_length, with_negative
             pieces = questions.tokenizer.text_of(ids[first : last + 1])
             of_answer = words[word_of[first] : word_of[last] + 1]
             predicted = pieces.replace(" ##", "").replace("##", "")
-            start, end = FinalText(True)(predicted, of_answer)
+            start, end = FinalText(questions.tokenizer.split_words)(predicted, of_answer)
             found.append((" ".join(of_answer)[start:end], starts[i], ends[j]))
     null = ("", *min(nulls, key=lambda scores: scores[0])[1:])  # the first of equal ones
     if with_negative:
@@ -223,7 +227,7 @@ def test_an_answer_has_its_place_in_the_context():
     context = features.tokenize_contexts([text], tokenizer)[0]
     pieces = [tokenizer.inv_vocab[i] for i in context.ids]
     assert pieces[:7] == ["steve", "smith", "'", "s", "(", "1895", "-"]
-    at = answers.ContextText(text, context, tokenizer.words_of, FinalText(True)).of
+    at = answers.ContextText(text, context, tokenizer, FinalText(tokenizer.split_words)).of
     for first, last, answer, place in (
         (0, 1, "Steve Smith", "Steve \n Smith"),
         (1, 3, "Smith's", "Smith's"),
@@ -233,3 +237,32 @@ def test_an_answer_has_its_place_in_the_context():
     ):
         found, start, end = at(first, last)
         assert (found, text[start:end]) == (answer, place)
+
+
+@pytest.mark.parametrize(
+    "settings, text, expected",
+    [
+        ({"strip_accents": False}, "the Caf\u00e9, (\u00c9cole)", "Caf\u00e9|\u00c9cole"),
+        ({"strip_accents": True}, "the (\u00c9cole)", "\u00c9cole"),
+        ({"clean_text": False}, "(\u00c9\u200bcole) x", "\u00c9\u200bcole"),
+        (
+            {"added_tokens": (AddedToken("[E1]", 1), AddedToken("A'b", 2))},
+            "(A'b) [E1]x",
+            "A'b|[E1]",
+        ),
+    ],
+)
+@pytest.mark.parametrize("lower", [True, False])
+def test_an_answer_is_found_as_the_tokenizer_of_the_folder_splits(lower, settings, text, expected):
+    """With other switches than the original's, an answer is not the whole words around it."""
+    letters = [*map(chr, range(33, 0x250)), "\u200b"]
+    tokens = ["[UNK]", "[E1]", "A'b", *letters, *(f"##{char}" for char in letters)]
+    vocab = {token: i for i, token in enumerate(tokens)}
+    tokenizer = FastTokenizer(vocab, lower, settings=TokenizerSettings(**settings))
+    context = features.tokenize_contexts([text], tokenizer)[0]
+    at = answers.ContextText(text, context, tokenizer, FinalText(tokenizer.split_words)).of
+    pieces = tokenizer.pieces(text)
+    for answer in expected.split("|"):
+        start = text.index(answer)
+        inside = [i for i, p in enumerate(pieces) if start <= p.start < start + len(answer)]
+        assert at(inside[0], inside[-1]) == (answer, start, start + len(answer))

@@ -1,5 +1,6 @@
 """Tests of answers in text without spaces: labels, predictions, and the time they take."""
 
+import random
 import time
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.examples import read_squad_examples
 from bert_tf.tasks.squad.final_text import FinalText
-from bert_tf.tasks.squad.words import is_unspaced
+from bert_tf.tasks.squad.words import is_spaced, is_unspaced, split_words
 from bert_tf.text.fast_tokenization import FastTokenizer
 from tests.support.squad_files import question, settings_of_lengths, write_squad
 
@@ -45,7 +46,9 @@ def spans_of(tokenizer, folder, context, answer, start):
     record = next(encoder.records(example, texts))
     (first,), (last,) = record["start_positions"], record["end_positions"]
     tokens = [tokenizer.inv_vocab[i] for i in record["input_ids"][first : last + 1]]
-    at = answers.ContextText(context, encoder.contexts[0], tokenizer.words_of, FinalText(True)).of
+    at = answers.ContextText(
+        context, encoder.contexts[0], tokenizer, FinalText(tokenizer.split_words)
+    ).of
     offset = encoder.windows[0].offset
     return tokens, at(first - offset, last - offset)
 
@@ -118,6 +121,19 @@ def test_words_that_are_not_between_spaces(word, expected):
     assert is_unspaced(word) == expected
 
 
+def test_a_text_is_spaced_if_all_its_words_are():
+    rng = random.Random(0)
+    words = ["a", "é", "–", "서울은", "x" * 199, "x" * 200, "हिन्दी", "жизнь", "\ud800", "…"] * 4
+    words += ["x" * 201, "北", "ສະ", "𠀀", "。", "\u1a20", "\u1b00", "\u2fff", "\U0001f600"]
+    seen = set()
+    for _ in range(2000):
+        count = rng.choice([0, 1, 3, 30])
+        text = "".join(rng.choice(words) + rng.choice("   \t\n\u202f") for _ in range(count))
+        seen.add(expected := not any(map(is_unspaced, split_words(text))))
+        assert is_spaced(text) == expected, ascii(text)
+    assert seen == {True, False}
+
+
 @pytest.mark.parametrize("unit", ["日本東京", "なかな。", "cat,7,", "แมว,"])
 def test_time_grows_in_proportion(tokenizer, unit):
     """An answer of a context of 40,000 characters takes no longer than one of 2,000."""
@@ -125,7 +141,7 @@ def test_time_grows_in_proportion(tokenizer, unit):
     for size in (2_000, 40_000):
         text = (unit * size)[:size]
         (context,) = features.tokenize_contexts([text], tokenizer)
-        at = answers.ContextText(text, context, tokenizer.words_of, FinalText(True)).of
+        at = answers.ContextText(text, context, tokenizer, FinalText(tokenizer.split_words)).of
         start = time.perf_counter()
         for first in np.linspace(0, len(context.ids) - 4, 200).astype(int).tolist():
             found, begin, end = at(first, first + 3)
