@@ -30,6 +30,7 @@ from bert_tf.datasets.documents import warn_of_empty_documents
 from bert_tf.errors import UserError, quoted
 from bert_tf.tasks.pretraining.records.data import warn_of_few_real_pairs
 from bert_tf.tasks.pretraining.records.data_settings import PretrainingDataSettings
+from bert_tf.tasks.pretraining.records.manifest import counts_of
 from bert_tf.tasks.pretraining.records.shards import (
     DocumentSpill,
     HashedDocument,
@@ -129,6 +130,10 @@ def create_shards_with_beam(settings: PretrainingDataSettings, options: Pipeline
     counts = _counts(result)
     if counts:
         logging.info("%s", ", ".join(f"{name}: {counts[name]:,}" for name in COUNTERS))
+    else:
+        made = counts_of([names[shard] for shard in missing if tf.io.gfile.exists(names[shard])])
+        counts.update(instances=made.instances, real_pairs=made.real_pairs)
+        logging.info("tokens: %s, instances: %s", f"{made.tokens:,}", f"{made.instances:,}")
     warn_of_few_real_pairs(counts["real_pairs"], counts["instances"], settings.objective)
     for shard in missing:
         if not tf.io.gfile.exists(names[shard]):

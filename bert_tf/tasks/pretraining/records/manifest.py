@@ -130,6 +130,16 @@ def read_manifests(files: Sequence[str]) -> dict[str, dict[str, Any]]:
         return {path: manifest for path, manifest in found if manifest is not None}
 
 
+def counts_of(files: Sequence[str]) -> RecordCounts:
+    """Returns the sum of the counts in the manifests of record files, of those that have one."""
+    names = [field.name for field in dataclasses.fields(RecordCounts)]
+    counts = RecordCounts()
+    with ThreadPoolExecutor(16) as pool:
+        for manifest in filter(None, pool.map(_read, files)):
+            counts += RecordCounts(*(manifest.get(name, 0) for name in names))
+    return counts
+
+
 def _read(file: str) -> dict[str, Any] | None:
     path = manifest_file(file)
     if not tf.io.gfile.exists(path):

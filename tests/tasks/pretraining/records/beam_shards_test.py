@@ -58,12 +58,35 @@ def test_shards_are_those_of_the_program(text, tmp_path):
         make(text, tmp_path / "expected", dupe_factor=3)
 
 
-def test_few_real_pairs_are_warned_of(text, tmp_path, warnings):
+@pytest.fixture
+def no_counters(monkeypatch):
+    """Lets Beam's runner have no counters, like Dask's."""
+
+    def metrics(self):
+        raise NotImplementedError
+
+    monkeypatch.setattr(RunnerResult, "metrics", metrics)
+
+
+@pytest.mark.parametrize("counters", [True, False])
+def test_few_real_pairs_are_warned_of(text, tmp_path, warnings, request, counters):
+    if not counters:
+        request.getfixturevalue("no_counters")
     (text / "a" / "x.txt").write_text("river bread\n\n" * 21)
     make(text, tmp_path / "out", input_file=f"{text}/a/x.txt")
     assert warnings[-1].startswith(
         "only 0 of 42 pairs (0.0%) are real, the second text following the f"
     )
+
+
+def test_the_counts_of_shards_do_not_need_counters(text, tmp_path, caplog, warnings, no_counters):
+    caplog.set_level("INFO", "absl")
+    made = make(text, tmp_path / "out")
+    manifests = [json.loads(made[name]) for name in made if re.search(r"-\d{5}\.json$", name)]
+    assert len(manifests) == 5
+    sums = [sum(x[name] for x in manifests) for name in ("tokens", "instances", "real_pairs")]
+    assert f"tokens: {sums[0]:,}, instances: {sums[1]:,}" in caplog.messages
+    assert sums[2] > 0 and not any("are real" in message for message in warnings)
 
 
 def test_errors_of_workers_are_one_line(text, tmp_path):
@@ -81,11 +104,7 @@ def test_errors_of_workers_are_one_line(text, tmp_path):
     assert [*contents(tmp_path / "out")] == ["r-shards.json"]
 
 
-def test_a_runner_without_counters_does_not_say_how_many_documents(text, tmp_path, monkeypatch):
-    def metrics(self):
-        raise NotImplementedError
-
-    monkeypatch.setattr(RunnerResult, "metrics", metrics)
+def test_a_runner_without_counters_does_not_say_how_many_documents(text, tmp_path, no_counters):
     with pytest.raises(UserError, match="without a document: the text has too few documents, wh"):
         make(text, tmp_path / "many", num_shards=41, input_file=f"{text}/*/*.txt")
 
