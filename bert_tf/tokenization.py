@@ -48,6 +48,7 @@ CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+_NO_IDEOGRAPHS = range(0x2B820, 0x2B920)  # to the package `tokenizers`
 
 _MAX_NAMED = 10  # lines in a warning
 
@@ -264,6 +265,7 @@ class BasicTokenizer:
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
         clean_text: bool = True,
+        hugging_face: bool = False,
     ):
         """Stores the switches. The original has only the first; the others are Hugging Face's.
 
@@ -272,11 +274,16 @@ class BasicTokenizer:
             strip_accents: whether to strip accents; None: if text is lower-cased.
             tokenize_chinese_chars: whether each ideograph is a word.
             clean_text: whether to drop control characters and make all white space spaces.
+            hugging_face: whether to do what the package `tokenizers` does where it differs: a
+                character is lower-cased by itself, so that no sigma becomes a final sigma;
+                cleaning drops characters for private use; U+2B820 to U+2B91F are no ideographs.
         """
         self.do_lower_case = do_lower_case
         self.strip_accents = do_lower_case if strip_accents is None else strip_accents
         self.tokenize_chinese_chars = tokenize_chinese_chars
         self.clean_text = clean_text
+        self.hugging_face = hugging_face
+        self._controls = ("Cc", "Cf", "Co") if hugging_face else ("Cc", "Cf")
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the words of `text`; each punctuation mark and each ideograph is a word."""
@@ -291,8 +298,12 @@ class BasicTokenizer:
         return self._normal_case(self.clean(text))
 
     def _normal_case(self, text: str) -> str:
-        text = text.lower() if self.do_lower_case else text
+        text = self.lower(text) if self.do_lower_case else text
         return self._run_strip_accents(text) if self.strip_accents else text
+
+    def lower(self, text: str) -> str:
+        """Returns `text` lower-cased."""
+        return "".join(map(str.lower, text)) if self.hugging_face else text.lower()
 
     def clean(self, text: str) -> str:
         """Returns `text` without control characters and with spaces around ideographs.
@@ -315,14 +326,20 @@ class BasicTokenizer:
         return "".join(f" {char} " if self._is_chinese_char(ord(char)) else char for char in text)
 
     def _is_chinese_char(self, code_point: int) -> bool:
+        if self.hugging_face and code_point in _NO_IDEOGRAPHS:
+            return False
         return any(first <= code_point <= last for first, last in CJK_RANGES)
 
     def _clean_text(self, text: str) -> str:
         return "".join(
             " " if _is_whitespace(char) else char
             for char in text
-            if char not in "\0\ufffd" and not _is_control(char)
+            if char not in "\0\ufffd" and not self._is_control(char)
         )
+
+    def _is_control(self, char: str) -> bool:
+        # Unicode counts tabs and line ends as controls; the original counts them as white space.
+        return char not in "\t\n\r" and unicodedata.category(char) in self._controls
 
 
 class WordpieceTokenizer:
@@ -370,11 +387,6 @@ class WordpieceTokenizer:
 
 def _is_whitespace(char: str) -> bool:
     return char in " \t\n\r" or unicodedata.category(char) == "Zs"
-
-
-def _is_control(char: str) -> bool:
-    # Unicode counts tabs and line ends as controls; the original counts them as white space.
-    return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
 
 
 def _is_punctuation(char: str) -> bool:

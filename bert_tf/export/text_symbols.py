@@ -22,7 +22,8 @@ class TextSymbols(tf.Module):
         self._string_starts = tf.constant(string_starts, tf.int32)
         self._symbols = tf.constant(unicode_tables.narrow(symbols))
         self._basic = basic
-        if basic.do_lower_case:
+        self._has_final_sigma = basic.do_lower_case and not basic.hugging_face
+        if self._has_final_sigma:
             self._case_of = CodePointTable(unicode_tables.case_classes(basic))
 
     def __call__(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -37,7 +38,7 @@ class TextSymbols(tf.Module):
         # The space at the end keeps the rules from looking into the next text.
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8", errors="ignore")
         points = decoded.values
-        if self._basic.do_lower_case:
+        if self._has_final_sigma:
             has_sigma = tf.reduce_any(points == unicode_tables.CAPITAL_SIGMA)
             points = tf.cond(has_sigma, lambda: self._with_final_sigmas(points), lambda: points)
         string = self._string_of(points)

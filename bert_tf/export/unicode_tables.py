@@ -52,16 +52,19 @@ def symbol_strings(
     """
     numbers = {(UNKNOWN,): 0}  # string -> its number
     string_of = np.zeros(_CODE_POINTS, np.int64)
-    for point in _points_with_rules(letters):
+    for point in _points_with_rules(basic, letters):
         string = tuple(_spell(chr(point), letters, basic))
         string_of[point] = numbers.setdefault(string, len(numbers))
     string_starts = np.cumsum([0, *map(len, numbers)])
     return string_of, string_starts, np.array([*itertools.chain(*numbers)])
 
 
-def _points_with_rules(letters: Iterable[str] = ()) -> list[int]:
+def _points_with_rules(
+    basic: tokenization.BasicTokenizer, letters: Iterable[str] = ()
+) -> list[int]:
     """Returns the code points that may become anything but (UNKNOWN,)."""
-    found = {x for x in range(_CODE_POINTS) if unicodedata.category(chr(x)) not in _UNASSIGNED}
+    plain = _UNASSIGNED - ({"Co"} if basic.hugging_face else set())
+    found = {x for x in range(_CODE_POINTS) if unicodedata.category(chr(x)) not in plain}
     found.update(map(ord, letters))
     for first, last in tokenization.CJK_RANGES:
         found.update(range(first, last + 1))
@@ -70,7 +73,7 @@ def _points_with_rules(letters: Iterable[str] = ()) -> list[int]:
 
 def _spell(char: str, letters: dict[str, int], basic: tokenization.BasicTokenizer) -> Iterable[int]:
     text = basic.clean(char)
-    text = text.lower() if basic.do_lower_case else text
+    text = basic.lower(text) if basic.do_lower_case else text
     for part in unicodedata.normalize("NFD", text) if basic.strip_accents else text:
         combining = unicodedata.combining(part) if basic.strip_accents else 0
         symbol = letters.get(part, UNKNOWN)
@@ -96,7 +99,7 @@ def case_classes(basic: tokenization.BasicTokenizer) -> np.ndarray:
     IGNORED.
     """
     classes = np.full(_CODE_POINTS, UNCASED)
-    for point in _points_with_rules():
+    for point in _points_with_rules(basic):
         char = chr(point)
         if _ends_word(char):
             classes[point] = CASED

@@ -215,7 +215,8 @@ class ModelFiles:
         path = self.vocab_file or self._must_have(VOCABULARY_FILES, "vocab_file")
         tokenizer = load_tokenizer(path, bool(do_lower_case), hugging_face=self.is_hugging_face)
         if do_lower_case is None:
-            do_lower_case = find_casing(self.home, path, tokenizer.vocab) is not False
+            found = find_casing(self.home, path, tokenizer.vocab, tokenizer.settings)
+            do_lower_case = found is not False
         return tokenizer.with_casing(do_lower_case)
 
     @functools.cached_property

@@ -35,9 +35,13 @@ class AddedToken:
     normalized: bool = False
 
     @property
+    def has_flags(self) -> bool:
+        return self.single_word or self.lstrip or self.rstrip or self.normalized
+
+    @property
     def options(self) -> dict[str, str | bool]:
-        """The content and the true flags, by their names in Hugging Face's files."""
-        return {name: x for name, x in vars(self).items() if x and name != "token_id"}
+        """The content and the flags, by their names in Hugging Face's files."""
+        return {name: x for name, x in vars(self).items() if name != "token_id"}
 
 
 class TokenSpan(NamedTuple):

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, missing_package, quoted
 from bert_tf.files.whole_files import read_text
+from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.offsets import Piece, without_space
 from bert_tf.text.sequences import Layout
@@ -23,6 +24,7 @@ from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 SPACE = "Ġ"  # stands for the byte of a space in a piece
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # in the order of RoBERTa's ids
+MASK = AddedToken("<mask>", lstrip=True)  # of fairseq's models; folders may say otherwise
 _UNKNOWN = "<unk>"
 
 
@@ -207,12 +209,9 @@ def _make_tokenizer(
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     tokenizer.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    options: dict[str, Any] = {
-        t: {"content": t, "lstrip": t == "<mask>"} for t in SPECIAL_TOKENS if t in vocab
-    }
-    options |= {token.content: token.options for token in settings.added_tokens}
-    added = [tokenizers.AddedToken(**{**x, "normalized": False}) for x in options.values()]
-    tokenizer.add_special_tokens(added)
+    added = {t: AddedToken(t) for t in SPECIAL_TOKENS if t in vocab}
+    added |= {t.content: t for t in (MASK, *settings.added_tokens) if t.content in vocab}
+    tokenizer.add_special_tokens([tokenizers.AddedToken(**x.options) for x in added.values()])
     return tokenizer
 
 

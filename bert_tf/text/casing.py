@@ -20,7 +20,12 @@ from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.whole_files import write_whole
 from bert_tf.text.tokenizer_files import read_tokenizer_config
 from bert_tf.text.tokenizer_json import read_tokenizer_json
-from bert_tf.text.tokenizer_settings import DO_LOWER_CASE, SETTINGS_KEYS, TOKENIZER_CONFIG
+from bert_tf.text.tokenizer_settings import (
+    DO_LOWER_CASE,
+    SETTINGS_KEYS,
+    TOKENIZER_CONFIG,
+    TokenizerSettings,
+)
 
 # A vocabulary is cased if the entries with an upper-case letter exceed both this number and this
 # share. The released English cased vocabulary has 10,898 of 28,996, an uncased one none. Words that
@@ -78,16 +83,24 @@ def is_cased(vocab: Collection[str]) -> bool:
     return len(_upper_case_entries(vocab)) > max(_MAX_ADDED_ENTRIES, _MAX_ADDED_SHARE * len(vocab))
 
 
-def find_casing(folder: str, vocab_file: str | None, vocab: Collection[str]) -> bool | None:
+def find_casing(
+    folder: str,
+    vocab_file: str | None,
+    vocab: Collection[str],
+    settings: TokenizerSettings | None = None,
+) -> bool | None:
     """Returns a model's `do_lower_case`, found without the flag; None if it is unknown.
 
     The first source that knows it wins: the record in the model's folder, the record in the
     vocabulary's folder, the name of a released model, a cased vocabulary.
+
+    Args:
+        settings: the vocabulary's, if they were read.
     """
-    casing = read_casing(folder)
     beside = os.path.dirname(vocab_file) if vocab_file else folder
-    if casing is None and beside.rstrip("/") != folder.rstrip("/"):
-        casing = read_casing(beside)
+    casing = read_casing(folder) if beside.rstrip("/") != folder.rstrip("/") else None
+    if casing is None:
+        casing = settings.recorded_casing if settings else read_casing(beside)
     if casing is None:
         casing = tokenization.casing_of_released_model(os.path.basename(folder.rstrip("/")))
     if casing is None and is_cased(vocab):

@@ -65,7 +65,7 @@ class _IdsOfToken(dict[str, Sequence[int]]):
 
     def __missing__(self, token: str) -> tuple[int, ...]:
         # Lower-casing depends on neighbours (the sigma at a word's end), so a table cannot do it.
-        text = token.lower() if self._basic.do_lower_case else token
+        text = self._basic.lower(token) if self._basic.do_lower_case else token
         if self._basic.strip_accents:
             text = unicodedata.normalize("NFD", text)
         pieces = self._wordpiece.tokenize(text.translate(self._split_table))
@@ -96,7 +96,7 @@ class FastTokenizer(Tokenizer):
             vocab_file,
             do_lower_case,
             required_tokens,
-            settings.max_input_chars_per_word,
+            settings.longest_word,
             **settings.switches,
         )
         self.reference = reference

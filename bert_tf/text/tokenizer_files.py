@@ -17,9 +17,9 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed, read_checked
 from bert_tf.files.whole_files import read_json
 from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.byte_pairs import MASK
 from bert_tf.text.tokenizer_json import (
     BYTE_PAIRS,
-    MAX_INPUT_CHARS,
     ONLY,
     SENTENCE_PIECES,
     TOKENIZER_FILE,
@@ -28,9 +28,13 @@ from bert_tf.text.tokenizer_json import (
 )
 from bert_tf.text.tokenizer_settings import (
     ADDED_TOKENS,
+    BYTE_PAIR_TOKENS,
     DO_LOWER_CASE,
+    MAX_INPUT_CHARS,
     MORE_TOKENS,
+    SENTENCE_PIECE_TOKENS,
     TOKENIZER_CONFIG,
+    WORD_PIECE_TOKENS,
     TokenizerSettings,
 )
 
@@ -39,14 +43,10 @@ _REMEDY = "correct or delete it"
 
 # --- the keys of each file ------------------------------------------------------------------------
 
-_WORD_PIECE_TOKENS = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
-_WORD_PIECE_TOKENS |= {"bos": "[CLS]", "eos": "[SEP]"}
-# Kind of vocabulary -> key of tokenizer_config.json -> the token that it must be.
 _SPECIAL_TOKENS = {
-    WORD_PIECES: _WORD_PIECE_TOKENS,
-    SENTENCE_PIECES: {**_WORD_PIECE_TOKENS, "unk": "<unk>", "pad": "<pad>"},
-    BYTE_PAIRS: {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
-    | {"bos": "<s>", "eos": "</s>"},
+    WORD_PIECES: WORD_PIECE_TOKENS,
+    SENTENCE_PIECES: SENTENCE_PIECE_TOKENS,
+    BYTE_PAIRS: BYTE_PAIR_TOKENS,
 }
 _MORE_TOKENS = (MORE_TOKENS, "extra_special_tokens")
 _SWITCHES = {
@@ -57,7 +57,16 @@ _SWITCHES = {
     SENTENCE_PIECES: {"keep_accents": bool, "remove_space": bool},
     BYTE_PAIRS: {"add_prefix_space": bool},
 }
-_GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", None)
+# What the classes below take for a switch that tokenizer_config.json lacks, whatever
+# tokenizer.json says; they have no argument for the last two.
+_CLASS_DEFAULTS = {
+    **{DO_LOWER_CASE: True, "strip_accents": None, "tokenize_chinese_chars": True},
+    **{"keep_accents": False, "add_prefix_space": False},
+    **{"clean_text": True, "max_input_chars_per_word": MAX_INPUT_CHARS},
+}
+_NO_ARGUMENTS = ("clean_text", "max_input_chars_per_word")
+# Classes that take a tokenizer.json as it is.
+_GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _CLASSES = {
     WORD_PIECES: ("Bert", "DistilBert", "Electra"),
     SENTENCE_PIECES: ("Albert",),
@@ -87,7 +96,7 @@ def _config_keys(kind: str) -> JsonKeys:
             *(f"{name}_token" for name in _SPECIAL_TOKENS[kind]),
         },
         needed={
-            "tokenizer_class": Needed((*names, *_GENERIC_CLASSES), ONLY),
+            "tokenizer_class": Needed((*names, *_GENERIC_CLASSES, None), ONLY),
             "do_basic_tokenize": Needed((True, None), ONLY),
             "never_split": Needed((None, []), "make them added tokens, or choose another model"),
             "wordpieces_prefix": Needed(("##",), ONLY),
@@ -133,6 +142,10 @@ def read_settings(
     """
     config, path = read_tokenizer_config(folder), os.path.join(folder, TOKENIZER_CONFIG)
     _config_keys(kind).check(config, path)
+    class_ = config.get("tokenizer_class")
+    has_defaults = class_ not in _GENERIC_CLASSES and (class_ is not None or hugging_face)
+    if has_defaults and hugging_face:
+        _check_arguments(config, path)
     tokens_map, ids = (read_checked(os.path.join(folder, x)) for x in (_TOKENS_MAP, _ADDED_IDS))
     hugging_face |= bool(in_json or tokens_map or ids or "tokenizer_class" in config)
     values = _switches(config, kind, path)
@@ -141,15 +154,20 @@ def read_settings(
             f"{folder} must have one vocabulary; it has a {kind}, and {TOKENIZER_FILE} has a"
             f" {in_json.kind}. Move the one that is not the model's away"
         )
+    casing = config.get(DO_LOWER_CASE)
     if in_json:
-        _check_same(config, in_json.switches, folder)
+        _check_same(config, in_json.switches, has_defaults, folder)
         values = {**in_json.switches, **values}
-        values.pop(DO_LOWER_CASE, None)
-    if hugging_face and kind == WORD_PIECES:
-        values.setdefault("max_input_chars_per_word", MAX_INPUT_CHARS)
+        in_file = values.pop(DO_LOWER_CASE, None)
+        casing = in_file if casing is None else casing
     added = in_json.added_tokens if in_json else []
     tokens = _tokens(config, tokens_map, ids, added, kind, hugging_face, folder)
-    return TokenizerSettings(**values, added_tokens=tuple(tokens))
+    return TokenizerSettings(
+        **values,
+        added_tokens=tuple(tokens),
+        tokenizer_class=f"{_CLASSES[kind][0]}Tokenizer" if hugging_face else None,
+        recorded_casing=casing,
+    )
 
 
 def _switches(config: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
@@ -166,12 +184,39 @@ def _switches(config: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]
     return found
 
 
-def _check_same(config: Mapping[str, Any], in_file: Mapping[str, Any], folder: str) -> None:
-    """Checks that both files say the same of each switch that both have."""
+def _check_arguments(config: Mapping[str, Any], path: str) -> None:
+    """Checks that a `tokenizer_config.json` has no switch that its class ignores."""
+    for name in _NO_ARGUMENTS:
+        if config.get(name) not in (None, _CLASS_DEFAULTS[name]):
+            raise UserError(
+                f"{path}: {name} must be {json.dumps(_CLASS_DEFAULTS[name])}, not"
+                f" {json.dumps(config[name])}, which transformers ignores. Delete the key"
+            )
+
+
+def _check_same(
+    config: Mapping[str, Any], in_file: Mapping[str, Any], has_defaults: bool, folder: str
+) -> None:
+    """Checks that both files say the same of each switch that both have.
+
+    has_defaults: whether the tokenizer's class does not read switches from `tokenizer.json`.
+    """
     for name, value in in_file.items():
         stated = config.get(name)
         if name == "strip_accents" and value is None:
             value = in_file[DO_LOWER_CASE]
+        if stated is None and has_defaults or name in _NO_ARGUMENTS:
+            taken = _CLASS_DEFAULTS[name]
+            if name == "strip_accents":
+                taken = config.get(DO_LOWER_CASE) is not False
+            if has_defaults and taken != value:
+                raise UserError(
+                    f"{folder}: {TOKENIZER_FILE} and the class of its tokenizer must agree; {name}"
+                    f" is {json.dumps(value)} in the former, but without the key in"
+                    f" {TOKENIZER_CONFIG} the class takes {json.dumps(taken)}. If the model was"
+                    f' trained with {TOKENIZER_FILE}, write "tokenizer_class":'
+                    f' "{_GENERIC_CLASSES[0]}" to {TOKENIZER_CONFIG}; else correct {TOKENIZER_FILE}'
+                )
         if stated is not None and stated != value:
             raise UserError(
                 f"{folder}: {TOKENIZER_CONFIG} and {TOKENIZER_FILE} must say the same; {name} is"
@@ -189,13 +234,8 @@ def _tokens(
     hugging_face: bool,
     folder: str,
 ) -> list[AddedToken]:
-    """Returns the added tokens of all files; where files differ, a later one here counts.
-
-    Hugging Face's tokenizers find the special tokens in every text.
-    """
-    found: dict[str, AddedToken] = {}
-    if hugging_face and kind != BYTE_PAIRS:  # a BytePairTokenizer always has them
-        found = {x: AddedToken(x) for x in _SPECIAL_TOKENS[kind].values()}
+    """Returns the added tokens of all files; where files differ, a later one here counts."""
+    found = _tokens_without_files(kind, hugging_face)
     for content, i in ids.items():
         options = {"content": content, "id": i, "normalized": True}
         found[content] = _token(options, os.path.join(folder, _ADDED_IDS))
@@ -229,6 +269,13 @@ def _tokens(
         added = _token(options, os.path.join(folder, TOKENIZER_FILE))
         found[added.content] = added
     return list(found.values())
+
+
+def _tokens_without_files(kind: str, hugging_face: bool) -> dict[str, AddedToken]:
+    """Returns the tokens that a tokenizer finds in every text if no file names any."""
+    if hugging_face:
+        return {x: AddedToken(x) for x in _SPECIAL_TOKENS[kind].values()}
+    return {MASK.content: MASK} if kind == BYTE_PAIRS else {}
 
 
 def _token(value: Any, path: str) -> AddedToken:

@@ -12,12 +12,12 @@ from bert_tf.files.json_keys import JsonKeys, Needed
 from bert_tf.files.whole_files import read_json
 from bert_tf.text import byte_pairs, fast_tokenization, sentence_pieces
 from bert_tf.text.byte_pairs import MERGES, in_order_of_ids
+from bert_tf.text.tokenizer_settings import MAX_INPUT_CHARS
 
 TOKENIZER_FILE = "tokenizer.json"
 # The kinds of vocabularies, by the names of their files.
 WORD_PIECES, BYTE_PAIRS = fast_tokenization.VOCABULARY, byte_pairs.VOCABULARY
 SENTENCE_PIECES = sentence_pieces.MODEL
-MAX_INPUT_CHARS = 100  # Hugging Face's default for `max_input_chars_per_word`
 
 ONLY = "nothing else is supported. Choose a different model"
 _KEYS = JsonKeys(

@@ -13,7 +13,16 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 DO_LOWER_CASE = "do_lower_case"
 # Added tokens with an id and without.
 ADDED_TOKENS, MORE_TOKENS = "added_tokens_decoder", "additional_special_tokens"
-SPECIAL_TOKENS = "[UNK] [SEP] [PAD] [CLS] [MASK] <unk> </s> <pad> <s> <mask>".split()
+# Key of a special token in Hugging Face's files, without its end `_token` -> the token.
+WORD_PIECE_TOKENS = {name: f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
+WORD_PIECE_TOKENS |= {"bos": "[CLS]", "eos": "[SEP]"}
+SENTENCE_PIECE_TOKENS = WORD_PIECE_TOKENS | {"unk": "<unk>", "pad": "<pad>"}
+BYTE_PAIR_TOKENS = {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
+BYTE_PAIR_TOKENS |= {"bos": "<s>", "eos": "</s>"}
+_SPECIAL_TOKENS = {*SENTENCE_PIECE_TOKENS.values(), "[UNK]", "[PAD]", *BYTE_PAIR_TOKENS.values()}
+
+# Words with more characters are unknown to the package `tokenizers`; the original's limit is 200.
+MAX_INPUT_CHARS = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,20 +32,26 @@ class TokenizerSettings:
     The defaults are google-research's. `do_lower_case` is apart: the programs have a flag for it.
 
     strip_accents, tokenize_chinese_chars, clean_text: see `tokenization.BasicTokenizer`.
-    max_input_chars_per_word: longer words are unknown.
+    max_input_chars_per_word: longer words are unknown; None for the library's own limit.
     keep_accents, remove_space: see `sentence_pieces.preprocess_text`.
     add_prefix_space: whether a byte-level BPE puts a space before every text.
     added_tokens: tokens that are found in a text before it is split.
+    tokenizer_class: Hugging Face's name of this kind of tokenizer, if a folder of its library has
+        the settings. What the switches leave open is then done as in the package `tokenizers`, see
+        `tokenization.BasicTokenizer` and `sentence_pieces.preprocess_text`.
+    recorded_casing: the folder's `do_lower_case`; None if it does not say. It is not compared.
     """
 
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool = True
     clean_text: bool = True
-    max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD
+    max_input_chars_per_word: int | None = None
     keep_accents: bool = False
     remove_space: bool = True
     add_prefix_space: bool = False
     added_tokens: tuple[AddedToken, ...] = ()
+    tokenizer_class: str | None = None
+    recorded_casing: bool | None = dataclasses.field(default=None, compare=False)
 
     def with_ids(self, vocab: Mapping[str, int], place: str) -> "TokenizerSettings":
         """Returns the settings with an id for every added token.
@@ -57,7 +72,7 @@ class TokenizerSettings:
             **{x.content: x.token_id for x in self.added_tokens if x.token_id is not None},
         }
         for token in self.added_tokens:
-            if token.content in SPECIAL_TOKENS and token.content not in ids:
+            if token.content in _SPECIAL_TOKENS and token.content not in ids:
                 continue
             token_id = ids.setdefault(token.content, max(ids.values()) + 1)
             tokens.append(dataclasses.replace(token, token_id=token_id))
@@ -75,8 +90,19 @@ class TokenizerSettings:
     @property
     def switches(self) -> dict[str, Any]:
         """The arguments of `tokenization.BasicTokenizer`, without `do_lower_case`."""
-        names = ("strip_accents", "tokenize_chinese_chars", "clean_text")
+        names = ("strip_accents", "tokenize_chinese_chars", "clean_text", "hugging_face")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def hugging_face(self) -> bool:
+        """Whether the package `tokenizers` is the reference."""
+        return self.tokenizer_class is not None
+
+    @property
+    def longest_word(self) -> int:
+        """The number of characters after which a word is unknown."""
+        own = MAX_INPUT_CHARS if self.hugging_face else MAX_INPUT_CHARS_PER_WORD
+        return self.max_input_chars_per_word or own
 
     @property
     def added_vocabulary(self) -> dict[str, int]:
@@ -88,13 +114,13 @@ class TokenizerSettings:
         content: dict[str, Any] = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default and field.name != "added_tokens"
+            if getattr(self, field.name) != field.default and field.name not in _NOT_WRITTEN
         }
         if self.added_tokens:
             placed = [x for x in self.added_tokens if x.token_id is not None]
             content[ADDED_TOKENS] = {str(x.token_id): x.options for x in placed}
             content[MORE_TOKENS] = [
-                token.options if len(token.options) > 1 else token.content
+                {"__type": "AddedToken", **token.options} if token.has_flags else token.content
                 for token in self.added_tokens
                 if token not in placed
             ]
@@ -102,9 +128,10 @@ class TokenizerSettings:
         return {TOKENIZER_CONFIG: json.dumps(content)} if content else {}
 
 
+_NOT_WRITTEN = ("added_tokens", "recorded_casing")  # the former by other names
 DEFAULTS = TokenizerSettings()
 SETTINGS_KEYS = {
-    *(field.name for field in dataclasses.fields(TokenizerSettings)),
+    *(field.name for field in dataclasses.fields(TokenizerSettings) if field.compare),
     ADDED_TOKENS,
     MORE_TOKENS,
 }

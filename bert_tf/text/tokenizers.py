@@ -18,7 +18,6 @@ from bert_tf.text.tokenizer_json import (
     SENTENCE_PIECES,
     TOKENIZER_FILE,
     WORD_PIECES,
-    TokenizerJson,
     read_tokenizer_json,
 )
 
@@ -61,38 +60,44 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     Raises:
         UserError: a file cannot be read, or asks for something unsupported.
     """
-    in_json, kind, is_vocabulary = _tokenizer_json(vocab_file)
+    source = _Source(vocab_file, hugging_face)
     files: dict[str, str | bytes] = {}
-    if in_json and is_vocabulary:
-        files |= in_json.files()
-    elif kind == BYTE_PAIRS:
+    if source.own:
+        files |= source.own.files()
+    elif source.kind == BYTE_PAIRS:
         files |= read_files(vocab_file, vocab_file)
     else:
-        files[kind] = read_bytes(vocab_file, vocab_file).removeprefix(codecs.BOM_UTF8)
-    files |= read_settings(os.path.dirname(vocab_file), kind, in_json, hugging_face).files()
+        files[source.kind] = read_bytes(vocab_file, vocab_file).removeprefix(codecs.BOM_UTF8)
+    files |= source.settings.files()
     return {name: x if isinstance(x, bytes) else x.encode() for name, x in files.items()}
 
 
-def _tokenizer_json(vocab_file: str) -> tuple[TokenizerJson | None, str, bool]:
-    """Returns the folder's `tokenizer.json`, the kind of vocabulary, and whether that file has it.
+class _Source:
+    """A vocabulary and what its folder says of the tokenizer.
 
-    Raises:
-        UserError: the file is damaged, or it is the vocabulary and has none.
+    Attributes:
+        own: the vocabulary, if it is a `tokenizer.json`; else None.
+        in_json: the folder's `tokenizer.json`; None if there is none.
+        kind: the kind of vocabulary, see `tokenizer_json`.
+        settings: see `read_settings`.
     """
-    if tf.io.gfile.isdir(vocab_file):
-        path = vocabulary_in(vocab_file) or storage.first_file(vocab_file, [TOKENIZER_FILE])
-        remedy = f"give --vocab_file={path}" if path else storage.contents(vocab_file)
-        raise UserError(f"--vocab_file={vocab_file} must be a file, not a folder; {remedy}")
-    folder, name = os.path.split(vocab_file)
-    in_json = read_tokenizer_json(folder)
-    if in_json is None or name != TOKENIZER_FILE:
-        return in_json, vocabulary_name(vocab_file), False
-    if not in_json.vocab:
-        raise UserError(
-            f"{vocab_file} is ALBERT's tokenizer, which is read from its SentencePiece model: copy"
-            f" the model's spiece.model to {folder}"
-        )
-    return in_json, in_json.kind, True
+
+    def __init__(self, vocab_file: str, hugging_face: bool):
+        """Reads the files; for arguments and errors see `read_vocabulary`."""
+        if tf.io.gfile.isdir(vocab_file):
+            path = vocabulary_in(vocab_file) or storage.first_file(vocab_file, [TOKENIZER_FILE])
+            remedy = f"give --vocab_file={path}" if path else storage.contents(vocab_file)
+            raise UserError(f"--vocab_file={vocab_file} must be a file, not a folder; {remedy}")
+        folder, name = os.path.split(vocab_file)
+        self.in_json = read_tokenizer_json(folder)
+        self.own = self.in_json if name == TOKENIZER_FILE else None
+        self.kind = self.own.kind if self.own else vocabulary_name(vocab_file)
+        if self.own and not self.own.vocab:
+            raise UserError(
+                f"{vocab_file} is ALBERT's tokenizer, which is read from its SentencePiece model:"
+                f" copy the model's spiece.model to {folder}"
+            )
+        self.settings = read_settings(folder, self.kind, self.in_json, hugging_face)
 
 
 def vocabulary_in(folder: str) -> str | None:
@@ -128,17 +133,16 @@ def load_tokenizer(
             vocabulary is a `vocab.json` and `do_lower_case` is True, or a file beside it asks for
             something unsupported.
     """
-    in_json, name, is_vocabulary = _tokenizer_json(vocab_file)
-    settings = read_settings(os.path.dirname(vocab_file), name, in_json, hugging_face)
-    kind = _KINDS[name]
+    source = _Source(vocab_file, hugging_face)
+    kind = _KINDS[source.kind]
     required = (*kind.sequence_tokens, *([kind.mask_token] if needs_mask else []))
-    arguments = do_lower_case, required, settings
-    if in_json and is_vocabulary and name == BYTE_PAIRS:
-        return BytePairTokenizer(vocab_file, *arguments, in_json.files())
-    if in_json and is_vocabulary:
-        return FastTokenizer(in_json.vocab, *arguments)
+    arguments = do_lower_case, required, source.settings
+    if source.own and source.kind == BYTE_PAIRS:
+        return BytePairTokenizer(vocab_file, *arguments, source.own.files())
+    if source.own:
+        return FastTokenizer(source.own.vocab, *arguments)
     tokenizer = kind(vocab_file, *arguments)
-    vocab = in_json.vocab if in_json else {}
+    vocab = source.in_json.vocab if source.in_json else {}
     if wrong := next((x for x, i in vocab.items() if tokenizer.vocab.get(x) != i), None):
         raise UserError(
             f"{vocab_file} and the {TOKENIZER_FILE} beside it must have the same vocabulary; token"

@@ -11,7 +11,12 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.text import sequences
 from bert_tf.text.byte_pairs import BytePairTokenizer
-from bert_tf.text.tokenizers import load_tokenizer, vocabulary_files, vocabulary_name
+from bert_tf.text.tokenizers import (
+    load_tokenizer,
+    read_vocabulary,
+    vocabulary_files,
+    vocabulary_name,
+)
 from tests.support.byte_pair_files import write_vocabulary
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
@@ -39,16 +44,56 @@ def test_bytes_are_joined_and_spaces_belong_to_the_word_after_them(tokenizer):
     assert tokenizer.text_of(ids) == " the ?cat"
 
 
+_SETTINGS = [
+    ({}, "t he <mask> Ġcat [ E 1 ]"),
+    ({"add_prefix_space": True}, "Ġthe <mask> Ġcat [ E 1 ]"),
+    ({"mask_token": {"content": "<mask>"}}, "t he Ġ <mask> Ġcat [ E 1 ]"),
+    ({"additional_special_tokens": ["[E1]", {"content": "cat", "lstrip": True}]}, None),
+]
+
+
 @pytest.mark.parametrize(
-    ("config", "tokens"),
+    ("file", "content", "takes_space"),
     [
-        ({}, "t he <mask> Ġcat [ E 1 ]"),
-        ({"add_prefix_space": True}, "Ġthe <mask> Ġcat [ E 1 ]"),
-        ({"mask_token": {"content": "<mask>"}}, "t he Ġ <mask> Ġcat [ E 1 ]"),
-        ({"additional_special_tokens": ["[E1]", {"content": "cat", "lstrip": True}]}, None),
+        (None, {}, False),
+        ("tokenizer_config.json", {"mask_token": "<mask>"}, False),
+        ("special_tokens_map.json", {"mask_token": {"content": "<mask>", "lstrip": True}}, True),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"4": {"content": "<mask>", "lstrip": True}}},
+            True,
+        ),
     ],
-    ids=["plain", "prefix", "mask", "added"],
+    ids=["nothing", "name", "map", "decoder"],
 )
+def test_the_space_before_a_mask(tmp_path, file, content, takes_space):
+    # The values are those of transformers 5.24 for such folders.
+    path = write_vocabulary(tmp_path, JOINED)
+    if file:
+        (tmp_path / file).write_text(json.dumps(content))
+    tokenizer = load_tokenizer(path, do_lower_case=False, hugging_face=True)
+    (found,) = tokens_of_each(tokenizer, "the <mask> cat")
+    assert found == ["t", "he", *([] if takes_space else ["Ġ"]), "<mask>", "Ġcat"]
+    # A copy, in either format, keeps it.
+    for hugging_face in (False, True):
+        copy = tmp_path / str(hugging_face)
+        copy.mkdir()
+        for name, text in read_vocabulary(path, hugging_face=True).items():
+            (copy / name).write_bytes(text)
+        again = load_tokenizer(str(copy / "vocab.json"), False, hugging_face=hugging_face)
+        assert tokens_of_each(again, "the <mask> cat") == [found]
+
+
+def test_a_mask_without_hugging_face_keeps_its_space_in_their_format(tmp_path):
+    path = write_vocabulary(tmp_path, JOINED)
+    for name, text in read_vocabulary(path).items():
+        (tmp_path / name).write_bytes(text)
+    for hugging_face in (False, True):
+        tokenizer = load_tokenizer(path, False, hugging_face=hugging_face)
+        assert tokens_of_each(tokenizer, "a <mask>") == [["a", "<mask>"]]
+
+
+@pytest.mark.parametrize(("config", "tokens"), _SETTINGS, ids=["plain", "prefix", "mask", "added"])
 def test_settings_of_the_folder(tmp_path, config, tokens):
     path = write_vocabulary(tmp_path, JOINED)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))

@@ -15,7 +15,7 @@ from bert_tf.text.tokenizer_settings import TokenizerSettings
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 from tests.support.refusals import refusal
 
-LETTERS = "abcdeimnorstuvxyABCDEIMNORSTUVXY0129äöéü中国"
+LETTERS = "abcdeimnorstuvxyABCDEIMNORSTUVXY0129äöéü中国οδσςΟΔΣ\U0002b820"
 WORDS = "the The cat sat möchte mochte schön MAX is café cafe 中国 news".split()
 MARKS = ".,!?'[]_<>:-"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -31,6 +31,10 @@ TEXTS = [
     f"{'ab' * 75} the {'ba' * 45} cat {'ab' * 11}",
     "[SEP] the [MASK] cat [PAD] [unk]",
     "",
+    # What the original does otherwise: a final sigma, private use, an ideograph.
+    "ΟΔΟΣ σοςΣ Σ ΣΟ-ΔΟΣ. οδος",
+    "ca\ue000t \uf0b7 news\U000f0001 the\U0010fffd",
+    "the\U0002b820cat \U0002b820",
 ]
 
 
@@ -87,8 +91,10 @@ def test_a_tokenizer_json_drawn_at_random(tmp_path, seed):
             {"[E1]": {}, "<x>": {"lstrip": True}},
         ),
         (True, {"tokenize_chinese_chars": False}, {"_E2_": {"rstrip": True, "lstrip": True}}),
+        (True, {"tokenizer_class": "BertTokenizer"}, {}),
+        (False, {"tokenizer_class": "BertTokenizerFast", "strip_accents": True}, {"[E1]": {}}),
     ],
-    ids=["accents", "cased", "ideographs"],
+    ids=["accents", "cased", "ideographs", "hugging_face", "hugging_face_cased"],
 )
 def test_the_graph_gives_the_same_ids(tmp_path, lower, switches, added):
     (tmp_path / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
@@ -231,3 +237,89 @@ def test_texts_with_and_without_added_tokens_in_one_call(normalized):
         assert rows == [tokenizer.encode([text])[0].tolist() for text in chosen]
         assert ids.dtype == np.int32 and splits[-1] == len(ids)
     assert rows == [[900, 901, VOCAB["the"], 900, VOCAB["cat"]]] * 2
+
+
+def vocabulary(folder, **config):
+    """Writes a vocab.txt and a tokenizer_config.json; returns the path of the former."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("".join(f"{x}\n" for x in VOCAB), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(folder / "vocab.txt")
+
+
+@pytest.mark.parametrize(
+    ("text", "original", "hugging_face"),
+    [
+        ("ΔΟΣ", ["δ", "##ο", "##ς"], ["δ", "##ο", "##σ"]),
+        (
+            "Σ ΣΟΣ-ΟΣ",
+            [*"σσ", "##ο", "##ς", "-", "ο", "##ς"],
+            [*"σσ", "##ο", "##σ", "-", "ο", "##σ"],
+        ),
+        ("ca\ue000t the\uf8ff", ["[UNK]", "[UNK]"], ["cat", "the"]),
+        ("a\U0002b820b", [*"a\U0002b820b"], ["a", "##\U0002b820", "##b"]),
+    ],
+)
+def test_where_the_original_and_the_package_differ(tmp_path, text, original, hugging_face):
+    paths = vocabulary(tmp_path / "a"), vocabulary(tmp_path / "b", tokenizer_class="BertTokenizer")
+    for path, tokens in zip(paths, (original, hugging_face), strict=True):
+        tokenizer = load_tokenizer(path, True)
+        ids = [VOCAB[token] for token in tokens]
+        assert tokenizer.encode([text])[0].tolist() == ids
+        assert [piece.token_id for piece in tokenizer.pieces(text)] == ids
+        assert tokenizer.reference.tokenize(text) == tokens
+        written = read_vocabulary(path).get("tokenizer_config.json", b"")
+        assert (b'"tokenizer_class": "BertTokenizer"' in written) == (path == paths[1])
+
+
+@pytest.mark.parametrize(
+    ("config", "normalizer", "message"),
+    [
+        ({}, {"lowercase": False}, "do_lower_case is false in the former, but without the key in"),
+        ({"do_lower_case": None}, {"lowercase": False}, "the class takes true. If the model was"),
+        ({"strip_accents": None}, {"strip_accents": False}, "strip_accents is false in the former"),
+        ({}, {"handle_chinese_chars": False}, "tokenize_chinese_chars is false in the former"),
+        ({}, {"clean_text": False}, "clean_text is false in the former, but without the key in"),
+    ],
+)
+def test_a_class_that_ignores_tokenizer_json(tmp_path, config, normalizer, message):
+    path = vocabulary(tmp_path, tokenizer_class="BertTokenizerFast", **config)
+    content = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": True} | normalizer,
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {"type": "WordPiece", "vocab": VOCAB},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    told = refusal(load_tokenizer, path, True)
+    assert message in told
+    assert 'write "tokenizer_class": "PreTrainedTokenizerFast" to tokenizer_config.json' in told
+    vocabulary(tmp_path, tokenizer_class="PreTrainedTokenizerFast", **config)
+    load_tokenizer(path, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("clean_text", False), ("max_input_chars_per_word", 9)]
+)
+def test_a_switch_that_the_class_ignores(tmp_path, name, value):
+    path = vocabulary(tmp_path, **{name: value})
+    load_tokenizer(path, True)  # this library's folder
+    told = refusal(load_tokenizer, path, True, hugging_face=True)
+    assert f"tokenizer_config.json: {name} must be " in told
+    assert f"not {json.dumps(value)}, which transformers ignores. Delete the key" in told
+
+
+def test_tokenizer_json_is_parsed_once(tmp_path, monkeypatch):
+    from bert_tf.text import casing, tokenizer_json
+
+    content = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": False},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {"type": "WordPiece", "vocab": VOCAB},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    read, read_json = [], tokenizer_json.read_json
+    monkeypatch.setattr(tokenizer_json, "read_json", lambda *x: read.append(x) or read_json(*x))
+    path = str(tmp_path / "tokenizer.json")
+    tokenizer = load_tokenizer(path, True)
+    assert casing.find_casing(str(tmp_path), path, VOCAB, tokenizer.settings) is False
+    assert len(read) == 1
