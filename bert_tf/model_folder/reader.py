@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -29,6 +30,19 @@ from bert_tf.text.tokenizers import (
     read_vocabulary,
     vocabulary_in,
 )
+
+# A model's name on huggingface.co, with or without its owner's.
+_HUB_NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
+
+
+def _how_to_download(path: str) -> str:
+    """Returns how to get a model from huggingface.co if a path may be its name there, else ""."""
+    if not _HUB_NAME.fullmatch(path):
+        return ""
+    return (
+        ". Nothing is downloaded: if it is a model of huggingface.co, run `pip install"
+        f" huggingface_hub` and `hf download {path} --local-dir {path}`, then give the folder"
+    )
 
 
 class ModelFiles:
@@ -83,6 +97,7 @@ class ModelFiles:
             if not tf.io.gfile.glob(f"{path}.index") and not tf.io.gfile.exists(path):
                 raise UserError(
                     f"{place}: there is no such folder, and no checkpoint of that prefix"
+                    f"{_how_to_download(path)}"
                 )
             return
         names = sorted(tf.io.gfile.listdir(path))

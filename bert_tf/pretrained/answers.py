@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
+from absl import logging
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.pretrained import text_input
+from bert_tf.pretrained.arguments import NUMBER, WHOLE_NUMBER, as_list, check_type
 from bert_tf.pretrained.results import Answer
 from bert_tf.tasks.squad import answers, features
 from bert_tf.tasks.squad.final_text import FinalText
@@ -35,12 +36,16 @@ class Search(abc.ABC):
 
     Attributes:
         rows: the model's input for each window.
+        is_cut: whether the end of the question is left out.
+        has_candidate: whether `find` found an answer with a text among its candidates.
 
     Raises:
         UserError: the question leaves too little room for the context.
     """
 
     rows: list[dict[str, list[int]]]
+    is_cut = False
+    has_candidate = True
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class RunSquadSearch(Search):
     def _cut(self, query: list[int], max_seq_length: int) -> None:
         tokenizer, settings = self._tokenizer, self._settings
         (self._pieces,) = features.tokenize_contexts([self._context], tokenizer)
+        self.is_cut = len(query) > settings.max_query_length
         query = query[: settings.max_query_length]
         taken = len(query) + tokenizer.layout.num_special(is_pair=True)
         if max_seq_length <= taken:
@@ -98,10 +104,19 @@ class RunSquadSearch(Search):
         final_text = FinalText(tokenizer.split_words)
         text = answers.ContextText(self._context, self._pieces, tokenizer, final_text)
         nbest, null_score = answers.find_answers(self._windows, scored, settings, text)
+        self.has_candidate = any(candidate.end for candidate in nbest)
+        if not self.has_candidate and not settings.version_2_with_negative:
+            return [Answer("", 0, 0, 0.0, 0.0)]  # in the files "empty", with the probability 1
         probabilities = answers.softmax([candidate.score for candidate in nbest])
         found = [
-            # Not the text of the files: its spaces differ, and it is "empty" without a candidate.
-            Answer(self._context[best.start : best.end], best.start, best.end, probability)
+            # Not the text of the files, whose spaces differ.
+            Answer(
+                self._context[best.start : best.end],
+                best.start,
+                best.end,
+                probability,
+                best.score - null_score if best.end else 0.0,
+            )
             for best, probability in zip(nbest, probabilities, strict=True)
         ]
         if settings.version_2_with_negative:
@@ -145,6 +160,7 @@ class PipelineSearch(Search):
     def find(self, logits: Logits) -> list[Answer]:
         found: dict[str, Answer] = {}
         null_score = 1e6
+        null_logits = min(float(row["start_logits"][0] + row["end_logits"][0]) for row in logits)
         for span, row in zip(self._spans, logits, strict=True):
             places = [0, *range(self._offset, self._offset + span.length)]
             starts, ends = (_softmax(row[f"{side}_logits"][places]) for side in ("start", "end"))
@@ -159,11 +175,16 @@ class PipelineSearch(Search):
                 if begin >= stop:  # a piece that is only a space
                     continue
                 text, score = self._context[begin:stop], float(scores[start, end])
-                known = found.get(text.lower(), Answer(text, begin, stop, 0.0))
-                found[text.lower()] = dataclasses.replace(known, score=known.score + score)
+                first, last = places[1 + start], places[1 + end]
+                log_odds = float(row["start_logits"][first] + row["end_logits"][last]) - null_logits
+                known = found.get(text.lower(), Answer(text, begin, stop, 0.0, log_odds))
+                found[text.lower()] = dataclasses.replace(
+                    known, score=known.score + score, log_odds=max(known.log_odds, log_odds)
+                )
         ranked = list(found.values())
+        self.has_candidate = bool(ranked)
         if self._settings.version_2_with_negative or not ranked:
-            ranked.append(Answer("", 0, 0, null_score))
+            ranked.append(Answer("", 0, 0, null_score, 0.0))
         return sorted(ranked, key=lambda x: x.score, reverse=True)[: self._num_answers]
 
     def _whole_words(self, span: features.Span, start: int, end: int) -> tuple[int, int]:
@@ -212,14 +233,18 @@ def make_searches(
 
     For arguments and errors see `Pretrained.answer`.
     """
-    if method not in SEARCHES:
+    for name, value in (("doc_stride", doc_stride), ("max_answer_length", max_answer_length)):
+        check_type(name, value, WHOLE_NUMBER)
+    check_type("top_k", top_k, WHOLE_NUMBER, "for the best answer only")
+    check_type("null_score_diff_threshold", null_score_diff_threshold, NUMBER, "for SQuAD 1.1")
+    if method not in [*SEARCHES]:
         raise UserError(f"method must be one of {', '.join(SEARCHES)}; received {quoted(method)}")
     if top_k is not None and top_k < 1:
         raise UserError(
             f"top_k must be None, for the best answer only, or at least 1; received {quoted(top_k)}"
         )
-    questions, single = text_input.as_list(question, name="question")
-    contexts, one_context = text_input.as_list(context, name="context")
+    questions, single = as_list(question, name="question")
+    contexts, one_context = as_list(context, name="context")
     if one_context or len(contexts) == 1:
         contexts = contexts[:1] * len(questions)
     if len(contexts) != len(questions):
@@ -233,7 +258,7 @@ def make_searches(
         version_2_with_negative=null_score_diff_threshold is not None,
         n_best_size=max(20, top_k or 1),
         max_answer_length=max_answer_length,
-        null_score_diff_threshold=null_score_diff_threshold or 0.0,
+        null_score_diff_threshold=float(null_score_diff_threshold or 0),
     )
     searches = [
         SEARCHES[method](*texts, tokenizer, settings, max_seq_length, top_k or 1)
@@ -242,4 +267,25 @@ def make_searches(
     for i, search in enumerate(searches):
         if not search.rows:
             raise UserError(f"context[{i}] must have a word; received {quoted(contexts[i])}")
+    if num_cut := sum(search.is_cut for search in searches):
+        logging.warning(
+            "%d of %d questions have more than %d word pieces, and are truncated",
+            num_cut,
+            len(searches),
+            settings.max_query_length,
+        )
     return searches, single
+
+
+def find_all(searches: Sequence[Search], logits: Logits) -> list[list[Answer]]:
+    """Returns the answers of each search, from the logits of all windows in order."""
+    rest = iter(logits)
+    found = [search.find([next(rest) for _ in search.rows]) for search in searches]
+    if num_without := sum(not search.has_candidate for search in searches):
+        logging.warning(
+            "%d of %d questions have no answer: the likeliest starts and ends are not in the"
+            " context. If many have none, the model is not trained to answer questions",
+            num_without,
+            len(searches),
+        )
+    return found

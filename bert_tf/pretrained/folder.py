@@ -3,7 +3,9 @@
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import keras
 import numpy as np
 
 from bert_tf.errors import UserError, listed, quoted
@@ -11,6 +13,7 @@ from bert_tf.hugging_face.config import default_names
 from bert_tf.hugging_face.vector_settings import VectorSettings
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model_folder.reader import ModelFiles
+from bert_tf.pretrained.arguments import PATH, SWITCH, WHOLE_NUMBER, check_type, received
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.model_vocabulary import check_padding
 
@@ -43,6 +46,8 @@ class ModelFolder:
         `multiple_choice`, `squad`.
     labels: classes in the order of the logits; () without classes.
     max_seq_length: longest input in word pieces, [CLS] and [SEP] included.
+    source: arguments of `read_folder` that give the same again, from any working directory and
+        after newer checkpoints.
     vectors: how a text's vector is made by default.
     """
 
@@ -54,6 +59,7 @@ class ModelFolder:
     heads: tuple[str, ...]
     labels: tuple[str, ...]
     max_seq_length: int
+    source: Mapping[str, Any]
     vectors: VectorSettings = VectorSettings()
 
     def __str__(self) -> str:
@@ -74,6 +80,18 @@ class ModelFolder:
                 f" {self.path} has {listed(self.heads) or 'no head'}"
             )
 
+    def check_unchanged(self, model: keras.Model) -> None:
+        """Raises UserError if a weight of a model is no longer the folder's: it was trained."""
+        for variable in model.variables:
+            if variable.path not in self.shapes:  # one that no answer depends on
+                continue
+            if not np.array_equal(variable.numpy(), self.read(variable.path)):
+                raise UserError(
+                    f"A pickle or a copy of a model is loaded from its folder, {self.path}, but"
+                    f" this model's weights were changed since then, such as {variable.path}. Save"
+                    " the weights to a folder, and load that"
+                )
+
     def check_segment(self, segment: int) -> None:
         """Raises UserError if the model has no embedding for a segment."""
         size = self.config.type_vocab_size
@@ -86,20 +104,29 @@ class ModelFolder:
 
 
 def read_folder(
-    path: str,
-    bert_config_file: str | None = None,
-    vocab_file: str | None = None,
+    path: str | os.PathLike[str],
+    bert_config_file: str | os.PathLike[str] | None = None,
+    vocab_file: str | os.PathLike[str] | None = None,
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
 ) -> ModelFolder:
     """Returns what a model's folder holds; for arguments and errors see `pretrained.model.load`."""
-    if not isinstance(path, str | os.PathLike):
-        raise UserError(f"The folder of a model must be a path; received {quoted(path)}")
+    check_type("folder", path, PATH)
+    check_type("bert_config_file", bert_config_file, PATH, "for the folder's")
+    check_type("vocab_file", vocab_file, PATH, "for the folder's")
+    check_type("do_lower_case", do_lower_case, SWITCH, "which detects it")
+    check_type("max_seq_length", max_seq_length, WHOLE_NUMBER, "for the model's limit")
     path = os.fspath(path)
+    bert_config_file = bert_config_file and os.fspath(bert_config_file)
+    vocab_file = vocab_file and os.fspath(vocab_file)
+    if not path:
+        raise UserError(f"folder must be a path; {received(path)}")
     files = ModelFiles(path, None, bert_config_file, vocab_file)
     files.check_model()
     config, shapes = files.config, files.shapes
-    labels = _labels(shapes, files.labels, files.labels_file, config.is_multi_label)
+    labels = _labels(shapes, files.labels, files.labels_file)
+    if _is_number(shapes, files.is_tagger, config.is_multi_label):
+        labels = ()
     tokenizer = files.tokenizer(do_lower_case)
     size = max(tokenizer.vocab.values()) + 1
     if size > config.vocab_size:
@@ -111,6 +138,7 @@ def read_folder(
     longest = config.longest_sequence
     if max_seq_length is None:
         max_seq_length = min(longest, files.vector_settings.max_seq_length or longest)
+    max_seq_length = int(max_seq_length)
     if not 4 <= max_seq_length <= longest:
         raise UserError(
             f"max_seq_length must be between 4 and {longest} ({config.length_rule} of"
@@ -125,28 +153,39 @@ def read_folder(
         heads=_heads(shapes, labels, files.is_tagger),
         labels=labels,
         max_seq_length=max_seq_length,
+        source={
+            "path": _absolute(path if files.is_hugging_face else files.checkpoint.prefix),
+            "bert_config_file": bert_config_file and _absolute(bert_config_file),
+            "vocab_file": vocab_file and _absolute(vocab_file),
+            "do_lower_case": do_lower_case,
+        },
         vectors=files.vector_settings,
     )
 
 
-def _labels(
-    shapes: Mapping[str, Sequence[int]],
-    labels: Sequence[str] | None,
-    place: str,
-    is_multi_label: bool,
-) -> tuple[str, ...]:
-    """Returns the classifier's classes; unknown classes get Hugging Face's default names.
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)
 
-    A single output without a name is a number, not a class, unless the model `is_multi_label`.
+
+def _is_number(shapes: Mapping[str, Sequence[int]], is_tagger: bool, is_multi_label: bool) -> bool:
+    """Returns whether the classifier gives a number, not classes: it has a single output.
+
+    The softmax of one output is always 1, so it cannot be a class's, even if it has a name. With
+    the sigmoids of `is_multi_label` it can, and each word of a tagger has its class.
     """
+    return list(shapes.get("output_bias", ())) == [1] and not (is_tagger or is_multi_label)
+
+
+def _labels(
+    shapes: Mapping[str, Sequence[int]], labels: Sequence[str] | None, place: str
+) -> tuple[str, ...]:
+    """Returns the classifier's classes; unknown classes get Hugging Face's default names."""
     if "output_bias" not in shapes:
         return ()
     (count,) = shapes["output_bias"]
-    if labels is None and count == 1 and not is_multi_label:
-        return ()
-    if labels is None:
+    if labels is None or (count == 1 and not labels):
         return tuple(default_names(count))
-    if len(labels) != count and (labels or count != 1):
+    if len(labels) != count:
         raise UserError(
             f"{place} must name each of the {count} classes of the model; it names {len(labels)}:"
             f" {listed(labels) or 'none'}"

@@ -1,10 +1,11 @@
 """Runs a model on inputs of any lengths, batched by length; results keep the inputs' order."""
 
+import collections
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -17,6 +18,10 @@ from bert_tf.progress import Progress
 BATCH_SIZE = 32
 # One batch leaves cores idle: most of its operations are short and wait for each other.
 _BATCHES_AT_ONCE = min(4, os.cpu_count() or 1)
+# One pool for all models and calls: TensorFlow keeps some memory for every thread that ever called
+# it, so new threads in each call would fill a server's memory.
+_POOL = ThreadPoolExecutor(_BATCHES_AT_ONCE, "bert_tf")
+_BATCHES_WAITING = 2 * _BATCHES_AT_ONCE  # of one call; few, so that calls of other threads get on
 _SHOW_PROGRESS = 8 * BATCH_SIZE  # inputs; fewer are done too soon for a progress bar
 
 Row = Mapping[str, Sequence[int]]
@@ -63,17 +68,30 @@ class Forward:
 
         shown = len(rows) >= _SHOW_PROGRESS
         progress = Progress("Computing", "texts", len(rows)) if shown else contextlib.nullcontext()
-        pool = ThreadPoolExecutor(_BATCHES_AT_ONCE)
-        try:
-            with progress as bar:
-                for numbers, arrays in zip(batches, pool.map(compute, batches), strict=True):
-                    for i, number in enumerate(numbers):
-                        results[number] = {name: array[i] for name, array in arrays.items()}
-                    if bar:
-                        bar.advance(len(numbers))
-        finally:
-            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C start no more batches
+        with progress as bar, contextlib.closing(_in_pool(compute, batches)) as computed:
+            for numbers, arrays in zip(batches, computed, strict=True):
+                for i, number in enumerate(numbers):
+                    results[number] = {name: array[i] for name, array in arrays.items()}
+                if bar:
+                    bar.advance(len(numbers))
         return results
+
+
+def _in_pool(
+    compute: Callable[[np.ndarray], dict[str, np.ndarray]], batches: Sequence[np.ndarray]
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the outputs of each batch, in order; once it is closed, no more batches begin."""
+    begun: collections.deque[Future[dict[str, np.ndarray]]] = collections.deque()
+    try:
+        for batch in batches:
+            begun.append(_POOL.submit(compute, batch))
+            if len(begun) > _BATCHES_WAITING:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        for future in begun:
+            future.cancel()
 
 
 def sigmoid(logits: NDArray[Any]) -> NDArray[np.float64]:

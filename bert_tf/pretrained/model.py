@@ -8,6 +8,7 @@ results in the same order. Long lists are sorted by length and computed in batch
 """
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack, overload
 
@@ -17,8 +18,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from bert_tf.errors import UserError, quoted
-from bert_tf.pretrained import entities, text_input
-from bert_tf.pretrained.answers import AnswerOptions, make_searches
+from bert_tf.pretrained import entities, forking, text_input
+from bert_tf.pretrained.answers import AnswerOptions, find_all, make_searches
+from bert_tf.pretrained.arguments import STRING, SWITCH, WHOLE_NUMBER, as_list, check_type
 from bert_tf.pretrained.build import BUILDERS, INPUTS, Outputs, Tensors, build_model, head_outputs
 from bert_tf.pretrained.folder import ModelFolder, read_folder
 from bert_tf.pretrained.forward import Forward, Row, sigmoid, softmax
@@ -27,13 +29,14 @@ from bert_tf.pretrained.results import Answer, Classification, Entity, Filling, 
 from bert_tf.text import sequences
 
 Text = str | tuple[str, str]  # a text, or a pair of texts
+Path = str | os.PathLike[str]
 
 
 def load(
-    folder: str,
+    folder: Path,
     *,
-    bert_config_file: str | None = None,
-    vocab_file: str | None = None,
+    bert_config_file: Path | None = None,
+    vocab_file: Path | None = None,
     do_lower_case: bool | None = None,
     max_seq_length: int | None = None,
 ) -> "Pretrained":
@@ -54,13 +57,23 @@ def load(
     Raises:
         UserError: the folder has no model or several, or its files do not fit together.
     """
+    forking.check_process()
     return Pretrained(
         read_folder(folder, bert_config_file, vocab_file, do_lower_case, max_seq_length)
     )
 
 
+def _load_again(source: dict[str, Any], max_seq_length: int) -> "Pretrained":
+    """Returns the model that a pickle names."""
+    if forking.is_forked():  # let its methods raise: an error here would hang a process pool
+        return Pretrained.__new__(Pretrained)
+    return Pretrained(read_folder(**source, max_seq_length=max_seq_length))
+
+
 class Pretrained:
     """A trained model: text in, answers out. `print` describes it.
+
+    A pickle or a copy has only the path of the folder, and loads the model again.
 
     Attributes:
         config: the model's BertConfig.
@@ -74,7 +87,8 @@ class Pretrained:
 
     def __init__(self, folder: ModelFolder):
         """Builds the model; users call `load` instead."""
-        self._folder = folder
+        forking.mark_loaded()
+        self._own_folder = folder
         self.config = folder.config
         self.tokenizer = folder.tokenizer
         self.heads = folder.heads
@@ -86,8 +100,18 @@ class Pretrained:
         self._forwards: dict[str, Forward] = {}
         self.model = self._model(next((head for head in self.heads if head in BUILDERS), ""))
 
+    @property
+    def _folder(self) -> ModelFolder:
+        """What the folder holds; every method needs it. Raises UserError in a forked process."""
+        forking.check_process()
+        return self._own_folder
+
     def __repr__(self) -> str:
         return f"<{self._folder}>"
+
+    def __reduce__(self) -> tuple[Callable[..., "Pretrained"], tuple[Any, ...]]:
+        self._folder.check_unchanged(self.model)
+        return _load_again, (self._folder.source, self.max_seq_length)
 
     @overload
     def fill_mask(self, texts: str, top_k: int = 5) -> list[list[Filling]]: ...
@@ -106,7 +130,8 @@ class Pretrained:
             UserError: the model has no masked-LM head, or a text has no [MASK].
         """
         self._folder.check_head("masked_lm", "fill_mask")
-        texts, single = text_input.as_list(texts)
+        check_type("top_k", top_k, WHOLE_NUMBER)
+        texts, single = as_list(texts)
         if not 1 <= top_k <= self.config.vocab_size:
             raise UserError(
                 f"top_k must be between 1 and {self.config.vocab_size}, the size of the"
@@ -150,9 +175,9 @@ class Pretrained:
         Raises:
             UserError: the model has no classifier.
         """
-        kind = "regression" if "regression" in self.heads else "classification"
+        kind = "regression" if "regression" in self._folder.heads else "classification"
         self._folder.check_head(kind, "classify")
-        texts, single = text_input.as_list(texts, pairs=True)
+        texts, single = as_list(texts, pairs=True)
         rows = text_input.encode(texts, self.tokenizer, self.max_seq_length)
         found = self._run(kind, rows)
         if kind == "regression":
@@ -228,6 +253,7 @@ class Pretrained:
             UserError: the model has no head for answers, or an argument does not fit.
         """
         self._folder.check_head("squad", "answer")
+        check_type("max_seq_length", max_seq_length, WHOLE_NUMBER)
         searches, single = make_searches(
             question,
             context,
@@ -239,8 +265,8 @@ class Pretrained:
             max_answer_length=max_answer_length,
             method=method,
         )
-        logits = iter(self._run("squad", [row for search in searches for row in search.rows]))
-        found = [search.find([next(logits) for _ in search.rows]) for search in searches]
+        rows = [row for search in searches for row in search.rows]
+        found = find_all(searches, self._run("squad", rows))
         if top_k:
             return found[0] if single else found
         best = [answers[0] for answers in found]
@@ -274,7 +300,7 @@ class Pretrained:
         """
         self._folder.check_head("tagging", "tag")
         entities.check_strategy(aggregation_strategy)
-        texts, single = text_input.as_list(texts)
+        texts, single = as_list(texts)
         cuts = [entities.TaggedText(text, self.tokenizer, self.max_seq_length) for text in texts]
         logits = iter(self._run("tagging", [row for cut in cuts for row in cut.rows]))
         found = [
@@ -306,8 +332,10 @@ class Pretrained:
         Raises:
             UserError: the pooling is unknown, or the model has no pooler.
         """
+        check_type("pooling", pooling, STRING, "for the folder's setting")
+        check_type("normalize", normalize, SWITCH, "for the folder's setting")
         settings = self._folder.vectors
-        poolings = (pooling,) if pooling else settings.poolings
+        poolings = settings.poolings if pooling is None else (pooling,)
         if not set(poolings).issubset(POOLINGS):
             raise UserError(
                 f"pooling must be one of {', '.join(POOLINGS)}; received {quoted(pooling)}"
@@ -316,7 +344,7 @@ class Pretrained:
             raise UserError(
                 f"{self._folder.path} has no pooler, so pooling must be mean or cls, not pooled"
             )
-        texts, single = text_input.as_list(texts, pairs=True)
+        texts, single = as_list(texts, pairs=True)
         prepared = [settings.prepared(text) for text in texts]
         rows = text_input.encode(prepared, self.tokenizer, self.max_seq_length)
         bert, num_skipped = self.model.bert, self._num_skipped
@@ -371,8 +399,8 @@ class Pretrained:
         Raises:
             UserError: the lists differ in length, or see `encode`.
         """
-        a, single = text_input.as_list(texts_a, pairs=True, name="texts_a")
-        b, _ = text_input.as_list(texts_b, pairs=True, name="texts_b")
+        a, single = as_list(texts_a, pairs=True, name="texts_a")
+        b, _ = as_list(texts_b, pairs=True, name="texts_b")
         if len(a) != len(b):
             raise UserError(
                 f"texts_a and texts_b must be of equal length; received {len(a)} and {len(b)} texts"
@@ -384,12 +412,12 @@ class Pretrained:
 
     def attention(self, text: Text) -> TextAttention:
         """Returns the attention of every layer and head within a text or a pair of texts."""
-        texts, single = text_input.as_list(text, pairs=True, name="text")
+        texts, single = as_list(text, pairs=True, name="text")
         if not single:
             raise UserError(
                 f"attention takes one text, or one pair of texts; received a list of {len(texts)}"
             )
-        (row,) = text_input.encode(texts, self.tokenizer, self.max_seq_length)
+        (row,) = text_input.encode(texts, self._folder.tokenizer, self.max_seq_length)
         bert = self.model.bert
 
         def outputs(features: Tensors) -> dict[str, tf.Tensor]:

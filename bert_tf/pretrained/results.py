@@ -47,14 +47,19 @@ class Answer:
         start: offset of its first character in the context; 0 for no answer.
         end: offset just after its last character; 0 for no answer.
         score: depends on the `method` of `Pretrained.answer`. With "run_squad", the probability
-            among the answers that were considered. With "transformers", the probability of its
-            start times the probability of its end, added up over equal texts; it can exceed 1.
+            among the answers that were considered; 0 if there were none. With "transformers", the
+            probability of its start times the probability of its end, added up over equal texts; it
+            can exceed 1. A score only compares answers in the same context.
+        log_odds: the sum of its start and end logits, minus that of no answer, which is the lowest
+            sum at [CLS] in a window, as for SQuAD 2.0; 0 for no answer. It compares answers in
+            different contexts; `null_odds.json` of run_squad has it with the opposite sign.
     """
 
     text: str
     start: int
     end: int
     score: float
+    log_odds: float
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,42 +1,13 @@
-"""Checks texts for a loaded model, and converts them to its input."""
+"""Converts texts to the input of a loaded model."""
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from absl import logging
 
 from bert_tf.errors import UserError, quoted
 from bert_tf.text import sequences
 from bert_tf.text.tokenizers import Tokenizer
-
-
-def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list, bool]:
-    """Returns texts as a list, and whether a single text was given.
-
-    Args:
-        pairs: whether a text may be a pair, a tuple of two texts.
-        name: the argument's name, for messages.
-
-    Raises:
-        UserError: the argument is something else.
-    """
-
-    def is_text(value: Any) -> bool:
-        is_pair = isinstance(value, tuple) and len(value) == 2
-        return isinstance(value, str) or (
-            pairs and is_pair and all(isinstance(part, str) for part in value)
-        )
-
-    single = is_text(texts)
-    if not single and (isinstance(texts, bytes | dict) or not hasattr(texts, "__iter__")):
-        raise UserError(f"{name} must be a text or a list of texts; received {quoted(texts)}")
-    found = [texts] if single else list(texts)
-    for i, text in enumerate(found):
-        if not is_text(text):
-            kind = "a text or a pair of texts, (a, b)" if pairs else "a text (str)"
-            raise UserError(f"{name}[{i}] must be {kind}; received {quoted(text)}")
-    return found, single
 
 
 def encode(
@@ -52,14 +23,18 @@ def encode(
         length = end - start + layout.num_special(bool(both[1]))
         num_cut += length > max_seq_length
         rows.append(sequences.truncate_and_pack(*both, min(length, max_seq_length), layout))
+    _warn_of_cut(num_cut, rows, max_seq_length)
+    return rows
+
+
+def _warn_of_cut(num_cut: int, rows: Sequence[object], max_seq_length: int) -> None:
     if num_cut:
         logging.warning(
             "%d of %d texts have more than %d word pieces with [CLS] and [SEP], and are truncated",
             num_cut,
-            len(texts),
+            len(rows),
             max_seq_length,
         )
-    return rows
 
 
 def encode_masks(
@@ -75,7 +50,7 @@ def encode_masks(
     if mask_id is None:
         raise UserError(f"The vocabulary has no {mask}, so this model cannot fill one in")
     ids, edges = tokenizer.encode_masks(texts)
-    rows = []
+    rows, num_cut = [], 0
     for i, (start, end) in enumerate(itertools.pairwise(edges)):
         tokens = ids[start:end].tolist()
         if mask_id not in tokens:
@@ -89,6 +64,8 @@ def encode_masks(
                 " Shorten the text"
             )
         length = min(len(row["input_ids"]), max_seq_length)
+        num_cut += len(row["input_ids"]) > max_seq_length
         row = sequences.truncate_and_pack(tokens, [], length, tokenizer.layout)
         rows.append({**row, "masked_lm_positions": positions})
+    _warn_of_cut(num_cut, rows, max_seq_length)
     return rows

@@ -10,6 +10,7 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints
+from bert_tf.pretrained.folder import read_folder
 from tests.support.exported_heads import write_head
 from tests.support.hugging_face_folders import ENCODER, make_tensors, write_folder
 from tests.support.model_folders import CONFIG, random_weights, write_model
@@ -65,7 +66,8 @@ def test_other_arguments_and_weights_that_are_refused(tmp_path, weights):
     nan = {**weights, "bert/pooler/dense/bias": np.full(12, np.nan, np.float32)}
     for path, length, message in (
         (None, None, "must be a path; received None"),
-        (f"{empty}/none", None, "there is no such folder"),
+        ("", None, "folder must be a path; received ''"),
+        (f"{empty}/none", None, "there is no such folder, and no checkpoint of that prefix$"),
         (empty, None, "it has no files"),
         (write_model(tmp_path / "nan", nan), None, "must be a finite number, and bert/pooler"),
         (plain, 33, "between 4 and 32 .* received 33$"),
@@ -73,6 +75,67 @@ def test_other_arguments_and_weights_that_are_refused(tmp_path, weights):
     ):
         with pytest.raises(UserError, match=message):
             bert_tf.load(path, max_seq_length=length)
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "google/electra.small_v2", "my_model"])
+def test_a_name_on_hugging_face_is_told_how_to_get_it(name):
+    with pytest.raises(UserError) as error:
+        bert_tf.load(name)
+    assert str(error.value) == (
+        f"{name}: there is no such folder, and no checkpoint of that prefix. Nothing is downloaded:"
+        " if it is a model of huggingface.co, run `pip install huggingface_hub` and"
+        f" `hf download {name} --local-dir {name}`, then give the folder"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"do_lower_case": "False"},
+            "be True or False, or None, which .*; received 'False' .str.$",
+        ),
+        ({"do_lower_case": 1}, "do_lower_case must be True or False, .*; received 1 .int.$"),
+        (
+            {"max_seq_length": "16"},
+            "must be a whole number .int., or None, .*; received '16' .str.",
+        ),
+        (
+            {"max_seq_length": 16.0},
+            "max_seq_length must be a whole number .*; received 16.0 .float.",
+        ),
+        ({"max_seq_length": True}, "max_seq_length must be a whole number .*; received True$"),
+        ({"vocab_file": ["vocab.txt"]}, "vocab_file must be a path, or None, .* .list.$"),
+        (
+            {"bert_config_file": {}},
+            "bert_config_file must be a path, or None, .*; received {} .dict.",
+        ),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(tmp_path, arguments, message):
+    with pytest.raises(UserError, match=message):
+        bert_tf.load(tmp_path, **arguments)
+
+
+@pytest.mark.parametrize("labels", [None, [], ["LABEL_0"], ["stars"]])
+def test_a_single_output_is_a_number_whatever_its_name(tmp_path, labels):
+    folder = write_model(tmp_path / "model", random_weights("regressor"), labels)
+    found = read_folder(folder)
+    assert (found.heads[-1], found.labels) == ("regression", ())
+
+
+def test_a_single_output_is_a_class_of_a_tagger_or_of_independent_classes(tmp_path):
+    weights = random_weights("regressor")
+    found = read_folder(write_model(tmp_path / "tagger", weights, ["O"]))
+    assert (found.heads[-1], found.labels) == ("tagging", ("O",))
+    folder = tmp_path / "classifier"
+    write_model(folder, weights)
+    config = {**CONFIG, "problem_type": "multi_label_classification"}
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    found = read_folder(str(folder))
+    assert (found.heads[-1], found.labels) == ("classification", ("LABEL_0",))
+    with pytest.raises(UserError, match="each of the 1 classes of the model; it names 2: 'a', 'b'"):
+        read_folder(write_model(tmp_path / "two", weights, ["a", "b"]))
 
 
 def test_a_prefix_other_files_and_the_casing(tmp_path, weights):
@@ -83,7 +146,7 @@ def test_a_prefix_other_files_and_the_casing(tmp_path, weights):
     vector = model.encode("the Cat")
     (folder / "vocab.txt").rename(tmp_path / "other.txt")
     (folder / "bert_config.json").rename(tmp_path / "other.json")
-    vocab_file, config_file = (str(tmp_path / f"other.{kind}") for kind in ("txt", "json"))
+    vocab_file, config_file = (tmp_path / f"other.{kind}" for kind in ("txt", "json"))
     moved = {"vocab_file": vocab_file, "bert_config_file": config_file}
     np.testing.assert_array_equal(bert_tf.load(folder, **moved).encode("the Cat"), vector)
     cased = bert_tf.load(str(folder), do_lower_case=False, **moved)

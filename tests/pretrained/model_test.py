@@ -5,7 +5,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.pretrained.answers import make_searches
+from bert_tf.pretrained.answers import find_all, make_searches
 from bert_tf.tokenization import FullTokenizer
 from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
 from tests.support.numpy_bert import NumpyBert, assert_near, log_softmax
@@ -227,7 +227,7 @@ def test_an_answer_is_always_a_part_of_its_context(model, context, method):
 
 
 @pytest.mark.parametrize("method, places", [("run_squad", 3), ("transformers", 1)])
-def test_without_a_candidate_the_answer_is_empty(model, method, places):
+def test_without_a_candidate_the_answer_is_empty(model, method, places, warnings):
     options = {"doc_stride": 5, "null_score_diff_threshold": None, "max_answer_length": 30}
     searches, _ = make_searches(
         ["a cat"],
@@ -247,8 +247,48 @@ def test_without_a_candidate_the_answer_is_empty(model, method, places):
         first = row["input_ids"].index(VOCAB.index("[SEP]")) + places
         logits[:] = -1e4
         logits[0, first + 1] = logits[1, first] = 1e4
-    (answer,) = searches[0].find([{"start_logits": logits[0], "end_logits": logits[1]}])
-    assert (answer.text, answer.start, answer.end) == ("", 0, 0)
+    ((answer,),) = find_all(searches, [{"start_logits": logits[0], "end_logits": logits[1]}])
+    assert (answer.text, answer.start, answer.end, answer.log_odds) == ("", 0, 0, 0.0)
+    assert answer.score == pytest.approx(0.0, abs=1e-6)
+    assert warnings == [
+        "1 of 1 questions have no answer: the likeliest starts and ends are not in the context. If"
+        " many have none, the model is not trained to answer questions"
+    ]
+
+
+@pytest.mark.parametrize("method", ["run_squad", "transformers"])
+@pytest.mark.parametrize("threshold", [None, 0.0])
+def test_log_odds_compare_answers_with_no_answer(model, bert, weights, method, threshold):
+    asked = [("a cat", "the dog ran in france"), ("is paris", "the cat sat , a mat"), ("on", "cat")]
+    options = {"method": method, "null_score_diff_threshold": threshold, "max_seq_length": 20}
+    found = model.answer(*map(list, zip(*asked, strict=True)), top_k=3, doc_stride=5, **options)
+    for texts, answers in zip(asked, found, strict=True):
+        ids, mask, segments = ids_of(*texts)
+        output = bert.forward(ids, mask, segments)["sequence_output"][0]
+        logits = output @ weights["cls/squad/output_weights"].T + weights["cls/squad/output_bias"]
+        begin = 1 + segments[0].tolist().index(1)  # words of these contexts are one piece each
+        words = texts[1].split()
+        for answer in answers:
+            if not answer.text:
+                assert answer.log_odds == 0
+                continue
+            first = len(texts[1][: answer.start].split())
+            last = first + len(answer.text.split()) - 1
+            assert words[first : last + 1] == answer.text.split()
+            expected = logits[begin - 1 + first, 0] + logits[begin - 1 + last, 1] - logits[0].sum()
+            assert answer.log_odds == pytest.approx(expected, abs=1e-4)
+    if threshold is not None and method == "run_squad":
+        assert all(bool(answers[0].text) == (answers[0].log_odds > 0) for answers in found)
+
+
+def test_log_odds_of_several_windows_are_null_odds_with_the_opposite_sign(model):
+    """The score of no answer is the lowest of all windows."""
+    contexts = ["the cat sat on a mat , the dog ran in paris . " * 2, "a dog , the cat . " * 5]
+    asked, options = (["is a dog"] * 2, contexts), {"max_seq_length": 16, "doc_stride": 3}
+    for answer, *texts in zip(model.answer(*asked, **options), *asked, strict=True):
+        for threshold in (-answer.log_odds - 1e-3, -answer.log_odds + 1e-3):
+            chosen = model.answer(*texts, null_score_diff_threshold=threshold, **options)
+            assert bool(chosen.text) == (threshold > -answer.log_odds)
 
 
 def test_windows_of_a_context_are_no_longer_than_load_says(model, folder):
@@ -296,6 +336,60 @@ def test_bad_input_is_refused_in_one_line(model, call, message):
     with pytest.raises(UserError, match=message) as error:
         call(model)
     assert "\n" not in str(error.value) and len(str(error.value)) <= 500
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.encode("a", normalize="False"), "normalize must be True or Fal.*'False' .str"),
+        (lambda m: m.encode("a", pooling=["cls"]), "pooling must be a string, or None.*'cls'. .li"),
+        (lambda m: m.encode("a", pooling=""), "pooling must be one of mean, .*; received ''"),
+        (lambda m: m.fill_mask("[MASK]", top_k="3"), "top_k must be a whole numb.*'3' .str.$"),
+        (lambda m: m.fill_mask("[MASK]", top_k=None), "top_k must be a whole .*received None$"),
+        (
+            lambda m: m.answer("q", "a", top_k=2.0),
+            "top_k must be .* or None, for the b.*2.0 .float",
+        ),
+        (lambda m: m.answer("q", "a", max_seq_length="64"), "max_seq_length must be a whole num"),
+        (
+            lambda m: m.answer("q", "a", doc_stride=2.5),
+            "doc_stride must be a whole num.*2.5 .float",
+        ),
+        (lambda m: m.answer("q", "a", max_answer_length=True), "max_answer_length must be a whole"),
+        (
+            lambda m: m.answer("q", "a", null_score_diff_threshold="0"),
+            "null_score_diff_threshold must be a number, or None, for SQuAD 1.1; received '0'",
+        ),
+        (
+            lambda m: m.answer("q", "a", method=["x"]),
+            "one of run_squad, transformers; received .'x",
+        ),
+        (lambda m: m.classify(("a", "b", "a")), "A tuple is one pair of two texts; write several"),
+        (
+            lambda m: m.encode(np.array(["a"])[:, None]),
+            "texts must be .*Take one axis: texts.:, 0.",
+        ),
+        (lambda m: m.attention({"a"}), "text must be a text or a list .*A set has no order"),
+        (lambda m: m.similarity(["a"], np.array("a")), "texts_b must be a text .*texts_b.item"),
+        (
+            lambda m: m.answer([b"q"], "a"),
+            r"question\[0\] must be a text \(str\); received b'q' .byt",
+        ),
+        (lambda m: m.answer("q", {"a": 1}), r"context must be a text .*list\(context.values"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(model, call, message):
+    with pytest.raises(UserError, match=message):
+        call(model)
+
+
+def test_long_questions_and_texts_with_masks_are_cut(model, warnings):
+    model.answer(["the cat " * 20, "a"], "a dog ran")
+    model.fill_mask(["a [MASK] " + "dog " * 40, "[MASK]"], top_k=1)
+    assert warnings == [
+        "1 of 2 questions have more than 16 word pieces, and are truncated",
+        "1 of 2 texts have more than 32 word pieces with [CLS] and [SEP], and are truncated",
+    ]
 
 
 def test_long_texts_are_cut(model, warnings):

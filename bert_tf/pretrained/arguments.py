@@ -1,0 +1,160 @@
+"""Checks the arguments of `load` and of a loaded model's methods."""
+
+import numbers
+import os
+from collections.abc import ItemsView, Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_tf.errors import UserError, as_line, listed, quoted
+
+# Types that `check_type` accepts. A bool only counts as a SWITCH.
+SWITCH = (bool, np.bool_)
+WHOLE_NUMBER = (numbers.Integral,)
+NUMBER = (numbers.Real,)
+STRING = (str,)
+PATH = (str, os.PathLike)
+_NAMES = {
+    SWITCH: "True or False",
+    WHOLE_NUMBER: "a whole number (int)",
+    NUMBER: "a number",
+    STRING: "a string",
+    PATH: "a path",
+}
+
+_BYTES = "Decode it: text.decode('utf-8')"
+_MISSING = "Leave missing texts out, or replace them: of pandas, column.dropna() or fillna('')"
+
+
+def received(value: object) -> str:
+    """Returns a value and its type for a message, on one line: `received '64' (str)`."""
+    if value is None or isinstance(value, bool):
+        return f"received {value}"
+    return f"received {as_line(quoted(value))} ({type(value).__name__})"
+
+
+def check_type(name: str, value: Any, types: tuple[type, ...], default: str = "") -> None:
+    """Raises UserError if an argument has none of the types, which are a constant of this module.
+
+    `default` says what None means, such as "which detects it"; "" if None is not allowed.
+    """
+    is_bool = isinstance(value, SWITCH)
+    if (value is None and default) or (isinstance(value, types) and is_bool == (types is SWITCH)):
+        return
+    rule = _NAMES[types] + (f", or None, {default}" if default else "")
+    raise UserError(f"{name} must be {rule}; {received(value)}")
+
+
+def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list, bool]:
+    """Returns texts as a list, and whether a single text was given.
+
+    Args:
+        texts: a text, or anything that gives texts one after the other, such as a list, a NumPy
+            array or a column of a table. With `pairs`, a tuple of texts is one pair, wherever it
+            stands; without, it is a list.
+        pairs: whether a text may be a pair, a tuple of two texts.
+        name: the argument's name, for messages.
+
+    Raises:
+        UserError: the argument is something else.
+    """
+    if isinstance(texts, str):
+        return [texts], True
+    if pairs and isinstance(texts, tuple) and any(isinstance(part, str) for part in texts):
+        _check_text(texts, True, name)
+        return [texts], True
+    _check_collection(texts, pairs, name)
+    found = list(texts)
+    if set(map(type, found)) != {str}:  # the check of each text takes longer
+        for i, text in enumerate(found):
+            _check_text(text, pairs, f"{name}[{i}]")
+    return found, False
+
+
+def _check_text(text: Any, pairs: bool, place: str) -> None:
+    """Raises UserError if an element is not a text and, with `pairs`, not a pair either."""
+    if isinstance(text, str):
+        return
+    if pairs and isinstance(text, tuple) and len(text) == 2 and _are_texts(text):
+        return
+    kind = "a text or a pair of texts, (a, b)" if pairs else "a text (str)"
+    raise UserError(f"{place} must be {kind}; {received(text)}{_remedy(text, pairs)}")
+
+
+def _remedy(text: Any, pairs: bool) -> str:
+    """Returns what to write instead of an element that is not a text, after ". ", or ""."""
+    hint = ""
+    if isinstance(text, bytes):
+        hint = _BYTES
+    elif isinstance(text, tuple):
+        hint = "A tuple is one pair of two texts; write several texts as a list: [a, b]"
+        if not pairs:
+            hint = "This method takes no pairs"
+    elif isinstance(text, Mapping):
+        hint = "Choose the texts of dictionaries: [row['text'] for row in texts]"
+    elif pairs and _rank(text) == 1 and _are_texts(text):
+        hint = "Write a pair as a tuple: [tuple(pair) for pair in texts]"
+    elif hasattr(text, "numpy"):
+        hint = "Write the texts of a tensor as [x.decode() for x in texts.numpy()]"
+    elif hasattr(text, "as_py"):
+        hint = "Write the texts of an Arrow column as texts.to_pylist()"
+    elif _is_missing(text):
+        hint = _MISSING
+    return f". {hint}" if hint else ""
+
+
+def _are_texts(values: Any) -> bool:
+    return hasattr(values, "__len__") and all(isinstance(value, str) for value in values)
+
+
+def _is_missing(value: Any) -> bool:
+    """Returns whether a value stands for a missing one: None, NaN, or pandas' NA and NaT."""
+    is_nan = isinstance(value, float) and value != value
+    return (
+        value is None or is_nan or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant")
+    )
+
+
+def _rank(value: Any) -> int | None:
+    """Returns the number of axes of an array or a table; 1 for other collections, else None."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) or hasattr(shape, "rank"):  # TensorFlow's has a rank
+        return len(shape)
+    return 1 if hasattr(value, "__iter__") else None
+
+
+def _check_collection(texts: Any, pairs: bool, name: str) -> None:
+    """Raises UserError if an argument does not give texts one after the other, in an order."""
+    hint = ""
+    rank = _rank(texts)
+    if isinstance(texts, Mapping | ItemsView):
+        hint = f"A dictionary is not a list; write its texts: list({name}.values())"
+    elif isinstance(texts, set | frozenset):
+        hint = f"A set has no order that the results could keep; write sorted({name})"
+    elif isinstance(texts, bytes | bytearray | memoryview):
+        hint = _BYTES
+    elif rank is None:
+        hint = _MISSING if _is_missing(texts) else ""
+    elif rank == 0:
+        hint = f"Write the text of an array without axes as {name}.item()"
+    elif rank > 1:
+        hint = _of_table(texts, pairs, name)
+    else:
+        return
+    raise UserError(
+        f"{name} must be a text or a list of texts; {received(texts)}{hint and '. '}{hint}"
+    )
+
+
+def _of_table(table: Any, pairs: bool, name: str) -> str:
+    """Returns what to write instead of a table or an array with several axes."""
+    columns = getattr(table, "columns", None)
+    if columns is None:
+        hint = f"Take one axis: {name}[:, 0]"
+        return hint + (f"; for pairs, list(map(tuple, {name}))" if pairs else "")
+    names = getattr(table, "column_names", columns)  # pyarrow's columns are the values
+    hint = f"Name the column with the texts, such as {name}['text']"
+    if pairs:
+        hint += f", or two for pairs: list(zip({name}['a'], {name}['b']))"
+    return f"{hint}. The table has {listed(names)}"
