@@ -16,7 +16,7 @@ _LONGEST_QUOTE = 100  # characters
 _LONGEST_LIST = 150  # characters
 _MOST_LISTED = 10
 _LONGEST_LINE = 500  # characters
-_LINE_ENDS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+_LINE_ENDS = re.compile(r"(?<!\s)\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 def _cut(text: str, longest: int) -> str:

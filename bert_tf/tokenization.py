@@ -62,7 +62,8 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
     Raises:
         UserError: the model was trained with the other casing.
     """
-    match = re.match(r".*?([A-Za-z0-9_-]+)/bert_model\.ckpt", init_checkpoint or "")
+    name = r"(?<![A-Za-z0-9_-])([A-Za-z0-9_-]++)/bert_model\.ckpt"
+    match = re.search(name, init_checkpoint or "")
     if match is None:
         return
     model_name = match.group(1)

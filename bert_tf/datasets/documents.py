@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from absl import logging
 
+# Runs of marks are only tried from their first mark: the time must not grow with their square.
 _SENTENCE_END = re.compile(
     r"""
     (?:
-        [!?…]+ | \.\.+ |
+        (?<! [!?…] ) [!?…]++ | (?<! \. ) \.\.++ |
         # A full stop, but not after an initial (J. K. Rowling, the U.S. Army) or a title.
         (?<! \b[^\W\d_] ) (?<! \b(?:Mr|Ms|Dr|St|vs) ) (?<! \b(?:Mrs|Gen|Col) ) (?<! \bProf ) \.
     )

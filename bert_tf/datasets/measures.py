@@ -72,12 +72,13 @@ _BETWEEN = {
     "-": "–", "–": "–", "to": " to ", "to(-)": " to ", "and": " and ", "or": " or ", "x": " by ",
     "by": " by ", "×": " × ", "*": " × ", "+/-": " ± ", "±": " ± ",
 }  # fmt: skip
+_LONGEST_NUMBER = 100  # characters; a float has at most 309 digits before the point
 _NUMBER = re.compile(r"([-−+]?)(?:(\d[\d,]*|\d*)(\.\d+)?|(?:(\d+)[+ ])?(\d+)//?(\d+))$")
 
 
 def _value(text: str) -> tuple[float, str, float] | None:
     """Returns a number, how it is shown, and its decimal places; None if it is not a number."""
-    match = _NUMBER.match(text)
+    match = _NUMBER.match(text) if len(text) <= _LONGEST_NUMBER else None
     if not match or not re.search(r"\d", text):
         return None
     sign, whole, decimals, units, above, below = match.groups()

@@ -110,7 +110,11 @@ def _format_number(text: str, flags: Sequence[str]) -> str:
     if flags and flags[0].strip().upper() == "R":
         return text.replace(",", "")
     whole, point, decimals = text.partition(".")
-    return re.sub(r"(?<=\d)(?=(?:\d{3})+$)", ",", whole) + point + decimals
+    digits = re.search(r"(?<!\d)\d*+$", whole)[0]
+    start = len(whole) - len(digits)
+    first = start + (len(digits) % 3 or 3)
+    groups = [whole[start:first], *(whole[i : i + 3] for i in range(first, len(whole), 3))]
+    return whole[:start] + ",".join(groups) + point + decimals
 
 
 def _of_language(arguments: Arguments, options: Options) -> str | None:
@@ -131,7 +135,7 @@ def _as_of(arguments: Arguments, options: Options) -> str | None:
     date = [argument.strip() for argument in arguments if argument.strip()]
     if not date:
         return None
-    if len(date) > 1 and date[1].isdecimal() and 1 <= int(date[1]) <= 12:
+    if len(date) > 1 and re.fullmatch(r"0?[1-9]|1[0-2]", date[1]):
         date[1] = _MONTHS[int(date[1]) - 1]
     if options.get("df", "").lower() in ("us", "mdy", "y") and len(date) > 2:
         text = f"{date[1]} {date[2]}, {date[0]}"

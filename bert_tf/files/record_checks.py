@@ -314,7 +314,7 @@ def one_line(error: Exception) -> str:
     """Returns the line of an error's message that says what went wrong, shortened."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     # Errors from the graph of a step have lines about the node before and after this line.
-    found = re.search(r"\n *(.*)\n\s*\[\[\{\{node", text)
+    found = re.search(r"\n *+(.*)\n[ \t]*+\[\[\{\{node", text)
     line = found[1] if found else text.strip().partition("\n")[0]
     return _cut(storage.error_text(line))
 

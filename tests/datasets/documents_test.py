@@ -1,6 +1,7 @@
 """Tests of bert_tf.datasets.documents, and of the random numbers drawn from documents."""
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -103,3 +104,12 @@ assert read.num_tokens == 49990 * num_batches
     small, large = 20, 520
     growth = peak_memory(program, vocab_size, large) - peak_memory(program, vocab_size, small)
     assert growth / ((large - small) * 49990) < most
+
+
+@pytest.mark.parametrize("unit", [".", "?!", "…", ".)", '"', "。", "a.", " "])
+def test_a_long_run_of_marks_takes_no_time(unit):
+    text = unit * (200_000 // len(unit))
+    began = time.process_time()
+    sentences = documents.split_sentences(f"{text}x\nThe next one.")
+    assert time.process_time() - began < 2.0  # a square took minutes
+    assert "".join(sentences).endswith("xThe next one.")

@@ -108,6 +108,10 @@ def test_passages(markup, sentences):
         ("{{convert|0|m}}", "0 metres (0 ft)"),
         ("{{formatnum:2092345.25}}", "2,092,345.25"),
         ("{{formatnum:2,092|R}}", "2092"),
+        ("{{formatnum:1234x}} {{formatnum:-123456}}", "1234x -123,456"),
+        # More digits than Python converts to a number.
+        ("{{formatnum:" + "9" * 6000 + "}}", ",".join(["999"] * 2000)),
+        ("{{as of|2020|" + "1" * 5000 + "}}", "As of " + "1" * 5000 + " 2020"),
         ("{{lang|fr|l'[[été]] {{nowrap|''a'' b}}}}", "l'été a b"),
         ("{{Lang-ru|Москва|Moskva}}", "Russian: Москва, romanized: Moskva"),
         ("{{langx|de|Köln|label=none}}", "Köln"),
@@ -126,6 +130,11 @@ def test_passages(markup, sentences):
 def test_inline_templates(markup, shown):
     assert passage_sentences(f"It is {markup} here") == [f"It is {shown} here"]
     assert wikipedia.parse([wikipedia.Article("x", f"It {markup}", frozenset())])[1] == {}
+
+
+def test_a_number_too_long_for_a_measure_is_left_out():
+    markup = "It is {{convert|1" + "0" * 5000 + "|km|mi}} long"
+    assert passage_sentences(markup) == ["It is long"]
 
 
 @pytest.mark.parametrize("markup", ["convert", "convert|", "convert|x|km", "convert|5", "lang|"])

@@ -38,9 +38,9 @@ class MatrixProduct:
 
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
-_CALLED = re.compile(r"(\w+)=(?:\{([^}]*)\}|%?([\w.\-]+))")
+_CALLED = re.compile(r"(?<!\w)(\w++)=(?:\{([^}]*)\}|%?([\w.\-]+))")
 _CALLS = {"calls", "to_apply", "body", "condition", "branch_computations", "called_computations"}
-_TYPE = re.compile(r"(\w+)\[([\d,]*)\]")
+_TYPE = re.compile(r"(?<!\w)(\w++)\[([\d,]*)\]")
 
 
 def instructions(hlo: str) -> Iterator[Instruction]:
