@@ -17,6 +17,9 @@ r"""Converts models of BERT's family between Hugging Face's format and google-re
     safetensors   model.safetensors, config.json, vocab.txt, tokenizer_config.json
     distilbert    the same files, with a BERT model written as a DistilBERT
 
+--output_dir appears when all its files are written. It must be new or empty, or a folder that an
+earlier conversion to the same format wrote, which is then replaced as a whole.
+
 The tool converts BERT, ALBERT, RoBERTa and DistilBERT. It recognizes the model by `model_type` in
 config.json or bert_config.json, or by the keys of bert_config.json. In place of vocab.txt, ALBERT
 has spm.model (spiece.model in Hugging Face's format), and RoBERTa has vocab.json and merges.txt, or
@@ -57,7 +60,9 @@ config.json. bert_config.json has `layer_norm_eps` if it is not 1e-12 (RoBERTa's
 
 import json
 import os
+from collections.abc import Mapping
 
+import numpy as np
 from absl import flags, logging
 
 from bert_tf.errors import UserError
@@ -65,14 +70,32 @@ from bert_tf.files import checkpoints, storage
 from bert_tf.files.overwriting import check_overwrites, real_path
 from bert_tf.files.weight_files import SAFETENSORS
 from bert_tf.files.whole_files import write_whole
+from bert_tf.files.whole_folders import whole_folder
 from bert_tf.hugging_face.config import module_of
 from bert_tf.hugging_face.conversion import to_safetensors
-from bert_tf.hugging_face.vector_settings import write_vector_settings
+from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_settings
 from bert_tf.model_folder.reader import ModelFiles
-from bert_tf.model_folder.writer import CONFIG_FILE, write_model, write_vocabulary
+from bert_tf.model_folder.writer import (
+    CONFIG_FILE,
+    MODEL_NAMES,
+    VOCABULARIES,
+    write_model,
+    write_vocabulary,
+)
 from bert_tf.runs.flags import command_flags
-from bert_tf.text.casing import find_casing, read_casing
+from bert_tf.text.casing import find_casing
+from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import SENTENCE_PIECES, VOCABULARY_FILES, WORD_PIECES
+
+# Of a folder of each format: a name that every one has, and all names that it may have.
+_NAMES = {
+    "checkpoint": (CONFIG_FILE, {*MODEL_NAMES, *VECTOR_FILES}),
+    "safetensors": (
+        "config.json",
+        {"config.json", SAFETENSORS, *VOCABULARIES, *VOCABULARY_FILES, TOKENIZER_CONFIG}
+        | {*VECTOR_FILES},
+    ),
+}
 
 
 def convert(
@@ -86,24 +109,37 @@ def convert(
 
     The arguments are the flags; `source` is --input.
     """
+    if not source:
+        raise UserError("--input= must not be empty; name a folder or a checkpoint")
     _check_other_folder(source, output_dir)
-    files = ModelFiles(source, "input", bert_config_file, vocab_file)
-    files.check_model(allow_two=True)
+    marker, names = _NAMES["checkpoint" if output_format == "checkpoint" else "safetensors"]
+    what = "one that an earlier conversion to this format wrote"
+    with whole_folder(output_dir, "output_dir", marker, names, what) as place:
+        files = ModelFiles(source, "input", bert_config_file, vocab_file)
+        files.check_model(allow_two=True)
+        _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
+        read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
+        check_overwrites([os.path.join(output_dir, x) for x in sorted(names)], "output_dir", read)
+        weights = _convert(files, source, place, output_format)
+    size = sum(value.size for value in weights.values())
+    logging.info("%s: %d variables, %d parameters", output_dir, len(weights), size)
+
+
+def _convert(
+    files: ModelFiles, source: str, folder: str, output_format: str
+) -> Mapping[str, np.ndarray]:
+    """Writes the model to a new folder and returns its weights."""
     as_checkpoint = output_format == "checkpoint"
     if files.is_hugging_face and not as_checkpoint:
         raise UserError(
             f"--input={source} has a {SAFETENSORS}, so it can only be converted to"
             " --output_format=checkpoint"
         )
-    _check_other_folder(files.folder, output_dir)  # a file `checkpoint` may name another one
     config, labels, weights = files.config, files.labels, files.read_weights()
     vocabulary = files.vocabulary
     vector_settings = files.vector_settings
     if SENTENCE_PIECES in vocabulary and not as_checkpoint:
         vocabulary[module_of(config).VOCABULARY] = vocabulary.pop(SENTENCE_PIECES)
-    written = [os.path.join(output_dir, name) for name in (CONFIG_FILE, *vocabulary)]
-    read = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
-    check_overwrites(written, "output_dir", read)
     if not vocabulary:
         logging.warning(
             "No vocabulary is written: there is none (%s) beside --input, and no --vocab_file",
@@ -111,21 +147,17 @@ def convert(
         )
     tokens = vocabulary.get(WORD_PIECES, b"").decode("utf-8", "replace").split("\n")
     do_lower_case = find_casing(files.home, files.vocab_file, tokens)
-
-    storage.make_output_dir(output_dir)
-    read_casing(output_dir)  # refuses a damaged record before the weights are written
     if as_checkpoint:
-        write_model(output_dir, weights, config, vocabulary, do_lower_case, labels)
+        write_model(folder, weights, config, vocabulary, do_lower_case, labels)
     else:
         as_distilbert = output_format == "distilbert"
         tensors, config_json = to_safetensors(weights, config, source, labels, as_distilbert)
-        write_whole(os.path.join(output_dir, SAFETENSORS), tensors)
+        write_whole(os.path.join(folder, SAFETENSORS), tensors)
         text = json.dumps(config_json, indent=2, sort_keys=True) + "\n"
-        write_whole(os.path.join(output_dir, "config.json"), text)
-        write_vocabulary(output_dir, vocabulary, do_lower_case)
-    write_vector_settings(output_dir, vector_settings, config.hidden_size)
-    size = sum(value.size for value in weights.values())
-    logging.info("%s: %d variables, %d parameters", output_dir, len(weights), size)
+        write_whole(os.path.join(folder, "config.json"), text)
+        write_vocabulary(folder, vocabulary, do_lower_case)
+    write_vector_settings(folder, vector_settings, config.hidden_size)
+    return weights
 
 
 def _check_other_folder(source: str, output_dir: str) -> None:

@@ -39,7 +39,7 @@ from bert_tf.hugging_face.vector_settings import VECTOR_FILES, write_vector_sett
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import config_from_dict
 from bert_tf.model_folder.reader import ModelFiles
-from bert_tf.model_folder.writer import CHECKPOINT_NAME, COMPANIONS, write_model
+from bert_tf.model_folder.writer import MODEL_NAMES, write_model
 from bert_tf.runs.flags import command_flags
 from bert_tf.runs.flags.setting_fields import Group, inherit, setting
 from bert_tf.runs.flags.settings import ModelSettings, TextSettings, TrainingSettings
@@ -53,8 +53,7 @@ from bert_tf.text.word_counts import count_words
 NEW_WORDS_FILE = "new_words.tsv"
 # The files that --output_dir may contain.
 _NAMES = (
-    *(f"{CHECKPOINT_NAME}.index", f"{CHECKPOINT_NAME}.data-00000-of-00001"),
-    *COMPANIONS,
+    *MODEL_NAMES,
     *VECTOR_FILES,
     NEW_WORDS_FILE,
 )

@@ -102,18 +102,36 @@ $(printf '%q' "${ACCELERATOR:0:60}")"
 DRY_RUN=1)"
 }
 
+# printable: copies text that others can write, such as a log in the bucket, without the characters
+# that a terminal obeys. A carriage return becomes a line break.
+printable() {
+  LC_ALL=C awk '{
+    gsub(/\033\[[0-9;:?<=>]*[ -\/]*[@-~]/, "")
+    gsub(/\033[]P^_X][^\007\033]*(\007|\033\\)/, "")
+    gsub(/\r+$/, "")
+    gsub(/\r+/, "\n")
+    gsub(/[\001-\010\013\014\016-\037\177]/, "")
+    gsub(/\302[\200-\237]/, "")
+    print
+  }'
+}
+
+# if_any COMMAND...: prints what a command reads from the bucket, or nothing if the objects do not
+# exist. Fails, with the command's message, if the bucket cannot be read.
+if_any() {
+  local errors status=0
+  { errors=$(ask "$@" 2>&1 >&4) || status=$?; } 4>&1
+  # Both of the Cloud SDK's messages for a missing object contain these words.
+  case $errors in *'matched no objects'*) return 0 ;; esac
+  [ -z "$errors" ] || printf '%s\n' "$errors" | printable >&2
+  return "$status"
+}
+
 # job_object NAME: prints an object in the job's folder, or nothing if the object does not exist.
 # Fails if the bucket cannot be read. The machine writes `result` when the job ends, `done ...` or
 # `failed ...`. `zone` is the zone in which the job was last submitted.
 job_object() {
-  local errors status=0
-  errors=$(mktemp)
-  ask gcloud storage cat "$FOLDER/$1" 2>"$errors" || status=$?
-  # Both of the Cloud SDK's messages for a missing object contain these words.
-  if [ "$status" != 0 ] && grep -q 'matched no objects' "$errors"; then status=0; fi
-  [ "$status" = 0 ] || cat "$errors" >&2
-  rm -f "$errors"
-  return "$status"
+  if_any gcloud storage cat "$FOLDER/$1" | printable
 }
 
 # request_state: prints the state of the queued resource, PREEMPTED if its machine was preempted, or
@@ -167,19 +185,29 @@ delete_request() {
     --force --quiet
 }
 
-# delete_and_wait: deletes the request, if it exists, and waits until it is gone.
+# delete_and_wait: deletes the request, if it exists, and waits until it is gone: about half an hour.
+# A request may keep its state for a while, and deleting it twice does no harm.
+MOST_LOOKS=35
 delete_and_wait() {
-  local state
+  local state looks=0 pause=5
   while :; do
-    state=$(request_state) || return
+    state=$(request_state) || die "the state of $NAME in $ZONE cannot be read: see the message \
+above. The request and its machine may still exist; run this again"
+    if dry_run; then
+      delete_request
+      return
+    fi
     case $state in
-      ABSENT) dry_run || return 0 ;;
-      DELETING | SUSPENDING)
-        sleep 10
-        continue
-        ;;
+      ABSENT) return 0 ;;
+      DELETING | SUSPENDING) ;;
+      *) delete_request || die "$NAME in $ZONE, which is $state, cannot be deleted: see the message \
+above. Its machine may still cost money" ;;
     esac
-    delete_request || return
-    if dry_run; then return 0; fi
+    looks=$((looks + 1))
+    [ "$looks" -lt "$MOST_LOOKS" ] || die "gave up: $NAME in $ZONE is still $state after $looks \
+looks. Its machine may still cost money; run this again, or look at \
+https://console.cloud.google.com/compute/tpus?project=$PROJECT"
+    [ "$looks" = 1 ] || sleep "$pause" # most requests are gone at once
+    pause=$((pause < 30 ? pause * 2 : 60))
   done
 }

@@ -20,14 +20,39 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM: the machine is being preempted, or a scheduler stops the run."""
 
 
+_raised: KeyboardInterrupt | None = None
+
+
+def _raise(interrupt: KeyboardInterrupt) -> None:
+    global _raised
+    _raised = interrupt
+    raise interrupt
+
+
+def raised() -> KeyboardInterrupt | None:
+    """Returns the last interrupt that a signal raised; None if there was none.
+
+    Python code that TensorFlow calls may turn it into another exception, such as a RuntimeError.
+    """
+    return _raised
+
+
 def raise_on_sigterm() -> None:
     """Makes the first SIGTERM raise `Terminated`. Later ones are ignored, so saving can finish."""
 
     def terminate(*_) -> None:
         ignore_sigterm()
-        raise Terminated
+        _raise(Terminated())
 
     signal.signal(signal.SIGTERM, terminate)
+
+
+def raise_on_ctrl_c() -> None:
+    """Makes Ctrl-C raise KeyboardInterrupt, as Python does, and `raised` tell of it from now on."""
+    global _raised
+    _raised = None
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else Ctrl-C is ignored
+        signal.signal(signal.SIGINT, lambda *_: _raise(KeyboardInterrupt()))
 
 
 def ignore_sigterm() -> None:

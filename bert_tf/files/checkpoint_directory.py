@@ -8,7 +8,7 @@ from absl import logging
 
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoint_names, checkpoints
-from bert_tf.files.temporary_names import is_temporary
+from bert_tf.files.temporary_names import is_left_behind
 
 
 class CheckpointDirectory:
@@ -153,9 +153,9 @@ class CheckpointDirectory:
             logging.warning("%s; the next save tries again", error)
 
     def remove_left_behind(self) -> None:
-        """Removes what killed runs left; no other run may be using the directory."""
+        """Removes what killed runs left; no other run may be training in the directory."""
         for name in checkpoint_names.names_in(self.directory):
-            if is_temporary(name) or checkpoint_names.is_part(name):
+            if is_left_behind(name) or checkpoint_names.is_part(name):
                 _remove(os.path.join(self.directory, name))
         self._delete_oldest(self._listed())
 

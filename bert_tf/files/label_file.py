@@ -2,6 +2,7 @@
 
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -37,14 +38,20 @@ def read_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | Non
 def check_label(label: str, place: str, remedy: str = "rename it") -> None:
     """Raises UserError if the name of a class does not fit on a line of `labels.txt`.
 
-    Such a name is empty, has a line break, begins or ends with white space, or is not Unicode. The
-    message says where the name comes from (`place`) and how to correct it (`remedy`).
+    Such a name is empty, has a line break, begins or ends with white space, or is not Unicode. A
+    name with a control character, except a tab, is refused too. The message says where the name
+    comes from (`place`) and how to correct it (`remedy`).
     """
     is_line = label.splitlines() == [label] and label == label.strip().removeprefix("\ufeff")
     if not is_line or any("\ud800" <= char <= "\udfff" for char in label):
         raise UserError(
             f"{place}: the class {quoted(label)} must be text on one line, not empty and without"
             f" white space at its ends, as {LABELS_FILE} keeps it; {remedy}"
+        )
+    # A terminal would obey them: names of classes reach logs and results.
+    if any(unicodedata.category(char) == "Cc" for char in label.replace("\t", "")):
+        raise UserError(
+            f"{place}: the class {quoted(label)} must not have control characters; {remedy}"
         )
 
 

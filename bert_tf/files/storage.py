@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import tensorflow as tf
 
 from bert_tf.errors import UserError, given, listed
+from bert_tf.files.destinations import check_meant
 from bert_tf.files.temporary_names import temporary_name
 
 # A response takes about a second. TensorFlow itself retries for minutes without saying so.
@@ -92,7 +93,10 @@ def expand_files(patterns: str | Sequence[str], flag: str) -> list[str]:
         files.extend(matches)
 
     def check(path: str) -> None:
-        status = tf.io.gfile.stat(path)
+        try:
+            status = tf.io.gfile.stat(path)
+        except tf.errors.OpError as error:  # a link to itself or to nothing; no permission
+            raise UserError(f"--{flag}: {path} cannot be read: {error.message}") from error
         if status.is_directory:
             raise UserError(
                 f"--{flag}: {path} is a directory; name the files in it, e.g. {path.rstrip('/')}/*"
@@ -130,6 +134,7 @@ def make_output_dir(output_dir: str, flag: str = "output_dir") -> None:
     if not output_dir:
         raise UserError(f"--{flag}= must not be empty; name a folder")
     check_file_system(output_dir, flag)
+    check_meant(output_dir, flag)
     probe = ""
     try:
         tf.io.gfile.makedirs(output_dir)
@@ -207,11 +212,15 @@ def write_errors(
     except tf.errors.OpError as error:
         if is_other(error):
             raise
-        message = (
-            f"{place} cannot be written: {error_text(error.message)}. The folder above it must"
-            f" exist, be writable and have free space.{advice(path)}"
-        )
-        raise write_error(error, message) from error
+        raise write_error(error, unwritable(place, path, error)) from error
+
+
+def unwritable(place: str, path: str, error: tf.errors.OpError) -> str:
+    """Returns the message for a failed write; the arguments are those of `write_errors`."""
+    return (
+        f"{place} cannot be written: {error_text(error.message)}. The folder above it must"
+        f" exist, be writable and have free space.{advice(path)}"
+    )
 
 
 def write_error(error: tf.errors.OpError, message: str) -> UserError | OSError:

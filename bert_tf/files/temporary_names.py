@@ -12,23 +12,45 @@ import tensorflow as tf
 from bert_tf.files import processes
 
 # The digest of the process's space, the process's number, and a random part.
-_NAME = re.compile(r"([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{12}\.unfinished")
+_NAME = re.compile(r"([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{12}\.(unfinished|working)")
+_UNFINISHED, _WORKING = "unfinished", "working"
 
 
-def temporary_name(folder: str) -> str:
+def temporary_name(folder: str, ending: str = _UNFINISHED) -> str:
     """Returns a new name in a folder, for a file or folder that is renamed when it is complete.
 
     It says which process writes it, and not the final name, which may be as long as the file system
     allows. The first call for a folder removes what killed processes of this machine left there.
     """
     _remove_left_behind(folder)
-    name = f"{_space_digest()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.unfinished"
+    name = f"{_space_digest()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.{ending}"
     return os.path.join(folder, name)
+
+
+def working_name(folder: str) -> str:
+    """Returns a new name in a folder, for a whole file that only this process reads.
+
+    The file may live as long as the process. As with `temporary_name`, it is removed after a kill.
+    """
+    return temporary_name(folder, _WORKING)
 
 
 def is_temporary(name: str) -> bool:
     """Returns whether `temporary_name` made a file's name (without its folder), in any process."""
     return _NAME.fullmatch(name) is not None
+
+
+def is_left_behind(name: str) -> bool:
+    """Returns whether a file's name is temporary and its process, as far as one can see, is gone.
+
+    An unfinished file of another machine counts as left behind, a working file does not.
+    """
+    made = _NAME.fullmatch(name)
+    if not made:
+        return False
+    if made[1] != _space_digest():
+        return made[3] == _UNFINISHED
+    return not processes.runs(int(made[2]))
 
 
 @functools.cache
@@ -37,7 +59,7 @@ def _remove_left_behind(folder: str) -> None:
         for entry in tf.io.gfile.listdir(folder or "."):
             name = entry.rstrip("/")  # in a bucket, names of folders end in a slash
             made = _NAME.fullmatch(name)
-            if made and made[1] == _space_digest() and not processes.runs(int(made[2])):
+            if made and made[1] == _space_digest() and is_left_behind(name):
                 path = os.path.join(folder, name)
                 with contextlib.suppress(tf.errors.OpError):
                     (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)

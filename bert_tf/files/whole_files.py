@@ -17,6 +17,7 @@ import tensorflow as tf
 from bert_tf import strict_json
 from bert_tf.errors import UserError
 from bert_tf.files import storage
+from bert_tf.files.destinations import destination
 from bert_tf.files.encodings import decode_utf8
 from bert_tf.files.temporary_names import temporary_name
 
@@ -29,10 +30,13 @@ class UnfinishedFile:
     A context manager: if `finish` was not called by its end, the temporary file is removed, and an
     earlier file with the final name is unchanged. The methods raise the errors above, too.
 
+    A link is followed: its target is replaced. A pipe or a device is written in place.
+
     Args:
         path: the final name.
         place: see above; None for `path`.
         open_writer: opens the temporary file, such as `tf.io.TFRecordWriter`; None for plain bytes.
+        needs_regular: refuse pipes and devices, for a file that is not written from start to end.
     """
 
     def __init__(
@@ -40,13 +44,17 @@ class UnfinishedFile:
         path: str,
         place: str | None = None,
         open_writer: Callable[[str], Any] | None = None,
+        needs_regular: bool = False,
     ):
         place = place or path
-        if tf.io.gfile.isdir(path):
+        self._path, self._plain = destination(path, place)
+        if tf.io.gfile.isdir(self._path):
             raise UserError(f"{place} must name a file, but it is a directory")
-        self._path = path
+        if self._plain and needs_regular:
+            raise UserError(f"{place} must name a regular file, but it is a pipe or a device")
         self._explained = functools.partial(storage.write_errors, path, place)
-        self.name = temporary_name(os.path.dirname(path))
+        folder = os.path.dirname(self._path)
+        self.name = self._path if self._plain else temporary_name(folder)
         with self._explained():
             self._writer = (open_writer or _open)(self.name)
         self.flush()  # makes a bucket that refuses writes do so now, not after hours of work
@@ -73,6 +81,8 @@ class UnfinishedFile:
     def finish(self) -> None:
         """Closes the file and renames it to its final name."""
         self.close()
+        if self._plain:
+            return
         with self._explained():
             tf.io.gfile.rename(self.name, self._path, overwrite=True)
 
@@ -82,6 +92,8 @@ class UnfinishedFile:
     def __exit__(self, *exception) -> None:
         with contextlib.suppress(tf.errors.OpError):
             self._writer.close()
+        if self._plain:
+            return
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.remove(self.name)
 

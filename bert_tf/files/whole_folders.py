@@ -1,4 +1,9 @@
-"""Writes folders atomically: a folder appears only when its content is complete."""
+"""Writes folders atomically: a folder appears only when its content is complete.
+
+A link is followed: the folder that it leads to is replaced. A folder that cannot be renamed, such
+as a mounted volume, is emptied and filled instead, its `marker` first and last: if the program is
+killed in between, the folder is incomplete and lacks the marker.
+"""
 
 import contextlib
 import functools
@@ -9,7 +14,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, listed
 from bert_tf.files import storage
-from bert_tf.files.temporary_names import temporary_name
+from bert_tf.files.destinations import check_meant, folder_destination
+from bert_tf.files.temporary_names import is_temporary, temporary_name
 
 
 @contextlib.contextmanager
@@ -29,26 +35,61 @@ def whole_folder(
 
     Raises:
         UserError: `path` is a file or a folder of another kind.
-        UserError, OSError: the folder cannot be written; see `whole_files`.
+        UserError, OSError: the folder cannot be written; see `whole_files`. Always OSError once
+            the temporary folder exists: the disk has failed since.
         tf.errors.ResourceExhaustedError: the block ran out of memory.
         tf.errors.InvalidArgumentError: from the block.
     """
-    storage.check_file_system(path, flag)
-    final = path.rstrip("/") or path
+    place = f"--{flag}={path}"
+    explained = functools.partial(storage.write_errors, path, place)
+    final = check_folder(path, flag, marker, names, what)
     parent = os.path.dirname(final)
-    explained = functools.partial(storage.write_errors, path, f"--{flag}={path}")
     with contextlib.ExitStack() as stack:
         with explained():
-            _check_replaceable(path, flag, marker, names, what)
             if parent:
                 tf.io.gfile.makedirs(parent)
-            unfinished = temporary_name(parent)
+            fixed = _cannot_be_renamed(final)
+            unfinished = temporary_name(final if fixed else parent)
             stack.callback(_remove, unfinished)
             tf.io.gfile.makedirs(unfinished)
-        with explained(_is_of_computing):
+        with _write_errors(path, place, unfinished):
             yield unfinished
-        with explained():
-            _replace(final, unfinished)
+        with _write_errors(path, place):
+            if fixed:
+                _refill(final, unfinished, marker)
+            else:
+                _replace(final, unfinished)
+
+
+def check_folder(path: str, flag: str, marker: str, names: Collection[str], what: str) -> str:
+    """Checks that `whole_folder` may write a folder; returns its path without links."""
+    if not path:
+        raise UserError(f"--{flag}= must not be empty; name a folder")
+    storage.check_file_system(path, flag)
+    check_meant(path, flag)
+    final = folder_destination(path, f"--{flag}={path}")
+    with storage.write_errors(path, f"--{flag}={path}"):
+        _check_replaceable(final, f"--{flag}={path}", marker, names, what)
+    return final
+
+
+@contextlib.contextmanager
+def _write_errors(path: str, place: str, unfinished: str = "") -> Iterator[None]:
+    """Converts errors of writing within a block to OSErrors that name the flag.
+
+    Args:
+        unfinished: also convert `whole_files`' errors on files in this folder, whose name says
+            nothing to a user; "" for none.
+    """
+    try:
+        yield
+    except (tf.errors.OpError, UserError, OSError) as error:
+        failed = error if isinstance(error, tf.errors.OpError) else error.__cause__
+        if not isinstance(failed, tf.errors.OpError) or _is_of_computing(failed):
+            raise
+        if failed is not error and (not unfinished or unfinished not in str(error)):
+            raise
+        raise OSError(storage.unwritable(place, path, failed)) from error
 
 
 def _is_of_computing(error: tf.errors.OpError) -> bool:
@@ -86,22 +127,41 @@ def _replace(final: str, new: str) -> None:
     _remove(old)
 
 
+def _cannot_be_renamed(final: str) -> bool:
+    """Returns whether a local folder is there to stay: a mount, or the current folder."""
+    if "://" in final or not os.path.isdir(final):
+        return False
+    used = os.path.samefile(final, os.curdir)
+    return used or os.path.ismount(final) or not os.access(os.path.dirname(final), os.W_OK)
+
+
+def _refill(final: str, new: str, marker: str) -> None:
+    """Replaces the content of a folder; in between it lacks the marker, as no whole folder does."""
+    for name in sorted(os.listdir(final), key=lambda name: name != marker):
+        path = os.path.join(final, name)
+        if path != new:
+            (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+    for name in sorted(os.listdir(new), key=lambda name: name == marker):
+        tf.io.gfile.rename(os.path.join(new, name), os.path.join(final, name))
+
+
 def _remove(folder: str) -> None:
     with contextlib.suppress(tf.errors.OpError):
         tf.io.gfile.rmtree(folder)
 
 
 def _check_replaceable(
-    path: str, flag: str, marker: str, names: Collection[str], what: str
+    path: str, place: str, marker: str, names: Collection[str], what: str
 ) -> None:
     if not tf.io.gfile.exists(path):
         return
     if not tf.io.gfile.isdir(path):
-        raise UserError(f"--{flag}={path} must name a folder, but it is a file")
+        raise UserError(f"{place} must name a folder, but it is a file")
     found = [name.rstrip("/") for name in sorted(tf.io.gfile.listdir(path))]
+    found = [name for name in found if not is_temporary(name)]
     others = [name for name in found if name not in names]
     if others or found and marker not in found:
         raise UserError(
-            f"--{flag}={path} must be a new or empty folder, or {what}, which is then replaced;"
+            f"{place} must be a new or empty folder, or {what}, which is then replaced;"
             f" it has {listed(others or found)}. Choose another folder, or empty this one"
         )

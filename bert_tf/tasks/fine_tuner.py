@@ -1,5 +1,6 @@
 """Fine-tunes a pre-trained checkpoint, evaluates it, and writes its predictions."""
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,9 +15,11 @@ from bert_tf.engine.prediction import CHUNK_BATCHES, Columns, Predictor
 from bert_tf.engine.whole_file_input import WholeFileInput
 from bert_tf.errors import UserError
 from bert_tf.files import checkpoints, records, storage
+from bert_tf.files.temporary_names import working_name
+from bert_tf.files.whole_folders import check_folder, whole_folder
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.freezing import parse_frozen_layers
-from bert_tf.model_folder.writer import write_model, write_model_files
+from bert_tf.model_folder.writer import CONFIG_FILE, MODEL_NAMES, write_model, write_model_files
 from bert_tf.runs.flags.setting_fields import MAX_COUNT
 from bert_tf.runs.flags.settings import FineTuningSettings, model_options
 from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
@@ -26,6 +29,9 @@ from bert_tf.runs.training.plan import Phase
 from bert_tf.runs.training.trainer import Trainer
 from bert_tf.tasks.task import ExampleSet, FineTuningTask, PredictionColumns
 from bert_tf.text.tokenizers import Tokenizer, read_vocabulary
+
+# Of --export_dir, for `whole_folder`.
+_EXPORTED = ("export_dir", CONFIG_FILE, MODEL_NAMES, "one that an earlier export wrote")
 
 
 class FineTuner:
@@ -84,8 +90,10 @@ class FineTuner:
         )
         self.run = Run(strategy, settings, best, labels)
         self._trainer: Trainer | None = None
+        self._working_files: dict[str, str] = {}
         self._check_checkpoints()
         if settings.export_dir:
+            check_folder(settings.export_dir, *_EXPORTED)
             storage.make_output_dir(settings.export_dir, "export_dir")
 
     def _check_checkpoints(self) -> None:
@@ -113,6 +121,10 @@ class FineTuner:
         return self
 
     def __exit__(self, *exception) -> bool | None:
+        for name, path in self._working_files.items():
+            # The names of the original. Nothing reads them again, so no error counts.
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.rename(path, self.run.path(f"{name}.tf_record"), overwrite=True)
         return self.run.__exit__(*exception)
 
     def write_records(self) -> None:
@@ -127,7 +139,16 @@ class FineTuner:
         return dict.fromkeys(itertools.chain.from_iterable(self._sets.values()))
 
     def _record_file(self, name: str) -> str:
-        return self.run.path(f"{name}.tf_record")
+        """Returns the path of a set's records.
+
+        Only the run that trains writes train.tf_record. Other sets have a name of this process
+        until its end, because another program may evaluate other examples in --output_dir.
+        """
+        if name == "train":
+            return self.run.path(f"{name}.tf_record")
+        if name not in self._working_files:
+            self._working_files[name] = working_name(self.run.output_dir)
+        return self._working_files[name]
 
     def train(self) -> None:
         """Trains on the records; resumes an earlier run that was stopped.
@@ -175,7 +196,8 @@ class FineTuner:
         self._take_best(trainer)
         if settings.export_dir and self.run.chief:
             weights = {v.path: v.value for v in trainer.model.variables}
-            write_model(settings.export_dir, weights, *self._model_files(), self.run.labels)
+            with whole_folder(settings.export_dir, *_EXPORTED) as place:
+                write_model(place, weights, *self._model_files(), self.run.labels)
             logging.info("Exported the weights to %s", settings.export_dir)
 
     def _take_best(self, trainer: Trainer) -> None:

@@ -19,7 +19,7 @@ def run_fine_tuning(
     """Trains, evaluates and predicts, as the task's settings say.
 
     It writes to `output_dir`:
-        train.tf_record, eval.tf_record, predict.tf_record: the examples.
+        train.tf_record, and at its end eval.tf_record and predict.tf_record: the examples.
         checkpoints, and the model's other files: configuration, vocabulary, labels.txt.
         eval_results.txt: the results of the evaluation.
         the task's predictions.

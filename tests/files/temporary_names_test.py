@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from bert_tf.files import temporary_names
+from bert_tf.files.checkpoint_directory import CheckpointDirectory
 from bert_tf.files.temporary_names import is_temporary, temporary_name
 from bert_tf.files.whole_files import write_whole
 
@@ -48,3 +50,18 @@ def test_the_next_process_removes_what_killed_ones_left(tmp_path):
 
 def test_a_folder_that_is_not_there_is_no_error(tmp_path):
     assert is_temporary(os.path.basename(temporary_name(str(tmp_path / "none"))))
+
+
+def test_a_run_that_begins_spares_the_files_of_the_living(tmp_path):
+    """An evaluation may look at the folder of a run that is just starting to train."""
+    folder = str(tmp_path)
+    living = [temporary_names.temporary_name(folder), temporary_names.working_name(folder)]
+    dead = [name.replace(f"-{os.getpid()}-", f"-{2**22 + 1}-") for name in living]
+    space = temporary_names._space_digest()
+    elsewhere = [name.replace(space, "0" * 8) for name in living]
+    for path in (*living, *dead, *elsewhere):
+        with open(path, "w") as file:
+            file.write("x")
+    CheckpointDirectory(folder).remove_left_behind()
+    # An evaluation on another machine may be alive; what a run of one left unfinished is not.
+    assert {os.path.join(folder, n) for n in os.listdir(folder)} == {*living, elsewhere[1]}

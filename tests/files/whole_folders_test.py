@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.files.whole_folders import whole_folder
 from tests.support.refusals import refusal
 
@@ -114,9 +113,10 @@ def test_an_error_of_computing_is_none_of_writing(tmp_path):
         (FULL, OSError),
         (tf.errors.ResourceExhaustedError(None, None, "Disk quota exceeded"), OSError),
         (tf.errors.InternalError(None, None, "Input/output error"), OSError),
-        (tf.errors.PermissionDeniedError(None, None, "Read-only file system"), UserError),
+        (tf.errors.PermissionDeniedError(None, None, "Read-only file system"), OSError),
+        (tf.errors.UnknownError(None, None, "Input/output error"), OSError),
     ],
-    ids=["full disk", "quota", "disk", "read-only"],
+    ids=["full disk", "quota", "disk", "read-only", "disk, in SaveV2"],
 )
 def test_an_error_of_writing_names_the_flag(tmp_path, error, kind):
     assert refusal(write, tmp_path / "out", NEW, error, kind=kind) == (
@@ -124,3 +124,42 @@ def test_an_error_of_writing_names_the_flag(tmp_path, error, kind):
         " exist, be writable and have free space."
     )
     assert not os.listdir(tmp_path)
+
+
+def test_links_to_a_folder_are_followed(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    (tmp_path / "dangling").symlink_to("deep/new")
+    for name, target in (("link", "there"), ("link/", "there"), ("dangling", "deep/new")):
+        with whole_folder(f"{tmp_path}/{name}", "output", "a", {"a"}, "an export") as folder:
+            Path(folder, "a").write_text(name)
+        assert content(tmp_path / target) == {"a": name}
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "dangling").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["dangling", "deep", "link", "there"]
+
+
+@pytest.mark.parametrize("why", ["mount", "current", "parent"])
+def test_a_folder_that_cannot_be_renamed_is_refilled(tmp_path, monkeypatch, why):
+    out = tmp_path / "out"
+    out.mkdir()
+    node = os.stat(out).st_ino
+    if why == "mount":
+        monkeypatch.setattr(os.path, "ismount", lambda path: path == str(out))
+    elif why == "parent":
+        monkeypatch.setattr(os, "access", lambda path, mode: path != str(tmp_path))
+    else:
+        monkeypatch.chdir(out)
+    for files in (OLD, NEW):
+        write(out, files)
+        assert content(out) == files
+    assert os.stat(out).st_ino == node and os.listdir(tmp_path) == ["out"]
+    rename = tf.io.gfile.rename
+
+    def fail_at_the_marker(source, target, overwrite=False):
+        if target.endswith("config.json"):
+            raise FULL
+        rename(source, target, overwrite)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", fail_at_the_marker)
+    assert "No space left on device" in refusal(write, out, OLD, kind=OSError)
+    assert "config.json" not in content(out)  # so nothing takes it for a whole folder

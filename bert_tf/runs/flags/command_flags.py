@@ -74,6 +74,7 @@ def run_program(
             # TensorFlow logs lines about devices and collectives, each of them twice.
             tf.get_logger().setLevel(logging.converter.ABSL_TO_STANDARD[logging.WARNING])
         interrupts.raise_on_sigterm()
+        interrupts.raise_on_ctrl_c()
         goodput.count_from_process_start()
         try:
             main(*([argv[1:]] if takes_words else []))
@@ -81,6 +82,8 @@ def run_program(
         except KeyboardInterrupt as interrupt:
             sys.exit(interrupts.exit_status(interrupt))
         except Exception as error:
+            if interrupt := interrupts.raised():  # it became this error on its way through C++
+                sys.exit(interrupts.exit_status(interrupt))
             status, message = _explain(error)
             if message is None:
                 traceback.print_exc()

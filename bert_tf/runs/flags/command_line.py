@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from absl import flags
 
 from bert_tf.errors import listed, quoted
-from bert_tf.runs.flags.help_page import NOT_GIVEN
+from bert_tf.runs.flags.help_page import NOT_GIVEN, is_required
 
 _LONGEST_NAME = 100  # characters of a name that a similar one is looked for
 _LONGEST = 400  # characters of a message
@@ -123,6 +123,15 @@ class _Reader:
 
     def _set(self, name: str, value: str) -> None:
         flag = flags.FLAGS[name]
+        if any("\ud800" <= char <= "\udfff" for char in value):  # how Python reads other bytes
+            self.mistakes.append(f"--{name} must be UTF-8 text; received {quoted(value)}")
+            return
+        if "\0" in value:
+            self.mistakes.append(f"--{name} must not have a NUL; received {quoted(value)}")
+            return
+        if value == "" and is_required(flag):
+            self.mistakes.append(f"--{name}= must not be empty")
+            return
         try:
             flag.parse(value)
             flag.using_default_value = False

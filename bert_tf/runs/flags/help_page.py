@@ -33,13 +33,13 @@ def help_page(docstring: str, flags: Iterable[Any], groups: Mapping[str, Group])
     return "\n".join([*lines, _FOOTER, ""])
 
 
-def _is_required(flag: Any) -> bool:
+def is_required(flag: Any) -> bool:
     return flag.default is None and any(NOT_GIVEN in v.message for v in flag.validators)
 
 
 def _rank(flag: Any) -> int:
     """Returns the sort key: required flags first, then --do_..., then the rest."""
-    return 0 if _is_required(flag) else 1 if flag.name.startswith("do_") else 2
+    return 0 if is_required(flag) else 1 if flag.name.startswith("do_") else 2
 
 
 def _lines(flag: Any) -> list[str]:
@@ -54,7 +54,7 @@ def _lines(flag: Any) -> list[str]:
     else:
         value = {"int": "N", "float": "X"}.get(kind, "TEXT")
     form = f"--[no]{flag.name}" if kind == "bool" else f"--{flag.name}={value}"
-    note = " (required)" if _is_required(flag) else ""
+    note = " (required)" if is_required(flag) else ""
     if default := (flag.default_as_str or "").strip("'"):
         note = f" (default: {default})"
     wrapped = textwrap.wrap(" ".join(text.split()), _WIDTH - 6, break_on_hyphens=False)

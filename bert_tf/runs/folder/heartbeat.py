@@ -8,6 +8,9 @@ On a local disk the run also locks the file (flock), so that only one of several
 can start. A bucket has no locks: two runs that start within the same second may both start. The
 file then names the run that wrote last. The other run notices this at its next beat and stops at
 the end of its current loop. It also checks the file each time before it writes.
+
+Programs that evaluate or predict hold `eval.heartbeat` and `predict.heartbeat` in the same way, so
+that two of them do not write the same results.
 """
 
 import contextlib
@@ -27,6 +30,22 @@ from bert_tf.errors import UserError
 from bert_tf.files import processes
 
 FILE_NAME = "run.heartbeat"
+TRAINING = "training"
+_OWNER_KEYS = {"id": str, "host": str, "pid": int, "pid_space": str}
+# What a second program is told, by what it wanted to do.
+_RULES = {
+    TRAINING: "Two runs must not share a directory",
+    "evaluating": "Two programs must not write the same results",
+    "predicting": "Two programs must not write the same results",
+}
+
+
+class InUseError(UserError):
+    """Another program holds the directory; `training` says whether that program trains."""
+
+    def __init__(self, message: str, training: bool):
+        super().__init__(message)
+        self.training = training
 
 
 class Heartbeat:
@@ -42,6 +61,8 @@ class Heartbeat:
         expires_seconds: a file that does not change for so long was left by a killed run.
         settle_seconds: without a lock, time from taking the directory to checking whether another
             run took it at the same moment.
+    file_name, doing: the heartbeat's name, and what is done under it: a key of `_RULES`.
+    trains: whether the program trains, for `InUseError`.
 
     `left_at` is when a run that was killed last renewed the file, in seconds since 1970; None if
     the last run was not killed.
@@ -53,9 +74,14 @@ class Heartbeat:
         beat_seconds: float = 10.0,
         expires_seconds: float = 30.0,  # three beats, because a beat may fail or take long
         settle_seconds: float = 1.0,  # longer than writing a small file takes, also in a bucket
+        *,
+        file_name: str = FILE_NAME,
+        doing: str = TRAINING,
+        trains: bool = True,
     ):
         self._output_dir = output_dir
-        self._path = os.path.join(output_dir, FILE_NAME)
+        self._path = os.path.join(output_dir, file_name)
+        self._doing = doing
         self._beat_seconds = beat_seconds
         self._expires_seconds = expires_seconds
         self._settle_seconds = settle_seconds
@@ -64,6 +90,7 @@ class Heartbeat:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "pid_space": processes.process_space(),
+            "trains": trains,
         }
         self.left_at: float | None = None
         self._lock: int | None = None  # a file descriptor
@@ -76,7 +103,7 @@ class Heartbeat:
         """Takes the directory.
 
         Raises:
-            UserError: another run holds the directory.
+            InUseError: another run holds the directory.
             OSError: the file cannot be read or written.
         """
         with contextlib.ExitStack() as stack:
@@ -238,11 +265,13 @@ class Heartbeat:
         owner = _parse(self._read())
         return owner if owner and owner["id"] != self._owner["id"] else None
 
-    def _in_use(self, owner: dict | None) -> UserError:
-        return UserError(
-            f"--output_dir={self._output_dir} is in use: {_name(owner)} is training there and"
-            f" renews {self._path}. Two runs must not share a directory: wait for that one, stop"
-            " it, or name another --output_dir. (If you are sure that it is dead, delete the file.)"
+    def _in_use(self, owner: dict | None) -> InUseError:
+        return InUseError(
+            f"--output_dir={self._output_dir} is in use: {_name(owner)} is {self._doing} there and"
+            f" renews {self._path}. {_RULES[self._doing]}: wait for that one,"
+            " stop it, or name another --output_dir. (If you are sure that it is dead, delete the"
+            " file.)",
+            training=bool(owner and owner.get("trains")),
         )
 
 
@@ -251,8 +280,8 @@ def _parse(content: str | None) -> dict | None:
     with contextlib.suppress(ValueError, RecursionError):
         # The last object, because TensorFlow's ram:// appends when a file is rewritten.
         owner = json.loads("{" + (content or "").rpartition("{")[2])
-        kinds = {"id": str, "host": str, "pid": int, "pid_space": str}
-        if isinstance(owner, dict) and all(type(owner.get(k)) is t for k, t in kinds.items()):
+        kinds = _OWNER_KEYS.items()
+        if isinstance(owner, dict) and all(type(owner.get(k)) is t for k, t in kinds):
             return owner if 0 < owner["pid"] < 2**31 else None
     return None
 

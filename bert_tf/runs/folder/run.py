@@ -18,7 +18,7 @@ from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.background import Background
 from bert_tf.runs.folder.best_checkpoint import BestCheckpoint
 from bert_tf.runs.folder.goodput import Goodput, Record
-from bert_tf.runs.folder.heartbeat import Heartbeat
+from bert_tf.runs.folder.heartbeat import Heartbeat, InUseError
 
 
 class Run:
@@ -64,6 +64,8 @@ class Run:
         self.training_summaries = reporting.Summaries(folder)
         self._evaluation_summaries = reporting.Summaries(folder and os.path.join(folder, "eval"))
         self._heartbeat: Heartbeat | None = None
+        self._result_heartbeats: list[Heartbeat] = []
+        self._results_are_taken = False
         self._background = Background()
         self._stack = contextlib.ExitStack()
         self.saved_step: int | None = None
@@ -81,12 +83,36 @@ class Run:
                 self.checkpoints.remove_left_behind()
                 self.goodput.open(self._heartbeat.left_at)
                 stack.callback(self.write_goodput, "ended")
+            if self.chief:
+                self._reserve_results(stack)
             self._barrier(0)  # from here on the chief holds the directory
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception) -> bool | None:
         return self._stack.__exit__(*exception)
+
+    def _reserve_results(self, stack: contextlib.ExitStack) -> None:
+        """Reserves the results that this program writes, or raises `InUseError`.
+
+        A program that only evaluates may look at a run that trains and evaluates. It then leaves
+        `eval_results.txt` to that run.
+        """
+        settings, trains = self.settings, self.settings.do_train
+        evaluates = getattr(settings, "do_eval", False) or settings.evaluate_every_steps
+        wanted = {"evaluating": evaluates, "predicting": getattr(settings, "do_predict", False)}
+        for doing, name in (("evaluating", "eval"), ("predicting", "predict")):
+            if not wanted[doing]:
+                continue
+            held = Heartbeat(
+                self.output_dir, file_name=f"{name}.heartbeat", doing=doing, trains=trains
+            )
+            try:
+                self._result_heartbeats.append(stack.enter_context(held))
+            except InUseError as error:
+                if trains or doing == "predicting" or not error.training:
+                    raise
+                self._results_are_taken = True
 
     def path(self, name: str) -> str:
         return os.path.join(self.output_dir, name)
@@ -179,8 +205,8 @@ class Run:
 
     def check_directory(self) -> None:
         """Reads whether this run still holds the directory. Call this before writing a file."""
-        if self._heartbeat:
-            self._heartbeat.check()
+        for heartbeat in filter(None, (self._heartbeat, *self._result_heartbeats)):
+            heartbeat.check()
 
     def wait_for_save(self) -> None:
         """Waits until the current save is written."""
@@ -223,7 +249,13 @@ class Run:
     def write_results(self, results: Mapping[str, float | int]) -> None:
         """Writes `eval_results.txt`."""
         self.check_directory()
-        if self.chief:
+        if self._results_are_taken:
+            logging.warning(
+                "%s is not written: the run that trains in --output_dir evaluates, too, and writes"
+                " it. These results are only in this log",
+                self.path("eval_results.txt"),
+            )
+        elif self.chief:
             reporting.write_results(self.path("eval_results.txt"), results)
 
     @contextlib.contextmanager

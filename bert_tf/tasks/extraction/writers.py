@@ -23,8 +23,8 @@ from bert_tf.files.whole_files import UnfinishedFile
 Write = Callable[[int, Sequence[str], Mapping[str, np.ndarray]], None]
 
 
-def _output_file(path: str) -> UnfinishedFile:
-    return UnfinishedFile(path, f"--output_file={path}")
+def _output_file(path: str, needs_regular: bool = False) -> UnfinishedFile:
+    return UnfinishedFile(path, f"--output_file={path}", needs_regular=needs_regular)
 
 
 @contextlib.contextmanager
@@ -102,7 +102,7 @@ def write_npz(
     rows = dict.fromkeys(arrays, 0)
     token_splits = [0]
     with contextlib.ExitStack() as stack:
-        archive = stack.enter_context(_output_file(path))
+        archive = stack.enter_context(_output_file(path, needs_regular=True))
         # An archive stores the arrays one after the other, so each first goes to its own file.
         files = {name: stack.enter_context(_output_file(path)) for name in arrays}
 

@@ -12,7 +12,7 @@ from tests.support import forked_programs
 ROOT = Path(__file__).parents[3]
 # Parses each command line of a JSON list in turn, and prints what was printed.
 PARSE = """
-import contextlib, io, json, sys
+import contextlib, io, json, os, signal, sys, time
 import tensorflow as tf
 from absl import flags
 from bert_tf.runs.flags import command_flags
@@ -49,13 +49,28 @@ for error in (
             command_flags.run_program(main)
         except SystemExit as end:
             ends.append((end.code, page.getvalue()))
-print(json.dumps({"messages": messages, "ends": ends}))
+interrupted = []
+for number in (signal.SIGTERM, signal.SIGINT):
+    def main():
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(9)
+        except KeyboardInterrupt as error:  # as TensorFlow does, where it calls Python
+            raise RuntimeError("Terminated: At:" + 64 * "\\n  line") from error
+
+    with contextlib.redirect_stderr(io.StringIO()) as page:
+        try:
+            command_flags.run_program(main)
+        except SystemExit as end:
+            interrupted.append((end.code, page.getvalue()))
+print(json.dumps({"messages": messages, "ends": ends, "interrupted": interrupted}))
 """
 
 
 FILES = {
     "latin.flags": b"--learning_rate=1e-4\n# caf\xe9\n",
     "nul.flags": b"--flagfile=a\0b\n",
+    "value.flags": b"--init_checkpoint=a\0b\n",
     "good.flags": "--learning_rate=1e-4\n# café\n".encode(),
     "nested.flags": b"--flagfile=latin.flags\n",
 }
@@ -108,6 +123,17 @@ CASES = {
         " are written --name=value (--noname for a false one); received the stray words 'go';"
         " --num_cpu_devices=99 must be between 1 and 64 (--help lists the flags)",
     ),
+    "no UTF-8": (
+        ["--init_checkpoint=a\udcff", "--vocab_file", "\udce9t\udce9", "--x\udcff=1", "y\udcff"],
+        "run_x.py: --init_checkpoint must be UTF-8 text; received 'a\\udcff'; --vocab_file must be"
+        " UTF-8 text; received '\\udce9t\\udce9'; Unknown command line flag 'x\\udcff'; flags are"
+        " written --name=value (--noname for a false one); received the stray words 'y\\udcff'",
+    ),
+    "NUL": (
+        ["--flagfile=value.flags"],
+        "--init_checkpoint must not have a NUL; received 'a\\x00b' (--help lists",
+    ),
+    "empty, required": (["--vocab_file="], "--vocab_file= must not be empty (--help lists"),
     "several": (
         ["--dtype=float32", "--learning_rate=inf", "--num_cpu_devices=0", f"--tpu={'x' * 9999}"],
         "--learning_rate=inf must be a finite number of at least 0;"
@@ -209,3 +235,7 @@ def test_running_out_of_memory_is_reported_in_one_line(parsed):
         assert reason in message and "lower the batch size" in message
     assert disk == [74, "run_x.py: 'model.ckpt-1; No space left on device'\n"]
     assert quota == [74, "run_x.py: 'model.ckpt-2; Disk quota exceeded'\n"]
+
+
+def test_an_interrupt_that_became_another_error_is_one(parsed):
+    assert parsed["interrupted"] == [[75, ""], [130, ""]]

@@ -13,6 +13,7 @@ from bert_tf.runs.folder import reporting
 from bert_tf.tasks.classification.examples import DataProcessor, InputExample
 from bert_tf.tasks.classification.settings import ClassifierSettings
 from bert_tf.tasks.classification.task import ClassificationTask, run_classifier
+from bert_tf.tasks.fine_tuner import FineTuner
 from tests.support.registered_tasks import REVIEWS, run_in
 from tests.support.small_classification import write_reviews
 
@@ -68,7 +69,7 @@ def write_mnli(path, classes, first):
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews):
+def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews, monkeypatch):
     # The shares of the three classes differ, so that no accuracy can pass for the other.
     matched, mismatched = [0, 1, 1, 2, 2, 2], [0, 0, 0, 1, 1, 1, 1, 2]
     write_mnli(reviews / "dev_matched.tsv", matched, "fine")
@@ -76,6 +77,14 @@ def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews):
     write_mnli(reviews / "test_matched.tsv", mismatched, "awful")
     out = reviews / "out"
     flags = {"task_name": "MNLI", "max_seq_length": 12, "do_eval": True, "do_predict": True}
+    write_records = FineTuner.write_records
+
+    def write_with_another_program(tuner):
+        write_records(tuner)
+        for name in ("eval", "eval_mismatched", "predict"):  # it evaluates other examples
+            (out / f"{name}.tf_record").write_bytes(b"of another program")
+
+    monkeypatch.setattr(FineTuner, "write_records", write_with_another_program)
     results = run_in(reviews, "classification", **flags)
     names = ["eval_accuracy", "eval_loss", "loss"]
     assert results.keys() == {*names, *(f"{name}_mismatched" for name in names), "global_step"}
@@ -96,6 +105,8 @@ def test_second_sets_are_evaluated_and_predicted_if_they_exist(reviews):
         "test_results.tsv",
         "MNLI-m.tsv",
     }
+    for path in out.glob("*.tf_record"):  # the run's own, as the original leaves them
+        assert path.read_bytes() != b"of another program"
 
 
 def test_a_head_with_other_classes_is_refused(reviews):

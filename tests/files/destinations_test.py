@@ -1,0 +1,121 @@
+"""Where outputs go: links are followed, pipes and devices stay, mistaken names are refused."""
+
+import os
+import socket
+import threading
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.files import storage
+from bert_tf.files.destinations import check_meant
+from bert_tf.files.records import write_files
+from bert_tf.files.whole_files import UnfinishedFile, write_whole
+from bert_tf.files.whole_folders import whole_folder
+from bert_tf.tasks.extraction.writers import write_npz
+from tests.support.refusals import refusal
+
+
+def test_the_target_of_a_link_is_written(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "old").write_text("before")
+    for link, target in (("a", "there/old"), ("b", "a"), ("new", "there/new"), ("dir", "there")):
+        (tmp_path / link).symlink_to(target)
+    for name, target in (("b", "old"), ("new", "new"), ("dir/x", "x")):
+        write_whole(str(tmp_path / name), name)
+        assert (tmp_path / "there" / target).read_text() == name
+    with write_files([f"file://{tmp_path}/a"], "output_file") as write:
+        write(b"record")
+    assert len((tmp_path / "there" / "old").read_bytes()) == 16 + len(b"record")
+    assert all((tmp_path / link).is_symlink() for link in ("a", "b", "new", "dir"))
+    assert sorted(os.listdir(tmp_path / "there")) == ["new", "old", "x"]
+
+
+@pytest.mark.parametrize("writer", [None, tf.io.TFRecordWriter], ids=["bytes", "records"])
+def test_a_pipe_gets_what_is_written(tmp_path, writer):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    read = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    with UnfinishedFile(str(tmp_path / "link"), None, writer) as file:
+        file.write(b"first")
+        file.write(b"second")
+        file.finish()
+    reader.join()
+    assert read[0] == b"firstsecond" if writer is None else b"second" in read[0]
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"] and (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/zero", "/dev/stderr"])
+def test_a_device_stays_one(path):
+    before = os.lstat(path)
+    write_whole(path, "gone\n")
+    with pytest.raises(ZeroDivisionError), UnfinishedFile(path) as file:
+        file.write(b"gone\n")
+        raise ZeroDivisionError
+    assert os.path.samestat(os.lstat(path), before)
+
+
+def test_a_device_without_room_is_a_full_disk():
+    assert "No space left on device" in refusal(write_whole, "/dev/full", "x", kind=OSError)
+
+
+def test_what_is_neither_is_refused(tmp_path):
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(tmp_path / "s"))
+    assert refusal(write_whole, str(tmp_path / "s"), "x") == (
+        f"{tmp_path}/s must name a file, a pipe or a device like /dev/null, not a socket"
+    )
+    server.close()
+    (tmp_path / "self").symlink_to("self")
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    for name in ("self", "one"):
+        place = f"--output_file={tmp_path}/{name}"
+        rule = f"{place} must not be a link that leads to itself; delete the link"
+        assert refusal(UnfinishedFile, str(tmp_path / name), place) == rule
+        folder = whole_folder(str(tmp_path / name), "output", "m", {"m"}, "an export")
+        assert "must not be a link that leads to itself" in refusal(folder.__enter__)
+    rule = "--output_file=/dev/null must name a regular file, but it is a pipe or a device"
+    assert refusal(write_npz("/dev/null", [0], [], 3).__enter__) == rule
+
+
+def test_a_link_to_itself_among_inputs_is_named(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    for name, target, reason in (
+        ("loop", "loop.txt", "Too many levels of symbolic links"),
+        ("nothing", "gone.txt", "No such file or directory"),
+    ):
+        link = tmp_path / f"{name}.txt"
+        link.symlink_to(target)
+        message = refusal(storage.expand_files, f"{tmp_path}/*.txt", "input_file")
+        assert message == f"--input_file: {link} cannot be read: {link}; {reason}"
+        link.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "a number") for name in ("nan", "inf", "1e-4", "0", "3.5")),
+        *((name, "a flag or a negative number") for name in ("-1", "-inf", "--do_train")),
+        *((name, "the name of a value") for name in ("None", "true", "NULL")),
+        *((name, "a pattern or a separator") for name in ("*", ",", ";;", "run?", "out*")),
+    ],
+)
+def test_a_folder_whose_name_is_a_mistake(tmp_path, monkeypatch, name, kind):
+    monkeypatch.chdir(tmp_path)
+    assert refusal(storage.make_output_dir, name) == (
+        f"--output_dir={name} must be the name of a folder, but looks like {kind}. If it is meant,"
+        f" write --output_dir=./{name}"
+    )
+    folder = whole_folder(name, "output", "m", {"m"}, "an export")
+    assert "If it is meant, write --output=./" in refusal(folder.__enter__)
+    assert os.listdir() == []
+    storage.make_output_dir(f"./{name}")
+    assert os.listdir() == [name]
+
+
+@pytest.mark.parametrize("name", [".", "..", "run1", "2024-05", "nano", "v1.0", "out,1", "/nan"])
+def test_other_names_are_taken(name):
+    check_meant(name, "output_dir")
