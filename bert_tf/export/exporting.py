@@ -13,8 +13,9 @@ from absl import logging
 
 from bert_tf.errors import UserError, listed
 from bert_tf.export import formats, running
+from bert_tf.export.id_checks import asserted, looked_up
 from bert_tf.export.readme import readme
-from bert_tf.export.settings import IDS, LITERT, ONNX, ExportSettings
+from bert_tf.export.settings import IDS, LITERT, ONNX, SAVED_MODEL, ExportSettings
 from bert_tf.export.signatures import DEFAULT_SIGNATURE, ENCODER, HEADS, input_specs, outputs_of
 from bert_tf.export.text_inputs import TextInputs
 from bert_tf.export.text_signatures import text_signatures
@@ -83,7 +84,9 @@ def export(settings: ExportSettings) -> None:
         model = build_model("" if head == ENCODER else head, folder)
         specs = input_specs(head, settings.batch_size, settings.seq_length)
         outputs = outputs_of(head, model, folder)
-        function = tf.function(lambda **inputs: outputs(inputs), autograph=False)
+        check = asserted if settings.format == SAVED_MODEL else looked_up
+        checked = lambda inputs: outputs(check(inputs, specs, folder.config))  # noqa: E731
+        function = tf.function(lambda **inputs: checked(inputs), autograph=False)
         of_ids = function.get_concrete_function(**specs)
         signatures = {DEFAULT_SIGNATURE: of_ids}
         module = tf.Module()
@@ -98,7 +101,7 @@ def export(settings: ExportSettings) -> None:
             python_logging.disable(python_logging.WARNING)
             path = os.path.join(place, formats.FILES[settings.format])
             if settings.format == ONNX:
-                formats.write_onnx(path, model, outputs, specs, settings.quantize)
+                formats.write_onnx(path, model, checked, specs, settings.quantize)
             elif settings.format == LITERT:
                 formats.write_litert(path, module, signatures, settings.quantize)
             else:

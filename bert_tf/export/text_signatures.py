@@ -72,11 +72,16 @@ def text_signatures(
         outputs_of: Callable, features_of: Callable, names: Sequence[str]
     ) -> tf.types.experimental.ConcreteFunction:
         """Returns `outputs_of` as a function of texts, which `features_of` takes by name."""
-        function = tf.function(lambda **texts: outputs_of(features_of(**texts)), autograph=False)
         specs = {name: tf.TensorSpec([None], tf.string, name) for name in names}
         if "choices" in specs:
             specs["choices"] = tf.TensorSpec([None, None], tf.string, "choices")
-        return function.get_concrete_function(**specs)
+
+        def of_texts(**texts: tf.Tensor) -> dict[str, tf.Tensor]:
+            # A signature does not check ranks.
+            checked = {name: tf.ensure_shape(x, specs[name].shape) for name, x in texts.items()}
+            return outputs_of(features_of(**checked))
+
+        return tf.function(of_texts, autograph=False).get_concrete_function(**specs)
 
     texts = {
         "squad": (of_questions, ("questions", "contexts")),

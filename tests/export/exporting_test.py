@@ -37,9 +37,9 @@ BOUNDS = {"saved_model": 1e-6, "onnx": 1e-5, "litert": 1e-5}
 BESIDE = {"README.md", "bert_config.json", "export.json", "tokenizer_config.json", "vocab.txt"}
 # What tf2onnx makes of BERT. If there are more, look at what changed in tf2onnx or TensorFlow.
 ONNX_OPERATIONS = set(
-    """Add Cast Concat Div Erf Gather GatherND GlobalAveragePool MatMul Max Mul Neg OneHot Pow Range
-    Reciprocal ReduceMean ReduceSum Reshape Shape Slice Softmax Split Sqrt Squeeze Sub Tanh
-    Transpose Unsqueeze""".split()
+    """Add Cast Concat Div Erf Gather GatherND GlobalAveragePool Less MatMul Max Mul Neg Not OneHot
+    Pow Range Reciprocal ReduceMean ReduceSum Reshape Shape Slice Softmax Split Sqrt Squeeze Sub
+    Tanh Transpose Unsqueeze Where""".split()
 )
 
 

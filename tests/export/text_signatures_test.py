@@ -156,3 +156,13 @@ def test_multiple_choice(serve):
 @pytest.mark.parametrize("head", HEADS)
 def test_the_lines_of_the_readme_run(serve, head):
     assert "[" in run_readme(serve(head).folder, ["bert_tf", "keras", "tensorflow_text"])
+
+
+@pytest.mark.parametrize("texts", ["a cat", [["a", "cat"], ["the", "dog"]], [[["a"]]]])
+@pytest.mark.parametrize("signature", ["serving_default", "tokenize", "pairs"])
+def test_texts_of_another_rank_are_refused(serve, signature, texts):
+    names = ["texts", "second_texts"] if signature == "pairs" else ["texts"]
+    for wrong in names:
+        arguments = {name: texts if name == wrong else ["a"] for name in names}
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"tensor {wrong} .* not compat"):
+            serve("classification")(signature, **arguments)
