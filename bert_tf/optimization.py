@@ -75,21 +75,40 @@ def linear_schedule(
     return PolynomialSchedule(init_lr, num_train_steps, num_warmup_steps)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _RestartingSchedule:
+    """See `restarting_schedule`."""
+
+    schedules: Sequence[tuple[int, Schedule]]
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        first = 0
+        rate = tf.zeros([], tf.float32)
+        for num_steps, schedule in self.schedules:
+            rate = tf.where(step >= first, schedule(step - first), rate)
+            first += num_steps
+        return rate
+
+
 def restarting_schedule(schedules: Sequence[tuple[int, Schedule]]) -> Schedule:
     """Returns a schedule that joins several in a row: (number of steps, schedule of these steps).
 
     Each counts its steps from 0.
     """
+    return _RestartingSchedule(schedules)
 
-    def learning_rate(step: tf.Tensor) -> tf.Tensor:
-        first = 0
-        rate = tf.zeros([], tf.float32)
-        for num_steps, schedule in schedules:
-            rate = tf.where(step >= first, schedule(step - first), rate)
-            first += num_steps
-        return rate
 
-    return learning_rate
+def schedule_parts(schedule: Schedule) -> list[tuple[int, PolynomialSchedule]] | None:
+    """Returns the arguments of `restarting_schedule` that make an equal schedule.
+
+    None if there are none, because the schedule is not made of `PolynomialSchedule`.
+    """
+    if isinstance(schedule, PolynomialSchedule):
+        return [(schedule.num_train_steps, schedule)]
+    if not isinstance(schedule, _RestartingSchedule):
+        return None
+    parts = [(n, part) for n, part in schedule.schedules if isinstance(part, PolynomialSchedule)]
+    return parts if len(parts) == len(schedule.schedules) else None
 
 
 def adam_weight_decay_update(

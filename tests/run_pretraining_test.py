@@ -128,6 +128,8 @@ def test_the_schedule_runs_through_both_phases(trained):
     output_dir, log = trained
     assert "Phase 1 of 2: steps 0 to 14, batches of 8" in log
     assert "Phase 2 of 2: steps 14 to 20, batches of 4" in log
+    assert "Phase 1 of 2: 94 examples in the input; the 14 steps make 1.191 epochs" in log
+    assert "Phase 2 of 2: 94 examples in the input; the 6 steps make 0.2553 epochs" in log
     assert variables(output_dir / "model.ckpt-20")["global_step"] == 20
     kept = {path.split("-")[-1] for path in glob.glob(f"{output_dir}/model.ckpt-*[0-9].index")}
     assert kept == {"9.index", "12.index", "15.index", "18.index", "20.index"}
@@ -243,6 +245,19 @@ def test_evaluation_on_the_records_of_an_earlier_phase(trained, inputs, tmp_path
     checkpoint = output_dir / "model.ckpt-20"
     expected = evaluate_in_numpy(checkpoint, inputs / "train_12_*", 12, 2, 8, 8)
     assert results == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name, told", [("train_20_*", True), ("dev_20", False)])
+def test_a_later_evaluation_knows_what_the_model_was_trained_on(
+    trained, inputs, tmp_path, caplog, name, told
+):
+    shutil.copytree(trained[0], tmp_path / "out")
+    changes = {"input_file": f"{inputs}/{name}.tfrecord", "max_eval_steps": 1}
+    changes |= {"do_eval": True, "phases": PHASES, "eval_batch_size": 2}
+    pretrain(inputs, tmp_path / "out", **changes)
+    message = f"evaluated on records that it is trained on ({inputs}/train_20_0.tfrecord, ...)"
+    assert (message in caplog.text) == told
+    assert "evaluated on records that it is trained on" not in trained[1]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from bert_tf.engine.distribution import ONE_HOST, InputShard
 from bert_tf.engine.hashed_random import hash_numbers
 from bert_tf.engine.length_buckets import Buckets
 from bert_tf.errors import UserError
-from bert_tf.files import record_checks, records
+from bert_tf.files import checkpoint_names, record_checks, records
 from bert_tf.files.whole_files import read_json
 from bert_tf.strict_json import checksum
 
@@ -24,6 +24,8 @@ Augment = Callable[[Batch, tf.Tensor], Batch]
 # Drawn to try a place: more batches and records than were read ahead and saved with it.
 _DRAWN_BATCHES = 8
 _DRAWN_RECORDS = 16 * READERS
+# Read to estimate the number of records.
+_SAMPLED_FILES, _SAMPLED_RECORDS = 10, 1000
 
 
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -281,3 +283,54 @@ def count_records(files: Sequence[str]) -> int:
         return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
     except record_checks.READ_ERRORS as error:
         raise record_checks.explain(error, files, None) from error
+
+
+def estimate_records(files: Sequence[str], ends: Sequence[record_checks.Ends]) -> tuple[int, bool]:
+    """Returns the number of records in TFRecord files, and whether it is exact.
+
+    It reads 1,000 records of each of at most ten files. If there are more, the sizes of the files
+    give about how many.
+
+    Args:
+        ends: of the files, by `record_checks.check_ends`.
+
+    Raises:
+        UserError: a file is damaged.
+        OSError: a file cannot be read.
+    """
+    chosen = list(files[:: -(-len(files) // _SAMPLED_FILES)])
+    sample = tf.data.Dataset.from_tensor_slices(chosen).flat_map(
+        lambda path: tf.data.TFRecordDataset(path).take(_SAMPLED_RECORDS)
+    )
+    start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+    try:
+        count, size = sample.reduce(
+            start,
+            lambda sums, record: (
+                sums[0] + 1,
+                sums[1] + tf.cast(tf.strings.length(record), tf.int64) + record_checks.FRAME_BYTES,
+            ),
+        )
+    except record_checks.READ_ERRORS as error:
+        raise record_checks.explain(error, chosen, None) from error
+    total = sum(end.length for end in ends)
+    return round(total * int(count) / int(size)), int(size) == total
+
+
+def trained_on(prefix: str) -> set[tuple[int, str]]:
+    """Returns length and digest (see `record_checks.Ends`) of the files that a run trains on.
+
+    They are those of the phase in which the run wrote the checkpoint `prefix`; none if its place in
+    the input is lost.
+    """
+    found: set[tuple[int, str]] = set()
+    for path in checkpoint_names.files_of(prefix):
+        if not path.startswith(f"{prefix}.input") or not path.endswith(".json"):
+            continue
+        try:
+            saved = read_json(path, path, "it must be as a run has saved it")
+            lengths = [length for _, length in saved["files"]]
+            found.update(zip(lengths, saved["digests"], strict=True))
+        except (UserError, KeyError, TypeError, ValueError):
+            logging.warning("%s is damaged; what the model was trained on is not known", path)
+    return found

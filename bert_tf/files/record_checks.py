@@ -18,7 +18,7 @@ from bert_tf.errors import UserError, quoted
 from bert_tf.files import records, storage
 
 END_BYTES = 1 << 16  # read at each end of a file; records are seldom longer
-_FRAME_BYTES = 16  # around a record: its length, and the checksums of length and data
+FRAME_BYTES = 16  # around a record: its length, and the checksums of length and data
 _SHOWN_PROBLEMS = 3
 _SHOWN_CHARACTERS = 150
 _BATCH = 1024
@@ -30,8 +30,10 @@ READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 # --- when files are opened ------------------------------------------------------------------------
 
 
-def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None:
+def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> "list[Ends]":
     """Checks every file's first record against `schema`, and that every file's end is whole.
+
+    Returns the ends.
 
     Features that the schema lacks are allowed, since `parse` ignores them. Messages name the files'
     `flag` (no dashes).
@@ -46,7 +48,7 @@ def check_files(files: Sequence[str], schema: records.Schema, flag: str) -> None
             raise UserError(f"--{flag}: {path} was made with other settings: {_shown(problems)}")
         if problems := _wrong_values(features, schema):
             raise UserError(f"--{flag}: {path}, record 0: {_shown(problems)}")
-    check_ends(files)
+    return check_ends(files)
 
 
 def feature_lengths(file: str, flag: str) -> dict[str, int]:
@@ -121,7 +123,7 @@ def _ends_with_record(tail: bytes) -> bool:
 
     A record is its length (8 bytes), the length's checksum (4), the data, and their checksum (4).
     """
-    count = len(tail) - _FRAME_BYTES + 1  # number of places where a record may begin
+    count = len(tail) - FRAME_BYTES + 1  # number of places where a record may begin
     if count < 1:
         return not tail
     data = np.frombuffer(tail, np.uint8).astype(np.uint64)
@@ -201,7 +203,7 @@ def _is_sound(path: str, schema: records.Schema | None) -> bool:
     def count_bytes(serialized: tf.Tensor) -> tf.Tensor:
         checked = [] if schema is None else list(records.parse(serialized, schema).values())
         with tf.control_dependencies(checked):
-            sizes = tf.strings.length(serialized) + _FRAME_BYTES
+            sizes = tf.strings.length(serialized) + FRAME_BYTES
             return tf.reduce_sum(tf.cast(sizes, tf.int64))
 
     batches = tf.data.TFRecordDataset(path).batch(_BATCH).map(count_bytes, num_parallel_calls=2)
@@ -221,7 +223,7 @@ def _first_problem(path: str, schema: records.Schema | None) -> str | None:
         for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
             if schema is not None and (problems := _problems(record, schema)):
                 return f"{path}, record {count} (counted from 0): {_shown(problems)}"
-            offset += len(record) + _FRAME_BYTES
+            offset += len(record) + FRAME_BYTES
             count += 1
         damage = "truncated" if offset < tf.io.gfile.stat(path).length else None
     except tf.errors.OpError as error:

@@ -133,6 +133,7 @@ class FineTuner:
             example_set.write_records(self._record_file(example_set.name))
         if self._settings.do_train:
             (training,) = self._sets.pop("train")  # frees its memory: the records are written
+            self._num_records = training.num_records
             self._epoch_size = self._task.epoch_size(training.num_examples, training.num_records)
 
     def _distinct_sets(self) -> Iterable[ExampleSet]:
@@ -187,7 +188,10 @@ class FineTuner:
             buckets=self._buckets,
             group_by_length=settings.group_by_length,
         )
-        phase = Phase(num_train_steps, settings.train_batch_size, open_input)
+        phase = Phase(
+            *(num_train_steps, settings.train_batch_size, open_input),
+            num_examples=self._num_records,
+        )
         trainer.train([phase], evaluate_and_keep)
         # The last weights may be the best ones, at any step; and an earlier run that got this far
         # may have been stopped before it evaluated them.

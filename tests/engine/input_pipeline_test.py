@@ -314,3 +314,31 @@ def test_what_was_wrong_only_while_it_was_read_may_be_tried_again(files):
 def test_other_errors_pass_through():
     error = tf.errors.ResourceExhaustedError(None, None, "no memory")
     assert record_checks.explain(error, ["/a"], SCHEMA) is error
+
+
+def test_records_are_counted_or_estimated_from_a_few(tmp_path, monkeypatch):
+    files = [write(tmp_path / f"{i}.tfrecord", range(20 + i)) for i in range(25)]
+    ends = record_checks.check_ends(files)
+    total = sum(20 + i for i in range(25))
+    monkeypatch.setattr(input_pipeline, "_SAMPLED_FILES", 25)
+    assert input_pipeline.estimate_records(files, ends) == (total, True)
+    assert input_pipeline.estimate_records(files[:1], ends[:1]) == (20, True)
+    for sampled_files, sampled_records in ((25, 7), (4, 1000), (1, 3)):
+        monkeypatch.setattr(input_pipeline, "_SAMPLED_FILES", sampled_files)
+        monkeypatch.setattr(input_pipeline, "_SAMPLED_RECORDS", sampled_records)
+        count, exact = input_pipeline.estimate_records(files, ends)
+        assert not exact and count == pytest.approx(total, rel=0.01)
+
+
+def test_the_files_that_a_checkpoint_was_trained_on(files, tmp_path):
+    prefix = save_place(training_input(files), tmp_path)
+    ends = record_checks.check_ends(files)
+    assert input_pipeline.trained_on(prefix) == set(map(tuple, ends))
+    assert input_pipeline.trained_on(str(tmp_path / "ckp")) == set()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"files": 3}', '{"files": [["a", 1]]}'])
+def test_a_damaged_note_of_files_is_told(content, tmp_path, caplog):
+    (tmp_path / "ckpt.input.json").write_text(content)
+    assert input_pipeline.trained_on(str(tmp_path / "ckpt")) == set()
+    assert "ckpt.input.json is damaged; what the model was trained on is not known" in caplog.text

@@ -10,6 +10,7 @@ from absl import logging
 from bert_tf.engine.input_pipeline import TrainingInput
 from bert_tf.engine.loops import TrainingLoop
 from bert_tf.engine.metrics import StepMetrics, means
+from bert_tf.errors import UserError
 from bert_tf.files import record_checks
 from bert_tf.runs.folder import reporting
 from bert_tf.runs.folder.run import Run
@@ -32,6 +33,7 @@ class PhaseSteps:
     run: Run
     total: int | None
     _compiled: bool = False
+    _without_weight: frozenset[str] | None = None
 
     def make(self, step: int, stop: int, advance: Callable[[int], None]) -> None:
         """Makes the steps from `step` until `stop`. The first call compiles and reports no speed.
@@ -50,6 +52,7 @@ class PhaseSteps:
                 self.run.clock.move(self.loop.input_seconds, "steps", "input")
         seconds = time.monotonic() - began
         self._check_finite(metrics, step)
+        self._check_weights(metrics, stop)
         self._report(metrics, step, stop, seconds)
         if not self._compiled:
             self._compiled = True
@@ -64,6 +67,27 @@ class PhaseSteps:
                 value = values[0][bad] if isinstance(values, tuple) else values[bad]
                 self.run.wait_for_save()  # which may be the last checkpoint, or the first error
                 raise self.run.divergence(f"{name} is {value}", first + bad)
+
+    def _check_weights(self, metrics: StepMetrics, stop: int) -> None:
+        """Checks that the steps so far had something to learn from; a single step may have nothing.
+
+        Raises:
+            UserError: the weight of a loss is 0 in every step so far.
+        """
+        empty = {
+            name
+            for name, values in metrics.items()
+            if isinstance(values, tuple) and name.endswith("loss") and not np.any(values[1])
+        }
+        if self._without_weight is not None:
+            empty &= self._without_weight
+        self._without_weight = frozenset(empty)
+        if empty and (self._compiled or stop == self.total):
+            raise UserError(
+                f"The input must have something to learn from: the weight of {min(empty)} is 0 in"
+                f" all examples up to step {stop}. Look at the weights and masks of the records, or"
+                " make them again"
+            )
 
     def _report(self, metrics: StepMetrics, first: int, stop: int, seconds: float) -> None:
         num_steps = stop - first

@@ -18,12 +18,37 @@ class Phase:
     open_input: (seed, shard) -> the batches that the shard's host reads, from the start of the
         order that the seed gives.
     examples_per_record: the mean; more than 1 if records are packed.
+    num_examples: number of examples in the input, to tell how often each is seen; None if unknown.
+    estimated: whether that number is an estimate.
     """
 
     num_steps: int
     batch_size: int
     open_input: Callable[[int, InputShard], TrainingInput]
     examples_per_record: float = 1.0
+    num_examples: float | None = None
+    estimated: bool = False
+
+    def describe_input(self, timed: bool) -> str | None:
+        """Returns how many examples the input has and how often they are seen; None if unknown.
+
+        Args:
+            timed: whether the number of steps is not known, because time ends the phase.
+        """
+        if not self.num_examples:
+            return None
+        count = f"{self.num_examples:,.0f} example{'s' * (round(self.num_examples) != 1)}"
+        steps = self.num_examples / (self.batch_size * self.examples_per_record)  # of an epoch
+        text = f"{'about ' * self.estimated}{count} in the input"
+        if timed:
+            return f"{text}; an epoch has {_rounded(steps)} steps"
+        return (
+            f"{text}; the {self.num_steps:,} steps make {_rounded(self.num_steps / steps)} epochs"
+        )
+
+
+def _rounded(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,7 @@ from bert_tf.runs.flags.settings import adam_options
 from bert_tf.runs.folder.run import Run
 from bert_tf.runs.training.phase_steps import PhaseSteps
 from bert_tf.runs.training.plan import Phase, Plan
+from bert_tf.runs.training.schedule_note import note_schedule
 from bert_tf.runs.training.time_budget import TimeBudget
 from bert_tf.seeds import reading_weights, seeded
 
@@ -79,7 +80,14 @@ class Trainer:
         self.objective = objective(self.model)
         weights = {variable.path: variable.value for variable in self.model.variables}
         self._variables = {**weights, **self.optimizer.checkpoint_variables()}
+        self._schedule = schedule
         self._resumed_from = run.restore(self._variables)
+        if self._resumed_from and settings.init_checkpoint:
+            logging.info(
+                "--init_checkpoint=%s is not read, because --output_dir has a checkpoint, %s",
+                settings.init_checkpoint,
+                self._resumed_from,
+            )
         if not self._resumed_from:
             self._initialize(weights, [] if trains else learned)
             initialize(self.model)
@@ -141,6 +149,9 @@ class Trainer:
         legs, total = plan.legs(self.global_step), plan.total
         if self._budget:
             legs, total = self._budget.legs(legs, self.global_step), None
+        self._log_input(phases)
+        if self.run.chief and self._schedule:
+            note_schedule(settings.output_dir, self._schedule, self.global_step)
         phase: int | None = None
         with self.run.training():
             try:
@@ -177,6 +188,12 @@ class Trainer:
             self._sources = self._open_input(phase, first)
         loop = self._make_loop(self._sources[0].buckets)
         return PhaseSteps(phase, loop, self._sources, self.run, total)
+
+    def _log_input(self, phases: Sequence[Phase]) -> None:
+        """Logs the number of examples of each phase, and how often the steps see each of them."""
+        for number, phase in enumerate(phases, 1):
+            if text := phase.describe_input(timed=self._budget is not None):
+                logging.info("Phase %d of %d: %s", number, len(phases), text)
 
     def _check_batches(self, phases: Sequence[Phase]) -> None:
         """Checks that batches divide evenly among replicas and parts of gradient accumulation."""

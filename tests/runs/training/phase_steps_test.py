@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf.engine.evaluator import EvaluationInput, Evaluator
 from bert_tf.errors import UserError
+from bert_tf.files import records
 from tests.support.line_task import SCHEMA, LineModel, phases, trainer, write
 
 
@@ -38,6 +39,40 @@ def test_a_record_that_is_no_example_is_named_by_training_and_evaluation(tmp_pat
         message = str(error.value)
         assert f"{path}, record 17 (counted from 0): it is not a tf.Example: " in message
         assert "\n" not in message
+
+
+class WeightedModel(LineModel):
+    """Has a loss of weight 0 in all records but those with a negative first number."""
+
+    def loss_and_metrics(self, outputs, features, normalizers):
+        loss, sums = super().loss_and_metrics(outputs, features, normalizers)
+        weight = tf.reduce_sum(tf.cast(features["x"][:, 0] < 0.0, tf.float32))
+        return loss, {**sums, "line_loss": (0.5 * weight, weight), "accuracy": (0.0, 0.0)}
+
+
+@pytest.mark.parametrize("steps, told", [(1, 1), (2, 2), (30, 2)])
+def test_a_loss_that_has_weight_0_everywhere_is_refused_at_the_first_loops(steps, told, tmp_path):
+    path = str(tmp_path / "a.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for number in range(20):
+            values = {"x": [float(number), 1.0, 2.0], "y": [1.0]}
+            writer.write(records.serialize(values, SCHEMA))
+    run = trainer(tmp_path / "out", build=WeightedModel)
+    with pytest.raises(UserError, match=f"line_loss is 0 in all examples up to step {told}\\."):
+        run.train(phases([path], (steps, 4)))
+    assert run.global_step <= 3
+
+
+def test_a_step_without_weight_is_allowed(tmp_path):
+    """Of batches of one record, every other one has weight."""
+    path = str(tmp_path / "a.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for number in (1.0, -1.0):
+            values = {"x": [number, 1.0, 2.0], "y": [1.0]}
+            writer.write(records.serialize(values, SCHEMA))
+    run = trainer(tmp_path / "out", build=WeightedModel)
+    run.train(phases([path], (60, 1)))
+    assert run.global_step == 60
 
 
 def test_an_evaluation_without_its_file_is_named(tmp_path):

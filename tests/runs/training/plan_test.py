@@ -1,10 +1,11 @@
 """Tests of bert_tf.runs.training.plan: the legs of a run are a pure function of its step."""
 
+import dataclasses
 import itertools
 
 import pytest
 
-from bert_tf.runs.training.plan import Leg, Plan
+from bert_tf.runs.training.plan import Leg, Phase, Plan
 
 PLAN = Plan((40, 20), save_checkpoints_steps=7, evaluate_every_steps=9, iterations_per_loop=5)
 
@@ -68,3 +69,29 @@ def test_a_resumed_run_stops_where_the_whole_one_does_for_saves_and_evaluations(
 @pytest.mark.parametrize("total, lines", [(3, 3), (20, 20), (99, 21), (999, 21), (10**6, 1001)])
 def test_short_runs_return_about_twenty_times_and_long_ones_as_set(total, lines):
     assert len(stops(Plan((total,), 10**9, 0, 1000))) == lines
+
+
+@pytest.mark.parametrize(
+    "values, timed, text",
+    [
+        ((40, 16, 1.0, 1), False, "1 example in the input; the 40 steps make 640 epochs"),
+        (
+            (30, 16, 1.0, 4096),
+            False,
+            "4,096 examples in the input; the 30 steps make 0.1172 epochs",
+        ),
+        ((9, 8, 2.5, 3e6), True, "3,000,000 examples in the input; an epoch has 150,000 steps"),
+        (
+            (9000, 8, 2.5, 1e4),
+            False,
+            "10,000 examples in the input; the 9,000 steps make 18 epochs",
+        ),
+    ],
+)
+def test_how_often_examples_are_seen(values, timed, text):
+    num_steps, batch_size, per_record, num_examples = values
+    phase = Phase(num_steps, batch_size, None, per_record, num_examples)
+    assert phase.describe_input(timed) == text
+    estimated = dataclasses.replace(phase, estimated=True)
+    assert estimated.describe_input(timed) == f"about {text}"
+    assert dataclasses.replace(phase, num_examples=None).describe_input(timed) is None

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Container
-from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -33,6 +32,12 @@ from bert_tf.tasks.pretraining.schema import PACKED, UNMASKED, pretraining_schem
 from bert_tf.tasks.pretraining.training.dynamic_masking import DynamicMasking
 from bert_tf.tasks.pretraining.training.model import PretrainingModel, check_objective
 from bert_tf.tasks.pretraining.training.phases import RecordBatches
+from bert_tf.tasks.pretraining.training.record_files import (
+    OpenedRecords,
+    check_content,
+    warn_of_repeats,
+    warn_of_training_records,
+)
 from bert_tf.tasks.pretraining.training.settings import PretrainingSettings
 from bert_tf.text.model_vocabulary import check_padding
 from bert_tf.text.tokenizers import load_tokenizer
@@ -84,13 +89,17 @@ def train_and_evaluate(
         raise UserError("At least one of --do_train and --do_eval must be given.")
     check_objective(config, settings.objective)
     replicas = strategy.num_replicas_in_sync
-    phases = []
+    parts = replicas * settings.gradient_accumulation_steps
+    training, evaluation = [], None
     if settings.do_train:
-        phases = [_training_phase(config, settings, each, replicas) for each in settings.phases]
-    evaluation = None
+        flags = ("input_file", "train_batch_size")
+        training = [_open_records(config, settings, flags, x, parts) for x in settings.phases]
+    phases = list(map(_training_phase, settings.phases, training))
     if settings.do_eval or settings.evaluate_every_steps:
-        evaluation = _evaluation_input(config, settings, replicas)
+        opened, evaluation = _evaluation_input(config, settings, replicas)
     with Run(strategy, settings) as run:
+        if evaluation:
+            warn_of_training_records(opened, training, run.checkpoints.latest())
         schedule = budget = None
         if settings.do_train:
             schedule = optimization.restarting_schedule(settings.schedules())
@@ -122,26 +131,25 @@ def train_and_evaluate(
         return results if settings.do_eval else None
 
 
-def _training_phase(
-    config: BertConfig, settings: PretrainingSettings, batches: RecordBatches, replicas: int
-) -> Phase:
-    parts = replicas * settings.gradient_accumulation_steps
-    flags = ("input_file", "train_batch_size")
-    source, sequences = _open_records(config, settings, flags, batches, parts)
-
+def _training_phase(batches: RecordBatches, opened: OpenedRecords) -> Phase:
     def open_input(seed: int, shard: InputShard) -> TrainingInput:
-        return TrainingInput(**source, seed=seed, shard=shard)
+        return TrainingInput(**opened.source, seed=seed, shard=shard)
 
-    return Phase(batches.num_steps, source["batch_size"], open_input, sequences)
+    num_examples, estimated = opened.num_examples()
+    return Phase(
+        *(batches.num_steps, opened.source["batch_size"], open_input, opened.sequences),
+        *(num_examples, estimated),
+    )
 
 
 def _evaluation_input(
     config: BertConfig, settings: PretrainingSettings, replicas: int
-) -> EvaluationInput:
+) -> tuple[OpenedRecords, EvaluationInput]:
     batches = settings.evaluation_batches
     flags = ("eval_input_file" if settings.eval_input_file else "input_file", "eval_batch_size")
-    source, _ = _open_records(config, settings, flags, batches, replicas)
-    return EvaluationInput(**source, max_steps=batches.num_steps)
+    opened = _open_records(config, settings, flags, batches, replicas)
+    warn_of_repeats(opened, batches.num_steps)
+    return opened, EvaluationInput(**opened.source, max_steps=batches.num_steps)
 
 
 def _open_records(
@@ -150,20 +158,17 @@ def _open_records(
     flags: tuple[str, str],
     batches: RecordBatches,
     parts: int,
-) -> tuple[dict[str, Any], float]:
+) -> OpenedRecords:
     """Finds and checks record files.
 
     Args:
         flags: the flags (no dashes) of the files and of the batch size.
         parts: number of equal parts that a batch is computed in.
 
-    Returns:
-        What `TrainingInput` and `EvaluationInput` have in common, by name; and the mean number of
-        sequences in a record, 1 if records are not packed.
-
     Raises:
         UserError: no file matches; the records' lengths differ from those in `batches`; the records
-            are masked but should not be, or the reverse; or the files are not all packed alike.
+            are masked but should not be, or the reverse; the files are not all packed alike; or
+            the records have no tokens or predictions.
     """
     flag, batch_flag = flags
     length, batch_size = batches.max_seq_length, batches.batch_size
@@ -183,7 +188,8 @@ def _open_records(
     elif packed_places is not None:
         check_packed_predictions(lengths, predictions, files[0], flag)
     schema = pretraining_schema(length, predictions, settings.objective, packed_places)
-    record_checks.check_files(files, schema, flag)
+    ends = record_checks.check_files(files, schema, flag)
+    check_content(files, schema, flag)
     model = (settings.vocab_file, settings.init_checkpoint, settings.output_dir)
     check_manifest(files, flag, settings.objective, *model)
     vocabulary = (config.vocab_size, "vocab_size of --bert_config_file")
@@ -203,7 +209,7 @@ def _open_records(
             *(batch_flag, batches.batch_size, batch_size, sequences, batch_size * sequences),
         )
     source = {"files": files, "schema": schema, "batch_size": batch_size, "limits": limits}
-    return {**source, "augment": masking}, sequences
+    return OpenedRecords({**source, "augment": masking}, sequences, ends)
 
 
 def _are_unmasked(

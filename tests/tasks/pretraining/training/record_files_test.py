@@ -1,0 +1,98 @@
+"""Tests of bert_tf.tasks.pretraining.training.record_files."""
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.files import record_checks, records
+from bert_tf.tasks.pretraining.schema import pretraining_schema
+from bert_tf.tasks.pretraining.training.record_files import (
+    OpenedRecords,
+    check_content,
+    warn_of_repeats,
+    warn_of_training_records,
+)
+from tests.support.pretraining_runs import write_records
+
+SCHEMA = pretraining_schema(12, 2)
+
+
+def opened(*files, batch_size=8, sequences=1.0):
+    ends = record_checks.check_ends(files)
+    return OpenedRecords({"files": list(files), "batch_size": batch_size}, sequences, ends)
+
+
+def write_changed(path, source, **values):
+    """Writes the records of a file with other values of some features, the same in every place."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in tf.data.TFRecordDataset(source).as_numpy_iterator():
+            example = tf.train.Example.FromString(record)
+            for name, value in values.items():
+                feature = example.features.feature[name]
+                numbers = getattr(feature, feature.WhichOneof("kind")).value
+                numbers[:] = [value] * len(numbers)
+            writer.write(example.SerializeToString(deterministic=True))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"input_mask": 0}, "must have tokens; input_mask is 0 everywhere in the first 7 rec"),
+        ({"masked_lm_weights": 0.0}, "must have masked tokens to predict; masked_lm_weights is 0"),
+        (
+            {"input_ids": 0, "input_mask": 0, "masked_lm_weights": 0.0, "masked_lm_positions": 0},
+            "must have tokens; input_mask is 0 everywhere",
+        ),
+    ],
+)
+@pytest.mark.parametrize("flag", ["input_file", "eval_input_file"])
+def test_records_that_teach_nothing_are_refused(values, message, flag, tmp_path):
+    good = write_records(tmp_path / "good", 7, 12, 2, seed=1)
+    bad = write_changed(tmp_path / "bad", good, **values)
+    with pytest.raises(UserError) as error:
+        check_content([bad], SCHEMA, flag)
+    assert str(error.value).startswith(f"--{flag}: the records of {bad} {message}")
+    check_content([good], SCHEMA, flag)
+    check_content([bad, good], SCHEMA, flag)  # some records are good
+
+
+def test_unmasked_records_have_no_weights_to_look_at(tmp_path):
+    schema = pretraining_schema(12, None, "mlm")
+    path = tmp_path / "unmasked"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        values = {name: [1] * 12 for name in schema}
+        writer.write(records.serialize(values, schema))
+    check_content([str(path)], schema, "input_file")
+
+
+def test_an_evaluation_that_reads_few_examples_often_is_told(tmp_path, caplog):
+    one = opened(write_records(tmp_path / "one", 1, 12, 2, seed=1))
+    many = opened(write_records(tmp_path / "many", 80, 12, 2, seed=2))
+    warn_of_repeats(one, 0)  # every example once
+    warn_of_repeats(many, 10)
+    assert caplog.text == ""
+    warn_of_repeats(one, 100)
+    assert (
+        "The evaluation reads 800 examples, although the files have only 1: each is read about 800"
+        " times. --max_eval_steps=0 reads each once"
+    ) in caplog.text
+    warn_of_repeats(many, 15)
+    assert "reads 120 examples, although the files have only 80: each is read about 1.5" in (
+        caplog.text
+    )
+
+
+def test_evaluation_on_records_of_training_is_told_whatever_their_names(tmp_path, caplog):
+    train = write_records(tmp_path / "train", 9, 12, 2, seed=1)
+    held_out = write_records(tmp_path / "held", 9, 12, 2, seed=2)
+    copied = write_changed(tmp_path / "copied", train)
+    assert record_checks.check_ends([train]) == record_checks.check_ends([copied])
+    warn_of_training_records(opened(held_out), [opened(train)], None)
+    assert caplog.text == ""
+    warn_of_training_records(opened(held_out, copied), [opened(held_out[:-4] + "held")], None)
+    assert f"evaluated on records that it is trained on ({held_out})" in caplog.text
+    caplog.clear()
+    warn_of_training_records(opened(copied, train), [opened(held_out), opened(train)], None)
+    assert f"evaluated on records that it is trained on ({copied}, ...)" in caplog.text
+    assert "Name held-out records with --eval_input_file" in caplog.text
