@@ -62,50 +62,67 @@ def as_list(texts: Any, pairs: bool = False, name: str = "texts") -> tuple[list,
     if isinstance(texts, str):
         return [texts], True
     if pairs and isinstance(texts, tuple) and any(isinstance(part, str) for part in texts):
-        _check_text(texts, True, name)
+        if not _is_pair(texts):
+            raise UserError(
+                f"{name} is a tuple, so it must be one pair of texts, (a, b); {received(texts)}."
+                " Write several texts as a list: [a, b]"
+            )
         return [texts], True
     _check_collection(texts, pairs, name)
     found = list(texts)
     if set(map(type, found)) != {str}:  # the check of each text takes longer
         for i, text in enumerate(found):
-            _check_text(text, pairs, f"{name}[{i}]")
+            if not (isinstance(text, str) or (pairs and _is_pair(text))):
+                kind = "a text or a pair of texts, (a, b)" if pairs else "a text (str)"
+                hint = _remedy(text, pairs, name)
+                raise UserError(
+                    f"{name}[{i}] must be {kind}; {received(text)}{hint and '. '}{hint}"
+                )
     return found, False
 
 
-def _check_text(text: Any, pairs: bool, place: str) -> None:
-    """Raises UserError if an element is not a text and, with `pairs`, not a pair either."""
-    if isinstance(text, str):
-        return
-    if pairs and isinstance(text, tuple) and len(text) == 2 and _are_texts(text):
-        return
-    kind = "a text or a pair of texts, (a, b)" if pairs else "a text (str)"
-    raise UserError(f"{place} must be {kind}; {received(text)}{_remedy(text, pairs)}")
+def _is_pair(text: Any) -> bool:
+    return (
+        isinstance(text, tuple)
+        and len(text) == 2
+        and isinstance(text[0], str)
+        and isinstance(text[1], str)
+        and not _has_index(text)
+    )
 
 
-def _remedy(text: Any, pairs: bool) -> str:
-    """Returns what to write instead of an element that is not a text, after ". ", or ""."""
-    hint = ""
-    if isinstance(text, bytes):
-        hint = _BYTES
-    elif isinstance(text, tuple):
-        hint = "A tuple is one pair of two texts; write several texts as a list: [a, b]"
-        if not pairs:
-            hint = "This method takes no pairs"
-    elif isinstance(text, Mapping):
-        hint = "Choose the texts of dictionaries: [row['text'] for row in texts]"
-    elif pairs and _rank(text) == 1 and _are_texts(text):
-        hint = "Write a pair as a tuple: [tuple(pair) for pair in texts]"
-    elif hasattr(text, "numpy"):
-        hint = "Write the texts of a tensor as [x.decode() for x in texts.numpy()]"
-    elif hasattr(text, "as_py"):
-        hint = "Write the texts of an Arrow column as texts.to_pylist()"
-    elif _is_missing(text):
-        hint = _MISSING
-    return f". {hint}" if hint else ""
+def _has_index(row: tuple) -> bool:
+    """Returns whether a tuple is from pandas' `itertuples()`, and begins with the index."""
+    return getattr(row, "_fields", ("",))[:1] == ("Index",)
 
 
-def _are_texts(values: Any) -> bool:
-    return hasattr(values, "__len__") and all(isinstance(value, str) for value in values)
+def _remedy(text: Any, pairs: bool, name: str) -> str:
+    """Returns what to write instead of a list with an element that is not a text, or ""."""
+    hints = (
+        (isinstance(text, bytes), _BYTES),
+        (isinstance(text, Mapping), f"Choose their texts: [row['text'] for row in {name}]"),
+        (
+            isinstance(text, tuple) and _has_index(text),
+            "Leave out the index: itertuples(index=False)",
+        ),
+        (_num_texts(text) == 1, f"Take the text of each row: [row[0] for row in {name}]"),
+        (isinstance(text, tuple) and not pairs, "This method takes no pairs"),
+        (
+            isinstance(text, tuple),
+            "A tuple is one pair of two texts; write texts as a list: [a, b]",
+        ),
+        (_num_texts(text) == 2 and pairs, f"Write pairs as tuples: [tuple(row) for row in {name}]"),
+        (hasattr(text, "numpy"), f"Take a tensor's texts: [x.decode() for x in {name}.numpy()]"),
+        (hasattr(text, "as_py"), f"Write the texts of an Arrow column as {name}.to_pylist()"),
+        (_is_missing(text), _MISSING),
+    )
+    return next((hint for holds, hint in hints if holds), "")
+
+
+def _num_texts(values: Any) -> int:
+    """Returns the number of texts in a collection; 0 if something else is in it."""
+    is_collection = _rank(values) and hasattr(values, "__len__")
+    return len(values) if is_collection and all(isinstance(x, str) for x in values) else 0
 
 
 def _is_missing(value: Any) -> bool:
@@ -121,6 +138,10 @@ def _rank(value: Any) -> int | None:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) or hasattr(shape, "rank"):  # TensorFlow's has a rank
         return len(shape)
+    try:
+        iter(value)
+    except TypeError:
+        return None
     return 1 if hasattr(value, "__iter__") else None
 
 

@@ -42,6 +42,7 @@ class ArrowText:
         return "a"
 
 
+INDEXED = collections.namedtuple("Row", "Index a")  # as of DataFrame.itertuples()
 NA = type("NAType", (), {"__repr__": lambda self: "<NA>"})()
 
 
@@ -84,14 +85,29 @@ def test_a_tuple_is_a_pair_where_pairs_are_texts_and_else_a_list():
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (("x",), "texts must be a text or a pair of texts, (a, b); received ('x',) (tuple). A"),
-        (("x", "y", "z"), "('x', 'y', 'z') (tuple). A tuple is one pair of two texts; write sev"),
-        (("x", None), "texts must be a text or a pair of texts, (a, b); received ('x', None) (tu"),
-        (("x", ("y", "z")), "A tuple is one pair of two texts; write several texts as a list:"),
+        (
+            ("x",),
+            "texts is a tuple, so it must be one pair of texts, (a, b); received ('x',) (tupl",
+        ),
+        (("x", "y", "z"), "('x', 'y', 'z') (tuple). Write several texts as a list: [a, b]"),
+        (
+            ("x", None),
+            "texts is a tuple, so it must be one pair of texts, (a, b); received ('x', N",
+        ),
+        (("x", ("y", "z")), "texts is a tuple, so it must be one pair"),
+        (
+            [("x",), ("y",)],
+            "texts[0] must be a text or a pair of texts, (a, b); received ('x',) (tu",
+        ),
+        ([("x",), ("y",)], "Take the text of each row: [row[0] for row in texts]"),
+        ([["x"]], "(list). Take the text of each row: [row[0] for row in texts]"),
+        ([INDEXED("i", "x")], "received Row(Index='i', a='x') (Row). Leave out the index: itertup"),
+        ([("x", "y", "z")], "A tuple is one pair of two texts; write texts as a list: [a, b]"),
+        (type, "texts must be a text or a list of texts; received <class 'type'> (type)"),
         ([("x", "y", "z")], "texts[0] must be a text or a pair of texts, (a, b); received ('x',"),
         (enumerate("x"), "texts[0] must be a text or a pair of texts, (a, b); received (0, 'x')"),
-        ([["x", "y"]], "Write a pair as a tuple: [tuple(pair) for pair in texts]"),
-        ([np.array(["x", "y"])], "Write a pair as a tuple: [tuple(pair) for pair in texts]"),
+        ([["x", "y"]], "Write pairs as tuples: [tuple(row) for row in texts]"),
+        ([np.array(["x", "y"])], "Write pairs as tuples: [tuple(row) for row in texts]"),
         ([[["x"]]], "texts[0] must be a text or a pair of texts, (a, b); received [['x']] (list)"),
         (Table(), "(Table). Name the column with the texts, such as texts['text'], or two for pa"),
         (Table(), "The table has 'review', 'stars'"),
@@ -100,15 +116,15 @@ def test_a_tuple_is_a_pair_where_pairs_are_texts_and_else_a_list():
         (tf.constant([["x", "y"]]), "(EagerTensor). Take one axis: texts[:, 0]"),
         (np.array("x"), "(ndarray). Write the text of an array without axes as texts.item()"),
         (tf.constant("x"), "(EagerTensor). Write the text of an array without axes as"),
-        (tf.constant(["x", "y"]), "Write the texts of a tensor as [x.decode() for x in texts.nu"),
-        (tf.data.Dataset.from_tensors("x"), "as [x.decode() for x in texts.numpy()]"),
+        (tf.constant(["x", "y"]), "Take a tensor's texts: [x.decode() for x in texts.numpy()]"),
+        (tf.data.Dataset.from_tensors("x"), "texts: [x.decode() for x in texts.numpy()]"),
         ([ArrowText()], "(ArrowText). Write the texts of an Arrow column as texts.to_pylist()"),
         ({"x", "y"}, "(set). A set has no order that the results could keep; write sorted(texts)"),
         (frozenset("x"), "(frozenset). A set has no order"),
         ({"x": "y"}, "(dict). A dictionary is not a list; write its texts: list(texts.values())"),
         ({"x": "y"}.items(), "(dict_items). A dictionary is not a list"),
         (collections.Counter("x"), "(Counter). A dictionary is not a list"),
-        ([{"text": "x"}], "(dict). Choose the texts of dictionaries: [row['text'] for row in te"),
+        ([{"text": "x"}], "(dict). Choose their texts: [row['text'] for row in texts]"),
         (b"x", "texts must be a text or a list of texts; received b'x' (bytes). Decode it: text."),
         (bytearray(b"x"), "(bytearray). Decode it"),
         (np.array([b"x"]), "texts[0] must be a text or a pair of texts, (a, b); received np.bytes"),

@@ -364,7 +364,7 @@ def test_bad_input_is_refused_in_one_line(model, call, message):
             lambda m: m.answer("q", "a", method=["x"]),
             "one of run_squad, transformers; received .'x",
         ),
-        (lambda m: m.classify(("a", "b", "a")), "A tuple is one pair of two texts; write several"),
+        (lambda m: m.classify(("a", "b", "a")), "Write several texts as a list: .a, b.$"),
         (
             lambda m: m.encode(np.array(["a"])[:, None]),
             "texts must be .*Take one axis: texts.:, 0.",
