@@ -20,7 +20,7 @@ def encode(
     rows, num_cut = [], 0
     for start, middle, end in zip(edges[:-1:2], edges[1::2], edges[2::2], strict=True):
         both = ids[start:middle].tolist(), ids[middle:end].tolist()
-        length = end - start + layout.num_special(bool(both[1]))
+        length = sequences.packed_length(*both, layout)
         num_cut += length > max_seq_length
         rows.append(sequences.truncate_and_pack(*both, min(length, max_seq_length), layout))
     _warn_of_cut(num_cut, rows, max_seq_length)

@@ -1,6 +1,7 @@
 """Writes a task's examples as records; the task's `ExampleEncoder` converts them."""
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,13 +25,15 @@ class ExampleEncoder:
         max_seq_length: length of each sequence in a record.
     """
 
-    unit = "examples"  # the word for examples in progress bars
+    unit = "examples"  # the word for examples in progress bars and warnings
+    length_flag = "max_seq_length"  # the flag that `length_needed` is about
     # Examples whose records are logged; original: file_based_convert_examples_to_features.
     num_logged = 5
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, schema: records.Schema):
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
+        self.max_length = max_seq_length  # the value of `length_flag`
         self.schema = schema
 
     def texts(self, example: Any) -> list[str]:
@@ -39,6 +42,13 @@ class ExampleEncoder:
 
     def records(self, example: Any, ids: list[list[int]]) -> Iterable[Record]:
         """Returns the records of an example, one or several, from the token ids of each text."""
+        raise NotImplementedError
+
+    def length_needed(self, ids: list[list[int]]) -> int:
+        """Returns the least value of `length_flag` with which no token of an example is left out.
+
+        `ids` are the token ids of each text.
+        """
         raise NotImplementedError
 
     def describe(self, example: Any, record: Mapping[str, list]) -> Iterator[str]:
@@ -53,6 +63,8 @@ class ExampleEncoder:
 def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -> int:
     """Writes the records of all examples in order, atomically; returns the number of records.
 
+    A warning gives the share of examples that are cut.
+
     Args:
         path: the TFRecord file, in --output_dir.
         examples: in the form that `encoder` takes.
@@ -61,12 +73,16 @@ def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -
         UserError: an example is not valid, or the file cannot be written.
         OSError: writing failed, for example because the disk is full; a retry may succeed.
     """
-    num_examples = num_records = 0
+    num_examples = num_records = num_cut = longest = 0
+    limit = encoder.max_length
     with (
         records.write_files([path], "output_dir") as write,
         Progress("writing records", encoder.unit, len(examples)) as progress,
     ):
         for example, ids in _tokenized(examples, encoder):
+            length = encoder.length_needed(ids)
+            if length > limit:
+                num_cut, longest = num_cut + 1, max(longest, length)
             for record in encoder.records(example, ids):
                 if num_examples < encoder.num_logged:
                     logging.debug("*** Example ***")
@@ -76,6 +92,18 @@ def write_records(path: str, examples: Sequence[Any], encoder: ExampleEncoder) -
                 num_records += 1
             num_examples += 1
             progress.advance()
+    if num_cut:
+        logging.warning(
+            "%s: %d of %d %s (%.2g%%) are cut to fit --%s=%d. Uncut, the longest needs %d",
+            os.path.basename(path),
+            num_cut,
+            num_examples,
+            encoder.unit,
+            100 * num_cut / num_examples,
+            encoder.length_flag,
+            limit,
+            longest,
+        )
     return num_records
 
 

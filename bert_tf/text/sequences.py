@@ -62,6 +62,11 @@ def truncate_longer(length_a: int, length_b: int, max_num_tokens: int) -> tuple[
     return length_a, length_b
 
 
+def packed_length(ids_a: Sequence[int], ids_b: Sequence[int], layout: Layout) -> int:
+    """Returns the length of [CLS] a [SEP] b [SEP] without padding, see `pack_pair`."""
+    return len(ids_a) + len(ids_b) + layout.num_special(len(ids_b) > 0)
+
+
 def pack_pair(
     ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, layout: Layout
 ) -> dict[str, list[int]]:

@@ -32,6 +32,9 @@ class ClassificationEncoder(ExampleEncoder):
     def texts(self, example: InputExample) -> list[str]:
         return [example.text_a, example.text_b or ""]
 
+    def length_needed(self, ids: list[list[int]]) -> int:
+        return sequences.packed_length(*ids, self.tokenizer.layout)
+
     def records(self, example: InputExample, ids: list[list[int]]) -> list[Record]:
         # A second text without tokens is left out, as in the original.
         values = sequences.truncate_and_pack(*ids, self.max_seq_length, self.tokenizer.layout)

@@ -65,23 +65,33 @@ def split_line(line: str) -> tuple[str, str]:
 def read_examples(input_file: str, tokenizer: Tokenizer, max_seq_length: int) -> Iterator[Example]:
     """Yields an example for each line of a file (original: convert_examples_to_features).
 
-    Lines that are too long are truncated; in a pair, the longer text, one token at a time. Raises
-    what `read_lines` raises.
+    Lines that are too long are truncated; in a pair, the longer text, one token at a time. After
+    the last line a warning gives their share. Raises what `read_lines` raises.
     """
     lines = enumerate(read_lines(input_file))
+    num_lines = num_cut = 0
     while batch := list(itertools.islice(lines, _LINES_PER_CALL)):
         texts = [text for _, line in batch for text in split_line(line)]
         ids, row_splits = tokenizer.encode(texts)
         rows = (ids[i:j].tolist() for i, j in itertools.pairwise(row_splits))
         for index, _ in batch:
-            features = sequences.truncate_and_pack(
-                next(rows), next(rows), max_seq_length, tokenizer.layout
-            )
+            both = next(rows), next(rows)
+            num_cut += sequences.packed_length(*both, tokenizer.layout) > max_seq_length
+            features = sequences.truncate_and_pack(*both, max_seq_length, tokenizer.layout)
             tokens = sequences.unpadded_tokens(features, tokenizer.inv_vocab)
             example = Example(index, tokens, features)
             if index < _LOGGED_EXAMPLES:
                 _log_example(example)
             yield example
+        num_lines += len(batch)
+    if num_cut:
+        logging.warning(
+            "%d of %d lines (%.2g%%) are cut to fit --max_seq_length=%d",
+            num_cut,
+            num_lines,
+            100 * num_cut / num_lines,
+            max_seq_length,
+        )
 
 
 def _log_example(example: Example) -> None:

@@ -31,6 +31,11 @@ class QuestionEncoder(ExampleEncoder):
     def texts(self, example: Question) -> list[str]:
         return [example.context, *(f"{example.beginning} {x}" for x in example.endings)]
 
+    def length_needed(self, ids: list[list[int]]) -> int:
+        context, *choices = ids
+        layout = self.tokenizer.layout
+        return max(sequences.packed_length(context, choice, layout) for choice in choices)
+
     def records(self, example: Question, ids: list[list[int]]) -> list[Record]:
         context, *choices = ids
         packed = [

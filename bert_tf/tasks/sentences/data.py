@@ -90,6 +90,9 @@ class SentenceEncoder(ExampleEncoder):
     def texts(self, example: Sentences) -> list[str]:
         return list(example.texts)
 
+    def length_needed(self, ids: list[list[int]]) -> int:
+        return max(sequences.packed_length(text, [], self.tokenizer.layout) for text in ids)
+
     def records(self, example: Sentences, ids: list[list[int]]) -> list[Record]:
         packed = [
             sequences.truncate_and_pack(text, [], self.max_seq_length, self.tokenizer.layout)

@@ -166,6 +166,7 @@ class SquadEncoder(ExampleEncoder):
     """
 
     unit = "questions"
+    length_flag = "max_query_length"  # contexts are split, not cut
     num_logged = 20
 
     def __init__(
@@ -180,6 +181,7 @@ class SquadEncoder(ExampleEncoder):
                 " take up"
             )
         super().__init__(tokenizer, length, squad_schema(length, is_training))
+        self.max_length = settings.max_query_length
         self._texts = data.contexts
         self.windows: list[ContextWindow] = []
         self._settings = settings
@@ -197,6 +199,9 @@ class SquadEncoder(ExampleEncoder):
             return [example.question_text]
         answer = example.answers[0]
         return [example.question_text, f" {answer}", answer]
+
+    def length_needed(self, ids: list[list[int]]) -> int:
+        return len(ids[0])
 
     def records(self, example: SquadExample, ids: list[list[int]]) -> Iterator[Record]:
         query, *answer_ids = ids

@@ -105,6 +105,13 @@ class TaggingEncoder(ExampleEncoder):
         # If a vocabulary's pieces contain spaces, the space before a word changes its pieces.
         return [f" {word}" if i else word for s in example for i, word in enumerate(s.words)]
 
+    def length_needed(self, ids: list[list[int]]) -> int:
+        """Returns twice the length of the longest word, which is cut if it fills half a record.
+
+        A sentence that is too long is split, not cut.
+        """
+        return 2 + 2 * max((len(word) for word in ids), default=0)
+
     def records(self, example: Sequence[Sentence], ids: list[list[int]]) -> Iterator[Record]:
         length, layout = self.max_seq_length, self.tokenizer.layout
         room = length - 2
