@@ -133,6 +133,13 @@ def test_a_malformed_tf_config_is_refused(case, monkeypatch):
     assert message in str(info.value) and len(str(info.value)) <= 500
 
 
+def test_an_unknown_strategy_is_refused():
+    with pytest.raises(
+        UserError, match="--distribution_strategy must be one of .*; it is 'horovod'"
+    ):
+        distribution.get_strategy("horovod")
+
+
 def test_the_tf_config_of_each_machine_is_accepted(monkeypatch):
     monkeypatch.setattr(distribution.tf.distribute, "MultiWorkerMirroredStrategy", lambda: 1 / 0)
     cluster = {"chief": ["a:1"], **WORKERS, "worker": ["b:1", "[::1]:2"]}

@@ -112,6 +112,7 @@ def test_exports_and_predictions_have_independent_probabilities(tmp_path):
             {"sentence_transformers": {"activation_fn": "torch.nn.Tanh", "version": "5.0"}},
             'sentence_transformers: activation_fn must be "torch.nn.modules.linear.Identity"',
         ),
+        ({"sentence_transformers": "5.0"}, "sentence_transformers must be a dictionary, not '5.0'"),
         ({"layer_norm_eps": 0}, "layer_norm_eps must be above 0 and at most 1, not 0"),
     ],
     ids=str,

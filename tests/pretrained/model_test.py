@@ -6,6 +6,8 @@ import pytest
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.pretrained.answers import find_all, make_searches
+from bert_tf.pretrained.text_input import encode_masks
+from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.tokenization import FullTokenizer
 from tests.support.model_folders import CONFIG, VOCAB, random_weights, write_model
 from tests.support.numpy_bert import NumpyBert, assert_near, log_softmax
@@ -77,6 +79,13 @@ def test_fill_mask(model, bert):
             assert [filling.token_id for filling in fillings_of_mask] == best.tolist()
             assert [filling.token for filling in fillings_of_mask] == [VOCAB[i] for i in best]
             assert_near([f.probability for f in fillings_of_mask], expected[best], 1e-5)
+
+
+def test_a_vocabulary_without_mask_fills_nothing_in():
+    tokens = [token for token in VOCAB if token != "[MASK]"]
+    tokenizer = FastTokenizer({token: i for i, token in enumerate(tokens)})
+    with pytest.raises(UserError, match=r"The vocabulary has no \[MASK\], so this model cannot"):
+        encode_masks(["the [MASK] sat"], tokenizer, 32)
 
 
 def test_one_text_has_one_result_and_many_keep_their_order(model):

@@ -286,6 +286,15 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
     assert not (tmp_path / "tf").exists()
 
 
+def test_weights_of_a_type_that_holds_no_weights_are_refused(tmp_path):
+    tensors = make_tensors(ENCODER)
+    tensors["encoder.layer.1.output.dense.bias"] = np.zeros(6, np.int32)
+    with pytest.raises(
+        UserError, match="safetensors: weights must be of type .*F32.*; found 'I32'"
+    ):
+        converted(tmp_path, tensors)
+
+
 def test_missing_and_damaged_files(tmp_path):
     source = tmp_path / "hf"
     write_folder(source, make_tensors(ENCODER))

@@ -87,6 +87,11 @@ def test_program_with_a_time():
     assert "  cost   47.04 US dollars at 0.245 a chip and hour, spot" in printed
 
 
+def test_only_training_is_estimated():
+    printed = estimated("--nodo_train", "--do_eval", status=1)
+    assert "add --do_train: only training is estimated, and --do_train is false" in printed
+
+
 def test_an_accelerator_that_is_not_in_the_table():
     message = "must be one of v2-8, v3-8, v4-8, v5e-8, v5p-8, v6e-8 .*; received v5e-9"
     with pytest.raises(UserError, match=message):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -136,6 +137,36 @@ def test_a_search_of_100_000_vectors_takes_less_than_50_ms():
 CENTERS = 4 * np.eye(6, dtype=np.float32)[:3]
 GROUPS = np.repeat(np.arange(3), 9)
 POINTS = to_unit_length(CENTERS[GROUPS] + _RANDOM.normal(0, 0.2, (27, 6)).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("given", "texts", "message"),
+    [
+        ({"lines": ["2", "4"]}, [], "--lines must be line numbers from 1 to 3; received 4"),
+        ({"lines": ["two"]}, [], "--lines must be line numbers from 1 to 3; received two"),
+        ({"input": "model"}, [], "to search for new texts, give --input, .* and --texts;"),
+        ({}, ["a", "b", "c"], "to search for new texts, give --input, .* and --texts;"),
+    ],
+)
+def test_queries_that_cannot_be_answered(monkeypatch, given, texts, message):
+    monkeypatch.setattr(search, "FLAGS", SimpleNamespace(**{"lines": [], "input": None, **given}))
+    with pytest.raises(UserError, match=message):
+        list(search._queries(np.eye(3), texts))
+
+
+def test_pictures_need_three_vectors_and_few_classes(tmp_path, monkeypatch):
+    np.savez(tmp_path / "two.npz", pooled=POOLED[:2])
+    np.savez(tmp_path / "many.npz", pooled=np.eye(200, dtype=np.float32))
+    (tmp_path / "labels").write_text("".join(f"class {i}\n" for i in range(200)))
+    given = {"array": None, "layer": None, "texts": None, "labels": None, "output_dir": "unused"}
+    monkeypatch.setattr(show_vectors, "FLAGS", SimpleNamespace(vectors="", **given))
+    for name, labels, message in (
+        ("two", None, "must have at least three vectors; it has 2"),
+        ("many", f"{tmp_path}/labels", "must have at most .* classes, .*; it has 200"),
+    ):
+        show_vectors.FLAGS.vectors, show_vectors.FLAGS.labels = f"{tmp_path}/{name}.npz", labels
+        with pytest.raises(UserError, match=message):
+            show_vectors.main()
 
 
 @pytest.mark.parametrize("method", show_vectors.METHODS)
