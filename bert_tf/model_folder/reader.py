@@ -22,6 +22,7 @@ from bert_tf.hugging_face.vector_settings import (
 from bert_tf.model.configuration import BertConfig
 from bert_tf.model.family import CONFIG_FILES, read_config
 from bert_tf.text.base_tokenizer import Tokenizer
+from bert_tf.text.byte_pairs import BytePairTokenizer
 from bert_tf.text.casing import find_casing, read_casing
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 from bert_tf.text.tokenizers import (
@@ -230,8 +231,9 @@ class ModelFiles:
         path = self.vocab_file or self._must_have(VOCABULARY_FILES, "vocab_file")
         tokenizer = load_tokenizer(path, bool(do_lower_case), hugging_face=self.is_hugging_face)
         if do_lower_case is None:
-            found = find_casing(self.home, path, tokenizer.vocab, tokenizer.settings)
-            do_lower_case = found is not False
+            has_casing = not isinstance(tokenizer, BytePairTokenizer)
+            found = (tokenizer.vocab, tokenizer.settings, self.is_hugging_face and has_casing)
+            do_lower_case = find_casing(self.home, path, *found) is not False
         return tokenizer.with_casing(do_lower_case)
 
     @functools.cached_property

@@ -88,6 +88,7 @@ def find_casing(
     vocab_file: str | None,
     vocab: Collection[str],
     settings: TokenizerSettings | None = None,
+    hugging_face: bool = False,
 ) -> bool | None:
     """Returns a model's `do_lower_case`, found without the flag; None if it is unknown.
 
@@ -96,6 +97,11 @@ def find_casing(
 
     Args:
         settings: the vocabulary's, if they were read.
+        hugging_face: whether the model is in Hugging Face's format.
+
+    Raises:
+        UserError: a file is damaged; or a vocabulary in Hugging Face's format is cased, and no file
+            says so.
     """
     beside = os.path.dirname(vocab_file) if vocab_file else folder
     casing = read_casing(folder) if beside.rstrip("/") != folder.rstrip("/") else None
@@ -104,6 +110,13 @@ def find_casing(
     if casing is None:
         casing = tokenization.casing_of_released_model(os.path.basename(folder.rstrip("/")))
     if casing is None and is_cased(vocab):
+        if hugging_face:
+            raise UserError(
+                f"{vocab_file} is a cased vocabulary, but no file says that text is not lower-cased"
+                f" and transformers lower-cases it then. Write the {DO_LOWER_CASE} that the model"
+                f" was trained with to {os.path.join(beside, TOKENIZER_CONFIG)}, such as"
+                f' {{"{DO_LOWER_CASE}": false}}'
+            )
         logging.info("%s is a cased vocabulary, so do_lower_case is false", vocab_file)
         casing = False
     return casing

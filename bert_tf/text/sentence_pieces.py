@@ -6,6 +6,7 @@ ALBERT simplifies the text, tensorflow-text splits it, and then numbers are spli
 
 import copy
 import functools
+import itertools
 import re
 import string
 import unicodedata
@@ -26,6 +27,11 @@ WORD_START = "▁"  # stands for the space before a word
 UNKNOWN_PIECE = "<unk>"
 _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # without the apostrophe
 _LETTERS_AND_MARKS = _MARKS | frozenset(string.ascii_lowercase)
+_SPACES = "\t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
+_SPACES += WORD_START + "".join(map(chr, range(0x2000, 0x200B)))
+_WORD = re.compile(r"\S+")
+_CHARACTER = re.compile(r".", re.DOTALL)
+_QUOTES_OR_CHARACTER = re.compile(r"``|''|.", re.DOTALL)
 
 
 def preprocess_text(
@@ -44,6 +50,19 @@ def preprocess_text(
         text = unicodedata.normalize("NFKD", text)
         text = "".join(char for char in text if not unicodedata.combining(char))
     return text.lower() if lower else text
+
+
+def preprocess_as_tokenizers(text: str, lower: bool, keep_accents: bool) -> str:
+    """Returns a text as transformers' `AlbertTokenizer` has it before the model's own rules.
+
+    Pairs of quotes become one; all marks are dropped, not only those of a combining class; each
+    character is lower-cased by itself.
+    """
+    text = text.replace("``", '"').replace("''", '"')
+    if not keep_accents:
+        text = unicodedata.normalize("NFKD", text)
+        text = "".join(char for char in text if unicodedata.category(char)[0] != "M")
+    return "".join(map(str.lower, text)) if lower else text
 
 
 def continues_word(piece: str) -> bool:
@@ -70,8 +89,12 @@ class SentencePieceTokenizer(Tokenizer):
         do_lower_case: bool = True,
         required_tokens: Sequence[str] = (),
         settings: TokenizerSettings = DEFAULTS,
+        content: bytes | None = None,
     ):
         """Reads the model.
+
+        Args:
+            content: the model; None if it is the content of `model_file`.
 
         Raises:
             UserError: the file cannot be read, is not a SentencePiece model, or lacks required
@@ -85,7 +108,7 @@ class SentencePieceTokenizer(Tokenizer):
                 f"--vocab_file={model_file} is a SentencePiece model, which needs tensorflow-text"
                 f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
             ) from error
-        model = read_bytes(model_file, f"--vocab_file={model_file}")
+        model = content or read_bytes(model_file, f"--vocab_file={model_file}")
         try:
             with tf.device("CPU:0"):
                 self._model = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)
@@ -112,6 +135,10 @@ class SentencePieceTokenizer(Tokenizer):
         self._continued_unknown_id = max(self.inv_vocab) + 1
         self.aliases = {self._continued_unknown_id: self.unknown_id}
         self._ids = {piece: i for i, piece in enumerate(pieces)}
+        self._spaces: dict[int, str] = {}
+        self._word = _WORD
+        if settings.hugging_face:
+            self._find_spaces()
 
     @functools.cached_property
     def continuations(self) -> frozenset[int]:
@@ -127,11 +154,26 @@ class SentencePieceTokenizer(Tokenizer):
 
     def simplified(self, text: str) -> str:
         """Returns a text without combining marks and with single spaces; its case stays."""
-        return self._preprocess(text, lower=False)
+        simple = self._preprocess(text, lower=False)
+        return " ".join(simple.split()) if self.settings.remove_space else simple
 
     def _preprocess(self, text: str, lower: bool | None = None) -> str:
         lower = self.do_lower_case if lower is None else lower
-        return preprocess_text(text, lower, self.settings.keep_accents, self.settings.remove_space)
+        keep_accents, remove_space = self.settings.keep_accents, self.settings.remove_space
+        if self.settings.hugging_face:
+            return preprocess_as_tokenizers(text, lower, keep_accents).translate(self._spaces)
+        return preprocess_text(text, lower, keep_accents, remove_space)
+
+    def _find_spaces(self) -> None:
+        """Finds white space that the model's own rules keep, which is made spaces, or drop."""
+        pieces, row_splits = self._split([f"a{char}a" for char in _SPACES])
+        found = [
+            "".join(x.decode() for x in pieces[i:j]) for i, j in itertools.pairwise(row_splits)
+        ]
+        both = [*zip(_SPACES, found, strict=True)]
+        self._spaces = {ord(char): " " for char, text in both if char in text[1:]}
+        dropped = "".join(char for char, text in both if text == f"{WORD_START}aa")
+        self._word = re.compile(rf"[\S\x1c-\x1f{dropped}]+")
 
     def _normalize(self, char: str) -> str:
         return " " if char.isspace() else self._preprocess(char)
@@ -161,13 +203,11 @@ class SentencePieceTokenizer(Tokenizer):
         `preprocess_text` returns. If the model changes their number further, each piece gets the
         offsets of the whole run.
         """
-        words = list(re.finditer(r"\S+", text))
+        words = list(self._word.finditer(text))
         found, row_splits = self.split([self._preprocess(word[0]) for word in words])
         placed = []
         for word, begin, end in zip(words, row_splits, row_splits[1:], strict=False):
-            sources = [
-                word.start() + i for i, char in enumerate(word[0]) for _ in self._preprocess(char)
-            ]
+            sources = self._sources(word)
             ids = [self._ids.get(piece, self.unknown_id) for piece in found[begin:end]]
             texts = [piece.decode().replace(WORD_START, "") for piece in found[begin:end]]
             exact = sum(map(len, texts)) == len(sources)
@@ -175,16 +215,25 @@ class SentencePieceTokenizer(Tokenizer):
             for piece_id, piece in zip(ids, texts, strict=True):
                 start, stop = word.span()
                 if exact and piece:
-                    start = sources[place]
-                    stop = sources[place + len(piece) - 1] + 1
+                    start = sources[place][0]
+                    stop = sources[place + len(piece) - 1][1]
                     place += len(piece)
                 elif exact:  # only a word start
-                    stop = start = sources[place]
+                    stop = start = sources[place][0]
                 known = bool(piece) and piece_id != self.unknown_id
                 mark = known and tokenization._is_punctuation(piece[0])
                 placed.append(Piece(piece_id, start, stop, after_mark or (mark and not lone)))
                 after_mark, lone = mark, not piece
         return placed
+
+    def _sources(self, word: re.Match[str]) -> list[tuple[int, int]]:
+        """Returns the place in the text of each character of a preprocessed word."""
+        parts = _QUOTES_OR_CHARACTER if self.settings.hugging_face else _CHARACTER
+        return [
+            (word.start() + part.start(), word.start() + part.end())
+            for part in parts.finditer(word[0])
+            for _ in self._preprocess(part[0])
+        ]
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Returns the text of the pieces, with a space before each word."""
@@ -196,6 +245,8 @@ class SentencePieceTokenizer(Tokenizer):
         # A number with a comma after it is split again without the comma, which becomes a piece of
         # its own. The word start that this puts before the number stays, as in the original, which
         # fails to remove it because it compares a string with bytes.
+        if self.settings.hugging_face:
+            return pieces, row_splits
         numbers = [i for i, piece in enumerate(pieces) if _ends_in_digit_and_comma(piece)]
         if not numbers:
             return pieces, row_splits

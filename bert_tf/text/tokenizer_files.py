@@ -90,6 +90,7 @@ _HARMLESS_CONFIG = {
 def _config_keys(kind: str) -> JsonKeys:
     """Returns the keys of the tokenizer_config.json of a kind of vocabulary."""
     names = [name + end for name in _CLASSES[kind] for end in ("Tokenizer", "TokenizerFast")]
+    more = {"unk_id": Needed((1, None), ONLY), "add_prefix_space": Needed((True, None), ONLY)}
     return JsonKeys(
         used={
             *(DO_LOWER_CASE, ADDED_TOKENS, *_MORE_TOKENS, *_SWITCHES[kind]),
@@ -104,6 +105,7 @@ def _config_keys(kind: str) -> JsonKeys:
             "sp_model_kwargs": Needed(({}, None), ONLY),
             "add_special_tokens": Needed((True, None), ONLY),
             "init_inputs": Needed(([], None), ONLY),
+            **(more if kind == SENTENCE_PIECES else {}),
         },
         harmless=_HARMLESS_CONFIG,
     )

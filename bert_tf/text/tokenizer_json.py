@@ -1,5 +1,7 @@
 """Reads Hugging Face's `tokenizer.json`: a whole tokenizer in a file, with its vocabulary."""
 
+import base64
+import binascii
 import dataclasses
 import json
 import os
@@ -7,11 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError, listed, quoted
+from bert_tf.errors import UserError, quoted
 from bert_tf.files.json_keys import JsonKeys, Needed
 from bert_tf.files.whole_files import read_json
 from bert_tf.text import byte_pairs, fast_tokenization, sentence_pieces
 from bert_tf.text.byte_pairs import MERGES, in_order_of_ids
+from bert_tf.text.sentence_piece_model import Unigrams
 from bert_tf.text.tokenizer_settings import MAX_INPUT_CHARS
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -50,6 +53,16 @@ _BYTE_PAIR_KEYS = JsonKeys(
     },
     harmless={"unk_token", "fuse_unk", "byte_fallback"},  # every byte has a token
 )
+_UNIGRAM_KEYS = JsonKeys(
+    used={"type", "vocab", "unk_id"}, needed={"byte_fallback": Needed((False, None), ONLY)}
+)
+# The steps of ALBERT's normalizer and pre-tokenizer.
+_QUOTES = [{"type": "Replace", "pattern": {"String": x}, "content": '"'} for x in ("``", "''")]
+_ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+_METASPACE = {
+    **{"replacement": "▁", "prepend_scheme": "always", "split": True},
+    **{"add_prefix_space": True, "str_rep": "▁"},  # in older files
+}
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
@@ -58,9 +71,9 @@ class TokenizerJson:
     """The content of a `tokenizer.json`.
 
     kind: WORD_PIECES, BYTE_PAIRS or SENTENCE_PIECES.
-    vocab: token -> id, in the order of ids; a BPE's has the added tokens, too. {} for
-        SENTENCE_PIECES, whose vocabulary is in another file.
+    vocab: token -> id, in the order of ids; a BPE's has the added tokens, too.
     merges: a BPE's `merges.txt`.
+    unigrams: the SentencePiece model of SENTENCE_PIECES.
     switches: value by the name in `tokenizer_config.json`.
     added_tokens: tokens with their options, as in the file.
     """
@@ -70,6 +83,7 @@ class TokenizerJson:
     merges: str
     switches: dict[str, Any]
     added_tokens: list[dict[str, Any]]
+    unigrams: Unigrams | None = None
 
     def files(self) -> dict[str, str]:
         """Returns the content of the vocabulary's files by name."""
@@ -98,7 +112,8 @@ def read_tokenizer_json(folder: str) -> TokenizerJson | None:
     kind = model.get("type", "WordPiece"), normalizer.get("type"), splitter.get("type")
     parts = model.get("vocab"), added, model.get("merges", [])
     if kind[0] == "Unigram" and isinstance(added, list):
-        return _sentence_pieces(normalizer, added, path)
+        _check_layout(content.get("post_processor"), path)
+        return _sentence_pieces(model, normalizer, splitter, added, path)
     if not all(map(isinstance, parts, (dict, list, list))) or kind not in (
         ("WordPiece", "BertNormalizer", "BertPreTokenizer"),
         ("BPE", None, "ByteLevel"),
@@ -156,15 +171,52 @@ def _byte_pairs(
     return TokenizerJson(BYTE_PAIRS, {**model["vocab"], **tokens}, merges, switches, added)
 
 
-def _sentence_pieces(normalizer: dict[str, Any], added: list[Any], path: str) -> TokenizerJson:
+def _sentence_pieces(
+    model: dict[str, Any],
+    normalizer: dict[str, Any],
+    splitter: dict[str, Any],
+    added: list[Any],
+    path: str,
+) -> TokenizerJson:
     """Returns the content of a file with ALBERT's tokenizer."""
-    steps = normalizer.get("normalizers", [normalizer])
-    kinds = [step.get("type") if isinstance(step, dict) else step for step in steps]
-    known = ("Replace", "NFKD", "StripAccents", "Lowercase", "Precompiled", None)
-    if others := [kind for kind in kinds if kind not in known]:
-        raise UserError(f"{path}: the normalizer has {listed(map(str, others))}; {ONLY}")
+    _UNIGRAM_KEYS.check(model, path)
+    steps = normalizer.get("normalizers")
+    steps = [x if isinstance(x, dict) else {} for x in steps] if isinstance(steps, list) else []
+    kinds = [step.get("type") for step in steps]
     switches = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
-    return TokenizerJson(SENTENCE_PIECES, {}, "", switches, added)
+    charsmap = next(
+        (x.get("precompiled_charsmap") for x in steps if "precompiled_charsmap" in x), ""
+    )
+    expected = [
+        *_QUOTES,
+        *([] if switches["keep_accents"] else [{"type": "NFKD"}, {"type": "StripAccents"}]),
+        *([{"type": "Lowercase"}] if switches["do_lower_case"] else []),
+        *([{"type": "Precompiled", "precompiled_charsmap": charsmap}] if charsmap else []),
+    ]
+    if steps not in (expected, [*expected, _ONE_SPACE]):
+        raise UserError(
+            f"{path}: the normalizer must be ALBERT's; received {quoted(kinds)}: {ONLY}"
+        )
+    parts = splitter.get("pretokenizers")
+    if not isinstance(parts, list) or [
+        {key: x for key, x in part.items() if x != _METASPACE.get(key)}
+        for part in parts
+        if isinstance(part, dict)
+    ] != [{"type": "WhitespaceSplit"}, {"type": "Metaspace"}]:
+        raise UserError(
+            f"{path}: the pre_tokenizer must be ALBERT's; received {quoted(parts)}: {ONLY}"
+        )
+    try:
+        pieces = [(str(piece), float(score)) for piece, score in model["vocab"]]
+        rules = base64.b64decode(charsmap, validate=True)
+    except (TypeError, ValueError, KeyError, binascii.Error) as error:
+        raise UserError(
+            f"{path}: the model must have a vocab of pieces and scores, and the normalizer a"
+            f" precompiled_charsmap in base 64; {error}"
+        ) from error
+    unigrams = Unigrams(pieces, model.get("unk_id"), (), rules)
+    vocab = {piece: i for i, (piece, _) in enumerate(pieces)}
+    return TokenizerJson(SENTENCE_PIECES, vocab, "", switches, added, unigrams)
 
 
 def _check_layout(processor: Any, path: str) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_tf.errors import UserError, quoted
@@ -86,6 +86,12 @@ class TokenizerSettings:
                 " from the same model?"
             )
         return dataclasses.replace(self, added_tokens=tuple(tokens))
+
+    def with_tokens(self, contents: Iterable[str]) -> "TokenizerSettings":
+        """Returns the settings with more added tokens."""
+        known = {token.content for token in self.added_tokens}
+        more = (AddedToken(content) for content in contents if content not in known)
+        return dataclasses.replace(self, added_tokens=(*self.added_tokens, *more))
 
     @property
     def switches(self) -> dict[str, Any]:

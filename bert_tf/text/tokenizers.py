@@ -2,6 +2,7 @@
 
 import codecs
 import os
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -11,6 +12,7 @@ from bert_tf.files.whole_files import read_bytes
 from bert_tf.text.base_tokenizer import Tokenizer
 from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, read_files
 from bert_tf.text.fast_tokenization import FastTokenizer
+from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
 from bert_tf.text.tokenizer_files import read_settings
 from bert_tf.text.tokenizer_json import (
@@ -25,7 +27,8 @@ from bert_tf.text.tokenizer_json import (
 # from Hugging Face's.
 VOCABULARY_FILES = (WORD_PIECES, SENTENCE_PIECES, BYTE_PAIRS, "30k-clean.model", "spiece.model")
 
-_KINDS = {
+_Kind = type[FastTokenizer] | type[SentencePieceTokenizer] | type[BytePairTokenizer]
+_KINDS: dict[str, _Kind] = {
     WORD_PIECES: FastTokenizer,
     SENTENCE_PIECES: SentencePieceTokenizer,
     BYTE_PAIRS: BytePairTokenizer,
@@ -62,7 +65,9 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     """
     source = _Source(vocab_file, hugging_face)
     files: dict[str, str | bytes] = {}
-    if source.own:
+    if source.model:
+        files[SENTENCE_PIECES] = source.model
+    elif source.own:
         files |= source.own.files()
     elif source.kind == BYTE_PAIRS:
         files |= read_files(vocab_file, vocab_file)
@@ -80,7 +85,10 @@ class _Source:
         in_json: the folder's `tokenizer.json`; None if there is none.
         kind: the kind of vocabulary, see `tokenizer_json`.
         settings: see `read_settings`.
+        model: the SentencePiece model by the rules of the package `tokenizers`; else None.
     """
+
+    model: bytes | None = None
 
     def __init__(self, vocab_file: str, hugging_face: bool):
         """Reads the files; for arguments and errors see `read_vocabulary`."""
@@ -88,16 +96,29 @@ class _Source:
             path = vocabulary_in(vocab_file) or storage.first_file(vocab_file, [TOKENIZER_FILE])
             remedy = f"give --vocab_file={path}" if path else storage.contents(vocab_file)
             raise UserError(f"--vocab_file={vocab_file} must be a file, not a folder; {remedy}")
+        self.path = vocab_file
         folder, name = os.path.split(vocab_file)
         self.in_json = read_tokenizer_json(folder)
         self.own = self.in_json if name == TOKENIZER_FILE else None
         self.kind = self.own.kind if self.own else vocabulary_name(vocab_file)
-        if self.own and not self.own.vocab:
-            raise UserError(
-                f"{vocab_file} is ALBERT's tokenizer, which is read from its SentencePiece model:"
-                f" copy the model's spiece.model to {folder}"
-            )
         self.settings = read_settings(folder, self.kind, self.in_json, hugging_face)
+        if self.kind == SENTENCE_PIECES and self.settings.hugging_face:
+            in_json = self.in_json.unigrams if self.in_json else None
+            unigrams = in_json if in_json and self.own else read_unigrams(vocab_file)
+            self.check_vocabulary({piece: i for i, (piece, _) in enumerate(unigrams.pieces)})
+            unigrams = in_json or unigrams  # as in transformers, its scores count
+            self.settings = self.settings.with_tokens(unigrams.marked)
+            self.model = make_model(unigrams, self.settings.keep_accents)
+
+    def check_vocabulary(self, vocab: Mapping[str, int]) -> None:
+        """Raises UserError if the `tokenizer.json` beside a vocabulary, token -> id, differs."""
+        beside = self.in_json.vocab if self.in_json else {}
+        if wrong := next((x for x, i in beside.items() if vocab.get(x) != i), None):
+            raise UserError(
+                f"{self.path} and the {TOKENIZER_FILE} beside it must have the same vocabulary;"
+                f" token {quoted(wrong)} has id {beside[wrong]} in the latter. Move the file that"
+                " is not the model's away"
+            )
 
 
 def vocabulary_in(folder: str) -> str | None:
@@ -137,16 +158,12 @@ def load_tokenizer(
     kind = _KINDS[source.kind]
     required = (*kind.sequence_tokens, *([kind.mask_token] if needs_mask else []))
     arguments = do_lower_case, required, source.settings
+    if source.model:
+        return SentencePieceTokenizer(vocab_file, *arguments, source.model)
     if source.own and source.kind == BYTE_PAIRS:
         return BytePairTokenizer(vocab_file, *arguments, source.own.files())
     if source.own:
         return FastTokenizer(source.own.vocab, *arguments)
     tokenizer = kind(vocab_file, *arguments)
-    vocab = source.in_json.vocab if source.in_json else {}
-    if wrong := next((x for x, i in vocab.items() if tokenizer.vocab.get(x) != i), None):
-        raise UserError(
-            f"{vocab_file} and the {TOKENIZER_FILE} beside it must have the same vocabulary; token"
-            f" {quoted(wrong)} has id {vocab[wrong]} in the latter. Move the file that is not the"
-            " model's away"
-        )
+    source.check_vocabulary(tokenizer.vocab)
     return tokenizer

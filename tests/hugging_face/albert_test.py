@@ -20,6 +20,7 @@ from tests.support.hugging_face_folders import (
     with_biases,
     write_checkpoint,
 )
+from tests.support.refusals import refusal
 from tools import convert_checkpoint
 
 SIZES = {
@@ -142,7 +143,11 @@ def test_the_epsilon_goes_both_ways(values, epsilon):
 
 def test_a_folder_with_a_sentence_piece_model_loads(tmp_path):
     source, _ = write_checkpoint(tmp_path / "tf", PretrainingModel(AlbertConfig(**SIZES)))
-    pieces = sentence_piece_model.write_model(tmp_path / "tf" / "30k-clean.model", PIECES)
+    place = tmp_path / "tf" / "30k-clean.model"
+    sentence_piece_model.write_model(place, PIECES)
+    told = refusal(convert_checkpoint.convert, source, str(tmp_path / "hf"), "safetensors")
+    assert "unknown piece of an ALBERT in Hugging Face's format must have the id 1, not 0" in told
+    pieces = sentence_piece_model.write_model(place, PIECES, first=["<pad>"])
     convert_checkpoint.convert(source, str(tmp_path / "hf"), "safetensors")
     assert (tmp_path / "hf" / "spiece.model").read_bytes() == Path(pieces).read_bytes()
     ours, theirs = (bert_tf.load(path) for path in (source, str(tmp_path / "hf")))

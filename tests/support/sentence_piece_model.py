@@ -10,12 +10,15 @@ from pathlib import Path
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
 
 
-def write_model(path: Path, pieces: Sequence[str], unknown: str = "<unk>") -> str:
-    """Returns the path. Piece 0 is the unknown one; pieces in brackets are control symbols.
+def write_model(
+    path: Path, pieces: Sequence[str], unknown: str = "<unk>", first: Sequence[str] = ()
+) -> str:
+    """Returns the path. Pieces in brackets are control symbols, those of `first` come first.
 
-    All other pieces have the same score, so that a text gets the fewest pieces.
+    Then comes the unknown piece. All other pieces have the same score, so that a text gets the
+    fewest pieces.
     """
-    types = [(unknown, _UNKNOWN)]
+    types = [(piece, _CONTROL) for piece in first] + [(unknown, _UNKNOWN)]
     types += [(piece, _CONTROL if piece.startswith("[") else _NORMAL) for piece in pieces]
     path.write_bytes(b"".join(_field(1, _piece(piece, kind)) for piece, kind in types))
     return str(path)

@@ -12,6 +12,7 @@ from bert_tf.text.sentence_pieces import SentencePieceTokenizer, preprocess_text
 from bert_tf.text.tokenizers import load_tokenizer, read_vocabulary
 from tests.support.encoded import ids_of_each, placed_pieces, tokens_of_each
 from tests.support.golden import needs_golden
+from tests.support.refusals import refusal
 from tests.support.sentence_piece_model import write_model
 
 PIECES = ["[CLS]", "[SEP]", "[MASK]", "▁", "▁the", "▁cat", "s", "1", "2", "12", "▁12,", "2,", ","]
@@ -41,7 +42,7 @@ def test_text_is_simplified_before():
     ids=["plain", "accents", "special", "added"],
 )
 def test_settings_of_the_folder(tmp_path, config, tokens):
-    path = write_model(tmp_path / "spm.model", [*PIECES, *"cafeé"])
+    path = write_model(tmp_path / "spm.model", [*PIECES, *"cafeé"], first=["<pad>"])
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     tokenizer = load_tokenizer(path, do_lower_case=True)
     (found,) = tokens_of_each(tokenizer, "The Café[MASK]")
@@ -51,6 +52,126 @@ def test_settings_of_the_folder(tmp_path, config, tokens):
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     assert tokens_of_each(load_tokenizer(path, do_lower_case=True), "The Café[MASK]") == [found]
+
+
+MORE = [*PIECES, *"\"'", '▁"', "▁ο", *"δοσςΣกัéeAa"]
+
+
+# The tokens are those of transformers 5.24 for this model.
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [
+        ({}, {}),
+        ({"remove_space": False}, {}),
+        ({"keep_accents": True}, {"กั e\u0301": "▁ ก ั ▁ e <unk>"}),
+        ({"do_lower_case": False}, {"ΟΔΟΣ": "▁ <unk> Σ", "A A": "▁ A ▁ A"}),
+    ],
+    ids=["plain", "spaces", "accents", "cased"],
+)
+def test_a_folder_of_hugging_face(tmp_path, config, tokens):
+    tokens = {
+        "``the'' cats '''": '▁" <unk> e " ▁cat s ▁" \'',
+        "cat 12, s12,": "▁cat ▁12, ▁ s 1 2,",
+        "ΟΔΟΣ": "▁ο δ ο σ",
+        "กั e\u0301": "▁ ก ▁ e",
+        "A A": "▁ a ▁ a",
+        "the\x85cat  the[MASK] s": "▁the ▁cat ▁the [MASK] ▁ s",
+    } | tokens
+    path = write_model(tmp_path / "spiece.model", MORE, first=["<pad>"])
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name, content in read_vocabulary(path, hugging_face=True).items():
+        (copy / name).write_bytes(content)
+    lower = config.get("do_lower_case", True)
+    for tokenizer in (
+        load_tokenizer(path, lower, hugging_face=True),
+        load_tokenizer(str(copy / "spm.model"), lower),
+    ):
+        for text, expected in tokens.items():
+            assert tokens_of_each(tokenizer, text) == [expected.split()], text
+            assert [tokenizer.inv_vocab[x.token_id] for x in tokenizer.pieces(text)] == (
+                expected.split()
+            )
+
+
+def test_quotes_have_the_places_of_both_characters(tmp_path):
+    path = write_model(tmp_path / "spiece.model", MORE, first=["<pad>"])
+    tokenizer = load_tokenizer(path, True, hugging_face=True)
+    text = "``e'' a"
+    places = [(piece.start, piece.end) for piece in tokenizer.pieces(text)]
+    assert [text[i:j] for i, j in places] == ["``", "e", "''", "", "a"]
+
+
+def unigram_json(**changes):
+    """Returns a tokenizer.json as transformers 5 writes it for ALBERT."""
+    quotes = [{"type": "Replace", "pattern": {"String": x}, "content": '"'} for x in ("``", "''")]
+    steps = [*quotes, *({"type": x} for x in ("NFKD", "StripAccents", "Lowercase"))]
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    pieces = ["<pad>", "<unk>", *MORE]
+    return {
+        "added_tokens": [{"id": 4, "content": "[MASK]"}],
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace],
+        },
+        "model": {"type": "Unigram", "unk_id": 1, "vocab": [[piece, -1.0] for piece in pieces]},
+    } | changes
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_tokenizer_json_of_albert(tmp_path, beside):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(unigram_json()), encoding="utf-8")
+    path = str(tmp_path / "tokenizer.json")
+    if beside:
+        path = write_model(tmp_path / "spiece.model", MORE, first=["<pad>"])
+    tokenizer = load_tokenizer(path, True)
+    assert tokens_of_each(tokenizer, "The'' cat 12,[MASK]") == [
+        ["▁the", '"', "▁cat", "▁12,", "[MASK]"]
+    ]
+    if beside:
+        write_model(tmp_path / "spiece.model", ["▁", *MORE], first=["<pad>"])
+        told = refusal(load_tokenizer, path, True)
+        assert "must have the same vocabulary; token '[CLS]' has id 2 in the latter" in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"normalizer": {"type": "NFKC"}}, "the normalizer must be ALBERT's; received []"),
+        ({"pre_tokenizer": {"type": "Metaspace"}}, "the pre_tokenizer must be ALBERT's; received"),
+        ({"model": {"type": "Unigram", "byte_fallback": True}}, "byte_fallback must be false"),
+        ({"model": {"type": "Unigram", "vocab": [["<unk>"]]}}, "a vocab of pieces and scores"),
+        (
+            {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0]]}},
+            "must have the id 1, not 0: transformers takes that id, whatever the model says",
+        ),
+    ],
+    ids=["normalizer", "splitter", "bytes", "vocab", "unknown"],
+)
+def test_a_tokenizer_json_that_is_not_albert_s(tmp_path, changes, message):
+    content = unigram_json(**changes)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    assert message in refusal(load_tokenizer, str(tmp_path / "tokenizer.json"), True)
+
+
+def test_korean_pieces_and_a_damaged_model_of_hugging_face(tmp_path):
+    rules = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    content = unigram_json()
+    content["normalizer"]["normalizers"].append(rules)
+    content["model"]["vocab"].append(["▁한국", -1.0])
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    told = refusal(load_tokenizer, str(tmp_path / "tokenizer.json"), True)
+    assert "with Korean pieces must have keep_accents: true in its tokenizer_config.json" in told
+    (tmp_path / "tokenizer.json").unlink()
+    path = write_model(tmp_path / "spiece.model", MORE, first=["<pad>"])
+    for cut in (1, 5, 9):
+        content = (tmp_path / "spiece.model").read_bytes()
+        (tmp_path / "spiece.model").write_bytes(content[:-cut])
+        told = refusal(load_tokenizer, path, True, hugging_face=True)
+        assert "the file must be a SentencePiece model; it is damaged: a " in told
+        (tmp_path / "spiece.model").write_bytes(content)
 
 
 def test_pieces_and_numbers(model_file):
