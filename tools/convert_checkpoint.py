@@ -84,7 +84,7 @@ from bert_tf.model_folder.writer import (
 )
 from bert_tf.runs.flags import command_flags
 from bert_tf.text.casing import find_casing
-from bert_tf.text.sentence_piece_model import make_model, parse_unigrams
+from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.tokenizer_settings import TOKENIZER_CONFIG
 from bert_tf.text.tokenizers import SENTENCE_PIECES, VOCABULARY_FILES, WORD_PIECES
 
@@ -140,7 +140,7 @@ def _convert(
     vocabulary = files.vocabulary
     vector_settings = files.vector_settings
     if SENTENCE_PIECES in vocabulary and not as_checkpoint:
-        make_model(parse_unigrams(vocabulary[SENTENCE_PIECES]))  # refuses some
+        make_model(read_unigrams(files.vocab_file))  # refuses some
         vocabulary[module_of(config).VOCABULARY] = vocabulary.pop(SENTENCE_PIECES)
     if not vocabulary:
         logging.warning(

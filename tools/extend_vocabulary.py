@@ -114,11 +114,12 @@ def extend_vocabulary(settings: ExtensionSettings) -> None:
     """
     files = storage.expand_files(settings.input_file, "input_file")
     vocab = tokenization.load_vocab(settings.vocab_file, [tokenization.UNKNOWN_TOKEN])
-    check_model_vocabulary(vocab, settings.vocab_file, settings.init_checkpoint)
-    check_casing(settings.do_lower_case, vocab, settings.vocab_file, settings.init_checkpoint)
     folder = os.path.dirname(settings.vocab_file)
     in_folder = read_settings(folder, WORD_PIECES, read_tokenizer_json(folder))
     in_folder = in_folder.with_ids(vocab, settings.vocab_file)
+    known = {**vocab, **in_folder.added_vocabulary}
+    check_model_vocabulary(known, settings.vocab_file, settings.init_checkpoint)
+    check_casing(settings.do_lower_case, vocab, settings.vocab_file, settings.init_checkpoint)
     model = ModelFiles(
         settings.init_checkpoint, "init_checkpoint", settings.bert_config_file, only_checkpoint=True
     )

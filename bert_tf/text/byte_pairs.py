@@ -69,7 +69,7 @@ class BytePairTokenizer(Tokenizer):
             )
         merges_file = os.path.join(os.path.dirname(vocab_file), MERGES)
         files = files or read_files(vocab_file, place)
-        own = _parse_vocabulary(files[VOCABULARY], place)
+        own = parse_vocabulary(files[VOCABULARY], place)
         self.settings = settings.with_ids(own, place)
         self.files: dict[str, str] = {**files, **self.settings.files()}
         self.vocab = {**own, **self.settings.added_vocabulary}
@@ -163,7 +163,8 @@ def read_files(vocab_file: str, place: str) -> dict[str, str]:
     return {VOCABULARY: vocabulary, MERGES: read_text(merges_file, merges_file)}
 
 
-def _parse_vocabulary(content: str, place: str) -> dict[str, int]:
+def parse_vocabulary(content: str, place: str) -> dict[str, int]:
+    """Returns the tokens of a `vocab.json`, named by `place`, in the order of their ids."""
     rule = "the file must map tokens to ids, which must be the numbers from 0 on, each once"
     try:
         vocab = json.loads(content)

@@ -1,15 +1,22 @@
 """Checks that a vocabulary is the one that a checkpoint was trained with."""
 
+import dataclasses
 import hashlib
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import checkpoints, storage
 from bert_tf.files.overwriting import real_path
-from bert_tf.text.tokenizers import VOCABULARY_FILES, WORD_PIECES, load_tokenizer, vocabulary_name
+from bert_tf.text.tokenizer_settings import DO_LOWER_CASE
+from bert_tf.text.tokenizers import (
+    VOCABULARY_FILES,
+    WORD_PIECES,
+    VocabularySource,
+    vocabulary_name,
+)
 
 _PADDING = ("<pad>", "[PAD]")
 UNUSED_TOKEN = re.compile(r"\[unused\d+\]")  # a reserved line, free for new words
@@ -23,17 +30,19 @@ def check_model_vocabulary(
     The checkpoint's folder has the model's vocabulary. Word pieces may replace its [unusedN] and
     may be longer; a SentencePiece model or a byte-level BPE must have all its pieces. If the folder
     only has a vocabulary of a different kind, the given one is refused. If it has none, every
-    vocabulary passes.
+    vocabulary passes. The settings of the tokenizer must be the same, too.
 
     Args:
-        vocab: token -> id.
+        vocab: token -> id, with added tokens.
         vocab_file: the path that `vocab` was read from.
         checkpoint: see `checkpoints.find_prefix`; from --`flag`.
 
     Raises:
-        UserError: a token of the model's vocabulary has a different id or is missing.
+        UserError: a token of the model's vocabulary has a different id or is missing, or a setting
+            differs.
     """
-    name, folder = vocabulary_name(vocab_file), checkpoints.folder_of(checkpoint)
+    source, folder = VocabularySource(vocab_file), checkpoints.folder_of(checkpoint)
+    name = source.kind
     same_kind = [other for other in VOCABULARY_FILES if vocabulary_name(other) == name]
     model_file = storage.first_file(folder, same_kind)
     if model_file is None and (other_kind := storage.first_file(folder, VOCABULARY_FILES)):
@@ -43,10 +52,11 @@ def check_model_vocabulary(
         )
     if model_file is None or real_path(vocab_file) == real_path(model_file):
         return
-    expected = read_vocab(model_file)
+    model = VocabularySource(model_file)
+    expected = model.vocab
     token = first_difference(vocab, expected)
     if token is None:
-        return
+        return _check_settings(source, model, flag)
     number = expected[token]
     if name != WORD_PIECES:
         raise UserError(
@@ -63,11 +73,48 @@ def check_model_vocabulary(
     )
 
 
+def _check_settings(source: VocabularySource, model: VocabularySource, flag: str) -> None:
+    """Raises UserError if two vocabularies' folders ask for different tokenizers."""
+    ours, theirs = (_settings(x) for x in (source, model))
+    for name, value in theirs.items():
+        if name == DO_LOWER_CASE and None in (value, ours[name]):
+            continue  # not recorded
+        if ours[name] != value:
+            raise UserError(
+                f"--vocab_file={source.path} must have the tokenizer of --{flag}: {name} is"
+                f" {json.dumps(value)} beside {model.path}, but {json.dumps(ours[name])} beside"
+                f" --vocab_file. Give --vocab_file={model.path}, or correct the files of the"
+                " tokenizer in the folder that is wrong"
+            )
+
+
+def _settings(source: VocabularySource) -> dict[str, Any]:
+    """Returns the settings in a form in which the same settings are equal."""
+    settings = source.settings.with_ids(source.vocab, source.path)
+    values = dataclasses.asdict(settings)
+    casing = values.pop("recorded_casing")
+    if values["strip_accents"] is None:
+        values["strip_accents"] = casing
+    added = sorted(values.pop("added_tokens"), key=lambda token: token["content"])
+    first = {"tokenizer_class": settings.tokenizer_class}  # other settings follow from it
+    return (
+        first
+        | {DO_LOWER_CASE: casing}
+        | values
+        | {
+            "max_input_chars_per_word": settings.longest_word,
+            "added_tokens": added,
+        }
+    )
+
+
 def read_vocab(path: str) -> dict[str, int]:
-    """Returns a vocabulary of any kind, token -> id; errors: see `load_tokenizer`."""
-    if vocabulary_name(path) == WORD_PIECES:
-        return tokenization.load_vocab(path)
-    return load_tokenizer(path, do_lower_case=False).vocab
+    """Returns a vocabulary of any kind with added tokens, token -> id.
+
+    Raises:
+        UserError: a file of the vocabulary or of its tokenizer is missing or damaged.
+    """
+    return VocabularySource(path).vocab
 
 
 def first_difference(vocab: Mapping[str, int], expected: Mapping[str, int]) -> str | None:

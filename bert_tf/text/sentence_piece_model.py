@@ -40,15 +40,14 @@ class Unigrams(NamedTuple):
 def read_unigrams(path: str) -> Unigrams:
     """Returns what the file of a model holds; raises UserError if it is damaged."""
     try:
-        return parse_unigrams(read_bytes(path, f"--vocab_file={path}"))
+        return _parse(read_bytes(path, f"--vocab_file={path}"))
     except ValueError as error:
         raise UserError(
             f"--vocab_file={path}: the file must be a SentencePiece model; it is damaged: {error}"
         ) from error
 
 
-def parse_unigrams(model: bytes) -> Unigrams:
-    """Returns what the content of such a file holds; raises ValueError if it is damaged."""
+def _parse(model: bytes) -> Unigrams:
     pieces, marked, charsmap, unknown_id = [], [], b"", None
     for field, value in _fields(model):
         if field == _PIECES and isinstance(value, bytes):

@@ -1,16 +1,18 @@
 """The tokenizer of a vocabulary: word pieces, a SentencePiece model, or a byte-level BPE."""
 
 import codecs
+import functools
 import os
 from collections.abc import Mapping
 
 import tensorflow as tf
 
+from bert_tf import tokenization
 from bert_tf.errors import UserError, quoted
 from bert_tf.files import storage
 from bert_tf.files.whole_files import read_bytes
 from bert_tf.text.base_tokenizer import Tokenizer
-from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, read_files
+from bert_tf.text.byte_pairs import MERGES, BytePairTokenizer, parse_vocabulary, read_files
 from bert_tf.text.fast_tokenization import FastTokenizer
 from bert_tf.text.sentence_piece_model import make_model, read_unigrams
 from bert_tf.text.sentence_pieces import SentencePieceTokenizer
@@ -63,7 +65,7 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     Raises:
         UserError: a file cannot be read, or asks for something unsupported.
     """
-    source = _Source(vocab_file, hugging_face)
+    source = VocabularySource(vocab_file, hugging_face)
     files: dict[str, str | bytes] = {}
     if source.model:
         files[SENTENCE_PIECES] = source.model
@@ -77,7 +79,7 @@ def read_vocabulary(vocab_file: str, hugging_face: bool = False) -> dict[str, by
     return {name: x if isinstance(x, bytes) else x.encode() for name, x in files.items()}
 
 
-class _Source:
+class VocabularySource:
     """A vocabulary and what its folder says of the tokenizer.
 
     Attributes:
@@ -90,7 +92,7 @@ class _Source:
 
     model: bytes | None = None
 
-    def __init__(self, vocab_file: str, hugging_face: bool):
+    def __init__(self, vocab_file: str, hugging_face: bool = False):
         """Reads the files; for arguments and errors see `read_vocabulary`."""
         if tf.io.gfile.isdir(vocab_file):
             path = vocabulary_in(vocab_file) or storage.first_file(vocab_file, [TOKENIZER_FILE])
@@ -109,6 +111,19 @@ class _Source:
             unigrams = in_json or unigrams  # as in transformers, its scores count
             self.settings = self.settings.with_tokens(unigrams.marked)
             self.model = make_model(unigrams, self.settings.keep_accents)
+
+    @functools.cached_property
+    def vocab(self) -> dict[str, int]:
+        """Token -> id, with the added tokens."""
+        if self.own:
+            vocab = self.own.vocab
+        elif self.kind == WORD_PIECES:
+            vocab = tokenization.load_vocab(self.path)
+        elif self.kind == BYTE_PAIRS:
+            vocab = parse_vocabulary(read_files(self.path, self.path)[BYTE_PAIRS], self.path)
+        else:
+            vocab = {piece: i for i, (piece, _) in enumerate(read_unigrams(self.path).pieces)}
+        return {**vocab, **self.settings.with_ids(vocab, self.path).added_vocabulary}
 
     def check_vocabulary(self, vocab: Mapping[str, int]) -> None:
         """Raises UserError if the `tokenizer.json` beside a vocabulary, token -> id, differs."""
@@ -154,7 +169,7 @@ def load_tokenizer(
             vocabulary is a `vocab.json` and `do_lower_case` is True, or a file beside it asks for
             something unsupported.
     """
-    source = _Source(vocab_file, hugging_face)
+    source = VocabularySource(vocab_file, hugging_face)
     kind = _KINDS[source.kind]
     required = (*kind.sequence_tokens, *([kind.mask_token] if needs_mask else []))
     arguments = do_lower_case, required, source.settings

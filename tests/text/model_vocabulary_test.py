@@ -1,15 +1,18 @@
 """A vocabulary is held against the one beside the checkpoint."""
 
 import json
+import re
 
 import pytest
 
-from bert_tf.text.model_vocabulary import check_model_vocabulary
+from bert_tf.text.model_vocabulary import check_model_vocabulary, read_vocab
+from bert_tf.text.tokenizers import read_vocabulary
 from bert_tf.tokenization import load_vocab
 from tests.support.byte_pair_files import write_vocabulary
 from tests.support.refusals import refusal
 
 MODEL = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "the", "of"]
+MORE = ["[CLS]", "[SEP]"]
 
 
 def check(folder, tokens, checkpoint="bert_model.ckpt"):
@@ -72,3 +75,91 @@ def test_a_vocabulary_of_another_kind_is_refused(tmp_path):
     )
     (tmp_path / "vocab.txt").write_text("\n".join(MODEL))
     check(tmp_path, MODEL)  # a folder may have both
+
+
+FIRST_ID = str(len(MODEL))
+
+
+def write_settings(folder, **config):
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in MODEL))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(folder / "vocab.txt")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "name", "values"),
+    [
+        ({}, {"strip_accents": False}, "strip_accents", "false.*null"),
+        ({"tokenize_chinese_chars": False}, {}, "tokenize_chinese_chars", "true.*false"),
+        ({"tokenizer_class": "BertTokenizer"}, {}, "tokenizer_class", 'null.*"BertTokenizer"'),
+        ({"do_lower_case": True}, {"do_lower_case": False}, "do_lower_case", "false.*true"),
+        ({"max_input_chars_per_word": 9}, {}, "max_input_chars_per_word", "200.*9"),
+        (
+            {"added_tokens_decoder": {FIRST_ID: {"content": "[E1]", "lstrip": True}}},
+            {"added_tokens_decoder": {FIRST_ID: {"content": "[E1]"}}},
+            "added_tokens",
+            "false.*true",
+        ),
+        (
+            {"added_tokens_decoder": {FIRST_ID: {"content": "[E1]"}}},
+            {},
+            "added_tokens",
+            r"\[\].*E1",
+        ),
+    ],
+    ids=["accents", "ideographs", "class", "casing", "long", "flag", "added"],
+)
+@pytest.mark.parametrize("flag", ["teacher_checkpoint", "init_checkpoint"])
+def test_tokenizers_with_other_settings_are_refused(tmp_path, ours, theirs, name, values, flag):
+    mine = write_settings(tmp_path / "mine", **ours)
+    model = write_settings(tmp_path / "model", **theirs)
+    checkpoint = f"{tmp_path}/model/bert_model.ckpt"
+    told = refusal(check_model_vocabulary, read_vocab(mine), mine, checkpoint, flag)
+    assert told.startswith(f"--vocab_file={mine} must have the tokenizer of --{flag}: {name} is ")
+    assert re.search(values, told)
+    assert told.endswith(
+        f"Give --vocab_file={model}, or correct the files of the tokenizer in the folder that is"
+        " wrong"
+    )
+    for same in (ours, theirs):
+        write_settings(tmp_path / "mine", **same)
+        write_settings(tmp_path / "model", **same)
+        check_model_vocabulary(read_vocab(mine), mine, checkpoint, flag)
+
+
+def test_an_added_token_that_is_missing(tmp_path):
+    mine = write_settings(tmp_path / "mine")
+    write_settings(tmp_path / "model", added_tokens_decoder={FIRST_ID: {"content": "[E1]"}})
+    told = refusal(check_model_vocabulary, read_vocab(mine), mine, f"{tmp_path}/model/a.ckpt")
+    assert "'[E1]' is in line 7 of" in told
+    assert "but missing in --vocab_file" in told
+
+
+def test_a_copy_has_the_same_settings(tmp_path):
+    settings = {
+        "tokenizer_class": "BertTokenizer",
+        "strip_accents": False,
+        "additional_special_tokens": ["[E1]", {"content": "[E2]", "rstrip": True}],
+        "added_tokens_decoder": {FIRST_ID: {"content": "[E3]", "normalized": True}},
+    }
+    mine = write_settings(tmp_path / "mine", **settings)
+    (tmp_path / "model").mkdir()
+    for name, content in read_vocabulary(mine).items():
+        (tmp_path / "model" / name).write_bytes(content)
+    for ours, theirs in (("mine", "model"), ("model", "mine")):
+        path = f"{tmp_path}/{ours}/vocab.txt"
+        check_model_vocabulary(read_vocab(path), path, f"{tmp_path}/{theirs}/a.ckpt")
+
+
+def test_a_tokenizer_json_as_vocabulary(tmp_path):
+    write_settings(tmp_path / "model")
+    content = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {"type": "WordPiece", "vocab": {x: i for i, x in enumerate([*MODEL, *MORE])}},
+    }
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content))
+    told = refusal(check_model_vocabulary, read_vocab(str(path)), str(path), f"{tmp_path}/model/a")
+    assert "must have the tokenizer of --init_checkpoint: tokenizer_class is null beside" in told
