@@ -18,6 +18,7 @@ import tensorflow as tf
 from bert_tf import tokenization
 from bert_tf.errors import UserError
 from bert_tf.files.whole_files import read_bytes
+from bert_tf.text import sentence_piece_file
 from bert_tf.text.base_tokenizer import Encoded, Tokenizer
 from bert_tf.text.offsets import Piece
 from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
@@ -25,6 +26,7 @@ from bert_tf.text.tokenizer_settings import DEFAULTS, TokenizerSettings
 MODEL = "spm.model"
 WORD_START = "▁"  # stands for the space before a word
 UNKNOWN_PIECE = "<unk>"
+_RULE = "the file must be a SentencePiece model, such as ALBERT's 30k-clean.model"
 _MARKS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # without the apostrophe
 _LETTERS_AND_MARKS = _MARKS | frozenset(string.ascii_lowercase)
 _SPACES = "\t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
@@ -109,6 +111,8 @@ class SentencePieceTokenizer(Tokenizer):
                 f' ({error}); to install it: pip install --no-deps "tensorflow-text=={version}.*"'
             ) from error
         model = content or read_bytes(model_file, f"--vocab_file={model_file}")
+        if problem := sentence_piece_file.problem_of(model):
+            raise UserError(f"--vocab_file={model_file}: {_RULE}; {problem}")
         try:
             with tf.device("CPU:0"):
                 self._model = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)
@@ -116,8 +120,7 @@ class SentencePieceTokenizer(Tokenizer):
                 pieces = self._model.id_to_string(tf.range(size)).numpy()
         except tf.errors.OpError as error:
             raise UserError(
-                f"--vocab_file={model_file}: the file must be a SentencePiece model, such as"
-                " ALBERT's 30k-clean.model; tensorflow-text cannot read it"
+                f"--vocab_file={model_file}: {_RULE}; tensorflow-text cannot read it"
             ) from error
         self._own_vocab = {piece.decode(): i for i, piece in enumerate(pieces)}
         self.settings = settings.with_ids(self._own_vocab, f"--vocab_file={model_file}")
